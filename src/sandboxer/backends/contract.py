@@ -1,0 +1,178 @@
+"""What a wall must do. Every backend implements `Backend`; everything optional is its own protocol.
+
+A backend never sees the store: it receives an `Order`, returns a `Handle` that someone else keeps, and must
+be able to find (`recover`, `inventory`) and remove (`teardown`) a sandbox from its id and handle alone, after
+a crash of the server at any instruction. All resources it makes are named after the sandbox id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+from sandboxer.backends.guest import Guest
+
+
+class Trust(StrEnum):
+    ZERO = "zero"
+    SEMI = "semi"
+
+
+class Wall(StrEnum):
+    """A promise a profile can demand and a fingerprint can withhold."""
+
+    FILES = "files"
+    PROCESSES = "processes"
+    NETWORK = "network"
+    CAPABILITIES = "capabilities"
+    SYSCALLS = "syscalls"
+    UID_RANGE = "uid_range"
+    MEMORY = "memory"
+    CPU = "cpu"
+    PIDS = "pids"
+    DISK = "disk"
+    IO = "io"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    vcpus: float
+    memory_mb: int
+    disk_mb: int
+    pids: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """All a backend needs to make one sandbox. Per-command things (env, cwd) are not part of it."""
+
+    sandbox_id: str
+    image: str
+    resources: Resources
+    trust: Trust
+    hostname: str = "sandbox"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handle:
+    """What the server keeps to find a sandbox again. `data` is the backend's own, JSON values only."""
+
+    sandbox_id: str
+    backend: str
+    version: int
+    data: Mapping[str, object] = field(default_factory=dict)
+
+
+class Presence(StrEnum):
+    RUNNING = "running"
+    FROZEN = "frozen"
+    # The disk is there, no process is.
+    STOPPED = "stopped"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    presence: Presence
+    # Why it is not running, when it should be: "host_rebooted", "exited", "oom_killed", "never_made", …
+    reason: str | None = None
+    # The last moment it was known alive, when the backend knows better than "now".
+    last_seen_alive: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    cpu_s: float
+    memory_bytes: int
+    memory_limit_bytes: int
+    disk_bytes: int
+    disk_limit_bytes: int
+    processes: int
+    processes_limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lack:
+    """Something this host cannot do, why, and what to do about it."""
+
+    what: str
+    why: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """What this host can do now (capabilities say what the backend could ever do)."""
+
+    healthy: bool
+    walls: frozenset[Wall]
+    facts: Mapping[str, str]
+    lacks: Sequence[Lack] = ()
+
+
+class Backend(Protocol):
+    @property
+    def name(self) -> str:
+        """The id profiles use, `ext.<something>`."""
+
+    async def fingerprint(self) -> Fingerprint: ...
+
+    async def provision(self, order: Order) -> Handle:
+        """Make it, and return once its supervisor answers. On any failure or cancellation nothing is left.
+
+        Raises NoCapacity before anything is made when the host's budgets do not allow the order,
+        ProvisionFailed when a step failed.
+        """
+
+    async def recover(self, handle: Handle) -> Observation:
+        """What became of it. Never raises for a sandbox that is gone."""
+
+    async def inventory(self) -> Sequence[str]:
+        """Ids of all sandboxes that own anything on this host, half-made ones included."""
+
+    async def guest(self, handle: Handle) -> Guest:
+        """A line to the supervisor inside. Cheap; may be called for every request. Raises BackendLost."""
+
+    async def usage(self, handle: Handle) -> Usage: ...
+
+    async def teardown(self, sandbox_id: str) -> None:
+        """Kill and remove everything of it. Gone already is success; safe to repeat after a crash."""
+
+    def deaths(self) -> AsyncIterator[str]:
+        """Ids of sandboxes that ended without being asked to, as they end. One consumer at a time."""
+
+    async def close(self) -> None:
+        """Let go of this process's resources. Sandboxes keep running."""
+
+
+@runtime_checkable
+class Stops(Protocol):
+    async def stop(self, handle: Handle) -> None:
+        """End all processes, keep the disk. Stopped already is success."""
+
+    async def resume(self, handle: Handle, order: Order) -> Handle:
+        """Start again on the kept disk; returns once the supervisor answers."""
+
+
+@runtime_checkable
+class Freezes(Protocol):
+    async def freeze(self, handle: Handle) -> None:
+        """Pause every process but the supervisor: files can still be read. Frozen already is success."""
+
+    async def thaw(self, handle: Handle) -> None: ...
+
+
+class Capability(StrEnum):
+    STOP = "stop"
+    FREEZE = "freeze"
+
+
+OPTIONAL: Mapping[Capability, type] = {Capability.STOP: Stops, Capability.FREEZE: Freezes}
+
+
+def capabilities_of(backend: Backend) -> frozenset[Capability]:
+    """Derived from what is implemented, so a backend cannot promise what it lacks."""
+    return frozenset(cap for cap, proto in OPTIONAL.items() if isinstance(backend, proto))

@@ -1,0 +1,216 @@
+"""
+The one error tree. A class says whose fault it is; its `code` is stable and goes to the wire.
+
+SandboxerError
+├── Refused                 the caller may change something and retry
+│   ├── InvalidRequest      a field is wrong: `field`, `why`
+│   ├── Unauthenticated     who are you? `why`, `hint`
+│   ├── Forbidden           known, but not allowed: `why`
+│   ├── NotFound            `what`, `id`
+│   ├── Conflict            `why`
+│   │   ├── IllegalTransition   the sandbox's state does not allow this
+│   │   └── IdempotencyConflict same Idempotency-Key, other body
+│   ├── NotAvailable        exists in the design, not on this platform (yet): `what`, `why`
+│   ├── TooLarge            `what`, `limit`
+│   └── GuestRefused        the sandbox's own file system or kernel said no: `errno_name`
+│       ├── PathNotFound  ├── PathExists  ├── NotADirectory  ├── IsADirectory
+│       ├── NotARegularFile ├── PermissionDenied ├── DirectoryNotEmpty └── DiskFull
+├── Unavailable             ours; retry later, never shown as the command's output
+│   ├── NoCapacity          the host is full: `resource`, `why`
+│   ├── BackendLost         the sandbox or its backend stopped answering: `why`
+│   ├── ProvisionFailed     the sandbox could not be made: `step`, `why`
+│   └── GuestMisbehaved     the supervisor inside broke the protocol: `why`
+└── Broken                  a bug or corrupted state; page someone: `why`
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class SandboxerError(Exception):
+    """Something went wrong: {why}"""
+
+    code: ClassVar[str] = "error"
+    # What the caller should do next; shown on the wire beside the message.
+    next_step: ClassVar[str] = "Look at the facts of this error."
+
+    def __init__(self, **facts: object) -> None:
+        self.facts = facts
+        template = (type(self).__doc__ or self.code).strip()
+        super().__init__(template.format_map(_Lenient(facts)))
+
+
+class _Lenient(dict[str, object]):
+    """A message must never fail for want of one fact."""
+
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+class Refused(SandboxerError):
+    """The request was refused: {why}"""
+
+    code = "refused"
+    next_step = "Change the request and try again."
+
+
+class InvalidRequest(Refused):
+    """Invalid {field}: {why}"""
+
+    code = "invalid_request"
+    next_step = "Correct the named field and try again."
+
+
+class Unauthenticated(Refused):
+    """Not authenticated: {why}"""
+
+    code = "unauthenticated"
+    next_step = "Sign the request with a valid key; see docs/reference/auth.md."
+
+
+class Forbidden(Refused):
+    """Not allowed: {why}"""
+
+    code = "forbidden"
+    next_step = "Use a key that is allowed to do this."
+
+
+class NotFound(Refused):
+    """No such {what}: {id}"""
+
+    code = "not_found"
+    next_step = "Check the id; list what exists."
+
+
+class Conflict(Refused):
+    """Conflict: {why}"""
+
+    code = "conflict"
+    next_step = "Look at the current state and decide again."
+
+
+class IllegalTransition(Conflict):
+    """{signal} is not allowed in state {state}."""
+
+    code = "illegal_transition"
+    next_step = "Bring the sandbox into a state that allows this (GET it to see its state)."
+
+
+class IdempotencyConflict(Conflict):
+    """Idempotency-Key {key} was already used with another request."""
+
+    code = "idempotency_conflict"
+    next_step = "Use a new Idempotency-Key for a new request."
+
+
+class NotAvailable(Refused):
+    """{what} is not available here: {why}"""
+
+    code = "not_available"
+    next_step = "Ask for something listed in GET /v1/capabilities."
+
+
+class TooLarge(Refused):
+    """{what} is larger than the limit of {limit}."""
+
+    code = "too_large"
+    next_step = "Send less, or use a streaming route."
+
+
+class GuestRefused(Refused):
+    """The sandbox's system answered {errno_name} for {path}."""
+
+    code = "guest_refused"
+
+
+class PathNotFound(GuestRefused):
+    """No such file or directory in the sandbox: {path}"""
+
+    code = "path_not_found"
+
+
+class PathExists(GuestRefused):
+    """Already exists in the sandbox: {path}"""
+
+    code = "path_exists"
+
+
+class NotADirectory(GuestRefused):
+    """Not a directory in the sandbox: {path}"""
+
+    code = "not_a_directory"
+
+
+class IsADirectory(GuestRefused):
+    """Is a directory in the sandbox: {path}"""
+
+    code = "is_a_directory"
+
+
+class NotARegularFile(GuestRefused):
+    """Not a regular file in the sandbox: {path}"""
+
+    code = "not_a_regular_file"
+
+
+class PermissionDenied(GuestRefused):
+    """Permission denied in the sandbox: {path}"""
+
+    code = "permission_denied"
+
+
+class DirectoryNotEmpty(GuestRefused):
+    """Directory not empty in the sandbox: {path}"""
+
+    code = "directory_not_empty"
+    next_step = "Remove it recursively, or empty it first."
+
+
+class DiskFull(GuestRefused):
+    """The sandbox's disk is full: {path}"""
+
+    code = "disk_full"
+    next_step = "Remove files, or create a sandbox with more disk_mb."
+
+
+class Unavailable(SandboxerError):
+    """Not possible right now: {why}"""
+
+    code = "unavailable"
+    next_step = "Retry later."
+
+
+class NoCapacity(Unavailable):
+    """This host has no {resource} left: {why}"""
+
+    code = "no_capacity"
+    next_step = "Retry when other sandboxes have ended, ask for less, or use another host."
+
+
+class BackendLost(Unavailable):
+    """The sandbox no longer answers: {why}"""
+
+    code = "backend_lost"
+    next_step = "GET the sandbox to see its state; resume or recreate it."
+
+
+class ProvisionFailed(Unavailable):
+    """The sandbox could not be made ({step}): {why}"""
+
+    code = "provision_failed"
+    next_step = "Retry; if it persists, ask the operator to run `sandboxer doctor`."
+
+
+class GuestMisbehaved(Unavailable):
+    """The supervisor in the sandbox broke its protocol: {why}"""
+
+    code = "guest_misbehaved"
+    next_step = "Destroy or recreate the sandbox."
+
+
+class Broken(SandboxerError):
+    """A bug or corrupted state: {why}"""
+
+    code = "broken"
+    next_step = "Tell the operator, with the x-request-id of the answer."

@@ -1,0 +1,19 @@
+"""Ids that say what they name: a prefix and 26 random characters (128 bits, Crockford base 32)."""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_SANDBOX_ID = re.compile(r"^sbx_[0-9a-hjkmnp-tv-z]{26}$")
+
+
+def new_id(prefix: str) -> str:
+    number = secrets.randbits(130)
+    return prefix + "_" + "".join(_ALPHABET[(number >> shift) & 31] for shift in range(0, 130, 5))
+
+
+def is_sandbox_id(text: str) -> bool:
+    """Ids become paths and cgroup names: nothing else may pass for one."""
+    return _SANDBOX_ID.match(text) is not None
