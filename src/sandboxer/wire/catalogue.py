@@ -1,0 +1,37 @@
+"""What a sandbox can be made of: images and profiles."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from sandboxer.wire.sandboxes import Resources
+from sandboxer.wire.words import Answer, Moment, Trust
+
+
+class Image(Answer):
+    name: str
+    size_bytes: int | None = None
+    built_at: Moment | None = None
+    facts: dict[str, str] = Field(default_factory=dict)
+
+
+class ImageList(Answer):
+    images: list[Image]
+
+
+class Profile(Answer):
+    id: str
+    version: str
+    title: str = ""
+    backend: str
+    image: str
+    trust: Trust
+    resources: Resources
+    ttl_default: str
+    ttl_max: str
+    idle_timeout: str | None = None
+    metadata: dict[str, str] = Field(default_factory=dict)
+
+
+class ProfileList(Answer):
+    profiles: list[Profile]

@@ -1,0 +1,127 @@
+"""One command, run to its end: the request, the whole answer, and the pieces of a streamed answer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from sandboxer.wire.words import NO_NUL, AbsolutePath, Answer, Encoding, Env, Request, User
+
+OUTPUT_LIMIT_DEFAULT = 1024 * 1024
+OUTPUT_LIMIT_MAX = 64 * 1024 * 1024
+TIMEOUT_DEFAULT_S = 600.0
+TIMEOUT_MAX_S = 86_400.0
+STDIN_MAX = 8 * 1024 * 1024
+
+Argument = Annotated[str, Field(pattern=NO_NUL, max_length=131_071)]
+ShellCommand = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=131_071,
+        pattern=NO_NUL,
+        description="Run by `/bin/sh -c` (no login shell: profile files are not read).",
+        examples=["echo hi"],
+    ),
+]
+Argv = Annotated[
+    list[Argument],
+    Field(min_length=1, max_length=4096, description="Run without a shell.", examples=[["echo", "hi"]]),
+]
+OutputText = Annotated[str, Field(description="Written as `encoding` says.")]
+
+
+class Runnable(Request):
+    """What every command has."""
+
+    command: ShellCommand | None = None
+    argv: Argv | None = None
+    cwd: Annotated[AbsolutePath, Field(description="Default: /workspace if there is one, else /.")] | None = (
+        None
+    )
+    env: Env = Field(default_factory=dict)
+    user: User | None = None
+
+    @model_validator(mode="after")
+    def _one_of_command_and_argv(self) -> Runnable:
+        if (self.command is None) == (self.argv is None):
+            raise ValueError("give exactly one of `command` and `argv`")
+        return self
+
+
+class RunCommand(Runnable):
+    """`command` (for a shell) or `argv` (without one), exactly one of both."""
+
+    stdin: (
+        Annotated[str, Field(max_length=STDIN_MAX, description="Given to the command, then closed.")] | None
+    ) = None
+    stdin_encoding: Encoding = "utf-8"
+    timeout_s: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=TIMEOUT_MAX_S,
+            allow_inf_nan=False,
+            description="After this, everything the command started is killed and `timed_out` is true.",
+        ),
+    ] = TIMEOUT_DEFAULT_S
+    output_limit_bytes: (
+        Annotated[
+            int,
+            Field(
+                ge=0,
+                le=OUTPUT_LIMIT_MAX,
+                description=(
+                    "Kept of stdout and of stderr, each; what follows is read and dropped, and `truncated` is "
+                    "true. Default 1 MiB; a streamed answer has no limit unless one is given."
+                ),
+            ),
+        ]
+        | None
+    ) = None
+    encoding: Encoding = "utf-8"
+
+
+class ExecResult(Answer):
+    exit_code: Annotated[int, Field(description="As the command ended; 128 + signal when a signal ended it.")]
+    stdout: OutputText
+    stderr: OutputText
+    timed_out: bool
+    truncated: Annotated[bool, Field(description="stdout or stderr was longer than the limit.")]
+    duration_ms: float
+    reason: Annotated[
+        str | None,
+        Field(
+            description="Why it ended, when that was not its own doing.",
+            examples=["timed_out", "oom_killed", "disk_full", "pids_exhausted", "killed"],
+        ),
+    ] = None
+    encoding: Encoding = "utf-8"
+
+
+class ExecStarted(Answer):
+    """First event (`started`) of a streamed answer."""
+
+    process_id: str
+    pid: int
+
+
+class ExecOutput(Answer):
+    """Event `stdout` or `stderr` of a streamed answer."""
+
+    data: OutputText
+    dropped: Annotated[int, Field(description="Bytes lost just before this, because nobody read them.")] = 0
+    offset: Annotated[int | None, Field(description="Bytes of output before this, to attach again from.")] = (
+        None
+    )
+
+
+class ExecExit(Answer):
+    """Last event (`exit`) of a streamed answer. A broken stream ends with `error`, a problem, instead."""
+
+    exit_code: int
+    timed_out: bool
+    truncated: bool
+    duration_ms: float
+    reason: str | None = None

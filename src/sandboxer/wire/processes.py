@@ -1,0 +1,74 @@
+"""Background processes: started by one request, looked after by others, alive between them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from sandboxer.wire.exec import STDIN_MAX, TIMEOUT_MAX_S, Runnable
+from sandboxer.wire.words import NO_NUL, Answer, Encoding, Moment, Request
+
+ProcessId = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9_-]{1,64}$", max_length=64, examples=["prc_0123456789abcdefghjkmnpqrs"]),
+]
+SignalName = Literal[
+    "HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "STOP", "TSTP", "WINCH", "ABRT", "ALRM"
+]
+
+
+class StartProcess(Runnable):
+    """`command` (for a shell) or `argv` (without one), exactly one of both. Runs on after the answer."""
+
+    has_stdin: Annotated[
+        bool, Field(description="Keep a pipe to write to; otherwise stdin is /dev/null.")
+    ] = False
+    timeout_s: (
+        Annotated[
+            float, Field(gt=0, le=TIMEOUT_MAX_S * 30, allow_inf_nan=False, description="Default: no limit.")
+        ]
+        | None
+    ) = None
+    tag: Annotated[
+        str,
+        Field(max_length=256, pattern=NO_NUL, description="Words of your own, listed with the process."),
+    ] = ""
+
+
+class Process(Answer):
+    process_id: ProcessId
+    pid: Annotated[int, Field(description="As seen inside the sandbox.")]
+    argv: list[str]
+    tag: str = ""
+    started_at: Moment
+    has_terminal: bool
+    running: bool
+    exit_code: int | None = None
+    signal: int | None = None
+    timed_out: bool = False
+    reason: str | None = None
+    deadline: Annotated[Moment | None, Field(description="When it will be killed.")] = None
+
+
+class ProcessList(Answer):
+    processes: list[Process]
+
+
+class WriteStdin(Request):
+    data: Annotated[str, Field(max_length=STDIN_MAX)]
+    encoding: Encoding = "utf-8"
+    close: Annotated[bool, Field(description="Close stdin afterwards.")] = False
+
+
+class StdinWritten(Answer):
+    written_bytes: int
+    closed: bool
+
+
+class SendSignal(Request):
+    signal: SignalName
+    tree: Annotated[
+        bool,
+        Field(description="With KILL: end everything the process started, re-parented children included."),
+    ] = False

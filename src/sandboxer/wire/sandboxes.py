@@ -1,0 +1,189 @@
+"""Sandboxes: what a caller may ask for when creating one, and what the platform says about it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from sandboxer.wire.words import (
+    Answer,
+    Cursor,
+    Duration,
+    Env,
+    Labels,
+    Moment,
+    Name,
+    Request,
+    SandboxId,
+    Trust,
+)
+
+StateName = Literal[
+    "requested",
+    "provisioning",
+    "ready",
+    "active",
+    "frozen",
+    "stopped",
+    "grace",
+    "reaped",
+    "expired",
+    "failed",
+    "destroying",
+    "destroyed",
+]
+ProfileId = Annotated[
+    str,
+    Field(
+        pattern=r"^profile\.[a-z0-9][a-z0-9.-]{0,100}$",
+        max_length=110,
+        description="Id of a profile; see GET /v1/profiles.",
+        examples=["profile.agent-dev"],
+    ),
+]
+ImageName = Annotated[
+    str,
+    Field(
+        pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$",
+        max_length=63,
+        description="Name of an image; see GET /v1/images.",
+        examples=["base"],
+    ),
+]
+InputName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,62}$", max_length=63)]
+
+
+class WantedResources(Request):
+    """What the sandbox may use at most. What is left out comes from the profile."""
+
+    vcpus: Annotated[float, Field(ge=0.05, le=256, allow_inf_nan=False, description="CPU cores.")] | None = (
+        None
+    )
+    memory_mb: Annotated[int, Field(ge=16, le=4_194_304, description="Memory in MiB.")] | None = None
+    disk_mb: Annotated[int, Field(ge=16, le=16_777_216, description="Disk in MiB.")] | None = None
+    pids: Annotated[int, Field(ge=8, le=4_194_304, description="Processes and threads.")] | None = None
+
+
+class CreateSandbox(Request):
+    """Everything is optional: an empty body makes a sandbox of the default profile."""
+
+    profile: ProfileId | None = None
+    name: Name | None = None
+    image: ImageName | None = None
+    trust: Trust | None = None
+    ttl: Duration | None = None
+    idle_timeout: Duration | None = None
+    resources: WantedResources | None = None
+    env: Env = Field(default_factory=dict)
+    labels: Labels = Field(default_factory=dict)
+    inputs: Annotated[
+        dict[InputName, JsonValue],
+        Field(
+            max_length=64,
+            description="Parameters of the profile; each is the environment variable SANDBOXER_INPUT_<NAME>.",
+            examples=[{"repo_ref": "main"}],
+        ),
+    ] = Field(default_factory=dict)
+    consumer: Annotated[
+        dict[InputName, JsonValue],
+        Field(
+            max_length=16,
+            description="Who this is for, kept with the sandbox and its events as it is.",
+            examples=[{"actor": "agt", "session_id": "s-1"}],
+        ),
+    ] = Field(default_factory=dict)
+
+
+class Resources(Answer):
+    vcpus: float
+    memory_mb: int
+    disk_mb: int
+    pids: int
+
+
+class Sandbox(Answer):
+    id: SandboxId
+    name: str | None = None
+    state: StateName
+    reason: Annotated[
+        str | None, Field(description="Why it is in this state.", examples=["probe_passed"])
+    ] = None
+    profile: Annotated[str, Field(examples=["profile.agent-dev"])]
+    profile_version: Annotated[str | None, Field(examples=["1"])] = None
+    backend: Annotated[str, Field(examples=["ext.namespaces"])]
+    image: Annotated[str, Field(examples=["base"])]
+    trust: Trust
+    resources: Resources
+    labels: dict[str, str] = Field(default_factory=dict)
+    inputs: dict[str, JsonValue] = Field(default_factory=dict)
+    consumer: dict[str, JsonValue] = Field(default_factory=dict)
+    ttl: Annotated[str | None, Field(description="Counted from ready_at.", examples=["4h"])] = None
+    idle_timeout: Annotated[str | None, Field(examples=["30m"])] = None
+    created_at: Moment
+    ready_at: Moment | None = None
+    expires_at: Moment | None = None
+    ended_at: Moment | None = None
+    timings_ms: Annotated[
+        dict[str, float],
+        Field(description="Where the time of the establishment went, by step.", examples=[{"total": 7.9}]),
+    ] = Field(default_factory=dict)
+
+
+class SandboxPage(Answer):
+    sandboxes: list[Sandbox]
+    next_cursor: Cursor | None = None
+
+
+class ChangeTtl(Request):
+    duration: Annotated[
+        Duration,
+        Field(description="Added to the current expiry; the whole life stays within the profile's maximum."),
+    ]
+
+
+class Reachability(Answer):
+    """Ways to reach what runs inside. A sandbox has no address: everything goes through this API."""
+
+    sandbox_id: SandboxId
+    reachable: bool
+    state: StateName
+    latency_ms: Annotated[float | None, Field(description="One question to the supervisor inside.")] = None
+    exec: Annotated[str, Field(description="Path of the route that runs commands.")]
+    files: str
+    terminal: str
+    reason: str | None = None
+
+
+class Usage(Answer):
+    sandbox_id: SandboxId
+    cpu_s: Annotated[float, Field(description="CPU time used since the start, in seconds.")]
+    memory_bytes: int
+    memory_limit_bytes: int
+    disk_bytes: int
+    disk_limit_bytes: int
+    processes: int
+    processes_limit: int
+
+
+class Expired(Answer):
+    """What `expire` found past its time, and whether it was acted upon."""
+
+    applied: bool
+    sandbox_ids: list[str]
+
+
+class Stale(Answer):
+    """Something on this host that no record accounts for."""
+
+    sandbox_id: str
+    backend: str
+    why: str
+
+
+class StaleList(Answer):
+    stale: list[Stale]
+
+
+class Reaped(Answer):
+    removed: list[Stale]

@@ -1,0 +1,127 @@
+"""The words and bounds that several nouns share: identifiers, durations, labels, environment, paths.
+
+Requests are strict (no coercion, no unknown field), so that a typing slip is refused instead of ignored.
+Answers are tolerant, so that an older client can read a newer server.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+# The kernel would end a string at a NUL, so that what is checked would not be what is used.
+NO_NUL = r"^[^\x00]*$"
+MAX_PATH_BYTES = 4096
+MAX_ENV_ENTRIES = 256
+MAX_LABELS = 64
+PAGE_LIMIT_DEFAULT = 50
+PAGE_LIMIT_MAX = 500
+
+
+class Request(BaseModel):
+    """A body that a caller sends."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Answer(BaseModel):
+    """A body that the platform sends."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+def _absolute_path(text: str) -> str:
+    if not text.startswith("/"):
+        raise ValueError("must be absolute (start with /)")
+    # "replace" only so that counting never fails; the kernel sees the exact bytes.
+    if len(text.encode("utf-8", "replace")) >= MAX_PATH_BYTES:
+        raise ValueError(f"must be shorter than {MAX_PATH_BYTES} bytes")
+    return text
+
+
+SandboxId = Annotated[
+    str,
+    Field(
+        pattern=r"^sbx_[0-9a-hjkmnp-tv-z]{26}$",
+        description="Id of a sandbox.",
+        examples=["sbx_0123456789abcdefghjkmnpqrs"],
+    ),
+]
+Duration = Annotated[
+    str,
+    Field(
+        pattern=r"^[0-9]{1,9}[smhd]$",
+        max_length=10,
+        description="A whole number and a unit: s, m, h or d.",
+        examples=["30s", "15m", "4h", "2d"],
+    ),
+]
+Name = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]{0,62}$",
+        max_length=63,
+        description="A name for people; needs not be unique.",
+        examples=["nightly-build"],
+    ),
+]
+Trust = Annotated[
+    Literal["zero", "semi"],
+    Field(description="Which network the sandbox gets: `zero` none at all, `semi` through the egress proxy."),
+]
+LabelKey = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._/-]{0,62}$", max_length=63)]
+LabelValue = Annotated[str, StringConstraints(max_length=255, pattern=NO_NUL)]
+Labels = Annotated[
+    dict[LabelKey, LabelValue],
+    Field(
+        max_length=MAX_LABELS,
+        description="Words to find it by; lists can filter on them.",
+        examples=[{"team": "search"}],
+    ),
+]
+EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,254}$", max_length=255)]
+EnvValue = Annotated[str, StringConstraints(max_length=131_072 - 512, pattern=NO_NUL)]
+Env = Annotated[
+    dict[EnvName, EnvValue],
+    Field(max_length=MAX_ENV_ENTRIES, description="Environment variables.", examples=[{"LANG": "C.UTF-8"}]),
+]
+AbsolutePath = Annotated[
+    str,
+    AfterValidator(_absolute_path),
+    Field(
+        min_length=1,
+        max_length=MAX_PATH_BYTES - 1,
+        pattern=r"^/[^\x00]*$",
+        description="Absolute path inside the sandbox.",
+        examples=["/workspace/main.py"],
+    ),
+]
+User = Annotated[
+    str,
+    Field(
+        pattern=r"^[a-z_][a-z0-9_-]{0,31}$|^[0-9]{1,5}$",
+        max_length=32,
+        description="A user name or numeric uid known inside the sandbox.",
+        examples=["root"],
+    ),
+]
+Moment = Annotated[datetime, Field(description="RFC 3339, UTC.", examples=["2026-11-15T12:00:00Z"])]
+Encoding = Annotated[
+    Literal["utf-8", "base64"],
+    Field(
+        description=(
+            "How bytes are written in JSON. `utf-8`: as text, broken sequences become U+FFFD; "
+            "`base64`: exactly, as standard base 64."
+        )
+    ),
+]
+Cursor = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9_-]{1,1024}$",
+        max_length=1024,
+        description="Opaque; take it from the previous page.",
+    ),
+]
