@@ -1,0 +1,1 @@
+"""The asyncio client: the same words as the blocking one."""

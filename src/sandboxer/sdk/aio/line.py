@@ -1,0 +1,93 @@
+"""Carries calls over HTTP, with asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import httpx
+
+from sandboxer.sdk.calls import Answer, Call
+from sandboxer.sdk.errors import Unreachable
+from sandboxer.sdk.exchange import Again, Signer, Tries
+from sandboxer.sdk.signing import Credentials
+
+T = TypeVar("T")
+
+
+class AsyncLine:
+    """One signed, kept-alive connection pool to one platform."""
+
+    def __init__(self, credentials: Credentials, *, timeout_s: float = 60.0) -> None:
+        self.signer = Signer(credentials)
+        self.url = credentials.url.rstrip("/")
+        self.timeout_s = timeout_s
+        self._http = httpx.AsyncClient(timeout=httpx.Timeout(timeout_s, connect=10.0), trust_env=False)
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def do(self, call: Call[T]) -> T:
+        """Send, wait for the whole answer, read it. Raises a typed error."""
+        async with self.open(call) as response:
+            content = await _content(response)
+        return call.read(Answer(response.status_code, response.headers, content))
+
+    @asynccontextmanager
+    async def open(self, call: Call[T]) -> AsyncIterator[httpx.Response]:
+        """Send and hand over the answer's stream as soon as its head says success."""
+        response = await self._accepted(call)
+        try:
+            yield response
+        except httpx.TransportError as error:
+            raise _unreachable(self.url, error) from error
+        finally:
+            await response.aclose()
+
+    async def _accepted(self, call: Call[T]) -> httpx.Response:
+        tries = Tries(self.signer, call)
+        while True:
+            again: Again | None
+            try:
+                response = await self._http.send(self._request(call), stream=True)
+                if response.status_code < 400:
+                    return response
+                content = await _content(response)
+                again = tries.after_answer(response.status_code, response.headers, content)
+            except httpx.TransportError as error:
+                again = tries.after_lost()
+                if again is None:
+                    raise _unreachable(self.url, error) from error
+            await asyncio.sleep(again.pause_s)
+
+    def _request(self, call: Call[T]) -> httpx.Request:
+        timeout = httpx.Timeout(call.timeout_s or self.timeout_s, connect=10.0)
+        return httpx.Request(
+            call.method,
+            self.url + call.target,
+            headers=self.signer.headers(call),
+            content=_feed(call.body.open()) if call.body.length else None,
+            # The signed bytes are the sent bytes: httpx must not re-quote the path.
+            extensions={"target": call.target.encode(), "timeout": timeout.as_dict()},
+        )
+
+
+async def _feed(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Local file reads in the loop: at most one megabyte at a time, from the page cache we just hashed."""
+    for chunk in chunks:
+        yield chunk
+
+
+async def _content(response: httpx.Response) -> bytes:
+    try:
+        return await response.aread()
+    finally:
+        await response.aclose()
+
+
+def _unreachable(url: str, error: Exception) -> Unreachable:
+    if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout):
+        return Unreachable(f"{url} did not answer in time.", next_step="Try again, or allow more time.")
+    return Unreachable(f"Could not reach {url}: {str(error) or type(error).__name__}.")

@@ -1,0 +1,61 @@
+"""Where a client finds its key: arguments, then the environment, then an `owner.json`.
+
+    SANDBOXER_URL          address of the platform
+    SANDBOXER_PUBLIC_KEY   with SANDBOXER_SECRET_KEY: the key to sign with
+    SANDBOXER_OWNER_FILE   path of an owner.json (default: the one of the default state folder)
+
+A client process is not the server, so these three are the only variables read outside the server's settings.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from sandboxer.sdk.errors import MissingCredentials
+from sandboxer.sdk.signing import Credentials
+
+DEFAULT_URL = "http://127.0.0.1:8700"
+DEFAULT_OWNER_FILE = Path("/var/lib/sandboxer/owner.json")
+
+
+def find_credentials(
+    *,
+    url: str | None = None,
+    public_key: str | None = None,
+    secret_key: str | None = None,
+    owner_file: Path | str | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Credentials:
+    """The first complete key found. An explicit owner file beats the environment's key."""
+    env = os.environ if environ is None else environ
+    url = url or env.get("SANDBOXER_URL")
+    if public_key and secret_key:
+        return Credentials(public_key, secret_key, url or DEFAULT_URL)
+    if owner_file is None:
+        public_key, secret_key = env.get("SANDBOXER_PUBLIC_KEY"), env.get("SANDBOXER_SECRET_KEY")
+        if public_key and secret_key:
+            return Credentials(public_key, secret_key, url or DEFAULT_URL)
+        owner_file = env.get("SANDBOXER_OWNER_FILE") or DEFAULT_OWNER_FILE
+    return _from_owner_file(Path(owner_file), url)
+
+
+def _from_owner_file(path: Path, url: str | None) -> Credentials:
+    try:
+        content = json.loads(path.read_text())
+        address = url or str(content.get("url") or DEFAULT_URL)
+        return Credentials(str(content["public_key"]), str(content["secret_key"]), address)
+    except FileNotFoundError:
+        raise MissingCredentials(f"No key was given, and {path} does not exist.") from None
+    except PermissionError:
+        raise MissingCredentials(
+            f"No key was given, and {path} is not readable for this user.",
+            next_step="Run as the user who started the platform, or ask its operator for a key of your own.",
+        ) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise MissingCredentials(
+            f"{path} is not an owner.json: {error}",
+            next_step="Restore it from a backup, or name another file.",
+        ) from None

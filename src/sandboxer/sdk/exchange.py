@@ -1,0 +1,126 @@
+"""Signing and second tries as decisions, shared by the sync and the async line. No I/O.
+
+A refused signature is repeated once when the server told us how to do better (its clock, its start); such a
+request has taken no effect. Lost connections are retried only when the call may be repeated.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from sandboxer.sdk.calls import SAFE_METHODS, Answer, Call, problem_of
+from sandboxer.sdk.errors import ApiError, AuthenticationFailed
+from sandboxer.sdk.signing import Credentials, new_nonce, signed_headers
+
+USER_AGENT = "sandboxer-python/0.1"
+# Gateways between us and the platform; the platform itself never saw the request.
+GATEWAY_STATUSES = frozenset({502, 504})
+PAUSES_S = (0.1, 0.4)
+
+
+class Signer:
+    """Holds the key and how far our clock is from the server's."""
+
+    def __init__(self, credentials: Credentials, wall_clock: Callable[[], float] = time.time) -> None:
+        self.credentials = credentials
+        self._wall_clock = wall_clock
+        self._offset_s = 0.0
+
+    def head(self, method: str, target: str, content_sha256: str) -> dict[str, str]:
+        return dict(
+            signed_headers(
+                self.credentials,
+                method,
+                target,
+                content_sha256,
+                timestamp=int(self._wall_clock() + self._offset_s),
+                nonce=new_nonce(),
+            )
+        )
+
+    def headers(self, call: Call[object]) -> dict[str, str]:
+        head = self.head(call.method, call.target, call.body.sha256)
+        head["user-agent"] = USER_AGENT
+        if call.body.length or call.method not in SAFE_METHODS:
+            head["content-length"] = str(call.body.length)
+        return {**head, **call.headers}
+
+    def learn(self, server_time: float) -> None:
+        """Believe the server's clock from now on; our signature is checked against it, not against ours."""
+        self._offset_s = server_time - self._wall_clock()
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Try again after this pause."""
+
+    pause_s: float
+
+
+def after_refusal(signer: Signer, error: ApiError, *, has_resigned: bool) -> Again | None:
+    """Whether a refused signature deserves its one repetition."""
+    if has_resigned or not isinstance(error, AuthenticationFailed):
+        return None
+    if error.reason == "clock_skew" and (server_time := _seconds(error.fact("server_time"))) is not None:
+        signer.learn(server_time)
+        return Again(0.0)
+    if error.reason == "before_start":
+        # Timestamps are whole seconds: one signed in the second of the start looks older than it.
+        return Again(1.0)
+    return None
+
+
+def after_failure(call: Call[object], attempt: int, *, status: int | None) -> Again | None:
+    """Whether a lost connection (status None) or a gateway's answer may be tried again."""
+    if status is not None and status not in GATEWAY_STATUSES:
+        return None
+    if not (call.method in SAFE_METHODS or call.is_repeatable) or attempt >= len(PAUSES_S):
+        return None
+    return Again(PAUSES_S[attempt])
+
+
+@dataclass(slots=True)
+class Tries:
+    """What was tried so far for one call, and what to do next."""
+
+    signer: Signer
+    call: Call[object]
+    attempt: int = 0
+    has_resigned: bool = False
+
+    def after_lost(self) -> Again | None:
+        again = after_failure(self.call, self.attempt, status=None)
+        self.attempt += 1
+        return again
+
+    def after_answer(self, status: int, headers: Mapping[str, str], content: bytes) -> Again:
+        """How to go on after an answer of 400 and above; raises the typed error when there is no way."""
+        error = problem_of(Answer(status, headers, content))
+        again = after_refusal(self.signer, error, has_resigned=self.has_resigned)
+        if again is not None:
+            self.has_resigned = True
+            return again
+        again = after_failure(self.call, self.attempt, status=status)
+        self.attempt += 1
+        if again is None:
+            raise error
+        return again
+
+
+def _seconds(value: object) -> float | None:
+    """Server time comes as unix seconds, or as RFC 3339."""
+    if isinstance(value, int | float):
+        return float(value)
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            pass
+        try:
+            return datetime.fromisoformat(value).timestamp()
+        except ValueError:
+            return None
+    return None
