@@ -1,1 +1,43 @@
-"""Request and answer models of the public API, one file per noun. Names are a promise to clients."""
+"""Request and answer models of the public API, one file per noun. Names are a promise to clients.
+
+    GET    /health  /readyz  /metrics  /openapi.json  /v1/capabilities       unsigned, all others signed
+    POST   /v1/sandboxes?wait=true                 CreateSandbox -> 201 Sandbox      (Idempotency-Key)
+    GET    /v1/sandboxes?state=&label=k%3Dv&cursor=&limit=                -> SandboxPage
+    POST   /v1/sandboxes/expire?apply=false                               -> Expired            (owner)
+    GET    /v1/sandboxes/{id}                                             -> Sandbox
+    DELETE /v1/sandboxes/{id}                                             -> Sandbox, also when gone
+    POST   /v1/sandboxes/{id}/recreate | stop | resume | freeze | thaw    -> Sandbox
+    PATCH  /v1/sandboxes/{id}/ttl                  ChangeTtl              -> Sandbox
+    GET    /v1/sandboxes/{id}/reachability                                -> Reachability
+    GET    /v1/sandboxes/{id}/usage                                       -> Usage
+    GET    /v1/sandboxes/{id}/events?after=&follow=true                   -> SSE of Event, id = Event.id
+    POST   /v1/sandboxes/{id}/exec                 RunCommand             -> ExecResult, or SSE if the
+           caller accepts text/event-stream: started, stdout, stderr …, then exit or error (Problem)
+    POST   /v1/sandboxes/{id}/processes            StartProcess -> 201 Process       (Idempotency-Key)
+    GET    /v1/sandboxes/{id}/processes                                   -> ProcessList
+    GET    /v1/sandboxes/{id}/processes/{pid}                             -> Process
+    GET    /v1/sandboxes/{id}/processes/{pid}/output?after=&encoding=     -> SSE: stdout, stderr …, exit;
+           event ids ("stdout bytes.stderr bytes") are what `after` and Last-Event-ID take
+    POST   /v1/sandboxes/{id}/processes/{pid}/stdin     WriteStdin        -> StdinWritten
+    DELETE /v1/sandboxes/{id}/processes/{pid}/stdin                       -> 204, stdin closed
+    POST   /v1/sandboxes/{id}/processes/{pid}/signal    SendSignal        -> 204
+    GET    /v1/sandboxes/{id}/processes/{pid}/wait?timeout_s=             -> Process, running or ended
+    DELETE /v1/sandboxes/{id}/processes/{pid}           kill all of it, forget it -> 204
+    GET    /v1/sandboxes/{id}/files?path=&depth=1&cursor=&limit=          -> FilePage
+    GET    /v1/sandboxes/{id}/files/stat?path=&follow=true                -> FileInfo
+    GET|HEAD /v1/sandboxes/{id}/files/content?path=     Range             -> bytes
+    PUT    /v1/sandboxes/{id}/files/content?path=&mode=&parents=true      bytes -> FileInfo
+    DELETE /v1/sandboxes/{id}/files/content?path=&recursive=false         -> 204
+    POST   /v1/sandboxes/{id}/files/mkdir MakeDirectory | move MoveFile | remove RemoveFile   -> 204
+    GET    /v1/sandboxes/{id}/files/watch?path=&recursive=false           -> SSE: ready, then change …
+    GET    /v1/sandboxes/{id}/files/tar?path=                             -> tar of the folder's content
+    PUT    /v1/sandboxes/{id}/files/tar?path=           tar               -> TarUnpacked
+    GET    /v1/sandboxes/{id}/terminal?terminal_id=&cols=&rows=&command=&cwd=&user=   WebSocket
+    GET    /v1/sandboxes/{id}/terminals                                   -> TerminalList
+    DELETE /v1/sandboxes/{id}/terminals/{terminal_id}                     -> 204
+    POST   /v1/keys  CreateKey -> 201 NewKey; GET /v1/keys -> KeyList; DELETE /v1/keys/{public_key} -> 204
+    GET    /v1/images -> ImageList; /v1/profiles -> ProfileList
+    GET    /v1/host -> Host; /v1/host/stale -> StaleList; POST /v1/host/reap-stale -> Reaped       (owner)
+
+Query paths are percent-encoded bytes: names that are not UTF-8 travel unharmed.
+"""

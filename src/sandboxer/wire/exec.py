@@ -73,7 +73,7 @@ class RunCommand(Runnable):
                 ge=0,
                 le=OUTPUT_LIMIT_MAX,
                 description=(
-                    "Kept of stdout and of stderr, each; what follows is read and dropped, and `truncated` is "
+                    "Kept of stdout and of stderr, each; the rest is read and dropped, and `truncated` is "
                     "true. Default 1 MiB; a streamed answer has no limit unless one is given."
                 ),
             ),
@@ -112,9 +112,7 @@ class ExecOutput(Answer):
 
     data: OutputText
     dropped: Annotated[int, Field(description="Bytes lost just before this, because nobody read them.")] = 0
-    offset: Annotated[int | None, Field(description="Bytes of output before this, to attach again from.")] = (
-        None
-    )
+    offset: Annotated[int, Field(description="Bytes of this stream up to the end of this piece.")] = 0
 
 
 class ExecExit(Answer):
