@@ -19,6 +19,7 @@ SandboxerError
 │   ├── NoCapacity          the host is full: `resource`, `why`
 │   ├── BackendLost         the sandbox or its backend stopped answering: `why`
 │   ├── ProvisionFailed     the sandbox could not be made: `step`, `why`
+│   ├── ImageBuildFailed    a base image could not be built: `why`
 │   └── GuestMisbehaved     the supervisor inside broke the protocol: `why`
 └── Broken                  a bug or corrupted state; page someone: `why`
 """
@@ -200,6 +201,13 @@ class ProvisionFailed(Unavailable):
 
     code = "provision_failed"
     next_step = "Retry; if it persists, ask the operator to run `sandboxer doctor`."
+
+
+class ImageBuildFailed(Unavailable):
+    """The image could not be built: {why}"""
+
+    code = "image_build_failed"
+    next_step = "Remove the named obstacle and build again."
 
 
 class GuestMisbehaved(Unavailable):

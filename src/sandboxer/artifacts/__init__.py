@@ -1,0 +1,1 @@
+"""Things that outlive a sandbox: images now; snapshots and volumes later."""

@@ -1,0 +1,247 @@
+"""Builds an image with mmdebstrap. An interrupted build leaves nothing that looks like an image."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sandboxer.artifacts.images.catalog import RECORD, Image, find_image
+from sandboxer.artifacts.images.complaints import explain
+from sandboxer.artifacts.images.finishing import finish
+from sandboxer.artifacts.images.mirrors import (
+    Mirrors,
+    Source,
+    choose_mirrors,
+    parse_deb822,
+    parse_list,
+    parse_os_release,
+)
+from sandboxer.artifacts.images.progress import Progress, ProgressReader, Report
+from sandboxer.artifacts.images.recipe import Recipe, parse_recipe
+from sandboxer.kernel.errors import ImageBuildFailed, NotFound
+
+# In a checkout the recipes stand beside `src/`.
+RECIPES = Path(__file__).resolve().parents[4] / "images"
+_NEEDED_BYTES = 2_500_000_000  # packages, the tree, and room to work
+_TAIL = 40
+
+
+def _silent(_: Progress) -> None:
+    """For callers that show nothing."""
+
+
+def build_image(
+    name: str,
+    images_dir: Path,
+    progress: Report = _silent,
+    *,
+    recipes_dir: Path = RECIPES,
+    rebuild: bool = False,
+) -> Image:
+    """Build `<images_dir>/<name>/` from its recipe, or return it when it is there already.
+
+    With `rebuild` a new image takes its place in one step; the old one stays beside it as
+    `<name>@<digest>`, since disks of existing sandboxes are layers over exactly that tree.
+    """
+    recipe, overlay, recipe_digest = load_recipe(name, recipes_dir)
+    with suppress(NotFound):
+        existing = find_image(name, images_dir)
+        if not rebuild:
+            return existing
+    _check_host()
+    images_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_space(images_dir)
+    mirrors = choose_mirrors(recipe, _os_release(), _host_sources(Path("/etc/apt")))
+    started = time.monotonic()
+    with _lock(images_dir) as lock, _scratch(images_dir, name) as scratch:
+        rootfs = scratch / "rootfs"
+        _bootstrap(recipe, mirrors, rootfs, lock, progress)
+        progress(Progress("finishing", 0.97))
+        size = finish(rootfs, overlay, mirrors)
+        packages = _installed(rootfs)
+        listing = "\n".join(f"{package}={version}" for package, version in packages.items())
+        image = Image(
+            name=name,
+            digest="sha256:" + hashlib.sha256(f"{recipe_digest}\n{listing}".encode()).hexdigest(),
+            recipe_digest=recipe_digest,
+            built_at=datetime.now(UTC),
+            build_seconds=round(time.monotonic() - started, 1),
+            size_bytes=size,
+            distribution=mirrors.distribution,
+            suite=mirrors.suite,
+            architecture=os.uname().machine,
+            folder=images_dir / name,
+            packages=packages,
+        )
+        (scratch / RECORD).write_text(image.to_json())
+        _publish(scratch, images_dir / name)
+    progress(Progress("ready", 1.0))
+    return image
+
+
+def load_recipe(name: str, recipes_dir: Path = RECIPES) -> tuple[Recipe, Path | None, str]:
+    """The recipe, its overlay folder, and a digest over both."""
+    path = recipes_dir / f"{name}.yaml"
+    if "/" in name or not path.is_file():
+        known = ", ".join(sorted(p.stem for p in recipes_dir.glob("*.yaml"))) or "none"
+        raise NotFound(what="image recipe", id=f"{name} (known: {known})")
+    text = path.read_text()
+    recipe = parse_recipe(text, source=f"images/{path.name}")
+    digest = hashlib.sha256(text.encode())
+    overlay = recipes_dir / recipe.overlay if recipe.overlay else None
+    if overlay is not None:
+        if not overlay.is_dir():
+            raise NotFound(what="overlay folder", id=str(overlay))
+        for file in sorted(p for p in overlay.rglob("*") if p.is_file()):
+            digest.update(str(file.relative_to(overlay)).encode() + b"\0" + file.read_bytes())
+    return recipe, overlay, "sha256:" + digest.hexdigest()
+
+
+def _check_host() -> None:
+    if os.geteuid() != 0:
+        raise ImageBuildFailed(why="building an image needs root: its files belong to many users")
+    missing = [tool for tool in ("mmdebstrap", "apt-get", "dpkg-query") if shutil.which(tool) is None]
+    if missing:
+        raise ImageBuildFailed(why=f"missing on this host: {', '.join(missing)} (apt-get install mmdebstrap)")
+
+
+def _check_space(images_dir: Path) -> None:
+    free = shutil.disk_usage(images_dir).free
+    if free < _NEEDED_BYTES:
+        raise ImageBuildFailed(
+            why=f"{images_dir} has {free / 1e9:.1f} GB free and a build needs {_NEEDED_BYTES / 1e9:.1f} GB"
+        )
+
+
+def _os_release() -> dict[str, str]:
+    try:
+        return dict(parse_os_release(Path("/etc/os-release").read_text()))
+    except FileNotFoundError:
+        return {}
+
+
+def _host_sources(apt: Path) -> list[Source]:
+    found: list[Source] = []
+    for path in [apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))]:
+        if path.is_file() and path.suffix in (".list", ".sources"):
+            parse = parse_list if path.suffix == ".list" else parse_deb822
+            found += parse(path.read_text(errors="replace"))
+    return found
+
+
+@contextmanager
+def _lock(images_dir: Path) -> Iterator[int]:
+    """One build at a time. mmdebstrap inherits the lock: if we are killed, it holds until that ends."""
+    descriptor = os.open(images_dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ImageBuildFailed(why=f"another build is under way in {images_dir}; wait for it") from None
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _scratch(images_dir: Path, name: str) -> Iterator[Path]:
+    """A folder on the same file system, gone afterwards unless it was renamed into place."""
+    for leftover in images_dir.glob(".building-*"):  # we hold the lock: nobody works in them
+        _remove_tree(leftover)
+    scratch = images_dir / f".building-{name}-{os.getpid()}"
+    scratch.mkdir(mode=0o755)
+    try:
+        yield scratch
+    finally:
+        _remove_tree(scratch)
+
+
+def _remove_tree(folder: Path) -> None:
+    # Never across a mount: a killed build may have had the host's /dev inside.
+    subprocess.run(["rm", "-rf", "--one-file-system", "--", str(folder)], check=False)
+
+
+def _bootstrap(recipe: Recipe, mirrors: Mirrors, rootfs: Path, lock: int, progress: Report) -> None:
+    reader = ProgressReader()
+    tail: deque[str] = deque(maxlen=_TAIL)
+    progress(Progress("starting", 0.0))
+    process = subprocess.Popen(
+        bootstrap_command(recipe, mirrors, rootfs, _host_acquire_options()),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "TMPDIR": "/tmp"},
+        start_new_session=True,  # Ctrl-C comes to us; we end the whole group
+        pass_fds=(lock,),
+    )
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            tail.append(line.rstrip())
+            if (step := reader.read(line)) is not None:
+                progress(step)
+        status = process.wait()
+    finally:
+        _end(process)
+    if status != 0:
+        raise ImageBuildFailed(why=explain(list(tail), mirrors))
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    for number, patience in ((signal.SIGTERM, 15.0), (signal.SIGKILL, 5.0)):
+        if process.poll() is not None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(patience)
+
+
+def bootstrap_command(recipe: Recipe, mirrors: Mirrors, rootfs: Path, acquire: list[str]) -> list[str]:
+    """The mmdebstrap call. Options for apt given here live only as long as the build."""
+    command = ["mmdebstrap", "--verbose", "--mode=root", "--format=directory", "--variant=minbase"]
+    command += [f"--components={','.join(mirrors.building[0].components)}"]
+    command += [f"--include={','.join(recipe.packages)}"]
+    command += [f"--aptopt={option}" for option in ('APT::Install-Recommends "false"', *acquire)]
+    command += [f"--dpkgopt=path-exclude={pattern}" for pattern in recipe.exclude]
+    command += [f"--dpkgopt=path-include={pattern}" for pattern in recipe.include]
+    if recipe.user is not None:
+        name, uid = recipe.user
+        add = f'chroot "$1" useradd --create-home --user-group --uid {uid} --shell /bin/bash {name}'
+        command += [f"--customize-hook={add}"]
+    return [*command, mirrors.suite, str(rootfs), *(source.line() for source in mirrors.building)]
+
+
+def _host_acquire_options() -> list[str]:
+    """The host's proxy and date settings: without them a build could fail where `apt-get install` works."""
+    dump = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=False).stdout
+    wanted = ("::proxy", "check-valid-until", "::retries")
+    lines = [
+        line.rstrip(";") for line in dump.splitlines() if line.startswith("Acquire::") and '""' not in line
+    ]
+    return [line for line in lines if any(word in line.split(" ")[0].lower() for word in wanted)]
+
+
+def _installed(rootfs: Path) -> dict[str, str]:
+    query = ["dpkg-query", f"--admindir={rootfs}/var/lib/dpkg", "-W", "-f", "${Package} ${Version}\n"]
+    listing = subprocess.run(query, capture_output=True, text=True, check=True).stdout
+    return dict(sorted(line.split(" ", 1) for line in listing.splitlines()))
+
+
+def _publish(scratch: Path, target: Path) -> None:
+    if target.exists():
+        digest = find_image(target.name, target.parent).digest.removeprefix("sha256:")[:12]
+        target.rename(target.with_name(f"{target.name}@{digest}"))
+    scratch.rename(target)

@@ -1,0 +1,116 @@
+"""Where packages come from while an image is built, and what its own apt is told afterwards.
+
+Building uses the host's mirrors (they are near, and known to work); the image then gets the public names,
+so that it says nothing about the machine it was built on. Pure: the files of /etc/apt come in as text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sandboxer.artifacts.images.recipe import Recipe
+from sandboxer.kernel.errors import NotAvailable
+
+_PUBLIC = {
+    "debian": ("http://deb.debian.org/debian", "http://deb.debian.org/debian-security"),
+    "ubuntu": ("http://archive.ubuntu.com/ubuntu", "http://security.ubuntu.com/ubuntu"),
+    "ubuntu-ports": ("http://ports.ubuntu.com/ubuntu-ports", "http://ports.ubuntu.com/ubuntu-ports"),
+}
+_USABLE = ("http://", "https://", "file:", "copy:")
+
+
+@dataclass(frozen=True)
+class Source:
+    uri: str
+    suite: str
+    components: tuple[str, ...]
+
+    def line(self) -> str:
+        return f"deb {self.uri} {self.suite} {' '.join(self.components)}"
+
+
+@dataclass(frozen=True)
+class Mirrors:
+    distribution: str
+    suite: str
+    building: tuple[Source, ...]  # the host's mirrors
+    public: tuple[Source, ...]  # what goes into the image
+
+
+def parse_os_release(text: str) -> Mapping[str, str]:
+    pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+    return {key.strip(): value.strip().strip("\"'") for key, value in pairs}
+
+
+def parse_list(text: str) -> list[Source]:
+    """One-line style: `deb [options] uri suite component …`."""
+    found = []
+    for line in text.splitlines():
+        words = re.sub(r"\[[^]]*\]", " ", line.split("#", 1)[0]).split()
+        if len(words) >= 4 and words[0] == "deb":
+            found.append(Source(words[1], words[2], tuple(words[3:])))
+    return found
+
+
+def parse_deb822(text: str) -> list[Source]:
+    """The newer style: paragraphs with Types, URIs, Suites, Components."""
+    found = []
+    clean = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    for paragraph in re.split(r"\n\s*\n", clean):
+        fields: dict[str, list[str]] = {}
+        key = ""
+        for line in paragraph.splitlines():
+            if line[:1] not in (" ", "\t") and ":" in line:
+                key, line = line.split(":", 1)
+            fields.setdefault(key.strip().lower(), []).extend(line.split())
+        if "deb" in fields.get("types", []) and fields.get("enabled", ["yes"]) != ["no"]:
+            found += [
+                Source(uri, suite, tuple(fields.get("components", ())))
+                for uri in fields.get("uris", ())
+                for suite in fields.get("suites", ())
+            ]
+    return found
+
+
+def choose_mirrors(recipe: Recipe, os_release: Mapping[str, str], host: Iterable[Source]) -> Mirrors:
+    """The host's own mirrors with the suite the recipe asks for."""
+    distribution = _distribution(recipe, os_release)
+    wanted = recipe.distributions[distribution]
+    codename = os_release.get("VERSION_CODENAME", "")
+    suite = codename if wanted.suite == "host" else wanted.suite
+    if not suite:
+        raise NotAvailable(what=f"image {recipe.name}", why="this host's /etc/os-release names no suite")
+    usable = [s for s in host if s.uri.startswith(_USABLE) and "main" in s.components]
+    plain = {codename, suite, "stable", "oldstable", "testing"}
+    archive = next((s.uri for s in usable if s.suite in plain), None)
+    ports = archive is not None and archive.rstrip("/").endswith("ubuntu-ports")
+    public = _PUBLIC["ubuntu-ports" if ports else distribution]
+    security = next((s.uri for s in usable if s.suite.endswith("-security")), None)
+    return Mirrors(
+        distribution=distribution,
+        suite=suite,
+        building=_suites(archive or public[0], security or public[1], suite, wanted.components),
+        public=_suites(public[0], public[1], suite, wanted.components),
+    )
+
+
+def _distribution(recipe: Recipe, os_release: Mapping[str, str]) -> str:
+    likes = [os_release.get("ID", ""), *os_release.get("ID_LIKE", "").split()]
+    for name in likes:
+        if name in recipe.distributions:
+            return name
+    wanted = " or ".join(recipe.distributions)
+    raise NotAvailable(
+        what=f"image {recipe.name}",
+        why=f"it is built from {wanted} packages and this host is {likes[0] or 'neither'}",
+    )
+
+
+def _suites(archive: str, security: str, suite: str, components: tuple[str, ...]) -> tuple[Source, ...]:
+    return (
+        Source(archive, suite, components),
+        Source(archive, f"{suite}-updates", components),
+        Source(security, f"{suite}-security", components),
+    )

@@ -1,0 +1,173 @@
+"""What an image is made of, read from YAML. Pure: text in, value or a line-precise complaint out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+import yaml
+
+from sandboxer.kernel.errors import InvalidRequest
+
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")
+_SUITE = re.compile(r"[a-z][a-z0-9-]*")
+_USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+_REQUIRED = frozenset({"name", "distributions", "packages"})
+_OPTIONAL = frozenset({"description", "exclude", "include", "overlay", "user"})
+
+
+@dataclass(frozen=True)
+class Distribution:
+    suite: str  # "host": the host's own suite
+    components: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    name: str
+    description: str
+    distributions: Mapping[str, Distribution]
+    packages: tuple[str, ...]
+    exclude: tuple[str, ...]
+    include: tuple[str, ...]
+    overlay: str | None
+    user: tuple[str, int] | None
+
+
+def parse_recipe(text: str, *, source: str) -> Recipe:
+    """Read a recipe; a mistake is reported with its file and line."""
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise InvalidRequest(field=f"{source}:{line}", why=error.problem or "not YAML") from None
+    return _Reader(source).recipe(root)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Walks YAML nodes, which still know their lines (plain values do not)."""
+
+    source: str
+
+    def recipe(self, root: yaml.Node | None) -> Recipe:
+        if root is None:
+            raise InvalidRequest(field=f"{self.source}:1", why="the recipe is empty")
+        fields = self.mapping(root, "a recipe")
+        self.check_keys(root, fields, required=_REQUIRED, optional=_OPTIONAL)
+        return Recipe(
+            name=self.matching(fields["name"], _NAME, "an image name (lower-case letters, digits, -)"),
+            description=self.text(fields["description"]) if "description" in fields else "",
+            distributions=self.distributions(fields["distributions"]),
+            packages=self.packages(fields["packages"]),
+            exclude=self.paths(fields.get("exclude")),
+            include=self.paths(fields.get("include")),
+            overlay=self.overlay(fields.get("overlay")),
+            user=self.user(fields.get("user")),
+        )
+
+    def distributions(self, node: yaml.Node) -> Mapping[str, Distribution]:
+        found: dict[str, Distribution] = {}
+        for name, value in self.mapping(node, "a mapping of distributions").items():
+            if name not in ("debian", "ubuntu"):
+                self.refuse(value, f"unknown distribution {name!r}; known: debian, ubuntu")
+            fields = self.mapping(value, "{suite, components}")
+            self.check_keys(value, fields, required=frozenset({"suite", "components"}))
+            found[name] = Distribution(
+                suite=self.matching(fields["suite"], _SUITE, "a suite name, or host"),
+                components=tuple(
+                    self.matching(item, _SUITE, "a component")
+                    for item in self.sequence(fields["components"], "a list of components")
+                ),
+            )
+        if not found:
+            self.refuse(node, "at least one distribution is needed")
+        return found
+
+    def packages(self, node: yaml.Node) -> tuple[str, ...]:
+        seen: dict[str, None] = {}
+        for item in self.sequence(node, "a list of packages"):
+            package = self.matching(item, _PACKAGE, "a package name")
+            if package in seen:
+                self.refuse(item, f"package {package} is listed twice")
+            seen[package] = None
+        return tuple(seen)
+
+    def paths(self, node: yaml.Node | None) -> tuple[str, ...]:
+        if node is None:
+            return ()
+        patterns = []
+        for item in self.sequence(node, "a list of paths"):
+            pattern = self.text(item)
+            if not pattern.startswith("/") or "\n" in pattern:
+                self.refuse(item, f"expected an absolute path pattern, got {pattern!r}")
+            patterns.append(pattern)
+        return tuple(patterns)
+
+    def overlay(self, node: yaml.Node | None) -> str | None:
+        if node is None:
+            return None
+        folder = self.text(node)
+        if "/" in folder or folder in ("", ".", ".."):
+            self.refuse(node, "overlay names a folder beside the recipe")
+        return folder
+
+    def user(self, node: yaml.Node | None) -> tuple[str, int] | None:
+        if node is None:
+            return None
+        fields = self.mapping(node, "{name, uid}")
+        self.check_keys(node, fields, required=frozenset({"name", "uid"}))
+        name = self.matching(fields["name"], _USER, "a user name")
+        uid = self.text(fields["uid"])
+        if not uid.isdecimal() or not 1000 <= int(uid) <= 59999:
+            self.refuse(fields["uid"], f"a uid is a number from 1000 to 59999, got {uid!r}")
+        return name, int(uid)
+
+    # -- the shapes of YAML ------------------------------------------------------------------------------
+
+    def mapping(self, node: yaml.Node, expected: str) -> dict[str, yaml.Node]:
+        if not isinstance(node, yaml.MappingNode):
+            self.refuse(node, f"expected {expected}")
+        fields: dict[str, yaml.Node] = {}
+        for key, value in node.value:
+            name = self.text(key)
+            if name in fields:
+                self.refuse(key, f"{name!r} is given twice")
+            fields[name] = value
+        return fields
+
+    def sequence(self, node: yaml.Node, expected: str) -> list[yaml.Node]:
+        if not isinstance(node, yaml.SequenceNode) or not node.value:
+            self.refuse(node, f"expected {expected}")
+        return list(node.value)
+
+    def text(self, node: yaml.Node) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            self.refuse(node, "expected a plain value")
+        return str(node.value)
+
+    def matching(self, node: yaml.Node, pattern: re.Pattern[str], expected: str) -> str:
+        value = self.text(node)
+        if not pattern.fullmatch(value):
+            self.refuse(node, f"expected {expected}, got {value!r}")
+        return value
+
+    def check_keys(
+        self,
+        node: yaml.Node,
+        fields: Mapping[str, yaml.Node],
+        *,
+        required: frozenset[str],
+        optional: frozenset[str] = frozenset(),
+    ) -> None:
+        for name, value in fields.items():
+            if name not in required | optional:
+                self.refuse(value, f"unknown key {name!r}; known: {', '.join(sorted(required | optional))}")
+        for name in sorted(required - fields.keys()):
+            self.refuse(node, f"{name!r} is missing")
+
+    def refuse(self, node: yaml.Node, why: str) -> NoReturn:
+        raise InvalidRequest(field=f"{self.source}:{node.start_mark.line + 1}", why=why)
