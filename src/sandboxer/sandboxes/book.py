@@ -1,0 +1,215 @@
+"""The book of sandboxes: the only writer of their records, and a memory of all that are not destroyed.
+
+Each step is one short transaction that changes the record and records the event; `lifecycle.next_state` decides,
+`version` fences. One server owns one book (the state folder is locked), so the memory is the truth for reads on
+the hot path; a write by anyone else shows as a lost fence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import Conflict
+from sandboxer.observe import events
+from sandboxer.sandboxes.lifecycle import FINAL, Signal, State, next_state
+from sandboxer.sandboxes.records import Page, Sandbox, insert_record, load_all_but, load_page, load_record
+from sandboxer.sandboxes.records import count_by_state, replace_record, stepped
+from sandboxer.store.engine import Store
+
+T = TypeVar("T")
+# A step that finds the record changed under it looks again this often before it gives up.
+_TRIES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step of a life, and what else changes in the record with it."""
+
+    signal: Signal
+    actor: str
+    reason: str
+    changes: Mapping[str, object] = field(default_factory=dict)
+    # Facts for the event alone.
+    data: Mapping[str, object] = field(default_factory=dict)
+
+
+class Book:
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._memory: dict[str, Sandbox] = {}
+        self._watchers: list[Callable[[Sandbox], None]] = []
+
+    def on_change(self, watcher: Callable[[Sandbox], None]) -> None:
+        """Called after every committed write with the new record. Must be quick and must not raise."""
+        self._watchers.append(watcher)
+
+    async def load_living(self) -> Sequence[Sandbox]:
+        """Fill the memory; once, at start."""
+        living = await self._store.read(lambda conn: load_all_but(conn, FINAL))
+        self._memory = {sandbox.id: sandbox for sandbox in living}
+        return living
+
+    def living(self) -> Iterator[Sandbox]:
+        return iter(list(self._memory.values()))
+
+    def peek(self, sandbox_id: str) -> Sandbox | None:
+        """The record if it is not destroyed; no database."""
+        return self._memory.get(sandbox_id)
+
+    async def find(self, sandbox_id: str) -> Sandbox | None:
+        known = self._memory.get(sandbox_id)
+        if known is not None:
+            return known
+        return await self._store.read(lambda conn: load_record(conn, sandbox_id))
+
+    async def page(
+        self, *, account: str | None, labels: Mapping[str, str], states: Sequence[State], cursor: str | None, limit: int
+    ) -> Page:
+        return await self._store.read(
+            lambda conn: load_page(
+                conn, account=account, labels=labels, states=states, cursor=cursor, limit=limit
+            )
+        )
+
+    async def counts(self) -> dict[str, int]:
+        return await self._store.read(count_by_state)
+
+    async def open(self, requested: Sandbox, steps: Sequence[Step]) -> Sandbox:
+        """Write a new record, taken through `steps` at once. `requested` is as it was asked for."""
+        now = self._clock.now()
+        final, chain = _walk(requested, steps, now)
+
+        def write(conn: Connection) -> None:
+            insert_record(conn, final)
+            _record_request(conn, requested)
+            for entry in chain:
+                _record_step(conn, entry, now)
+
+        await self._write(final.id, write)
+        return self._remember(final)
+
+    async def move(self, sandbox_id: str, *steps: Step) -> Sandbox:
+        """Take it through `steps` from the state it is in now. Raises IllegalTransition, Conflict."""
+        for _ in range(_TRIES):
+            before = await self._current(sandbox_id)
+            now = self._clock.now()
+            after, chain = _walk(before, steps, now)
+            if await self._write(sandbox_id, partial(_apply, before=before, after=after, chain=chain, now=now)):
+                return self._remember(after)
+            await self._look_again(sandbox_id)
+        raise Conflict(why=f"sandbox {sandbox_id} is changing too fast")
+
+    async def amend(
+        self, sandbox_id: str, *, kind: str, actor: str, reason: str, decide: Callable[[Sandbox], Mapping[str, object]]
+    ) -> Sandbox:
+        """Change the record within its state. `decide` may be called again when someone wrote first."""
+        for _ in range(_TRIES):
+            before = await self._current(sandbox_id)
+            now = self._clock.now()
+            changes = decide(before)
+            after = stepped(before, before.state, reason=before.reason, now=now, changes=changes)
+
+            def write(conn: Connection, b: Sandbox = before, a: Sandbox = after, n: datetime = now) -> bool:
+                if not replace_record(conn, b, a):
+                    return False
+                events.record(conn, subject=b.id, kind=kind, actor=actor, reason=reason, at=n, data={})
+                return True
+
+            if await self._write(sandbox_id, write):
+                return self._remember(after)
+            await self._look_again(sandbox_id)
+        raise Conflict(why=f"sandbox {sandbox_id} is changing too fast")
+
+    async def _write(self, sandbox_id: str, fn: Callable[[Connection], T]) -> T:
+        try:
+            return await self._store.write(fn)
+        except asyncio.CancelledError:
+            # The store finishes a transaction it began; the memory must not fall behind it.
+            await self._look_again(sandbox_id)
+            raise
+
+    async def _current(self, sandbox_id: str) -> Sandbox:
+        current = await self.find(sandbox_id)
+        if current is None:
+            raise Conflict(why=f"sandbox {sandbox_id} has no record")
+        return current
+
+    async def _look_again(self, sandbox_id: str) -> None:
+        stored = await self._store.read(lambda conn: load_record(conn, sandbox_id))
+        known = self._memory.get(sandbox_id)
+        if stored is not None and (known is None or stored.version > known.version):
+            self._remember(stored)
+
+    def _remember(self, sandbox: Sandbox) -> Sandbox:
+        if sandbox.state in FINAL:
+            self._memory.pop(sandbox.id, None)
+        else:
+            self._memory[sandbox.id] = sandbox
+        for watcher in self._watchers:
+            watcher(sandbox)
+        return sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    step: Step
+    before: Sandbox
+    after: Sandbox
+
+
+def _walk(sandbox: Sandbox, steps: Sequence[Step], now: datetime) -> tuple[Sandbox, list[_Entry]]:
+    chain = []
+    for step in steps:
+        state = next_state(sandbox.state, step.signal)
+        after = stepped(sandbox, state, reason=step.reason, now=now, changes=step.changes)
+        chain.append(_Entry(step, sandbox, after))
+        sandbox = after
+    return sandbox, chain
+
+
+def _apply(
+    conn: Connection, *, before: Sandbox, after: Sandbox, chain: Sequence[_Entry], now: datetime
+) -> bool:
+    if not replace_record(conn, before, after):
+        return False
+    for entry in chain:
+        _record_step(conn, entry, now)
+    return True
+
+
+def _record_request(conn: Connection, sandbox: Sandbox) -> None:
+    data = {"to": sandbox.state.value, "signal": Signal.REQUEST.value, "profile": sandbox.profile}
+    if sandbox.consumer:
+        data["consumer"] = dict(sandbox.consumer)  # type: ignore[assignment]
+    events.record(
+        conn,
+        subject=sandbox.id,
+        kind=f"sandbox.{sandbox.state.value}",
+        actor=sandbox.created_by,
+        reason=sandbox.reason,
+        at=sandbox.created_at,
+        data=data,
+    )
+
+
+def _record_step(conn: Connection, entry: _Entry, now: datetime) -> None:
+    step = entry.step
+    steps = {"from": entry.before.state.value, "to": entry.after.state.value, "signal": step.signal.value}
+    events.record(
+        conn,
+        subject=entry.after.id,
+        kind=f"sandbox.{entry.after.state.value}",
+        actor=step.actor,
+        reason=step.reason,
+        at=now,
+        data={**steps, **step.data},
+    )

@@ -1,0 +1,117 @@
+"""The life of a sandbox as one table. Every change of state goes through `next_state`; nothing else decides.
+
+`grace`, `reaped` and the signals of money are here because the table is whole, though nothing sends them yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from sandboxer.kernel.errors import IllegalTransition
+
+
+class State(StrEnum):
+    REQUESTED = "requested"
+    PROVISIONING = "provisioning"
+    READY = "ready"
+    ACTIVE = "active"
+    FROZEN = "frozen"
+    STOPPED = "stopped"
+    GRACE = "grace"
+    REAPED = "reaped"
+    EXPIRED = "expired"
+    FAILED = "failed"
+    DESTROYING = "destroying"
+    DESTROYED = "destroyed"
+
+
+class Signal(StrEnum):
+    # Someone asked for a sandbox; the only signal without a state before it.
+    REQUEST = "request"
+    # A backend was chosen for it, or none could be.
+    PLACED = "placed"
+    REFUSED = "refused"
+    # The supervisor inside answers and the profile's setup is done; or that did not come about.
+    PROBE_PASSED = "probe_passed"
+    FAIL = "fail"
+    # Something the API started runs or is connected; nothing does any more.
+    WORK_BEGAN = "work_began"
+    WORK_ENDED = "work_ended"
+    FREEZE = "freeze"
+    THAW = "thaw"
+    STOP = "stop"
+    RESUME = "resume"
+    # New disk from the image under the same id.
+    RECREATE = "recreate"
+    # Its processes ended unasked; the disk is kept (HALTED), or nothing is (LOST).
+    HALTED = "halted"
+    LOST = "lost"
+    # Out of sats; the account was credited again (a frozen one goes back to frozen); nobody paid in time.
+    DRY = "dry"
+    PAID = "paid"
+    PAID_WHILE_FROZEN = "paid_while_frozen"
+    GRACE_OVER = "grace_over"
+    # TTL or idle time over; the kept disk's time over.
+    EXPIRE = "expire"
+    RETENTION_OVER = "retention_over"
+    DESTROY = "destroy"
+    TORN_DOWN = "torn_down"
+
+
+S, E = State, Signal
+
+# A supervisor inside answers, and TTL counts.
+LIVE = frozenset({S.READY, S.ACTIVE, S.FROZEN, S.GRACE})
+# No step leads out of it.
+FINAL = frozenset({S.DESTROYED})
+
+TRANSITIONS: Mapping[tuple[State, Signal], State] = {
+    (S.REQUESTED, E.PLACED): S.PROVISIONING,
+    (S.REQUESTED, E.REFUSED): S.FAILED,
+    (S.PROVISIONING, E.PROBE_PASSED): S.READY,
+    (S.PROVISIONING, E.FAIL): S.FAILED,
+    (S.READY, E.WORK_BEGAN): S.ACTIVE,
+    (S.ACTIVE, E.WORK_ENDED): S.READY,
+    **{(s, E.FREEZE): S.FROZEN for s in (S.READY, S.ACTIVE)},
+    # Back to ready; if work is still under way it is recorded as active a moment later.
+    (S.FROZEN, E.THAW): S.READY,
+    **{(s, E.STOP): S.STOPPED for s in (S.READY, S.ACTIVE)},
+    (S.STOPPED, E.RESUME): S.READY,
+    **{(s, E.RECREATE): S.PROVISIONING for s in (S.READY, S.ACTIVE, S.FROZEN, S.STOPPED, S.FAILED)},
+    **{(s, E.HALTED): S.STOPPED for s in LIVE},
+    **{(s, E.LOST): S.FAILED for s in (*LIVE, S.STOPPED, S.REAPED)},
+    **{(s, E.DRY): S.GRACE for s in (S.READY, S.ACTIVE, S.FROZEN)},
+    (S.GRACE, E.PAID): S.READY,
+    (S.GRACE, E.PAID_WHILE_FROZEN): S.FROZEN,
+    (S.GRACE, E.GRACE_OVER): S.REAPED,
+    # Woken by money: paid, and started again on the kept disk.
+    (S.REAPED, E.RESUME): S.READY,
+    **{(s, E.EXPIRE): S.EXPIRED for s in LIVE},
+    **{(s, E.RETENTION_OVER): S.EXPIRED for s in (S.STOPPED, S.REAPED)},
+    **{(s, E.DESTROY): S.DESTROYING for s in S if s not in (S.DESTROYING, S.DESTROYED)},
+    (S.DESTROYING, E.TORN_DOWN): S.DESTROYED,
+}
+
+
+def next_state(state: State, signal: Signal) -> State:
+    """The one door. Raises IllegalTransition for a step that is not in the table."""
+    try:
+        return TRANSITIONS[state, signal]
+    except KeyError:
+        raise IllegalTransition(signal=signal.value, state=state.value) from None
+
+
+def render_mermaid() -> str:
+    """The table as a diagram for the documents, in a stable order; edges between two states share an arrow."""
+    arrows: dict[tuple[State, State], list[str]] = {}
+    order = list(State)
+    signals = list(Signal)
+    for (state, signal), target in sorted(
+        TRANSITIONS.items(), key=lambda row: (order.index(row[0][0]), order.index(row[1]), signals.index(row[0][1]))
+    ):
+        arrows.setdefault((state, target), []).append(signal.value)
+    lines = ["stateDiagram-v2", f"    [*] --> {S.REQUESTED}: {E.REQUEST}"]
+    lines += [f"    {start} --> {end}: {', '.join(names)}" for (start, end), names in arrows.items()]
+    lines.append(f"    {S.DESTROYED} --> [*]")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,266 @@
+"""What the platform remembers of a sandbox: the value, its tables, and the few queries on them.
+
+Queries are plain functions of a connection: the caller owns the transaction. They decide nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import datetime, timedelta
+
+from sqlalchemy import Column, Connection, Float, ForeignKey, Index, Integer, Row, Select, Table, Text
+from sqlalchemy import and_, exists, func, insert, or_, select, update
+
+from sandboxer.backends.contract import Handle, Order, Resources, Trust
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.sandboxes.lifecycle import State
+from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    id: str
+    # Grows by one with every write; a write from an older version is refused.
+    version: int
+    # Who may see it, and the key that asked for it.
+    account: str
+    created_by: str
+    name: str | None
+    state: State
+    # Why it is in this state: the reason of its last step.
+    reason: str
+    profile: str
+    profile_version: str
+    backend: str
+    image: str
+    trust: Trust
+    resources: Resources
+    # For every command in it; a command's own win.
+    env: Mapping[str, str]
+    labels: Mapping[str, str]
+    inputs: Mapping[str, object]
+    consumer: Mapping[str, object]
+    # Granted running time in all, extensions included; counts from ready_at, frozen included, stopped not.
+    ttl: timedelta
+    idle_timeout: timedelta | None
+    created_at: datetime
+    # When its present state began.
+    state_since: datetime
+    ready_at: datetime | None = None
+    # While it lives: the end of its TTL. While stopped or failed: the end of what is kept of it.
+    expires_at: datetime | None = None
+    ended_at: datetime | None = None
+    # What is left of the TTL while it is stopped.
+    ttl_left: timedelta | None = None
+    handle: Handle | None = None
+    timings_ms: Mapping[str, float] = field(default_factory=dict)
+    # What the profile's report command said of the host, seen from inside.
+    report: Mapping[str, object] | None = None
+
+    def order(self) -> Order:
+        return Order(
+            sandbox_id=self.id, image=self.image, resources=self.resources, trust=self.trust, hostname=self.hostname
+        )
+
+    @property
+    def hostname(self) -> str:
+        """Always the same word: a warm sandbox must not differ from one made to order."""
+        return "sandbox"
+
+
+sandboxes = Table(
+    "sandboxes",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("account", Text, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("name", Text),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("profile", Text, nullable=False),
+    Column("profile_version", Text, nullable=False),
+    Column("backend", Text, nullable=False),
+    Column("image", Text, nullable=False),
+    Column("trust", Text, nullable=False),
+    Column("resources", JsonValue, nullable=False),
+    Column("env", JsonValue, nullable=False),
+    Column("labels", JsonValue, nullable=False),
+    Column("inputs", JsonValue, nullable=False),
+    Column("consumer", JsonValue, nullable=False),
+    Column("ttl_s", Float, nullable=False),
+    Column("idle_timeout_s", Float),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("state_since", UtcDateTime, nullable=False),
+    Column("ready_at", UtcDateTime),
+    Column("expires_at", UtcDateTime),
+    Column("ended_at", UtcDateTime),
+    Column("ttl_left_s", Float),
+    Column("handle", JsonValue),
+    Column("timings_ms", JsonValue, nullable=False),
+    Column("report", JsonValue),
+    Index(None, "account", "created_at", "id"),
+    Index(None, "state"),
+)
+
+# Labels a second time, one row each, because SQLite and PostgreSQL index JSON differently.
+sandbox_labels = Table(
+    "sandbox_labels",
+    metadata,
+    Column("sandbox_id", Text, ForeignKey("sandboxes.id"), primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+    Index(None, "key", "value"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    sandboxes: Sequence[Sandbox]
+    # Give it back to see what follows; None at the end.
+    next_cursor: str | None
+
+
+def insert_record(conn: Connection, sandbox: Sandbox) -> None:
+    conn.execute(insert(sandboxes), _to_row(sandbox))
+    if sandbox.labels:
+        rows = [{"sandbox_id": sandbox.id, "key": k, "value": v} for k, v in sandbox.labels.items()]
+        conn.execute(insert(sandbox_labels), rows)
+
+
+def replace_record(conn: Connection, before: Sandbox, after: Sandbox) -> bool:
+    """Write what differs, unless someone wrote first; False then, and nothing is changed."""
+    old, new = _to_row(before), _to_row(after)
+    changed = {name: value for name, value in new.items() if value != old[name]}
+    fence = and_(sandboxes.c.id == before.id, sandboxes.c.version == before.version)
+    return conn.execute(update(sandboxes).where(fence).values(**changed)).rowcount == 1
+
+
+def load_record(conn: Connection, sandbox_id: str) -> Sandbox | None:
+    row = conn.execute(select(sandboxes).where(sandboxes.c.id == sandbox_id)).one_or_none()
+    return None if row is None else _from_row(row)
+
+
+def load_all_but(conn: Connection, states: Iterable[State]) -> list[Sandbox]:
+    wanted = select(sandboxes).where(sandboxes.c.state.not_in([s.value for s in states]))
+    return [_from_row(row) for row in conn.execute(wanted)]
+
+
+def count_by_state(conn: Connection) -> dict[str, int]:
+    counts = select(sandboxes.c.state, func.count()).group_by(sandboxes.c.state)
+    return {state: int(number) for state, number in conn.execute(counts)}
+
+
+def load_page(
+    conn: Connection,
+    *,
+    account: str | None,
+    labels: Mapping[str, str],
+    states: Sequence[State],
+    cursor: str | None,
+    limit: int,
+) -> Page:
+    """Newest first. `account` None: everyone's. No states: all but destroyed ones."""
+    query = _filtered(account, labels, states)
+    if cursor is not None:
+        at, last_id = _open_cursor(cursor)
+        older = and_(sandboxes.c.created_at == at, sandboxes.c.id < last_id)
+        query = query.where(or_(sandboxes.c.created_at < at, older))
+    query = query.order_by(sandboxes.c.created_at.desc(), sandboxes.c.id.desc()).limit(limit + 1)
+    found = [_from_row(row) for row in conn.execute(query)]
+    more = len(found) > limit
+    return Page(sandboxes=found[:limit], next_cursor=_make_cursor(found[limit - 1]) if more else None)
+
+
+def _filtered(account: str | None, labels: Mapping[str, str], states: Sequence[State]) -> Select[tuple[object, ...]]:
+    query = select(sandboxes)
+    if account is not None:
+        query = query.where(sandboxes.c.account == account)
+    if states:
+        query = query.where(sandboxes.c.state.in_([s.value for s in states]))
+    else:
+        query = query.where(sandboxes.c.state != State.DESTROYED.value)
+    for key, value in labels.items():
+        mark = sandbox_labels.alias()
+        query = query.where(
+            exists().where(mark.c.sandbox_id == sandboxes.c.id, mark.c.key == key, mark.c.value == value)
+        )
+    return query
+
+
+def _make_cursor(last: Sandbox) -> str:
+    text = json.dumps([last.created_at.isoformat(), last.id])
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _open_cursor(cursor: str) -> tuple[datetime, str]:
+    try:
+        padded = cursor + "=" * (-len(cursor) % 4)
+        at, last_id = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        moment = datetime.fromisoformat(at)
+        if moment.tzinfo is None or not isinstance(last_id, str):
+            raise ValueError("not a cursor of ours")
+    except (binascii.Error, ValueError, TypeError, RecursionError):
+        raise InvalidRequest(field="cursor", why="it is not a cursor that this list returned") from None
+    return moment, last_id
+
+
+# Kept in another shape than the value's: plain numbers and JSON instead of types of ours.
+_SPECIAL = ("state", "trust", "resources", "handle", "ttl", "idle_timeout", "ttl_left")
+_PLAIN = tuple(f.name for f in fields(Sandbox) if f.name not in _SPECIAL)
+
+
+def _to_row(sandbox: Sandbox) -> dict[str, object]:
+    row: dict[str, object] = {name: getattr(sandbox, name) for name in _PLAIN}
+    row["state"] = sandbox.state.value
+    row["trust"] = sandbox.trust.value
+    row["resources"] = asdict(sandbox.resources)
+    row["handle"] = None if sandbox.handle is None else _handle_to_json(sandbox.handle)
+    row["ttl_s"] = sandbox.ttl.total_seconds()
+    row["idle_timeout_s"] = _seconds(sandbox.idle_timeout)
+    row["ttl_left_s"] = _seconds(sandbox.ttl_left)
+    return row
+
+
+def _from_row(row: Row[tuple[object, ...]]) -> Sandbox:
+    cells = row._mapping
+    handle = cells["handle"]
+    return Sandbox(
+        **{name: cells[name] for name in _PLAIN},
+        state=State(cells["state"]),
+        trust=Trust(cells["trust"]),
+        resources=Resources(**cells["resources"]),
+        handle=None if handle is None else Handle(**handle),
+        ttl=timedelta(seconds=cells["ttl_s"]),
+        idle_timeout=_duration(cells["idle_timeout_s"]),
+        ttl_left=_duration(cells["ttl_left_s"]),
+    )
+
+
+def _handle_to_json(handle: Handle) -> dict[str, object]:
+    return {
+        "sandbox_id": handle.sandbox_id,
+        "backend": handle.backend,
+        "version": handle.version,
+        "data": dict(handle.data),
+    }
+
+
+def _seconds(duration: timedelta | None) -> float | None:
+    return None if duration is None else duration.total_seconds()
+
+
+def _duration(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+def stepped(sandbox: Sandbox, state: State, *, reason: str, now: datetime, changes: Mapping[str, object]) -> Sandbox:
+    """The record after one step of its life."""
+    since = sandbox.state_since if state is sandbox.state else now
+    return replace(
+        sandbox, version=sandbox.version + 1, state=state, reason=reason, state_since=since, **changes  # type: ignore[arg-type]
+    )

@@ -1,0 +1,100 @@
+"""Everything this room does for a caller, in one place: the edges hold this and nothing else of the room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+from sandboxer.backends.contract import Fingerprint, Usage
+from sandboxer.backends.guest import Guest
+from sandboxer.identity.keys import Caller
+from sandboxer.sandboxes import access, create, destroy, inspection, lifetime, pause, recreate, stale
+from sandboxer.sandboxes.inspection import Reachability
+from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.lifetime import Expiry
+from sandboxer.sandboxes.profiles import Profile
+from sandboxer.sandboxes.records import Page, Sandbox
+from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.room import Room
+from sandboxer.sandboxes.stale import StaleSandbox
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxUseCases:
+    room: Room
+
+    async def create(self, request: CreateRequest, caller: Caller, *, wait: bool = True) -> Sandbox:
+        """Establish a sandbox. `wait=False` returns it while it is provisioning; it goes on without the caller."""
+        return await create.create(self.room, request, caller, wait=wait)
+
+    async def get(self, sandbox_id: str, caller: Caller) -> Sandbox:
+        return await self.room.visible(sandbox_id, caller)
+
+    async def list(
+        self,
+        caller: Caller,
+        *,
+        labels: Mapping[str, str] | None = None,
+        state: State | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page:
+        """Newest first. Without `state`, destroyed ones are left out. The owner sees everyone's."""
+        return await inspection.list_sandboxes(
+            self.room, caller, labels=labels or {}, state=state, cursor=cursor, limit=limit
+        )
+
+    async def destroy(self, sandbox_id: str, caller: Caller) -> Sandbox:
+        """Remove it. Destroyed already is success; one being made is undone."""
+        return await destroy.destroy(self.room, sandbox_id, caller)
+
+    async def recreate(self, sandbox_id: str, caller: Caller) -> Sandbox:
+        return await recreate.recreate(self.room, sandbox_id, caller)
+
+    async def stop(self, sandbox_id: str, caller: Caller) -> Sandbox:
+        return await pause.stop(self.room, sandbox_id, caller)
+
+    async def resume(self, sandbox_id: str, caller: Caller) -> Sandbox:
+        return await pause.resume(self.room, sandbox_id, caller)
+
+    async def freeze(self, sandbox_id: str, caller: Caller) -> Sandbox:
+        return await pause.freeze(self.room, sandbox_id, caller)
+
+    async def thaw(self, sandbox_id: str, caller: Caller) -> Sandbox:
+        return await pause.thaw(self.room, sandbox_id, caller)
+
+    async def change_ttl(self, sandbox_id: str, duration: str, caller: Caller) -> Sandbox:
+        """Add `duration` to what it has; the whole life stays within the profile's maximum."""
+        return await lifetime.change_ttl(self.room, sandbox_id, duration, caller)
+
+    async def usage(self, sandbox_id: str, caller: Caller) -> Usage:
+        return await inspection.usage(self.room, sandbox_id, caller)
+
+    async def reachability(self, sandbox_id: str, caller: Caller) -> Reachability:
+        return await inspection.reachability(self.room, sandbox_id, caller)
+
+    async def expire(self, caller: Caller, *, apply: bool = False) -> Expiry:
+        """Which sandboxes are past their time; with `apply`, end them now. Owner only."""
+        return await lifetime.expire(self.room, caller, apply=apply)
+
+    async def stale(self, caller: Caller) -> Sequence[StaleSandbox]:
+        """What backends hold that no record accounts for. Owner only."""
+        return await stale.find(self.room, caller)
+
+    async def reap_stale(self, caller: Caller) -> Sequence[StaleSandbox]:
+        return await stale.reap(self.room, caller)
+
+    async def counts(self) -> Mapping[str, int]:
+        """How many sandboxes there are, by state."""
+        return await self.room.book.counts()
+
+    async def fingerprints(self) -> Mapping[str, Fingerprint]:
+        return await inspection.fingerprints(self.room)
+
+    def profiles(self) -> Sequence[Profile]:
+        return self.room.profiles.all()
+
+    def line(self, sandbox_id: str, caller: Caller, *, activity: str) -> AbstractAsyncContextManager[Guest]:
+        """See `access.line`."""
+        return access.line(self.room, sandbox_id, caller, activity=activity)

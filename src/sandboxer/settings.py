@@ -1,0 +1,136 @@
+"""Everything an operator can set, and the only place that reads the environment.
+
+Defaults < `SANDBOXER_*` variables < command line flags. An unknown `SANDBOXER_*` variable is an error: a typing
+slip in a limit must not silently leave the limit off.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sandboxer.kernel.durations import parse_duration
+from sandboxer.kernel.errors import InvalidRequest
+
+PREFIX = "SANDBOXER_"
+# Belong to the client (CLI and SDK), which shares the prefix.
+CLIENT_VARIABLES = frozenset({"URL", "PUBLIC_KEY", "SECRET_KEY", "CREDENTIALS", "JSON"})
+# Set for programs inside a sandbox, where a nested server may run.
+INSIDE_PREFIXES = ("INPUT_",)
+_SOURCE_TREE = Path(__file__).resolve().parents[2]
+
+
+class Settings(BaseModel):
+    """Frozen for the life of the server. Paths that are not given lie in `state_dir`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    state_dir: Annotated[Path, Field(description="All state: database, keys, images, storage pool.")] = Path(
+        "/var/lib/sandboxer"
+    )
+    host: Annotated[str, Field(description="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 7777
+    public_url: Annotated[str | None, Field(description="How callers reach it, written to owner.json.")] = None
+    database: Annotated[str | None, Field(description="SQLAlchemy URL; SQLite in state_dir if not given.")] = None
+    images_dir_given: Annotated[Path | None, Field(alias="images_dir", description="Base images.")] = None
+    guest_dir: Annotated[Path, Field(description="Where supervisor and launcher are.")] = (
+        _SOURCE_TREE / "guest" / "build"
+    )
+    profiles_dir: Annotated[Path, Field(description="Profiles (YAML).")] = _SOURCE_TREE / "profiles"
+    backends: Annotated[tuple[str, ...], Field(description="Backends to open.")] = ("ext.namespaces",)
+    default_profile: Annotated[str, Field(description="Profile of a create that names none.")] = (
+        "profile.agent-dev"
+    )
+    pool_size_mb: Annotated[
+        int | None, Field(ge=256, description="Size of the storage pool's loop file; half the free disk if not given.")
+    ] = None
+    warm_pool: Annotated[
+        dict[str, int], Field(description='Sandboxes kept ready per profile, as JSON: {"profile.agent-dev": 2}.')
+    ] = Field(default_factory=dict)
+    overcommit: Annotated[
+        float, Field(gt=0, le=100, description="How much memory and CPU may be promised beyond what the host has.")
+    ] = 4.0
+    metrics_public: Annotated[bool, Field(description="Serve /metrics to others than loopback.")] = False
+    retention: Annotated[str, Field(description="How long stopped and failed sandboxes are kept.")] = "7d"
+    log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
+
+    @property
+    def images_dir(self) -> Path:
+        return self.images_dir_given or self.state_dir / "images"
+
+    @property
+    def database_url(self) -> str:
+        return self.database or f"sqlite:///{self.state_dir / 'sandboxer.db'}"
+
+    @property
+    def run_dir(self) -> Path:
+        return self.state_dir / "run"
+
+    @property
+    def owner_file(self) -> Path:
+        return self.state_dir / "owner.json"
+
+    @property
+    def master_key_file(self) -> Path:
+        return self.state_dir / "master.key"
+
+    @property
+    def retention_time(self) -> timedelta:
+        return parse_duration(self.retention, field="retention")
+
+
+def load_settings(environment: Mapping[str, str] | None = None, **flags: object) -> Settings:
+    """Settings from the environment and flags (None: not given). Raises InvalidRequest naming the key."""
+    values = _from_environment(os.environ if environment is None else environment)
+    values.update({name: value for name, value in flags.items() if value is not None})
+    try:
+        settings = Settings.model_validate(values)
+        settings.retention_time  # noqa: B018 - a bad duration must be refused here, not at the first stop
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else "settings"
+        raise InvalidRequest(field=name, why=f"{first['msg']} (also {PREFIX}{name.upper()})") from None
+    return settings
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
+    values: dict[str, object] = {}
+    for variable, text in environment.items():
+        word = variable.removeprefix(PREFIX)
+        if word == variable or word in CLIENT_VARIABLES or word.startswith(INSIDE_PREFIXES):
+            continue
+        name = word.lower()
+        if name not in KNOWN:
+            raise InvalidRequest(field=variable, why="no such setting" + _nearest(name))
+        values[name] = _parse(name, text)
+    return values
+
+
+def _names() -> dict[str, str]:
+    return {field.alias or name: name for name, field in Settings.model_fields.items()}
+
+
+KNOWN = _names()
+
+
+def _parse(name: str, text: str) -> object:
+    if name == "warm_pool":
+        try:
+            return json.loads(text)
+        except ValueError:
+            raise InvalidRequest(field=name, why='it must be JSON like {"profile.agent-dev": 2}') from None
+    if name == "backends":
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    return text
+
+
+def _nearest(name: str) -> str:
+    close = difflib.get_close_matches(name, KNOWN, n=1)
+    return f"; did you mean {PREFIX}{close[0].upper()}?" if close else f"; known are {', '.join(sorted(KNOWN))}"
