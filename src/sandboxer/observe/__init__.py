@@ -1,0 +1,1 @@
+"""What happened and how much: events, metrics."""

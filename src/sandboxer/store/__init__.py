@@ -1,0 +1,1 @@
+"""The database: engine, transactions, migrations, outbox, idempotency. Knows no room above it."""

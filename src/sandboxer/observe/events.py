@@ -1,0 +1,147 @@
+"""What happened, told in order. An event is recorded in the transaction of the change it tells of (outbox),
+so there is never a change without its event nor an event without its change.
+
+Followers hold a cursor, not a queue: a slow one costs nothing but its own lateness.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Column, Connection, Index, Row, Table, Text, func, insert, select
+
+from sandboxer.store.engine import Store
+from sandboxer.store.metadata import JsonValue, RowId, UtcDateTime, metadata
+from sandboxer.store.workers import announce
+
+MAX_PAGE = 500
+# How many events a follower holds at a time; the rest waits in the database.
+_FOLLOW_PAGE = 100
+
+events = Table(
+    "events",
+    metadata,
+    # AUTOINCREMENT: an id is never given twice, even after the newest rows were pruned.
+    Column("id", RowId, primary_key=True, autoincrement=True),
+    Column("subject", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("at", UtcDateTime, nullable=False),
+    Column("data", JsonValue, nullable=False),
+    Index(None, "subject", "id"),
+    sqlite_autoincrement=True,
+)
+_INSERT = insert(events).inline()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    # Grows in the order events become visible: whoever saw id N will never be shown a smaller one later.
+    id: int
+    # The id of what it is about: `sbx_…`, a key, an account.
+    subject: str
+    kind: str
+    # Who caused it: a public key, or `system:<loop>`.
+    actor: str
+    reason: str
+    at: datetime
+    data: Mapping[str, Any]
+
+
+def record(
+    conn: Connection,
+    *,
+    subject: str,
+    kind: str,
+    actor: str,
+    reason: str,
+    at: datetime,
+    data: Mapping[str, Any] | None = None,
+) -> None:
+    """Tell of a change in the change's own write transaction; followers wake once it is committed."""
+    conn.execute(
+        _INSERT,
+        {
+            "subject": subject,
+            "kind": kind,
+            "actor": actor,
+            "reason": reason,
+            "at": at,
+            "data": dict(data or {}),
+        },
+    )
+    announce(conn, subject)
+
+
+class Events:
+    """Reading side of the event log. Lives on one event loop; `close` lets it forget the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._followers: set[_Bell] = set()
+        self._leave = store.on_commit(self._ring)
+
+    async def page(self, subject: str | None, after: int = 0, limit: int = MAX_PAGE) -> list[Event]:
+        """Events with an id greater than `after`, oldest first; of every subject if `subject` is None."""
+        query = select(events).where(events.c.id > after).order_by(events.c.id).limit(min(limit, MAX_PAGE))
+        if subject is not None:
+            query = query.where(events.c.subject == subject)
+        return await self._store.read(lambda conn: [_event(row) for row in conn.execute(query)])
+
+    async def last_id(self) -> int:
+        """The newest id, or 0: where to follow from to hear only what is new."""
+        query = select(func.max(events.c.id))
+        return await self._store.read(lambda conn: conn.execute(query).scalar()) or 0
+
+    async def follow(self, subject: str | None, after: int = 0) -> AsyncIterator[Event]:
+        """Every event after id `after`, first those stored, then those to come; each once, in order.
+
+        Ends only when closed (`aclosing`) or when the store is closed (Unavailable).
+        """
+        bell = _Bell(subject)
+        self._followers.add(bell)
+        try:
+            while True:
+                # Cleared before reading: a commit that the read misses rings again.
+                bell.rung.clear()
+                page = await self.page(subject, after, _FOLLOW_PAGE)
+                for event in page:
+                    yield event
+                    after = event.id
+                if len(page) < _FOLLOW_PAGE:
+                    await bell.rung.wait()
+        finally:
+            self._followers.discard(bell)
+
+    def close(self) -> None:
+        self._leave()
+
+    def _ring(self, topics: frozenset[str]) -> None:
+        for bell in self._followers:
+            if bell.subject is None or bell.subject in topics:
+                bell.rung.set()
+
+
+class _Bell:
+    __slots__ = ("rung", "subject")
+
+    def __init__(self, subject: str | None) -> None:
+        self.subject = subject
+        self.rung = asyncio.Event()
+
+
+def _event(row: Row[Any]) -> Event:
+    return Event(
+        id=row.id,
+        subject=row.subject,
+        kind=row.kind,
+        actor=row.actor,
+        reason=row.reason,
+        at=row.at,
+        data=row.data,
+    )
