@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from sandboxer.store.engine import Store, open_store
-from tests.servers.postgres import running_postgres, why_no_postgres
+from tests.servers.postgres import postgres_cluster, postgres_url
 
-_count = itertools.count()
-
-
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """A private PostgreSQL server, started once for the whole run."""
-    if why := why_no_postgres():
-        pytest.skip(why)
-    with running_postgres() as url:
-        yield url
+__all__ = ["postgres_cluster", "postgres_url"]
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -29,11 +18,8 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database of its own for each test, on each kind."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/sandboxer.db"
-    server: str = request.getfixturevalue("postgres_url")
-    name = f"test_{next(_count)}"
-    with psycopg.connect(server, autocommit=True) as conn:
-        conn.execute(f"CREATE DATABASE {name}")
-    return server.rpartition("/")[0] + "/" + name
+    url: str = request.getfixturevalue("postgres_url")
+    return url
 
 
 @pytest.fixture

@@ -92,9 +92,18 @@ def _sqlite(url: URL, durability: Durability) -> Database:
 
     event.listen(writing, "connect", lambda connection, _: prepare(connection, False))
     event.listen(reading, "connect", lambda connection, _: prepare(connection, True))
-    event.listen(writing, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
-    event.listen(reading, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+    _begin_with(writing, "BEGIN IMMEDIATE")
+    _begin_with(reading, "BEGIN")
     return Database(url=url, writing=writing, reading=reading, is_worth_retrying=_sqlite_is_busy)
+
+
+def _begin_with(engine: Engine, statement: str) -> None:
+    """The dialect's own hook: a "begin" event that executes through SQLAlchemy costs 40 µs more."""
+
+    def do_begin(connection: sqlite3.Connection) -> None:
+        connection.execute(statement)
+
+    engine.dialect.do_begin = do_begin  # type: ignore[method-assign, assignment]
 
 
 def _postgres(url: URL, durability: Durability) -> Database:
