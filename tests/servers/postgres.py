@@ -1,4 +1,4 @@
-"""A private PostgreSQL for tests: own cluster, own socket, no durability, gone when the tests end.
+"""A private PostgreSQL for tests: own cluster, own loopback port, no durability, gone when the tests end.
 
 `postgres_url` gives each test an empty database of its own. Where PostgreSQL is not installed, the tests
 that ask for it are skipped and say so.
@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+import psycopg
 import pytest
 
 _FAST = {
@@ -29,119 +29,103 @@ _FAST = {
     "autovacuum": "off",
     "shared_buffers": "32MB",
     "max_connections": "200",
-    "listen_addresses": "",
+    "listen_addresses": "127.0.0.1",
     "wal_level": "minimal",
     "max_wal_senders": "0",
 }
 _START_SECONDS = 60.0
 
 
-class PostgresAbsent(Exception):
-    """Why there is no PostgreSQL to test with."""
-
-
-@dataclass
-class Cluster:
-    folder: Path
-    programs: Path
-    user: str
-    _numbers: count[int] = field(default_factory=count)
-
-    def fresh_database(self) -> str:
-        """Create an empty database and return its URL."""
-        name = f"test_{os.getpid()}_{next(self._numbers)}"
-        self.sql(f"CREATE DATABASE {name}")
-        return self.url(name)
-
-    def drop(self, url: str) -> None:
-        name = re.search(r"@/(\w+)\?", url)
-        assert name is not None
-        self.sql(f"DROP DATABASE {name[1]} WITH (FORCE)")
-
-    def url(self, database: str) -> str:
-        return f"postgresql+psycopg://{self.user}@/{database}?host={self.folder}"
-
-    def sql(self, statement: str) -> None:
-        command = [self.programs / "psql", "-qX", "-v", "ON_ERROR_STOP=1", "-h", self.folder, "-U", self.user]
-        subprocess.run([*command, "-d", "postgres", "-c", statement], check=True, capture_output=True)
-
-
-def find_programs() -> Path:
-    """The folder of the newest installed server, which Debian keeps out of PATH."""
-    versions = [p.parent for p in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
-    if versions:
-        return max(versions, key=lambda p: float(p.parent.name))
-    if (initdb := shutil.which("initdb")) is not None:
-        return Path(initdb).resolve().parent
-    raise PostgresAbsent("PostgreSQL is not installed (apt-get install postgresql)")
+def why_no_postgres() -> str | None:
+    """The reason why there is no PostgreSQL to test with, if so."""
+    if _programs() is None:
+        return "PostgreSQL is not installed (apt-get install postgresql)"
+    return None
 
 
 @contextmanager
-def running_cluster() -> Iterator[Cluster]:
-    programs = find_programs()
+def running_postgres() -> Iterator[str]:
+    """Start a server; its URL names the `postgres` database, in which others can be created."""
+    programs = _programs()
+    assert programs is not None, why_no_postgres()
     # PostgreSQL refuses to run as root; its Debian package brings a user for it.
-    user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
-    become = (
-        ["setpriv", "--reuid", user, "--regid", user, "--init-groups"] if os.geteuid() == 0 else ["setpriv"]
-    )
+    is_root = os.geteuid() == 0
+    user = "postgres" if is_root else pwd.getpwuid(os.geteuid()).pw_name
+    become = ["setpriv", *(["--reuid", user, "--regid", user, "--init-groups"] if is_root else [])]
     folder = Path(tempfile.mkdtemp(prefix="sbx-pg-", dir="/tmp"))  # short: a socket path holds 107 bytes
     try:
-        if os.geteuid() == 0:
+        if is_root:
             shutil.chown(folder, user, user)
         data = folder / "data"
-        initdb = [
-            programs / "initdb",
-            "-D",
-            data,
-            "-U",
-            user,
-            "-A",
-            "trust",
-            "-E",
-            "UTF8",
-            "--locale=C",
-            "-N",
-        ]
-        subprocess.run([*become, *initdb], check=True, capture_output=True, cwd="/")
-        settings = [word for key, value in _FAST.items() for word in ("-c", f"{key}={value}")]
-        server = [programs / "postgres", "-D", data, "-k", folder, *settings]
-        with open(folder / "log", "wb") as log:
-            # The death signal ends the server even when the test run is killed.
-            process = subprocess.Popen(
-                [*become, "--pdeathsig", "QUIT", "--", *server], stdout=log, stderr=log, cwd="/"
-            )
-        try:
-            _wait_until_ready(process, programs, folder, user)
-            yield Cluster(folder, programs, user)
-        finally:
-            process.send_signal(signal.SIGQUIT)
-            process.wait(30)
+        initdb = [programs / "initdb", "-D", data, "-U", user, "-A", "trust", "-E", "UTF8", "--locale=C"]
+        subprocess.run([*become, *initdb, "--no-sync"], check=True, capture_output=True, cwd="/")
+        with _server(programs, become, data, folder, port := _free_port()) as process:
+            _wait_until_ready(process, programs, folder, port)
+            yield f"postgresql://{user}@127.0.0.1:{port}/postgres"
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], programs: Path, folder: Path, user: str) -> None:
+@contextmanager
+def _server(
+    programs: Path, become: list[str], data: Path, folder: Path, port: int
+) -> Iterator[subprocess.Popen[bytes]]:
+    settings = [word for key, value in _FAST.items() for word in ("-c", f"{key}={value}")]
+    command = [programs / "postgres", "-D", data, "-k", folder, "-p", str(port), *settings]
+    with open(folder / "log", "wb") as log:
+        # The death signal ends the server even when the test run is killed.
+        process = subprocess.Popen(
+            [*become, "--pdeathsig", "QUIT", "--", *command], stdout=log, stderr=log, cwd="/"
+        )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGQUIT)
+        process.wait(30)
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], programs: Path, folder: Path, port: int) -> None:
     deadline = time.monotonic() + _START_SECONDS
-    ask = [programs / "pg_isready", "-q", "-h", folder, "-U", user]
+    ask = [programs / "pg_isready", "-q", "-h", folder, "-p", str(port)]
     while subprocess.run(ask, check=False).returncode != 0:
         if process.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"PostgreSQL did not start: {(folder / 'log').read_text()}")
         time.sleep(0.02)
 
 
+def _programs() -> Path | None:
+    """The folder of the newest installed server, which Debian keeps out of PATH."""
+    versions = [p.parent for p in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    if versions:
+        return max(versions, key=lambda p: float(p.parent.name))
+    initdb = shutil.which("initdb")
+    return Path(initdb).resolve().parent if initdb else None
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+_numbers = count()
+
+
 @pytest.fixture(scope="session")
-def postgres_cluster() -> Iterator[Cluster]:
-    try:
-        find_programs()
-    except PostgresAbsent as absent:
-        pytest.skip(str(absent))
-    with running_cluster() as cluster:
-        yield cluster
+def postgres_cluster() -> Iterator[str]:
+    """One server for the whole run; the URL of its `postgres` database."""
+    if why := why_no_postgres():
+        pytest.skip(why)
+    with running_postgres() as url:
+        yield url
 
 
 @pytest.fixture
-def postgres_url(postgres_cluster: Cluster) -> Iterator[str]:
-    """The URL of an empty database, dropped afterwards."""
-    url = postgres_cluster.fresh_database()
-    yield url
-    postgres_cluster.drop(url)
+def postgres_url(postgres_cluster: str) -> Iterator[str]:
+    """The URL of an empty database, dropped afterwards whoever is still connected."""
+    name = f"test_{next(_numbers)}"
+    with psycopg.connect(postgres_cluster, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        yield postgres_cluster.rpartition("/")[0] + "/" + name
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
