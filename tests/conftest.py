@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import itertools
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from sandboxer.store.engine import Store, open_store
-from tests.servers.postgres import postgres_cluster, postgres_url
+from tests.servers.postgres import running_postgres, why_no_postgres
 
-__all__ = ["postgres_cluster", "postgres_url"]
+_count = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A private PostgreSQL server, started once for the whole run."""
+    if why := why_no_postgres():
+        pytest.skip(why)
+    with running_postgres() as url:
+        yield url
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -18,8 +29,11 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database of its own for each test, on each kind."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/sandboxer.db"
-    url: str = request.getfixturevalue("postgres_url")
-    return url
+    server: str = request.getfixturevalue("postgres_url")
+    name = f"test_{next(_count)}"
+    with psycopg.connect(server, autocommit=True) as conn:
+        conn.execute(f"CREATE DATABASE {name}")
+    return server.rpartition("/")[0] + "/" + name
 
 
 @pytest.fixture
