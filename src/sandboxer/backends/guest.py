@@ -44,6 +44,8 @@ class Command:
     # Unix seconds after which the whole tree should be killed; kept outside the sandbox, so that it
     # survives a restart of the server. The server kills; the backend only remembers.
     deadline: float | None = None
+    # False: forgotten with its output once its Exit was read (nobody will attach to it again).
+    keep: bool = True
 
 
 class Stream(StrEnum):
