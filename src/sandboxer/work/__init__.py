@@ -1,0 +1,1 @@
+"""What is done inside a sandbox: commands, background processes, files, terminals."""

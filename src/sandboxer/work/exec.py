@@ -1,0 +1,204 @@
+"""One command from start to end: output kept up to a limit or passed on as it comes, time honoured.
+
+If the caller goes away (cancellation, or the stream is closed), everything the command started is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from sandboxer.backends.guest import EndReason, Exit, Output, Process, Stream
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import BackendLost, GuestRefused
+from sandboxer.sandboxes.access import ActivityKind
+from sandboxer.work.commands import EXEC_TAG, Wanted, launch
+from sandboxer.work.deadline import Deadline, kill_quietly
+from sandboxer.work.lines import Line, Lines
+
+STDIN_CHUNK = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A command to run to its end."""
+
+    wanted: Wanted
+    timeout_s: float
+    stdin: bytes | None = None
+    # Bytes kept of each stream; None passes everything on (streams only).
+    output_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    process_id: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    exit_code: int
+    timed_out: bool
+    truncated: bool
+    duration_ms: float
+    reason: EndReason | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    end: End
+    stdout: bytes
+    stderr: bytes
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The first `limit` bytes of one stream."""
+
+    limit: int | None
+    data: bytearray = field(default_factory=bytearray)
+    seen: int = 0
+    truncated: bool = False
+
+    def take(self, output: Output) -> bytes:
+        """The part of it that is within the limit."""
+        if output.dropped:
+            self.truncated = True
+        room = len(output.data) if self.limit is None else max(0, self.limit - self.seen)
+        self.seen += len(output.data)
+        if room >= len(output.data):
+            return output.data
+        self.truncated = True
+        return output.data[:room]
+
+
+class Exec:
+    """Runs commands in sandboxes."""
+
+    def __init__(self, lines: Lines, clock: Clock) -> None:
+        self._lines = lines
+        self._clock = clock
+
+    async def run(self, sandbox_id: str, caller: Caller, run: Run) -> Result:
+        """Everything the command printed, up to the limit, and how it ended."""
+        async with self._lines.open(sandbox_id, caller, ActivityKind.EXEC) as line:
+            began = time.monotonic()
+            process = await self._start(line, run)
+            kept = {stream: _Kept(run.output_limit) for stream in Stream}
+            ended: Exit | None = None
+            async with (
+                process,
+                _killed_unless_ended(process) as guard,
+                Deadline(process, run.timeout_s) as deadline,
+            ):
+                async with _Feeding(process, run.stdin):
+                    async for item in process.output():
+                        if isinstance(item, Exit):
+                            ended = item
+                            break
+                        kept[item.stream].data += kept[item.stream].take(item)
+                if ended is None:
+                    raise BackendLost(why="the command's output ended without its exit")
+                guard.ended = True
+            end = _end(ended, deadline.passed, any(k.truncated for k in kept.values()), began)
+            return Result(
+                end=end, stdout=bytes(kept[Stream.STDOUT].data), stderr=bytes(kept[Stream.STDERR].data)
+            )
+
+    async def stream(
+        self, sandbox_id: str, caller: Caller, run: Run
+    ) -> AsyncIterator[Started | Output | End]:
+        """The same as it happens: Started, outputs, one End. Close it to kill the command."""
+        async with self._lines.open(sandbox_id, caller, ActivityKind.EXEC) as line:
+            began = time.monotonic()
+            process = await self._start(line, run)
+            kept = {stream: _Kept(run.output_limit) for stream in Stream}
+            async with (
+                process,
+                _killed_unless_ended(process) as guard,
+                Deadline(process, run.timeout_s) as deadline,
+            ):
+                yield Started(process_id=process.process_id, pid=process.pid)
+                async with _Feeding(process, run.stdin):
+                    async for item in process.output():
+                        if isinstance(item, Exit):
+                            guard.ended = True
+                            break
+                        if part := kept[item.stream].take(item):
+                            yield (
+                                item
+                                if len(part) == len(item.data)
+                                else Output(item.stream, part, item.dropped)
+                            )
+                if not guard.ended or not isinstance(item, Exit):
+                    raise BackendLost(why="the command's output ended without its exit")
+            yield _end(item, deadline.passed, any(k.truncated for k in kept.values()), began)
+
+    async def _start(self, line: Line, run: Run) -> Process:
+        return await launch(
+            line.guest,
+            run.wanted,
+            line.env,
+            tag=EXEC_TAG,
+            keep=False,
+            has_stdin=run.stdin is not None,
+            deadline=self._clock.now().timestamp() + run.timeout_s,
+        )
+
+
+def _end(ended: Exit, timed_out: bool, truncated: bool, began: float) -> End:
+    # A command that ended by itself while the kill was under way was not timed out.
+    by_kill = timed_out and ended.signal is not None
+    return End(
+        exit_code=ended.code,
+        timed_out=by_kill,
+        truncated=truncated,
+        duration_ms=round((time.monotonic() - began) * 1000, 3),
+        reason=EndReason.TIMED_OUT if by_kill else ended.reason,
+    )
+
+
+class _killed_unless_ended:
+    """Whatever goes wrong inside (a vanished client above all), nothing keeps running unattended."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self.ended = False
+
+    async def __aenter__(self) -> _killed_unless_ended:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if not self.ended:
+            await kill_quietly(self._process)
+
+
+class _Feeding:
+    """Writes stdin while the output is read: either alone could wait for the other for ever."""
+
+    def __init__(self, process: Process, stdin: bytes | None) -> None:
+        self._process = process
+        self._stdin = stdin
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> None:
+        if self._stdin is not None:
+            self._task = asyncio.create_task(self._feed(self._stdin))
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _feed(self, stdin: bytes) -> None:
+        try:
+            for start in range(0, len(stdin), STDIN_CHUNK):
+                await self._process.write_stdin(stdin[start : start + STDIN_CHUNK])
+            await self._process.close_stdin()
+        except (GuestRefused, BackendLost):
+            # It ended, or closed its stdin, without reading all of it; the reader learns how it ended.
+            return

@@ -1,0 +1,182 @@
+"""Background processes: they run on after the request that started them, and keep their last output.
+
+A time limit given at the start is remembered beside the sandbox, so it holds across restarts of the server
+(`overdue.py` enforces it).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal as signals
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+
+from sandboxer.backends.guest import EndReason, Exit, Guest, Output, ProcessInfo, Stream
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import BackendLost, InvalidRequest, NotFound
+from sandboxer.kernel.ids import new_id
+from sandboxer.sandboxes.access import ActivityKind
+from sandboxer.work.commands import EXEC_TAG, TERMINAL_TAG, Wanted, launch
+from sandboxer.work.deadline import kill_quietly
+from sandboxer.work.lines import Lines
+from sandboxer.work.overdue import Overdue
+
+STDIN_CHUNK = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Some output, and where its stream stands after it; give both positions back to go on from there."""
+
+    output: Output
+    stdout_at: int
+    stderr_at: int
+
+
+class Processes:
+    def __init__(self, lines: Lines, clock: Clock, overdue: Overdue) -> None:
+        self._lines = lines
+        self._clock = clock
+        self._overdue = overdue
+
+    async def start(
+        self,
+        sandbox_id: str,
+        caller: Caller,
+        wanted: Wanted,
+        *,
+        tag: str = "",
+        has_stdin: bool = False,
+        timeout_s: float | None = None,
+    ) -> ProcessInfo:
+        deadline = None if timeout_s is None else self._clock.now().timestamp() + timeout_s
+        async with self._lines.open(sandbox_id, caller, ActivityKind.PROCESSES) as line:
+            process = await launch(
+                line.guest,
+                wanted,
+                line.env,
+                tag=tag,
+                has_stdin=has_stdin,
+                deadline=deadline,
+                process_id=new_id("prc"),
+            )
+            async with process:
+                if deadline is not None:
+                    self._overdue.watch(sandbox_id, process.process_id, deadline)
+                return await self._find(line.guest, process.process_id)
+
+    async def list(self, sandbox_id: str, caller: Caller) -> Sequence[ProcessInfo]:
+        async with self._lines.open(sandbox_id, caller, ActivityKind.PROCESSES) as line:
+            infos = await line.guest.processes()
+        shown = [self._told(i) for i in infos if i.tag not in (EXEC_TAG, TERMINAL_TAG)]
+        return sorted(shown, key=lambda info: info.started_at)
+
+    async def get(self, sandbox_id: str, caller: Caller, process_id: str) -> ProcessInfo:
+        async with self._lines.open(sandbox_id, caller, ActivityKind.PROCESSES) as line:
+            return await self._find(line.guest, process_id)
+
+    async def output(
+        self, sandbox_id: str, caller: Caller, process_id: str, *, stdout_from: int = 0, stderr_from: int = 0
+    ) -> AsyncIterator[Piece | Exit]:
+        """What is still kept of its output from the given positions on, what follows, and its Exit."""
+        at = {Stream.STDOUT: 0, Stream.STDERR: 0}
+        start = {Stream.STDOUT: stdout_from, Stream.STDERR: stderr_from}
+        async with self._lines.open(sandbox_id, caller, ActivityKind.PROCESSES) as line:
+            await self._find(line.guest, process_id)
+            async with await line.guest.attach(process_id) as process:
+                async for item in process.output():
+                    if isinstance(item, Exit):
+                        yield self._ended(process_id, item)
+                        return
+                    fresh = _after(item, at[item.stream], start[item.stream])
+                    at[item.stream] += item.dropped + len(item.data)
+                    if fresh is not None:
+                        yield Piece(output=fresh, stdout_at=at[Stream.STDOUT], stderr_at=at[Stream.STDERR])
+        raise BackendLost(why="the process's output ended without its exit")
+
+    async def write_stdin(
+        self, sandbox_id: str, caller: Caller, process_id: str, data: bytes, *, close: bool = False
+    ) -> None:
+        """Waits while the process does not read."""
+        async with self._lines.open(sandbox_id, caller, ActivityKind.PROCESSES) as line:
+            await self._find(line.guest, process_id)
+            async with await line.guest.attach(process_id) as process:
+                for begin in range(0, len(data), STDIN_CHUNK):
+                    await process.write_stdin(data[begin : begin + STDIN_CHUNK])
+                if close:
+                    await process.close_stdin()
+
+    async def signal(
+        self, sandbox_id: str, caller: Caller, process_id: str, name: str, *, tree: bool = False
+    ) -> None:
+        """Ended already is success."""
+        if tree and name != "KILL":
+            raise InvalidRequest(field="tree", why="only KILL can be sent to everything a process started")
+        async with self._lines.open(sandbox_id, caller, ActivityKind.PROCESSES) as line:
+            if (await self._find(line.guest, process_id)).exit is not None:
+                return
+            async with await line.guest.attach(process_id) as process:
+                if tree:
+                    await process.kill()
+                else:
+                    await process.signal(signals.Signals[f"SIG{name}"])
+
+    async def wait(
+        self, sandbox_id: str, caller: Caller, process_id: str, *, timeout_s: float
+    ) -> ProcessInfo:
+        """Its state once it ended, or after `timeout_s`, whichever comes first."""
+        async with self._lines.open(sandbox_id, caller, ActivityKind.PROCESSES) as line:
+            info = await self._find(line.guest, process_id)
+            if info.exit is not None or timeout_s <= 0:
+                return info
+            try:
+                async with asyncio.timeout(timeout_s), await line.guest.attach(process_id) as process:
+                    async for item in process.output():
+                        if isinstance(item, Exit):
+                            return replace(info, exit=self._ended(process_id, item))
+            except TimeoutError:
+                return info
+        raise BackendLost(why="the process's output ended without its exit")
+
+    async def end(self, sandbox_id: str, caller: Caller, process_id: str) -> None:
+        """Kill everything it started and forget it with its output."""
+        async with self._lines.open(sandbox_id, caller, ActivityKind.PROCESSES) as line:
+            info = await self._find(line.guest, process_id)
+            await end_process(line.guest, info)
+
+    async def _find(self, guest: Guest, process_id: str) -> ProcessInfo:
+        return self._told(await find_process(guest, process_id, hidden=(EXEC_TAG, TERMINAL_TAG)))
+
+    def _told(self, info: ProcessInfo) -> ProcessInfo:
+        return info if info.exit is None else replace(info, exit=self._ended(info.process_id, info.exit))
+
+    def _ended(self, process_id: str, exit_: Exit) -> Exit:
+        timed_out = exit_.signal is not None and self._overdue.killed(process_id)
+        return replace(exit_, reason=EndReason.TIMED_OUT) if timed_out else exit_
+
+
+async def find_process(guest: Guest, process_id: str, *, hidden: Sequence[str] = ()) -> ProcessInfo:
+    for info in await guest.processes():
+        if info.process_id == process_id and info.tag not in hidden:
+            return info
+    raise NotFound(what="process", id=process_id)
+
+
+async def end_process(guest: Guest, info: ProcessInfo) -> None:
+    if info.exit is None:
+        async with await guest.attach(info.process_id) as process:
+            await kill_quietly(process)
+            async for item in process.output():
+                if isinstance(item, Exit):
+                    break
+    await guest.forget(info.process_id)
+
+
+def _after(output: Output, at: int, start: int) -> Output | None:
+    """The part of `output` (which begins at `at`) that lies after `start`."""
+    begin = at + output.dropped
+    if begin >= start:
+        return Output(output.stream, output.data, begin - max(at, start))
+    fresh = output.data[start - begin :]
+    return Output(output.stream, fresh) if fresh else None
