@@ -1,0 +1,79 @@
+# make run      a platform and a first sandbox        make run ONCE=1   the same, then stop
+# make test     every quick suite                     make check        style, types, imports, sizes, docs
+# make setup    everything but starting it            make help         all targets
+#
+# STATE_DIR=/some/dir keeps the platform's state elsewhere; PORT=7777 listens elsewhere.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+STATE_DIR ?= /var/lib/sandboxer
+PORT ?= 7777
+VENV ?= .venv
+ONCE ?=
+PYTEST_ARGS ?=
+export VENV
+
+BIN := $(VENV)/bin
+IMAGE := $(STATE_DIR)/images/base/image.json
+
+help: ## What can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: system venv guest image ## Everything needed to run; the CLI is then at .venv/bin/sandboxer
+	@echo "Ready: $(BIN)/sandboxer"
+
+run: setup ## Start the platform and try a first sandbox (ONCE=1: then stop)
+	@exec $(BIN)/sandboxer up --demo $(if $(ONCE),--once) --state-dir $(STATE_DIR) --port $(PORT)
+
+test: test-setup ## Every quick suite: unit, store on both databases, guest, contract, walls, HTTP, crash
+	$(BIN)/pytest -m "not slow" $(PYTEST_ARGS)
+
+test-slow: test-setup ## The suites that take minutes
+	$(BIN)/pytest -m slow --timeout 1800 $(PYTEST_ARGS)
+
+check: dev ## ruff, mypy, import rules, sizes and documents
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/architecture
+
+bench: test-setup ## Figures against bwrap and podman on this machine
+	@scripts/system-packages bench
+	$(BIN)/sandboxer bench --json
+
+docs: dev ## Write the generated references again
+	$(BIN)/python scripts/generate-docs
+
+clean: ## Remove what was built here; images and state stay
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	$(MAKE) --no-print-directory -C guest clean
+
+# -- parts of setup; each is quick when there is nothing to do ---------------------------------------------
+
+test-setup: test-system dev guest image
+
+system:
+	@scripts/system-packages run
+
+test-system:
+	@scripts/system-packages $(if $(CI),ci,test)
+
+venv: system
+	@scripts/make-venv run
+
+dev: $(if $(filter test test-slow bench,$(MAKECMDGOALS)),test-system,system)
+	@scripts/make-venv dev
+
+guest:
+	@scripts/build-guest
+
+image: guest
+	@[ -f $(IMAGE) ] || scripts/build-image base $(STATE_DIR)
+
+# The order in which the parts must go.
+guest: | system
+image: | venv
+
+.NOTPARALLEL:
+.PHONY: help setup run test test-slow check bench docs clean test-setup system test-system venv dev guest image
