@@ -127,7 +127,7 @@ def test_credentials_come_from_arguments_then_environment_then_owner_file(tmp_pa
     assert find_credentials(public_key="a", secret_key="s", environ=env).public_key == "a"
     assert find_credentials(environ=env) == Credentials("e", "s", "http://e")
     assert find_credentials(owner_file=owner, environ={}) == Credentials("o", "s", "http://o")
-    assert find_credentials(environ={"SANDBOXER_OWNER_FILE": str(owner)}).public_key == "o"
+    assert find_credentials(environ={"SANDBOXER_CREDENTIALS": str(owner)}).public_key == "o"
 
 
 def test_missing_and_broken_owner_files_say_what_to_do(tmp_path: Path) -> None:

@@ -51,6 +51,19 @@ def body_of(content: Content) -> Body:
     return _spooled_body(content)
 
 
+def watched(body: Body, progress: Progress | None) -> Body:
+    """The same body, telling `progress` about every chunk that is sent."""
+    if progress is None:
+        return body
+
+    def read() -> Iterator[bytes]:
+        for chunk in body.open():
+            yield chunk
+            progress(len(chunk))
+
+    return Body(body.sha256, body.length, read)
+
+
 def _file_body(path: Path) -> Body:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,7 +1,7 @@
 """One call to the platform as a value: what to send and how to read the answer.
 
 The sync and the async client differ only in how they carry a `Call` over the network; what calls exist and
-what they mean is written once, in `routes.py`.
+what they mean is written once, in `routes/`.
 """
 
 from __future__ import annotations

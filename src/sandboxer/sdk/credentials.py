@@ -2,9 +2,10 @@
 
     SANDBOXER_URL          address of the platform
     SANDBOXER_PUBLIC_KEY   with SANDBOXER_SECRET_KEY: the key to sign with
-    SANDBOXER_OWNER_FILE   path of an owner.json (default: the one of the default state folder)
+    SANDBOXER_CREDENTIALS  path of an owner.json
+    SANDBOXER_STATE_DIR    the server's state folder, whose owner.json is taken (default /var/lib/sandboxer)
 
-A client process is not the server, so these three are the only variables read outside the server's settings.
+A client is not the server and must not need its settings, so it reads these few by itself.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from pathlib import Path
 from sandboxer.sdk.errors import MissingCredentials
 from sandboxer.sdk.signing import Credentials
 
-DEFAULT_URL = "http://127.0.0.1:8700"
-DEFAULT_OWNER_FILE = Path("/var/lib/sandboxer/owner.json")
+DEFAULT_URL = "http://127.0.0.1:7777"
+DEFAULT_STATE_DIR = "/var/lib/sandboxer"
 
 
 def find_credentials(
@@ -38,7 +39,8 @@ def find_credentials(
         public_key, secret_key = env.get("SANDBOXER_PUBLIC_KEY"), env.get("SANDBOXER_SECRET_KEY")
         if public_key and secret_key:
             return Credentials(public_key, secret_key, url or DEFAULT_URL)
-        owner_file = env.get("SANDBOXER_OWNER_FILE") or DEFAULT_OWNER_FILE
+        state_dir = Path(env.get("SANDBOXER_STATE_DIR") or DEFAULT_STATE_DIR)
+        owner_file = env.get("SANDBOXER_CREDENTIALS") or state_dir / "owner.json"
     return _from_owner_file(Path(owner_file), url)
 
 
@@ -54,7 +56,7 @@ def _from_owner_file(path: Path, url: str | None) -> Credentials:
             f"No key was given, and {path} is not readable for this user.",
             next_step="Run as the user who started the platform, or ask its operator for a key of your own.",
         ) from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MissingCredentials(
             f"{path} is not an owner.json: {error}",
             next_step="Restore it from a backup, or name another file.",

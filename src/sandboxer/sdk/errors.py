@@ -46,7 +46,7 @@ class MissingCredentials(SdkError):
     """No key was given and none was found."""
 
     code = "missing_credentials"
-    next_step = "Set SANDBOXER_PUBLIC_KEY and SANDBOXER_SECRET_KEY, or SANDBOXER_OWNER_FILE."
+    next_step = "Set SANDBOXER_PUBLIC_KEY and SANDBOXER_SECRET_KEY, or SANDBOXER_CREDENTIALS (an owner.json)."
 
 
 class BrokenAnswer(SdkError):

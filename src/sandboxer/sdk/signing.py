@@ -23,7 +23,7 @@ class Credentials:
 
     public_key: str
     secret_key: str = field(repr=False)
-    url: str = "http://127.0.0.1:8700"
+    url: str = "http://127.0.0.1:7777"
 
 
 def new_nonce() -> str:

@@ -1,0 +1,111 @@
+"""The platform, with asyncio: the object a program starts with."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from sandboxer.sdk.aio.line import AsyncLine
+from sandboxer.sdk.aio.platform import AsyncHostView, AsyncKeys
+from sandboxer.sdk.aio.sandbox import AsyncSandbox
+from sandboxer.sdk.credentials import find_credentials
+from sandboxer.sdk.routes import platform, sandboxes
+from sandboxer.wire import sandboxes as wire
+from sandboxer.wire.capabilities import Capabilities
+from sandboxer.wire.catalogue import Image, Profile
+
+
+class AsyncSandboxer:
+    """
+    >>> async with AsyncSandboxer() as client, await client.create(ttl="10m") as sandbox:
+    ...     print((await sandbox.exec("echo hi")).stdout)
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str | None = None,
+        public_key: str | None = None,
+        secret_key: str | None = None,
+        owner_file: Path | str | None = None,
+        timeout_s: float = 60.0,
+    ) -> None:
+        credentials = find_credentials(
+            url=url, public_key=public_key, secret_key=secret_key, owner_file=owner_file
+        )
+        self._line = AsyncLine(credentials, timeout_s=timeout_s)
+        self.keys = AsyncKeys(self._line)
+        self.host = AsyncHostView(self._line)
+
+    async def __aenter__(self) -> AsyncSandboxer:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._line.close()
+
+    async def create(
+        self,
+        *,
+        profile: str | None = None,
+        name: str | None = None,
+        image: str | None = None,
+        trust: str | None = None,
+        ttl: str | None = None,
+        idle_timeout: str | None = None,
+        resources: Mapping[str, float] | None = None,
+        env: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        consumer: Mapping[str, Any] | None = None,
+        wait: bool = True,
+        idempotency_key: str | None = None,
+    ) -> AsyncSandbox:
+        """A new sandbox, ready unless `wait` is False."""
+        wanted: dict[str, Any] = {
+            "profile": profile,
+            "name": name,
+            "image": image,
+            "trust": trust,
+            "ttl": ttl,
+        }
+        wanted |= {"idle_timeout": idle_timeout, "resources": resources, "env": env, "labels": labels}
+        wanted |= {"inputs": inputs, "consumer": consumer}
+        info = await self._line.do(sandboxes.create(wanted, wait=wait, idempotency_key=idempotency_key))
+        return AsyncSandbox(self._line, info.id, info)
+
+    async def get(self, sandbox_id: str) -> AsyncSandbox:
+        info = await self._line.do(sandboxes.get(sandbox_id))
+        return AsyncSandbox(self._line, info.id, info)
+
+    def sandbox(self, sandbox_id: str) -> AsyncSandbox:
+        """The same without asking the platform first."""
+        return AsyncSandbox(self._line, sandbox_id)
+
+    async def list(
+        self, *, state: str | None = None, labels: Mapping[str, str] | None = None, limit: int | None = None
+    ) -> AsyncIterator[wire.Sandbox]:
+        """All of them, page by page; `limit` is the size of a page."""
+        cursor: str | None = None
+        while True:
+            page = await self._line.do(sandboxes.page(state=state, labels=labels, cursor=cursor, limit=limit))
+            for found in page.sandboxes:
+                yield found
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def images(self) -> Sequence[Image]:
+        return (await self._line.do(platform.images())).images
+
+    async def profiles(self) -> Sequence[Profile]:
+        return (await self._line.do(platform.profiles())).profiles
+
+    async def capabilities(self) -> Capabilities:
+        return await self._line.do(platform.capabilities())

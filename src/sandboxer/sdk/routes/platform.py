@@ -1,0 +1,53 @@
+"""The platform itself: keys, images, profiles, the host, and what its owner may ask of it."""
+
+from __future__ import annotations
+
+from sandboxer.sdk.calls import Call, json_body, target
+from sandboxer.sdk.routes.reading import model, nothing
+from sandboxer.wire.capabilities import Capabilities
+from sandboxer.wire.catalogue import ImageList, ProfileList
+from sandboxer.wire.host import Host
+from sandboxer.wire.keys import KeyList, NewKey
+from sandboxer.wire.sandboxes import Expired, Reaped, StaleList
+
+
+def capabilities() -> Call[Capabilities]:
+    return Call(method="GET", target="/v1/capabilities", read=model(Capabilities))
+
+
+def images() -> Call[ImageList]:
+    return Call(method="GET", target="/v1/images", read=model(ImageList))
+
+
+def profiles() -> Call[ProfileList]:
+    return Call(method="GET", target="/v1/profiles", read=model(ProfileList))
+
+
+def host() -> Call[Host]:
+    return Call(method="GET", target="/v1/host", read=model(Host))
+
+
+def stale() -> Call[StaleList]:
+    return Call(method="GET", target="/v1/host/stale", read=model(StaleList))
+
+
+def reap_stale() -> Call[Reaped]:
+    return Call(method="POST", target="/v1/host/reap-stale", read=model(Reaped))
+
+
+def expire(*, apply: bool) -> Call[Expired]:
+    where = target("/v1/sandboxes/expire", query={"apply": apply})
+    return Call(method="POST", target=where, read=model(Expired))
+
+
+def keys() -> Call[KeyList]:
+    return Call(method="GET", target="/v1/keys", read=model(KeyList))
+
+
+def create_key(name: str, account: str, *, accepts_v1: bool) -> Call[NewKey]:
+    body, headers = json_body({"name": name, "account": account, "accepts_v1": accepts_v1})
+    return Call(method="POST", target="/v1/keys", body=body, headers=headers, read=model(NewKey))
+
+
+def revoke_key(public_key: str) -> Call[None]:
+    return Call(method="DELETE", target=target("/v1/keys/{}", public_key), read=nothing)

@@ -1,0 +1,110 @@
+"""The platform, blocking: the object a program starts with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from sandboxer.sdk.credentials import find_credentials
+from sandboxer.sdk.routes import platform, sandboxes
+from sandboxer.sdk.sync.line import Line
+from sandboxer.sdk.sync.platform import HostView, Keys
+from sandboxer.sdk.sync.sandbox import Sandbox
+from sandboxer.wire import sandboxes as wire
+from sandboxer.wire.capabilities import Capabilities
+from sandboxer.wire.catalogue import Image, Profile
+
+
+class Sandboxer:
+    """
+    >>> with Sandboxer() as client, client.create(ttl="10m") as sandbox:
+    ...     print(sandbox.exec("echo hi").stdout)
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str | None = None,
+        public_key: str | None = None,
+        secret_key: str | None = None,
+        owner_file: Path | str | None = None,
+        timeout_s: float = 60.0,
+    ) -> None:
+        credentials = find_credentials(
+            url=url, public_key=public_key, secret_key=secret_key, owner_file=owner_file
+        )
+        self._line = Line(credentials, timeout_s=timeout_s)
+        self.keys = Keys(self._line)
+        self.host = HostView(self._line)
+
+    def __enter__(self) -> Sandboxer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._line.close()
+
+    def create(
+        self,
+        *,
+        profile: str | None = None,
+        name: str | None = None,
+        image: str | None = None,
+        trust: str | None = None,
+        ttl: str | None = None,
+        idle_timeout: str | None = None,
+        resources: Mapping[str, float] | None = None,
+        env: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        consumer: Mapping[str, Any] | None = None,
+        wait: bool = True,
+        idempotency_key: str | None = None,
+    ) -> Sandbox:
+        """A new sandbox, ready unless `wait` is False."""
+        wanted: dict[str, Any] = {
+            "profile": profile,
+            "name": name,
+            "image": image,
+            "trust": trust,
+            "ttl": ttl,
+        }
+        wanted |= {"idle_timeout": idle_timeout, "resources": resources, "env": env, "labels": labels}
+        wanted |= {"inputs": inputs, "consumer": consumer}
+        info = self._line.do(sandboxes.create(wanted, wait=wait, idempotency_key=idempotency_key))
+        return Sandbox(self._line, info.id, info)
+
+    def get(self, sandbox_id: str) -> Sandbox:
+        info = self._line.do(sandboxes.get(sandbox_id))
+        return Sandbox(self._line, info.id, info)
+
+    def sandbox(self, sandbox_id: str) -> Sandbox:
+        """The same without asking the platform first."""
+        return Sandbox(self._line, sandbox_id)
+
+    def list(
+        self, *, state: str | None = None, labels: Mapping[str, str] | None = None, limit: int | None = None
+    ) -> Iterator[wire.Sandbox]:
+        """All of them, page by page; `limit` is the size of a page."""
+        cursor: str | None = None
+        while True:
+            page = self._line.do(sandboxes.page(state=state, labels=labels, cursor=cursor, limit=limit))
+            yield from page.sandboxes
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def images(self) -> Sequence[Image]:
+        return self._line.do(platform.images()).images
+
+    def profiles(self) -> Sequence[Profile]:
+        return self._line.do(platform.profiles()).profiles
+
+    def capabilities(self) -> Capabilities:
+        return self._line.do(platform.capabilities())

@@ -1,0 +1,104 @@
+"""`sandbox.terminal`: a pseudo terminal inside the sandbox over a WebSocket, blocking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.sync.client import ClientConnection, connect
+
+from sandboxer.sdk.calls import Answer, problem_of
+from sandboxer.sdk.errors import Unreachable
+from sandboxer.sdk.routes import terminals as routes
+from sandboxer.sdk.sync.line import Line
+from sandboxer.wire.terminals import Terminal, TerminalExit, TerminalReady
+
+
+class Session:
+    """One attachment. Leaving `with` detaches; the program goes on and can be attached again."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+        self.ready: TerminalReady | None = None
+        self.exit: TerminalExit | None = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.detach()
+
+    @property
+    def terminal_id(self) -> str | None:
+        return self.ready.terminal_id if self.ready else None
+
+    def read(self, timeout_s: float | None = None) -> bytes | None:
+        """Bytes of the terminal; None when the program ended (`exit` says how) or we were detached."""
+        while True:
+            try:
+                frame = self._connection.recv(timeout=timeout_s)
+            except ConnectionClosed:
+                return None
+            if isinstance(frame, bytes):
+                return frame
+            self._note(frame)
+            if self.exit is not None:
+                return None
+
+    def _note(self, text: str) -> None:
+        said = routes.word(text)
+        if isinstance(said, TerminalReady):
+            self.ready = said
+        elif isinstance(said, TerminalExit):
+            self.exit = said
+
+    def write(self, data: bytes) -> None:
+        self._connection.send(data)
+
+    def resize(self, cols: int, rows: int) -> None:
+        self._connection.send(routes.resize(cols, rows))
+
+    def detach(self) -> None:
+        self._connection.close()
+
+
+class Terminals:
+    def __init__(self, line: Line, sandbox_id: str) -> None:
+        self._line = line
+        self._id = sandbox_id
+
+    def open(
+        self,
+        *,
+        command: str | None = None,
+        cwd: str | None = None,
+        user: str | None = None,
+        cols: int = 80,
+        rows: int = 24,
+        terminal_id: str | None = None,
+    ) -> Session:
+        """A new terminal (a shell unless `command` says otherwise), or again the one with `terminal_id`."""
+        where = routes.address(
+            self._id, cols=cols, rows=rows, terminal_id=terminal_id, command=command, cwd=cwd, user=user
+        )
+        url, headers = routes.dialing(self._line.signer, self._line.url, where)
+        try:
+            connection = connect(
+                url, additional_headers=headers, proxy=None, compression=None, max_size=routes.MAX_FRAME
+            )
+        except InvalidStatus as refused:
+            answer = refused.response
+            headers = {name.lower(): value for name, value in answer.headers.raw_items()}
+            raise problem_of(Answer(answer.status_code, headers, bytes(answer.body or b""))) from None
+        except (OSError, WebSocketException) as error:
+            raise Unreachable(f"Could not open a terminal at {self._line.url}: {error}") from error
+        return Session(connection)
+
+    def list(self) -> Sequence[Terminal]:
+        return self._line.do(routes.listing(self._id)).terminals
+
+    def end(self, terminal_id: str) -> None:
+        self._line.do(routes.end(self._id, terminal_id))
