@@ -1,0 +1,58 @@
+/* The mounts of one sandbox, made in its worker's private mount namespace: image and disk, each seen through
+ * the sandbox's own uid range, the overlay over both, and its terminals. Called inside an order: a failure
+ * answers with the step's name and leaves nothing, since the namespace dies with the worker. */
+#include "launcher.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/securebits.h>
+#include <stdio.h>
+#include <sys/fsuid.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* A detached copy of the one mount `path` lives on, rooted at `path`. */
+int tree_clone(const char *path) {
+    int tree = open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    CHECK(tree);
+    return tree;
+}
+
+void tree_place(int tree, int userns, bool read_only, const char *where) {
+    struct mount_attr attr = {
+        .attr_set = MOUNT_ATTR_IDMAP | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (read_only ? MOUNT_ATTR_RDONLY : 0),
+        .userns_fd = (uint64_t)userns,
+    };
+    CHECK(mount_setattr(tree, "", AT_EMPTY_PATH, &attr, sizeof attr));
+    CHECK(move_mount(tree, "", AT_FDCWD, where, MOVE_MOUNT_F_EMPTY_PATH));
+    close(tree);
+}
+
+/* Mounted with the file ids of the range: as plain root the upper side has no such user and the overlay
+ * comes up read-only without a word. Not from inside the namespace: `userxattr` forbids redirect_dir. */
+void overlay_mount(uint32_t base) {
+    static const char options[] = "lowerdir=/stage/image,upperdir=/stage/disk/upper,workdir=/stage/disk/work,redirect_dir=on";
+    struct statvfs seen;
+    /* The overlay works below with these very credentials, on files of every user inside: the change of
+     * file ids must not cost the capabilities for that. */
+    CHECK(prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP));
+    setfsuid(base);
+    setfsgid(base);
+    int failed = mount("overlay", "/stage/root", "overlay", MS_NOSUID | MS_NODEV, options);
+    int err = errno;
+    setfsuid(0);
+    setfsgid(0);
+    if (failed) answer_failed(step_current(), err, NULL);
+    CHECK(statvfs("/stage/root", &seen));
+    if (seen.f_flag & ST_RDONLY) answer_failed(step_current(), EROFS, "the overlay came up read-only");
+}
+
+/* Its own instance with its own ceiling: the kernel's count of terminals is shared by the whole host. */
+void terminals_mount(uint32_t base, unsigned ptys) {
+    char options[128];
+    snprintf(options, sizeof options, "newinstance,ptmxmode=0666,mode=620,gid=%u,max=%u", base + 5, ptys);
+    CHECK(mount("devpts", "/stage/pts", "devpts", MS_NOSUID | MS_NOEXEC, options));
+}
