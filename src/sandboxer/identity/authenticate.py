@@ -1,0 +1,220 @@
+"""Who sent this request? Answered from its head, before a byte of its body is read.
+
+Order matters: cheap checks first; the signature before the nonce, so that strangers cannot burn nonces or
+fill the book; and an unknown key costs the same HMAC as a wrong signature.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from sandboxer.identity.keys import Caller, Key, Keys
+from sandboxer.identity.nonces import WINDOW_S, NonceBook
+from sandboxer.identity.signing import canonical_v1, canonical_v2, matches, sign, v1_is_ambiguous
+from sandboxer.kernel.errors import TooLarge, Unauthenticated
+
+# A v1 signature covers the raw body, which therefore has to be held in memory.
+MAX_V1_BODY = 1024 * 1024
+_TIMESTAMP = re.compile(rb"[1-9][0-9]{0,11}")
+_NONCE = re.compile(rb"[A-Za-z0-9_-]{16,128}")
+_HEX_SHA256 = re.compile(rb"[0-9a-f]{64}")
+_ANY_HEX_SHA256 = re.compile(rb"[0-9A-Fa-f]{64}")
+_BEARER = re.compile(rb"[Bb][Ee][Aa][Rr][Ee][Rr] +([!-~]{1,256})")
+_HEADERS = frozenset({b"authorization", b"x-timestamp", b"x-nonce", b"x-content-sha256", b"x-signature"})
+_NOBODY = b"sbx-sk-" + b"0" * 52
+_HOW = (
+    "Send Authorization, X-Timestamp, X-Nonce, X-Content-SHA256 and X-Signature; see docs/reference/auth.md."
+)
+
+RawHeaders = Iterable[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Who is calling, and what its body must still prove before it may take effect."""
+
+    caller: Caller
+    # v2: the hash the caller signed. Feed the body to `body_check()` while it streams.
+    content_sha256: str | None
+    # v1: everything hangs on the body: call `verify_v1` with all of it.
+    pending_v1: PendingV1 | None = field(default=None, repr=False)
+
+    @property
+    def needs_body(self) -> bool:
+        """Nothing is proven until `verify_v1` was called with the whole body."""
+        return self.pending_v1 is not None
+
+    def body_check(self) -> BodyCheck:
+        assert self.content_sha256 is not None, "a v1 request is checked as a whole"
+        return BodyCheck(self.content_sha256)
+
+    def verify_v1(self, body: bytes) -> None:
+        assert self.pending_v1 is not None, "a v2 request is checked while it streams"
+        self.pending_v1.verify(body)
+
+
+class BodyCheck:
+    """Hashes a body as it passes. `finish` at its end, before the body takes effect."""
+
+    __slots__ = ("_expected", "_hash")
+
+    def __init__(self, expected_sha256: str) -> None:
+        self._expected = expected_sha256
+        self._hash = hashlib.sha256()
+
+    def update(self, chunk: bytes) -> None:
+        self._hash.update(chunk)
+
+    def finish(self) -> None:
+        if not matches(self._expected, self._hash.hexdigest()):
+            raise _refusal(
+                "body_mismatch",
+                "the body is not the one that was signed",
+                "X-Content-SHA256 is the hex SHA-256 of the body as sent; for no body, of zero bytes.",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingV1:
+    key: Key | None = field(repr=False)
+    timestamp: str
+    method: str
+    path_with_query: str
+    signature: str = field(repr=False)
+
+    def verify(self, body: bytes) -> None:
+        if len(body) > MAX_V1_BODY:
+            raise TooLarge(what="a body signed with v1", limit=f"{MAX_V1_BODY} bytes")
+        canonical = canonical_v1(self.timestamp, self.method, self.path_with_query, body)
+        _check_signature(
+            self.key, canonical, self.signature, "{timestamp}:{METHOD}:{path with query}:{raw body}"
+        )
+
+
+class Authenticator:
+    def __init__(self, keys: Keys, nonces: NonceBook) -> None:
+        self._keys = keys
+        self._nonces = nonces
+
+    async def check_head(
+        self, headers: RawHeaders, method: str, path_with_query: str, now: datetime
+    ) -> Verdict:
+        """The caller, or Unauthenticated with a `reason` and a `hint` an agent can act on.
+
+        `headers` are the raw pairs as received (names in lower case), `path_with_query` the target as sent.
+        """
+        if not (path_with_query.isascii() and method.isascii()):
+            raise _refusal("bad_signature", "the URL holds raw bytes beyond ASCII", "Percent-encode the URL.")
+        head = _collect(headers)
+        public_key = _public_key(head)
+        timestamp = _timestamp(head, now)
+        signature = _required(head, b"x-signature", _HEX_SHA256, "64 lower-case hex digits", "bad_signature")
+        if b"x-nonce" not in head and b"x-content-sha256" not in head:
+            return await self._check_v1(public_key, timestamp, signature, method, path_with_query)
+        nonce = _required(head, b"x-nonce", _NONCE, "16 to 128 of [A-Za-z0-9_-]", "bad_nonce")
+        sha256 = _required(head, b"x-content-sha256", _ANY_HEX_SHA256, "64 hex digits", "missing")
+        self._nonces.refuse_forgotten(timestamp, now)
+        key = await self._keys.find(public_key)
+        canonical = canonical_v2(str(timestamp), nonce, method, path_with_query, sha256)
+        form = "v2:{timestamp}:{nonce}:{METHOD}:{path with query}:{content sha256}"
+        known = _check_signature(key, canonical, signature, form)
+        self._nonces.use(public_key, nonce, timestamp, now)
+        return Verdict(caller=known.caller, content_sha256=sha256.lower())
+
+    async def _check_v1(
+        self, public_key: str, timestamp: int, signature: str, method: str, path_with_query: str
+    ) -> Verdict:
+        key = await self._keys.find(public_key)
+        if key is None:
+            # Refused here, not after the body: a stranger must not make us hold a megabyte.
+            _check_signature(None, b"", signature, "")
+        assert key is not None
+        if not key.caller.accepts_v1:
+            raise _refusal(
+                "v1_not_allowed",
+                "this key takes signatures of version 2 only",
+                "Add X-Nonce and X-Content-SHA256 and sign v2; " + _HOW,
+            )
+        if v1_is_ambiguous(path_with_query):
+            raise _refusal(
+                "bad_signature",
+                "with a bare ':' in path or query a v1 signature does not say where the body begins",
+                "Write it as %3A in the URL, or sign v2.",
+            )
+        pending = PendingV1(
+            key=key,
+            timestamp=str(timestamp),
+            method=method,
+            path_with_query=path_with_query,
+            signature=signature,
+        )
+        return Verdict(caller=key.caller, content_sha256=None, pending_v1=pending)
+
+
+def _collect(headers: RawHeaders) -> dict[bytes, bytes]:
+    """Our five headers. One given twice is refused: two readers could believe two different ones."""
+    head: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if name in _HEADERS:
+            if name in head:
+                raise _refusal("missing", f"{name.decode()} was sent twice", "Send each header once.")
+            head[name] = value
+    return head
+
+
+def _public_key(head: dict[bytes, bytes]) -> str:
+    if b"authorization" not in head:
+        raise _refusal("missing", "there is no Authorization header", _HOW)
+    match = _BEARER.fullmatch(head[b"authorization"])
+    if match is None:
+        raise _refusal("missing", "Authorization is not `Bearer <public key>`", _HOW)
+    return match[1].decode("ascii")
+
+
+def _timestamp(head: dict[bytes, bytes], now: datetime) -> int:
+    timestamp = int(_required(head, b"x-timestamp", _TIMESTAMP, "unix seconds, digits only", "missing"))
+    server_time = int(now.timestamp())
+    skew = timestamp - server_time
+    if abs(skew) > WINDOW_S:
+        side = "ahead of" if skew > 0 else "behind"
+        raise Unauthenticated(
+            why=f"X-Timestamp is {abs(skew)} s {side} this server's clock; {WINDOW_S} s are allowed",
+            reason="clock_skew",
+            server_time=server_time,
+            skew_s=skew,
+            hint="Set the clock, or add the difference to server_time to your timestamps, and sign again.",
+        )
+    return timestamp
+
+
+def _required(
+    head: dict[bytes, bytes], name: bytes, form: re.Pattern[bytes], wanted: str, reason: str
+) -> str:
+    value = head.get(name)
+    if value is None:
+        raise _refusal("missing", f"there is no {name.decode()} header", _HOW)
+    if form.fullmatch(value) is None:
+        raise _refusal(reason, f"{name.decode()} is not {wanted}", _HOW)
+    return value.decode("ascii")
+
+
+def _check_signature(key: Key | None, canonical: bytes, signature: str, form: str) -> Key:
+    expected = sign(_NOBODY if key is None else key.secret, canonical)
+    is_right = matches(expected, signature)
+    if key is None:
+        raise _refusal(
+            "unknown_key",
+            "no such key, or it was revoked",
+            "Ask the platform's owner for a key (POST /v1/keys).",
+        )
+    if not is_right:
+        raise _refusal("bad_signature", "the signature does not match", f"Sign `{form}` with the secret key.")
+    return key
+
+
+def _refusal(reason: str, why: str, hint: str) -> Unauthenticated:
+    return Unauthenticated(why=why, reason=reason, hint=hint)

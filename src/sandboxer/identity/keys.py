@@ -1,0 +1,227 @@
+"""The keys that sign requests: making, finding, listing, revoking. Secrets leave sealed and return once."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Connection,
+    Index,
+    LargeBinary,
+    Row,
+    Table,
+    Text,
+    insert,
+    select,
+    update,
+)
+
+from sandboxer.identity.seal import Seal
+from sandboxer.kernel.clock import Clock, SystemClock
+from sandboxer.kernel.errors import Conflict, NotFound
+from sandboxer.observe.events import record
+from sandboxer.store.engine import Store
+from sandboxer.store.metadata import UtcDateTime, metadata
+
+OWNER_ACCOUNT = "owner"
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_PUBLIC_KEY = re.compile(r"sbx-pk-[0-9a-hjkmnp-tv-z]{26}")
+_SECRET_KEY = re.compile(r"sbx-sk-[0-9a-hjkmnp-tv-z]{52}")
+_CACHED_KEYS = 10_000
+# A revocation by another process on the same database takes hold within this.
+_CACHED_FOR = timedelta(seconds=60)
+
+keys = Table(
+    "keys",
+    metadata,
+    Column("public_key", Text, primary_key=True),
+    Column("account", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("sealed_secret", LargeBinary, nullable=False),
+    Column("is_owner", Boolean, nullable=False),
+    Column("accepts_v1", Boolean, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("revoked_at", UtcDateTime, nullable=True),
+    Index(None, "account"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who a request comes from, as the rooms above see it."""
+
+    public_key: str
+    account: str
+    is_owner: bool = False
+    accepts_v1: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    caller: Caller
+    name: str
+    created_at: datetime
+    revoked_at: datetime | None
+    secret: bytes = field(repr=False)
+
+    @property
+    def public_key(self) -> str:
+        return self.caller.public_key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewKey:
+    """The only value that carries the secret outwards; shown once."""
+
+    public_key: str
+    secret_key: str = field(repr=False)
+    account: str
+    name: str
+    accepts_v1: bool
+
+
+def is_public_key(text: str) -> bool:
+    return _PUBLIC_KEY.fullmatch(text) is not None
+
+
+def is_secret_key(text: str) -> bool:
+    return _SECRET_KEY.fullmatch(text) is not None
+
+
+class Keys:
+    def __init__(self, store: Store, seal: Seal, *, clock: Clock | None = None) -> None:
+        self._store = store
+        self._seal = seal
+        self._clock = clock or SystemClock()
+        self._cache: OrderedDict[str, tuple[Key, datetime]] = OrderedDict()
+        self._revocations = 0
+
+    async def find(self, public_key: str) -> Key | None:
+        """The key that may sign now; None if unknown or revoked. Usually answered without the database."""
+        now = self._clock.now()
+        cached = self._cache.get(public_key)
+        if cached is not None and cached[1] > now:
+            return cached[0]
+        self._cache.pop(public_key, None)
+        if not is_public_key(public_key):
+            return None
+        query = select(keys).where(keys.c.public_key == public_key, keys.c.revoked_at.is_(None))
+        revocations = self._revocations
+        row = await self._store.read(lambda conn: conn.execute(query).one_or_none())
+        if row is None:
+            return None
+        key = self._key(row)
+        # What was read before a revocation must not be put back after it.
+        if revocations == self._revocations:
+            self._remember(key, until=now + _CACHED_FOR)
+        return key
+
+    async def create(
+        self, account: str, name: str, accepts_v1: bool = False, *, actor: str = "owner"
+    ) -> NewKey:
+        """A fresh key, usable at once. Unless it `accepts_v1`, only replay-proof signatures are taken."""
+        new = generate(account, name, accepts_v1=accepts_v1)
+        await self._store.write(lambda conn: self._insert(conn, new, is_owner=False, actor=actor))
+        return new
+
+    async def revoke(self, public_key: str, *, actor: str = "owner") -> None:
+        """From now on nothing it signs is accepted. Revoking twice is no error; the owner's key stays."""
+        now = self._clock.now()
+
+        def revoke(conn: Connection) -> None:
+            row = conn.execute(select(keys).where(keys.c.public_key == public_key)).one_or_none()
+            if row is None:
+                raise NotFound(what="key", id=public_key)
+            if row.is_owner:
+                raise Conflict(why="the owner's key cannot be revoked: nobody could make another")
+            if row.revoked_at is not None:
+                return
+            conn.execute(update(keys).where(keys.c.public_key == public_key).values(revoked_at=now))
+            record(conn, subject=public_key, kind="key.revoked", actor=actor, reason="asked", at=now)
+
+        try:
+            await self._store.write(revoke)
+        finally:
+            self._revocations += 1
+            self._cache.pop(public_key, None)
+
+    async def list(self, account: str | None = None) -> list[Key]:
+        """Every key, or every key of an account, oldest first, revoked ones included."""
+        query = select(keys).order_by(keys.c.created_at, keys.c.public_key)
+        if account is not None:
+            query = query.where(keys.c.account == account)
+        return [self._key(row) for row in await self._store.read(lambda conn: conn.execute(query).all())]
+
+    async def owner(self) -> Key | None:
+        query = select(keys).where(keys.c.is_owner, keys.c.revoked_at.is_(None)).order_by(keys.c.created_at)
+        row = await self._store.read(lambda conn: conn.execute(query).first())
+        return None if row is None else self._key(row)
+
+    async def adopt_owner(self, new: NewKey) -> None:
+        """Make `new` an owner's key; nothing happens if it is known already."""
+
+        def adopt(conn: Connection) -> None:
+            known = select(keys.c.public_key).where(keys.c.public_key == new.public_key)
+            if conn.execute(known).one_or_none() is None:
+                self._insert(conn, new, is_owner=True, actor="system:start")
+
+        await self._store.write(adopt)
+
+    def _insert(self, conn: Connection, new: NewKey, *, is_owner: bool, actor: str) -> None:
+        now = self._clock.now()
+        conn.execute(
+            insert(keys).values(
+                public_key=new.public_key,
+                account=new.account,
+                name=new.name,
+                sealed_secret=self._seal.close(new.secret_key.encode(), context=new.public_key),
+                is_owner=is_owner,
+                accepts_v1=new.accepts_v1,
+                created_at=now,
+                revoked_at=None,
+            )
+        )
+        facts = {"account": new.account, "name": new.name, "accepts_v1": new.accepts_v1}
+        record(
+            conn, subject=new.public_key, kind="key.created", actor=actor, reason="asked", at=now, data=facts
+        )
+
+    def _key(self, row: Row[Any]) -> Key:
+        return Key(
+            caller=Caller(
+                public_key=row.public_key,
+                account=row.account,
+                is_owner=row.is_owner,
+                accepts_v1=row.accepts_v1,
+            ),
+            name=row.name,
+            created_at=row.created_at,
+            revoked_at=row.revoked_at,
+            secret=self._seal.open(row.sealed_secret, context=row.public_key),
+        )
+
+    def _remember(self, key: Key, *, until: datetime) -> None:
+        self._cache[key.public_key] = (key, until)
+        while len(self._cache) > _CACHED_KEYS:
+            self._cache.popitem(last=False)
+
+
+def generate(account: str, name: str, *, accepts_v1: bool) -> NewKey:
+    return NewKey(
+        public_key="sbx-pk-" + _random(26),
+        secret_key="sbx-sk-" + _random(52),
+        account=account,
+        name=name,
+        accepts_v1=accepts_v1,
+    )
+
+
+def _random(characters: int) -> str:
+    return "".join(secrets.choice(_ALPHABET) for _ in range(characters))
