@@ -128,6 +128,10 @@ class Sandbox(Answer):
         dict[str, float],
         Field(description="Where the time of the establishment went, by step.", examples=[{"total": 7.9}]),
     ] = Field(default_factory=dict)
+    report: Annotated[
+        dict[str, JsonValue] | None,
+        Field(description="What the profile's report command said of the host, seen from inside."),
+    ] = None
 
 
 class SandboxPage(Answer):

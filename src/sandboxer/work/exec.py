@@ -117,6 +117,7 @@ class Exec:
             began = time.monotonic()
             process = await self._start(line, run)
             kept = {stream: _Kept(run.output_limit) for stream in Stream}
+            ended: Exit | None = None
             async with (
                 process,
                 _killed_unless_ended(process) as guard,
@@ -126,17 +127,14 @@ class Exec:
                 async with _Feeding(process, run.stdin):
                     async for item in process.output():
                         if isinstance(item, Exit):
-                            guard.ended = True
+                            ended = item
                             break
                         if part := kept[item.stream].take(item):
-                            yield (
-                                item
-                                if len(part) == len(item.data)
-                                else Output(item.stream, part, item.dropped)
-                            )
-                if not guard.ended or not isinstance(item, Exit):
+                            yield Output(item.stream, part, item.dropped)
+                if ended is None:
                     raise BackendLost(why="the command's output ended without its exit")
-            yield _end(item, deadline.passed, any(k.truncated for k in kept.values()), began)
+                guard.ended = True
+            yield _end(ended, deadline.passed, any(k.truncated for k in kept.values()), began)
 
     async def _start(self, line: Line, run: Run) -> Process:
         return await launch(

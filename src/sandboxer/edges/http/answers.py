@@ -1,0 +1,135 @@
+"""Records of the rooms below as the words of the wire, and JSON made from them without a second validation."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from datetime import UTC, datetime
+from urllib.parse import quote_from_bytes
+
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from sandboxer.backends import guest
+from sandboxer.kernel.durations import format_duration
+from sandboxer.observe import events
+from sandboxer.sandboxes import records
+from sandboxer.wire import events as wire_events
+from sandboxer.wire import files, processes, sandboxes, terminals
+
+
+def json_response(model: BaseModel, status: int = 200) -> Response:
+    return Response(model.model_dump_json(), status, media_type="application/json")
+
+
+def nothing() -> Response:
+    return Response(status_code=204)
+
+
+def sandbox(record: records.Sandbox) -> sandboxes.Sandbox:
+    return sandboxes.Sandbox.model_construct(
+        id=record.id,
+        name=record.name,
+        state=record.state.value,
+        reason=record.reason,
+        profile=record.profile,
+        profile_version=record.profile_version,
+        backend=record.backend,
+        image=record.image,
+        trust=record.trust.value,
+        resources=sandboxes.Resources.model_construct(
+            vcpus=record.resources.vcpus,
+            memory_mb=record.resources.memory_mb,
+            disk_mb=record.resources.disk_mb,
+            pids=record.resources.pids,
+        ),
+        labels=dict(record.labels),
+        inputs=dict(record.inputs),
+        consumer=dict(record.consumer),
+        ttl=format_duration(record.ttl),
+        idle_timeout=None if record.idle_timeout is None else format_duration(record.idle_timeout),
+        created_at=record.created_at,
+        ready_at=record.ready_at,
+        expires_at=record.expires_at,
+        ended_at=record.ended_at,
+        timings_ms=dict(record.timings_ms),
+        report=None if record.report is None else dict(record.report),
+    )
+
+
+def event(record: events.Event) -> wire_events.Event:
+    return wire_events.Event.model_construct(
+        id=record.id,
+        subject=record.subject,
+        kind=record.kind,
+        actor=record.actor,
+        reason=record.reason,
+        at=record.at,
+        data=dict(record.data),
+    )
+
+
+def process(info: guest.ProcessInfo) -> processes.Process:
+    ended = info.exit
+    return processes.Process.model_construct(
+        process_id=info.process_id,
+        pid=info.pid,
+        argv=[printable(argument) for argument in info.argv],
+        tag=printable(info.tag),
+        started_at=moment(info.started_at),
+        has_terminal=info.has_terminal,
+        running=ended is None,
+        exit_code=None if ended is None else ended.code,
+        signal=None if ended is None else ended.signal,
+        timed_out=ended is not None and ended.reason is guest.EndReason.TIMED_OUT,
+        reason=None if ended is None or ended.reason is None else ended.reason.value,
+        deadline=None if info.deadline is None else moment(info.deadline),
+    )
+
+
+def terminal(info: guest.ProcessInfo) -> terminals.Terminal:
+    return terminals.Terminal.model_construct(
+        terminal_id=info.process_id,
+        argv=[printable(argument) for argument in info.argv],
+        started_at=moment(info.started_at),
+        running=info.exit is None,
+        exit_code=None if info.exit is None else info.exit.code,
+    )
+
+
+def file(info: guest.FileInfo) -> files.FileInfo:
+    path, raw = shown_path(info.path)
+    return files.FileInfo.model_construct(
+        path=path,
+        raw_path=raw,
+        name=posixpath.basename(path.rstrip("/")) or "/",
+        kind=info.kind.value,
+        size=info.size,
+        mode=info.mode & 0o7777,
+        uid=info.uid,
+        gid=info.gid,
+        modified_at=moment(info.modified_at),
+        link_target=None if info.link_target is None else printable(info.link_target),
+    )
+
+
+def file_event(change: guest.FileEvent) -> files.FileEvent:
+    path, raw = shown_path(change.path)
+    return files.FileEvent.model_construct(path=path, raw_path=raw, change=change.change.value)
+
+
+def shown_path(path: str) -> tuple[str, str | None]:
+    """As text, and its exact bytes percent-encoded where text cannot say them."""
+    shown = printable(path)
+    return shown, None if shown == path else quote_from_bytes(os.fsencode(path))
+
+
+def printable(text: str) -> str:
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def moment(unix_s: float) -> datetime:
+    """Times from inside are hostile; one that no calendar holds is shown as the nearest that one does."""
+    return datetime.fromtimestamp(min(max(unix_s, 0.0), 253_402_300_799.0), UTC)

@@ -1,0 +1,169 @@
+"""Errors as RFC 9457 problems. The only place that knows which error has which status code."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope
+
+from sandboxer.kernel import errors
+from sandboxer.kernel.errors import Broken, InvalidRequest, SandboxerError, TooLarge, Unauthenticated
+from sandboxer.wire.problems import PROBLEM_TYPE_PREFIX
+
+log = logging.getLogger(__name__)
+PROBLEM_JSON = "application/problem+json"
+RETRY_AFTER_S = "1"
+MAX_FIELD_ERRORS = 20
+MAX_FACT_CHARACTERS = 4000
+REQUEST_ID = "sandboxer.request_id"
+# A class stands for its children too, unless they have a line of their own.
+STATUS: Mapping[type[SandboxerError], int] = {
+    errors.Refused: 400,
+    errors.InvalidRequest: 422,
+    errors.Unauthenticated: 401,
+    errors.Forbidden: 403,
+    errors.NotFound: 404,
+    errors.Conflict: 409,
+    errors.NotAvailable: 422,
+    errors.TooLarge: 413,
+    errors.GuestRefused: 422,
+    errors.PathNotFound: 404,
+    errors.PathExists: 409,
+    errors.PermissionDenied: 403,
+    errors.DirectoryNotEmpty: 409,
+    errors.DiskFull: 409,
+    errors.Unavailable: 503,
+    errors.GuestMisbehaved: 502,
+    errors.Broken: 500,
+    SandboxerError: 500,
+}
+# What the framework itself refuses: code and what to do next.
+_FRAMEWORK: Mapping[int, tuple[str, str]] = {
+    400: ("bad_request", "Correct the request and try again."),
+    404: ("no_such_route", "See GET /openapi.json for the routes."),
+    405: ("method_not_allowed", "Use a method named in the Allow header."),
+    408: ("too_slow", "Send the whole body without long pauses."),
+    413: ("too_large", "Send less, or use a streaming route."),
+    415: ("unsupported_media_type", "Send JSON, with content-type application/json."),
+    416: ("range_not_satisfiable", "Ask for a range within the size in the content-range header."),
+}
+
+
+def status_of(error: SandboxerError) -> int:
+    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+
+
+def document(error: SandboxerError, request_id: str) -> dict[str, object]:
+    """The problem as it goes to the wire. Facts that would shadow a member of the document are left out."""
+    status = status_of(error)
+    facts = dict(error.facts)
+    hint = facts.pop("hint", None)
+    if isinstance(error, Broken):
+        # What broke is for the log, never for the caller.
+        facts, detail = {}, "Something broke on our side."
+    else:
+        detail = str(error)
+    base = _members(status, error.code, detail, str(hint or error.next_step), request_id)
+    extra = {name: _plain(value) for name, value in facts.items() if name not in base and value is not None}
+    return {**base, **extra}
+
+
+def response(error: SandboxerError, request_id: str) -> Response:
+    status = status_of(error)
+    headers = {}
+    if isinstance(error, Unauthenticated):
+        headers["www-authenticate"] = 'Bearer realm="sandboxer", error="invalid_request"'
+    if status == 503:
+        headers["retry-after"] = RETRY_AFTER_S
+    return _render(document(error, request_id), headers)
+
+
+def framework_response(
+    status: int, detail: str, request_id: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """A refusal that belongs to HTTP itself: no such route, wrong method, bad range."""
+    code, next_step = _FRAMEWORK.get(status, _FRAMEWORK[400])
+    return _render(_members(status, code, detail, next_step, request_id), dict(headers or {}))
+
+
+async def on_sandboxer_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, SandboxerError)
+    request_id = request_id_of(request.scope)
+    if isinstance(error, Broken):
+        log.error("broken (%s): %s", request_id, error, exc_info=error)
+    return response(error, request_id)
+
+
+async def on_http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if isinstance(error.__cause__, SandboxerError):
+        # The framework wraps what reading the body raised.
+        return await on_sandboxer_error(request, error.__cause__)
+    detail = error.detail if isinstance(error.detail, str) else "The request was refused."
+    return framework_response(error.status_code, detail, request_id_of(request.scope), error.headers)
+
+
+async def on_invalid_request(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return response(invalid(error.errors()), request_id_of(request.scope))
+
+
+def invalid(found: Sequence[Mapping[str, object]]) -> InvalidRequest:
+    """Validation errors in our words. What the caller sent is never echoed: it may be a secret."""
+    listed = [{"field": _field(e.get("loc")), "why": str(e.get("msg", "invalid"))} for e in found]
+    first = listed[0] if listed else {"field": "body", "why": "invalid"}
+    return InvalidRequest(**first, errors=listed[:MAX_FIELD_ERRORS])
+
+
+def request_id_of(scope: Scope) -> str:
+    return str(scope.get(REQUEST_ID, "req_unknown"))
+
+
+def too_large(limit: int) -> TooLarge:
+    return TooLarge(what="The body", limit=f"{limit} bytes")
+
+
+def _members(status: int, code: str, detail: str, next_step: str, request_id: str) -> dict[str, object]:
+    return {
+        "type": PROBLEM_TYPE_PREFIX + code,
+        "title": code.replace("_", " ").capitalize(),
+        "status": status,
+        "detail": _printable(detail),
+        "code": code,
+        "fault": "caller" if status < 500 else "platform",
+        "next_step": _printable(next_step),
+        "request_id": request_id,
+    }
+
+
+def _render(members: Mapping[str, object], headers: Mapping[str, str]) -> Response:
+    status = members["status"]
+    assert isinstance(status, int)
+    return Response(json.dumps(members).encode(), status, headers, media_type=PROBLEM_JSON)
+
+
+def _field(location: object) -> str:
+    parts = location if isinstance(location, tuple | list) else ("body",)
+    words = [str(part) for part in parts if not str(part).startswith("function-")]
+    return _printable(".".join(words[1:] or words))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {_printable(str(key)): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return _printable(str(value))
+
+
+def _printable(text: str) -> str:
+    """Names inside a sandbox may be broken UTF-8; JSON must not be."""
+    return text[:MAX_FACT_CHARACTERS].encode("utf-8", "surrogateescape").decode("utf-8", "replace")
