@@ -1,0 +1,116 @@
+/* The one epoll loop: what it waits for, and the things it owns (connections, processes). Nothing here blocks. */
+#ifndef LOOP_H
+#define LOOP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "ring.h"
+#include "wire.h"
+
+enum { MAX_CONNS = 256, MAX_RUNNING = 512, MAX_ENDED = 64, MAX_GHOSTS = 128, MAX_WORKERS = 192 };
+/* What ended processes may keep of their output, all together. */
+enum { MAX_ENDED_BYTES = 4 << 20 };
+
+enum source_kind { SRC_LISTEN, SRC_SIGNAL, SRC_CONN, SRC_OUTPUT, SRC_STDIN, SRC_STATUS };
+
+/* Something epoll reports on. `armed` is what it is registered for; 0 means not at all, so that a hung-up
+ * pipe that nobody may read yet does not spin the loop. */
+struct source {
+    enum source_kind kind;
+    int fd;
+    uint32_t armed;
+    void *owner;
+};
+
+bool loop_open(void);
+void loop_watch(struct source *s, uint32_t events);
+void loop_close(struct source *s);      /* unregisters and closes its fd */
+void loop_free_later(void *memory);     /* freed when no event of this round can point to it any more */
+void loop_run(void);
+uint64_t now_ms(void);
+
+struct proc;
+
+struct conn {
+    struct source src;
+    struct conn *next;                  /* of all */
+    struct buf in, out;
+    bool greeted, dead;
+    int passed_fd;                      /* came with SCM_RIGHTS, waits for its request; or -1 */
+    uint32_t stdin_done;                /* bytes of the STDIN frame at the front of `in` that were written */
+    bool stdin_blocked;
+    struct proc *proc;                  /* attached to */
+    struct conn *next_attached;
+    uint64_t cursor[2];                 /* next byte of each output stream to send */
+    int chunk_stream;
+    uint32_t chunk_left;                /* bytes of the frame being sent that are still in the ring */
+};
+
+void conn_accept(struct source *listener);
+void conn_event(struct conn *c, uint32_t events);
+void conn_parse(struct conn *c);        /* handle the whole frames that have arrived */
+void conn_flush(struct conn *c);        /* send what can be sent now */
+void conn_error(struct conn *c, int err, enum stage stage);
+void conn_close(struct conn *c);
+int conn_count(void);
+
+/* request.c: one whole frame. True: it was consumed; false: it must stay at the front (stdin is full). */
+bool request_handle(struct conn *c, uint8_t type, const uint8_t *payload, uint32_t len);
+
+struct stream {
+    struct source src;
+    struct proc *proc;
+    struct ring ring;
+    uint64_t drain_left;                /* once ended: what was readable at that moment */
+    bool grown;                         /* its pipe was made larger */
+    bool done;                          /* nothing more goes into the ring */
+};
+
+enum proc_state { PROC_STARTING, PROC_RUNNING, PROC_ENDED, PROC_COMPLETE };
+
+struct proc {
+    struct proc *next;
+    char id[MAX_ID + 1];
+    pid_t pid;
+    enum proc_state state;
+    int wait_status;
+    struct stream out[2];
+    struct source in, status;
+    int slave;                          /* our copy of the terminal's inner end while it runs, or -1 */
+    bool terminal, forget;
+    struct conn *attached;
+    struct buf about;                   /* its ARG and TAG TLVs, as LIST repeats them */
+    uint64_t started_at_ns, hangup_at_ms;
+};
+
+/* spawn.c: fills in pid and fds. 0 or errno with *stage. */
+int spawn(struct proc *p, const struct request *r, int cgroup_fd, enum stage *stage);
+
+/* proc.c */
+void proc_run(struct conn *c, const struct request *r);
+void proc_attach(struct conn *c, const struct request *r);
+void proc_detach(struct conn *c);
+void proc_list(struct conn *c);
+struct proc *proc_find(struct text id);
+bool proc_forget(struct proc *p);
+void proc_status_ready(struct proc *p);
+void proc_output_ready(struct stream *s);
+bool proc_reaped(pid_t pid, int wait_status);
+void proc_pace(struct proc *p);         /* read its output as fast as the slowest attached reader allows */
+void proc_exit_sent(struct proc *p);
+void proc_exit_frame(const struct proc *p, struct buf *b);
+int proc_timeout_ms(void);              /* until the next terminal must be given up on; -1: none */
+void proc_hangups(void);
+
+/* stdin.c: true when `len` bytes were all taken; progress is in c->stdin_done */
+bool stdin_write(struct conn *c, const uint8_t *data, uint32_t len);
+void stdin_ready(struct proc *p);
+void stdin_close(struct proc *p);
+
+/* worker.c: hands the connection to a forked worker. 0 or errno. */
+int worker_start(struct conn *c, uint8_t type, const struct request *r, uint32_t frame_len);
+void worker_reaped(pid_t pid);
+
+#endif

@@ -1,0 +1,77 @@
+/* The guest supervisor: PID 1 of a sandbox. Everything inside descends from it and inherits its walls.
+ *
+ * argv[1] is the number of the inherited listening socket (default 3). See PROTOCOL.md. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "loop.h"
+
+/* 0, 1 and 2 must be taken, or a socket could land there and be inherited as somebody's stdout. */
+static void hold_stdio(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    while (fd >= 0 && fd <= 2);
+    if (fd > 2)
+        close(fd);
+}
+
+static void default_signals(void)
+{
+    for (int n = 1; n < NSIG; n++)
+        signal(n, SIG_DFL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static int open_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_SETMASK, &set, NULL);
+    return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
+static void many_files(void)
+{
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) == 0) {
+        l.rlim_cur = l.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &l);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    /* First: nobody inside may look into us or take our socket (pidfd_getfd, /proc/1/fd). */
+    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    int listen_fd = argc > 1 ? atoi(argv[1]) : 3;
+    close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
+    hold_stdio();
+    default_signals();
+    many_files();
+    umask(022);
+    if (chdir("/") || listen_fd < 3 || fcntl(listen_fd, F_SETFD, FD_CLOEXEC) || fcntl(listen_fd, F_SETFL, O_NONBLOCK)) {
+        fprintf(stderr, "supervisor: no listening socket on fd %d\n", listen_fd);
+        return 1;
+    }
+    struct source listener = {.kind = SRC_LISTEN, .fd = listen_fd};
+    struct source signals = {.kind = SRC_SIGNAL, .fd = open_signals()};
+    if (signals.fd < 0 || !loop_open()) {
+        perror("supervisor");
+        return 1;
+    }
+    loop_watch(&signals, EPOLLIN);
+    loop_watch(&listener, EPOLLIN);
+    loop_run();
+}

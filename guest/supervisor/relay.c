@@ -1,0 +1,117 @@
+/* A stream to a port inside: after OK the connection is nothing but bytes, each direction closing by itself. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "worker.h"
+
+enum { CONNECT_PATIENCE_MS = 10000, RELAY_CHUNK = 65536 };
+
+/* One direction: what was read from `from` and not yet written to `to`. */
+struct way {
+    int from, to;
+    size_t off, len;
+    bool ended;
+    uint8_t data[RELAY_CHUNK];
+};
+
+static int dial(int family, const struct sockaddr *address, socklen_t size, int *err)
+{
+    int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    socklen_t len = sizeof *err;
+    *err = fd < 0 ? errno : 0;
+    if (fd >= 0 && connect(fd, address, size))
+        *err = errno;
+    if (*err == EINPROGRESS) {
+        struct pollfd p = {fd, POLLOUT, 0};
+        if (poll(&p, 1, CONNECT_PATIENCE_MS) <= 0)
+            *err = ETIMEDOUT;
+        else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, err, &len))
+            *err = errno;
+    }
+    if (!*err)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* 127.0.0.1 first, then ::1: some servers listen on one of the two only. */
+static int dial_loopback(uint16_t port, int *err)
+{
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = in6addr_loopback};
+    int ignored, fd = dial(AF_INET, (struct sockaddr *)&v4, sizeof v4, err);
+    if (fd < 0 && *err == ECONNREFUSED)
+        fd = dial(AF_INET6, (struct sockaddr *)&v6, sizeof v6, &ignored);
+    return fd;
+}
+
+/* Moves what can be moved now; false when the stream broke. */
+static bool move(struct way *w)
+{
+    if (w->off == w->len && !w->ended) {
+        ssize_t n = read(w->from, w->data, sizeof w->data);
+        if (n < 0)
+            return errno == EAGAIN || errno == EINTR;
+        w->off = 0;
+        w->len = n;
+        w->ended = n == 0;
+        if (w->ended)
+            shutdown(w->to, SHUT_WR);
+    }
+    while (w->off < w->len) {
+        ssize_t n = send(w->to, w->data + w->off, w->len - w->off, MSG_NOSIGNAL);
+        if (n < 0)
+            return errno == EAGAIN || errno == EINTR;
+        w->off += n;
+    }
+    return true;
+}
+
+static void relay(struct way *a, struct way *b)
+{
+    struct pollfd on[2] = {{.fd = a->from}, {.fd = b->from}};
+    while (!a->ended || !b->ended) {
+        on[0].events = (a->len > a->off || a->ended ? 0 : POLLIN) | (b->len > b->off ? POLLOUT : 0);
+        on[1].events = (b->len > b->off || b->ended ? 0 : POLLIN) | (a->len > a->off ? POLLOUT : 0);
+        /* A side that is finished in both directions would report its hang-up for ever. */
+        on[0].fd = on[0].events ? a->from : -1;
+        on[1].fd = on[1].events ? b->from : -1;
+        if (poll(on, 2, -1) < 0 && errno != EINTR)
+            return;
+        if (!move(a) || !move(b))
+            return;
+    }
+}
+
+void port_connect(struct line *l, const struct request *r)
+{
+    static struct way inward, outward;
+    if (!r->port || r->port > 65535)
+        work_fail(l, EINVAL, S_CONNECT);
+    int err, fd = dial_loopback(r->port, &err), on = 1;
+    if (fd < 0)
+        work_fail(l, err, S_CONNECT);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    struct buf b = {0};
+    frame_end(&b, frame_begin(&b, F_DONE));
+    work_send(l, &b);
+    fcntl(l->fd, F_SETFL, O_NONBLOCK);
+    inward.from = outward.to = l->fd;
+    inward.to = outward.from = fd;
+    size_t early = buf_left(&l->in);    /* never more than one small read */
+    if (early > sizeof inward.data)
+        _exit(1);
+    if (early)
+        memcpy(inward.data, l->in.data + l->in.off, early);
+    inward.len = early;
+    relay(&inward, &outward);
+    _exit(0);
+}

@@ -1,0 +1,45 @@
+/* What a worker can use: blocking, bounded frames over its one connection. A worker ends by _exit only. */
+#ifndef WORKER_H
+#define WORKER_H
+
+#include <sys/stat.h>
+
+#include "wire.h"
+
+enum { CHUNK = MAX_PAYLOAD };
+
+struct line {
+    int fd;
+    struct buf in;                      /* came before the worker was forked */
+};
+
+_Noreturn void work_fail(struct line *l, int err, enum stage stage);
+_Noreturn void work_done(struct line *l);   /* OK, then the end */
+void work_send(struct line *l, struct buf *b);      /* sends and empties b */
+void work_send_data(struct line *l, const void *data, uint32_t len);
+/* The next frame's header; false when the host has gone. Garbage ends the worker. */
+bool work_header(struct line *l, uint8_t *type, uint32_t *len);
+bool work_receive(struct line *l, void *data, uint32_t len);     /* false: the host has gone */
+char *work_path(struct line *l, struct text t);     /* absolute, terminated; or fails */
+void put_file(struct buf *b, const char *path, const struct stat *st, const char *link);
+
+_Noreturn void file_stat(struct line *l, const struct request *r);
+_Noreturn void file_list(struct line *l, const struct request *r);
+_Noreturn void file_read(struct line *l, const struct request *r);
+_Noreturn void file_write(struct line *l, const struct request *r);
+_Noreturn void file_mkdir(struct line *l, const struct request *r);
+_Noreturn void file_move(struct line *l, const struct request *r);
+_Noreturn void file_remove(struct line *l, const struct request *r);
+_Noreturn void file_watch(struct line *l, const struct request *r);
+_Noreturn void port_connect(struct line *l, const struct request *r);
+
+/* tree.c; each 0 or errno */
+int make_parents(const char *path);
+int remove_tree(const char *path);
+int copy_tree(const char *from, const char *to);
+/* Our temporary names begin so; watches keep silent about them. */
+#define TEMPORARY_PREFIX ".sandboxer-tmp-"
+/* A fresh temporary path beside `path`, allocated. */
+char *temporary_beside(const char *path);
+
+#endif
