@@ -12,12 +12,14 @@ _UNREACHABLE = re.compile(
 )
 _UNKNOWN_PACKAGE = re.compile(r"Unable to locate package (\S+)|Package (\S+) has no installation candidate")
 _UNSIGNED = re.compile(r"NO_PUBKEY|is not signed|signatures couldn't be verified")
+_PASSWORD = re.compile(r"//[^/@]*@")
 _SHOWN = 6
 
 
 def explain(tail: list[str], mirrors: Mirrors) -> str:
     text = "\n".join(tail)
-    hosts = ", ".join(dict.fromkeys(source.uri for source in mirrors.building))
+    uris = (_PASSWORD.sub("//", source.uri) for source in mirrors.building)
+    hosts = ", ".join(dict.fromkeys(uris))
     if "No space left on device" in text:
         return "the disk is full; free some space and build again"
     if _UNREACHABLE.search(text):
