@@ -1,7 +1,7 @@
 """Everything an operator can set, and the only place that reads the environment.
 
-Defaults < `SANDBOXER_*` variables < command line flags. An unknown `SANDBOXER_*` variable is an error: a typing
-slip in a limit must not silently leave the limit off.
+Defaults < `SANDBOXER_*` variables < command line flags. An unknown `SANDBOXER_*` variable is an error: a
+typing slip in a limit must not silently leave the limit off.
 """
 
 from __future__ import annotations
@@ -37,8 +37,12 @@ class Settings(BaseModel):
     )
     host: Annotated[str, Field(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 7777
-    public_url: Annotated[str | None, Field(description="How callers reach it, written to owner.json.")] = None
-    database: Annotated[str | None, Field(description="SQLAlchemy URL; SQLite in state_dir if not given.")] = None
+    public_url: Annotated[str | None, Field(description="How callers reach it, written to owner.json.")] = (
+        None
+    )
+    database: Annotated[
+        str | None, Field(description="SQLAlchemy URL; SQLite in state_dir if not given.")
+    ] = None
     images_dir_given: Annotated[Path | None, Field(alias="images_dir", description="Base images.")] = None
     guest_dir: Annotated[Path, Field(description="Where supervisor and launcher are.")] = (
         _SOURCE_TREE / "guest" / "build"
@@ -49,13 +53,16 @@ class Settings(BaseModel):
         "profile.agent-dev"
     )
     pool_size_mb: Annotated[
-        int | None, Field(ge=256, description="Size of the storage pool's loop file; half the free disk if not given.")
+        int | None,
+        Field(ge=256, description="Size of the storage pool's loop file; half the free disk if not given."),
     ] = None
     warm_pool: Annotated[
-        dict[str, int], Field(description='Sandboxes kept ready per profile, as JSON: {"profile.agent-dev": 2}.')
+        dict[str, int],
+        Field(description='Sandboxes kept ready per profile, as JSON: {"profile.agent-dev": 2}.'),
     ] = Field(default_factory=dict)
     overcommit: Annotated[
-        float, Field(gt=0, le=100, description="How much memory and CPU may be promised beyond what the host has.")
+        float,
+        Field(gt=0, le=100, description="How much memory and CPU may be promised beyond what the host has."),
     ] = 4.0
     metrics_public: Annotated[bool, Field(description="Serve /metrics to others than loopback.")] = False
     retention: Annotated[str, Field(description="How long stopped and failed sandboxes are kept.")] = "7d"
@@ -133,4 +140,6 @@ def _parse(name: str, text: str) -> object:
 
 def _nearest(name: str) -> str:
     close = difflib.get_close_matches(name, KNOWN, n=1)
-    return f"; did you mean {PREFIX}{close[0].upper()}?" if close else f"; known are {', '.join(sorted(KNOWN))}"
+    return (
+        f"; did you mean {PREFIX}{close[0].upper()}?" if close else f"; known are {', '.join(sorted(KNOWN))}"
+    )

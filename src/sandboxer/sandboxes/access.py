@@ -1,4 +1,4 @@
-"""The line from a caller to the supervisor inside a sandbox: who may, in which state, and that it counts as work.
+"""The line from a caller to the supervisor inside a sandbox: who may, and when; an open line counts as work.
 
 `work/` reaches sandboxes through here only.
 """
@@ -28,8 +28,8 @@ class ActivityKind(StrEnum):
     PORT = "port"
 
 
-# A background process tagged with this only waits for others (an interpreter, a service): it is no work in itself.
-RESIDENT_TAG = "resident"
+# A background process with this tag only waits for others (an interpreter, a service): no work in itself.
+RESIDENT_TAG = "@resident"
 
 _ANSWERING = frozenset({State.READY, State.ACTIVE, State.GRACE})
 
@@ -45,7 +45,7 @@ async def line(room: Room, sandbox_id: str, caller: Caller, *, activity: str) ->
     _check_state(sandbox, activity, busy_with=room.operations.running(sandbox_id))
     if sandbox.handle is None:
         raise Conflict(why=f"sandbox {sandbox_id} has not been made yet")
-    with room.activity.working(sandbox_id, activity):
+    with room.activity.working(sandbox_id):
         yield await room.backend_of(sandbox).guest(sandbox.handle)
 
 
@@ -54,4 +54,6 @@ def _check_state(sandbox: Sandbox, activity: str, *, busy_with: str | None) -> N
         return
     if sandbox.state is State.FROZEN and activity == ActivityKind.FILES:
         return
-    raise IllegalTransition(signal=activity, state=sandbox.state.value, reason=sandbox.reason, operation=busy_with)
+    raise IllegalTransition(
+        signal=activity, state=sandbox.state.value, reason=sandbox.reason, operation=busy_with
+    )

@@ -1,4 +1,4 @@
-"""Who works in which sandbox right now, in memory. Feeds the idle timer and the lazy `ready` ⇄ `active` record.
+"""Who works in which sandbox right now, in memory: for the idle timer and the lazy record of `active`.
 
 Nothing here touches the database: an exec of a millisecond must not cost two writes (docs/decisions/0003).
 """
@@ -18,29 +18,30 @@ from sandboxer.kernel.clock import Clock
 class Pulse:
     """One sandbox's present."""
 
+    # When it last changed between working and quiet, or was last found to be at work.
+    since: datetime
     open_lines: int = 0
-    # When it last changed between working and quiet.
-    since: datetime | None = None
-    # CPU seconds when it was last known to be quiet, and when that was read.
+    # CPU seconds used when it was read in this quiet, and when that was.
     cpu_s: float | None = None
-    # A background process may run on after the line that started it.
-    has_background: bool = False
+    cpu_read_at: datetime | None = None
+    # When the guest was last found to run something in the background.
+    asked_at: datetime | None = None
 
 
 class Activity:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        # Idle time is never counted from before we could see what went on.
+        self._watching_since = clock.now()
         self._pulses: dict[str, Pulse] = {}
-        # Sandboxes whose record may no longer say the truth; the recorder looks at them and clears this.
+        # Sandboxes whose recorded state may no longer be true; the recorder looks at them.
         self.unsettled: set[str] = set()
         self.stirred = asyncio.Event()
 
     @contextmanager
-    def working(self, sandbox_id: str, activity: str) -> Iterator[None]:
-        pulse = self._pulses.setdefault(sandbox_id, Pulse())
+    def working(self, sandbox_id: str) -> Iterator[None]:
+        pulse = self.pulse(sandbox_id)
         pulse.open_lines += 1
-        if activity == "processes":
-            pulse.has_background = True
         if pulse.open_lines == 1:
             self._turned(sandbox_id, pulse)
         try:
@@ -51,29 +52,27 @@ class Activity:
                 self._turned(sandbox_id, pulse)
 
     def pulse(self, sandbox_id: str) -> Pulse:
-        return self._pulses.setdefault(sandbox_id, Pulse())
-
-    def quiet_since(self, sandbox_id: str, *, otherwise: datetime) -> datetime | None:
-        """Since when no line is open; None while one is."""
-        pulse = self._pulses.get(sandbox_id)
-        if pulse is None or pulse.since is None:
-            return otherwise
-        return None if pulse.open_lines else max(pulse.since, otherwise)
+        known = self._pulses.get(sandbox_id)
+        if known is None:
+            known = self._pulses[sandbox_id] = Pulse(since=self._watching_since)
+        return known
 
     def touch(self, sandbox_id: str) -> None:
         """Begin counting idle time anew."""
         pulse = self.pulse(sandbox_id)
         pulse.since = self._clock.now()
-        pulse.cpu_s = None
+        pulse.cpu_s = pulse.cpu_read_at = None
 
     def forget(self, sandbox_id: str) -> None:
-        pulse = self._pulses.get(sandbox_id)
-        if pulse is not None and not pulse.open_lines:
-            del self._pulses[sandbox_id]
+        self._pulses.pop(sandbox_id, None)
         self.unsettled.discard(sandbox_id)
+
+    def look_at(self, sandbox_id: str) -> None:
+        """Have the recorder compare record and truth."""
+        self.unsettled.add(sandbox_id)
+        self.stirred.set()
 
     def _turned(self, sandbox_id: str, pulse: Pulse) -> None:
         pulse.since = self._clock.now()
-        pulse.cpu_s = None
-        self.unsettled.add(sandbox_id)
-        self.stirred.set()
+        pulse.cpu_s = pulse.cpu_read_at = None
+        self.look_at(sandbox_id)

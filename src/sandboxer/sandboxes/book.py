@@ -1,8 +1,8 @@
 """The book of sandboxes: the only writer of their records, and a memory of all that are not destroyed.
 
-Each step is one short transaction that changes the record and records the event; `lifecycle.next_state` decides,
-`version` fences. One server owns one book (the state folder is locked), so the memory is the truth for reads on
-the hot path; a write by anyone else shows as a lost fence.
+Each step is one short transaction that changes the record and records the event; `lifecycle.next_state`
+decides, `version` fences. One server owns one book (the state folder is locked), so the memory is the truth for
+reads on the hot path; a write by anyone else shows as a lost fence.
 """
 
 from __future__ import annotations
@@ -20,8 +20,17 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict
 from sandboxer.observe import events
 from sandboxer.sandboxes.lifecycle import FINAL, Signal, State, next_state
-from sandboxer.sandboxes.records import Page, Sandbox, insert_record, load_all_but, load_page, load_record
-from sandboxer.sandboxes.records import count_by_state, replace_record, stepped
+from sandboxer.sandboxes.records import (
+    Page,
+    Sandbox,
+    count_by_state,
+    insert_record,
+    load_all_but,
+    load_page,
+    load_record,
+    replace_record,
+    stepped,
+)
 from sandboxer.store.engine import Store
 
 T = TypeVar("T")
@@ -72,7 +81,13 @@ class Book:
         return await self._store.read(lambda conn: load_record(conn, sandbox_id))
 
     async def page(
-        self, *, account: str | None, labels: Mapping[str, str], states: Sequence[State], cursor: str | None, limit: int
+        self,
+        *,
+        account: str | None,
+        labels: Mapping[str, str],
+        states: Sequence[State],
+        cursor: str | None,
+        limit: int,
     ) -> Page:
         return await self._store.read(
             lambda conn: load_page(
@@ -103,13 +118,21 @@ class Book:
             before = await self._current(sandbox_id)
             now = self._clock.now()
             after, chain = _walk(before, steps, now)
-            if await self._write(sandbox_id, partial(_apply, before=before, after=after, chain=chain, now=now)):
+            if await self._write(
+                sandbox_id, partial(_apply, before=before, after=after, chain=chain, now=now)
+            ):
                 return self._remember(after)
             await self._look_again(sandbox_id)
         raise Conflict(why=f"sandbox {sandbox_id} is changing too fast")
 
     async def amend(
-        self, sandbox_id: str, *, kind: str, actor: str, reason: str, decide: Callable[[Sandbox], Mapping[str, object]]
+        self,
+        sandbox_id: str,
+        *,
+        kind: str,
+        actor: str,
+        reason: str,
+        decide: Callable[[Sandbox], Mapping[str, object]],
     ) -> Sandbox:
         """Change the record within its state. `decide` may be called again when someone wrote first."""
         for _ in range(_TRIES):

@@ -103,12 +103,13 @@ def next_state(state: State, signal: Signal) -> State:
 
 
 def render_mermaid() -> str:
-    """The table as a diagram for the documents, in a stable order; edges between two states share an arrow."""
+    """The table as a diagram for the documents, in a stable order; two states share one arrow."""
     arrows: dict[tuple[State, State], list[str]] = {}
     order = list(State)
     signals = list(Signal)
     for (state, signal), target in sorted(
-        TRANSITIONS.items(), key=lambda row: (order.index(row[0][0]), order.index(row[1]), signals.index(row[0][1]))
+        TRANSITIONS.items(),
+        key=lambda row: (order.index(row[0][0]), order.index(row[1]), signals.index(row[0][1])),
     ):
         arrows.setdefault((state, target), []).append(signal.value)
     lines = ["stateDiagram-v2", f"    [*] --> {S.REQUESTED}: {E.REQUEST}"]

@@ -1,7 +1,7 @@
 """One operation per sandbox at a time, each in a task that the platform owns.
 
-A caller that vanishes does not take its operation along: freezing half a sandbox because a socket closed would
-be worse than finishing. Only a destroy may cut an operation short, and only those that make a sandbox.
+A caller that vanishes does not take its operation along: freezing half a sandbox because a socket closed
+would be worse than finishing. Only a destroy may cut an operation short, and only those that make a sandbox.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from sandboxer.kernel.errors import Conflict, SandboxerError
+from sandboxer.kernel.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -31,8 +32,8 @@ class Operation:
 
 
 class Operations:
-    def __init__(self, group: asyncio.TaskGroup) -> None:
-        self._group = group
+    def __init__(self, tasks: TaskOwner) -> None:
+        self._tasks = tasks
         self._running: dict[str, Operation] = {}
 
     def running(self, sandbox_id: str) -> str | None:
@@ -40,13 +41,18 @@ class Operations:
         operation = self._running.get(sandbox_id)
         return None if operation is None else operation.name
 
+    def count(self, names: frozenset[str]) -> int:
+        """How many operations of these names are under way."""
+        return sum(operation.name in names for operation in self._running.values())
+
     async def perform(self, sandbox_id: str, name: str, act: Callable[[], Awaitable[T]]) -> T:
         """Run `act` alone on this sandbox and wait for it. Raises Conflict while a long one is under way."""
         while (other := self._running.get(sandbox_id)) is not None:
             if other.name in LONG:
                 raise Conflict(why=f"{sandbox_id} is busy: {other.name} is under way", operation=other.name)
             await other.over.wait()
-        return await self.outcome(self.start(sandbox_id, name, act))
+        result: T = await self.outcome(self.start(sandbox_id, name, act))
+        return result
 
     def start(self, sandbox_id: str, name: str, act: Callable[[], Awaitable[T]]) -> Operation:
         """Begin at once; the sandbox must be free. For a caller that does not wait."""
@@ -56,7 +62,7 @@ class Operations:
         # Whoever waits sees the error; an unobserved one was logged in _run.
         operation.result.add_done_callback(_retrieve)
         self._running[sandbox_id] = operation
-        operation.task = self._group.create_task(self._run(sandbox_id, operation, act), name=f"{name} {sandbox_id}")
+        operation.task = self._tasks.start(self._run(sandbox_id, operation, act), name=f"{name} {sandbox_id}")
         return operation
 
     async def outcome(self, operation: Operation) -> Any:

@@ -8,12 +8,30 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timedelta
 
-from sqlalchemy import Column, Connection, Float, ForeignKey, Index, Integer, Row, Select, Table, Text
-from sqlalchemy import and_, exists, func, insert, or_, select, update
+from sqlalchemy import (
+    Column,
+    Connection,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    Row,
+    Select,
+    Table,
+    Text,
+    and_,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from sandboxer.backends.contract import Handle, Order, Resources, Trust
 from sandboxer.kernel.errors import InvalidRequest
@@ -46,6 +64,8 @@ class Sandbox:
     consumer: Mapping[str, object]
     # Granted running time in all, extensions included; counts from ready_at, frozen included, stopped not.
     ttl: timedelta
+    # As the profile allowed when it was created: a later change of the profile does not touch it.
+    ttl_max: timedelta
     idle_timeout: timedelta | None
     created_at: datetime
     # When its present state began.
@@ -62,14 +82,18 @@ class Sandbox:
     report: Mapping[str, object] | None = None
 
     def order(self) -> Order:
-        return Order(
-            sandbox_id=self.id, image=self.image, resources=self.resources, trust=self.trust, hostname=self.hostname
-        )
+        # The host name stays the default: a warm sandbox must not differ from one made to order.
+        return Order(sandbox_id=self.id, image=self.image, resources=self.resources, trust=self.trust)
 
-    @property
-    def hostname(self) -> str:
-        """Always the same word: a warm sandbox must not differ from one made to order."""
-        return "sandbox"
+    def environment(self) -> dict[str, str]:
+        """What every command in it finds in its environment, beneath the command's own."""
+        inputs = {
+            "SANDBOXER_INPUT_" + re.sub("[^A-Za-z0-9_]", "_", name).upper(): value
+            if isinstance(value, str)
+            else json.dumps(value)
+            for name, value in self.inputs.items()
+        }
+        return {"SANDBOXER_SANDBOX_ID": self.id, **inputs, **self.env}
 
 
 sandboxes = Table(
@@ -93,6 +117,7 @@ sandboxes = Table(
     Column("inputs", JsonValue, nullable=False),
     Column("consumer", JsonValue, nullable=False),
     Column("ttl_s", Float, nullable=False),
+    Column("ttl_max_s", Float, nullable=False),
     Column("idle_timeout_s", Float),
     Column("created_at", UtcDateTime, nullable=False),
     Column("state_since", UtcDateTime, nullable=False),
@@ -176,7 +201,9 @@ def load_page(
     return Page(sandboxes=found[:limit], next_cursor=_make_cursor(found[limit - 1]) if more else None)
 
 
-def _filtered(account: str | None, labels: Mapping[str, str], states: Sequence[State]) -> Select[tuple[object, ...]]:
+def _filtered(
+    account: str | None, labels: Mapping[str, str], states: Sequence[State]
+) -> Select[tuple[object, ...]]:
     query = select(sandboxes)
     if account is not None:
         query = query.where(sandboxes.c.account == account)
@@ -210,7 +237,7 @@ def _open_cursor(cursor: str) -> tuple[datetime, str]:
 
 
 # Kept in another shape than the value's: plain numbers and JSON instead of types of ours.
-_SPECIAL = ("state", "trust", "resources", "handle", "ttl", "idle_timeout", "ttl_left")
+_SPECIAL = ("state", "trust", "resources", "handle", "ttl", "ttl_max", "idle_timeout", "ttl_left")
 _PLAIN = tuple(f.name for f in fields(Sandbox) if f.name not in _SPECIAL)
 
 
@@ -221,6 +248,7 @@ def _to_row(sandbox: Sandbox) -> dict[str, object]:
     row["resources"] = asdict(sandbox.resources)
     row["handle"] = None if sandbox.handle is None else _handle_to_json(sandbox.handle)
     row["ttl_s"] = sandbox.ttl.total_seconds()
+    row["ttl_max_s"] = sandbox.ttl_max.total_seconds()
     row["idle_timeout_s"] = _seconds(sandbox.idle_timeout)
     row["ttl_left_s"] = _seconds(sandbox.ttl_left)
     return row
@@ -236,6 +264,7 @@ def _from_row(row: Row[tuple[object, ...]]) -> Sandbox:
         resources=Resources(**cells["resources"]),
         handle=None if handle is None else Handle(**handle),
         ttl=timedelta(seconds=cells["ttl_s"]),
+        ttl_max=timedelta(seconds=cells["ttl_max_s"]),
         idle_timeout=_duration(cells["idle_timeout_s"]),
         ttl_left=_duration(cells["ttl_left_s"]),
     )
@@ -258,9 +287,16 @@ def _duration(seconds: float | None) -> timedelta | None:
     return None if seconds is None else timedelta(seconds=seconds)
 
 
-def stepped(sandbox: Sandbox, state: State, *, reason: str, now: datetime, changes: Mapping[str, object]) -> Sandbox:
+def stepped(
+    sandbox: Sandbox, state: State, *, reason: str, now: datetime, changes: Mapping[str, object]
+) -> Sandbox:
     """The record after one step of its life."""
     since = sandbox.state_since if state is sandbox.state else now
     return replace(
-        sandbox, version=sandbox.version + 1, state=state, reason=reason, state_since=since, **changes  # type: ignore[arg-type]
+        sandbox,
+        version=sandbox.version + 1,
+        state=state,
+        reason=reason,
+        state_since=since,
+        **changes,  # type: ignore[arg-type]
     )

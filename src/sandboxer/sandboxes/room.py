@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
-from sandboxer.backends.contract import Backend
+from sandboxer.backends.contract import Backend, Fingerprint
+from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Broken, NotFound
-from sandboxer.identity.keys import Caller
 from sandboxer.sandboxes.activity import Activity
 from sandboxer.sandboxes.book import Book
 from sandboxer.sandboxes.operations import Operations
@@ -30,6 +30,8 @@ class Room:
     default_profile: str
     # How long stopped and failed sandboxes are kept.
     retention: timedelta
+    # The last answer of each backend about this host; filled as they are asked.
+    known_fingerprints: dict[str, Fingerprint] = field(default_factory=dict)
 
     def backend_of(self, sandbox: Sandbox) -> Backend:
         backend = self.backends.get(sandbox.backend)

@@ -1,0 +1,35 @@
+"""Tasks with an owner: everything started here ends when the owner's block ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+
+
+class TaskOwner:
+    def __init__(self, group: asyncio.TaskGroup) -> None:
+        self._group = group
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[object, object, None], *, name: str) -> asyncio.Task[None]:
+        """Run `work` beside the owner. If it raises, the owner's block ends with that error."""
+        task = self._group.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def cancel_all(self) -> None:
+        for task in tuple(self._tasks):
+            task.cancel()
+
+
+@asynccontextmanager
+async def own_tasks() -> AsyncIterator[TaskOwner]:
+    """On leaving, what still runs is cancelled and waited for."""
+    async with asyncio.TaskGroup() as group:
+        owner = TaskOwner(group)
+        try:
+            yield owner
+        finally:
+            owner.cancel_all()

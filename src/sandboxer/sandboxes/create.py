@@ -1,0 +1,73 @@
+"""Create: validate before anything, record, then establish in a task the caller cannot take down."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sandboxer.backends.contract import Handle
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.ids import new_id
+from sandboxer.sandboxes import planning
+from sandboxer.sandboxes.book import Step
+from sandboxer.sandboxes.establish import Stopwatch, establish, ready_step
+from sandboxer.sandboxes.inspection import fingerprint_of
+from sandboxer.sandboxes.lifecycle import Signal
+from sandboxer.sandboxes.profiles import Profile
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.room import Room, actor_of
+
+
+async def create(room: Room, request: CreateRequest, caller: Caller, *, wait: bool = True) -> Sandbox:
+    watch = Stopwatch()
+    profile = room.profiles.get(request.profile or room.default_profile)
+    requested = planning.plan(request, profile, caller, sandbox_id=new_id("sbx"), now=room.clock.now())
+    planning.check_backend(profile, await fingerprint_of(room, profile.backend))
+    handle = room.warm.claim(requested) if profile.setup.is_empty else None
+    if handle is not None:
+        return await _claim(room, requested, handle, watch, actor_of(caller))
+    return await _make(room, requested, profile, watch, actor_of(caller), wait=wait)
+
+
+async def _claim(room: Room, requested: Sandbox, handle: Handle, watch: Stopwatch, actor: str) -> Sandbox:
+    """Give a warm sandbox its record; its id was chosen when it was made."""
+    sandbox = planning.renamed(requested, handle.sandbox_id)
+
+    async def act() -> Sandbox:
+        try:
+            watch.lap("claim")
+            ready = ready_step(room, sandbox, handle, watch, actor, reason="claimed_warm")
+            return await room.book.open(sandbox, [_placed(sandbox, actor), ready])
+        except BaseException:
+            # No record, so nobody would ever remove it before the next start.
+            await room.backend_of(sandbox).teardown(sandbox.id)
+            raise
+        finally:
+            room.warm.claimed(sandbox.id)
+
+    return await room.operations.perform(sandbox.id, "create", act)
+
+
+async def _make(
+    room: Room, requested: Sandbox, profile: Profile, watch: Stopwatch, actor: str, *, wait: bool
+) -> Sandbox:
+    opened: asyncio.Future[Sandbox] = asyncio.get_running_loop().create_future()
+
+    async def act() -> Sandbox:
+        sandbox = await room.book.open(requested, [_placed(requested, actor)])
+        watch.lap("record")
+        if not opened.done():
+            opened.set_result(sandbox)
+        return await establish(room, sandbox, profile.setup, watch, actor=actor)
+
+    operation = room.operations.start(requested.id, "create", act)
+    if not wait:
+        await asyncio.wait((opened, operation.result), return_when=asyncio.FIRST_COMPLETED)
+        if opened.done():
+            return opened.result()
+    sandbox: Sandbox = await room.operations.outcome(operation)
+    return sandbox
+
+
+def _placed(sandbox: Sandbox, actor: str) -> Step:
+    return Step(signal=Signal.PLACED, actor=actor, reason="placed", data={"backend": sandbox.backend})

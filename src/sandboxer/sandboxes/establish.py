@@ -1,0 +1,121 @@
+"""From `provisioning` to `ready`: the backend makes it, the profile's setup runs in it, the record says so.
+
+Slow, and no transaction is open meanwhile. If anything goes wrong, nothing is left and the record says why.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sandboxer.backends.contract import Backend, Handle
+from sandboxer.kernel.errors import IllegalTransition, ProvisionFailed, SandboxerError
+from sandboxer.sandboxes.book import Step
+from sandboxer.sandboxes.lifecycle import Signal
+from sandboxer.sandboxes.profiles import Setup
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.room import Room
+from sandboxer.sandboxes.setup import run_setup
+
+MAX_REPORT_BYTES = 64 * 1024
+
+
+@dataclass
+class Stopwatch:
+    """Where the time went, by step, in milliseconds."""
+
+    started: float = field(default_factory=time.perf_counter)
+    steps_ms: dict[str, float] = field(default_factory=dict)
+
+    def lap(self, step: str) -> None:
+        spent = (time.perf_counter() - self.started) * 1000 - sum(self.steps_ms.values())
+        self.steps_ms[step] = round(spent, 3)
+
+    def total(self) -> dict[str, float]:
+        return {**self.steps_ms, "total": round((time.perf_counter() - self.started) * 1000, 3)}
+
+
+async def establish(room: Room, sandbox: Sandbox, setup: Setup, watch: Stopwatch, *, actor: str) -> Sandbox:
+    """Raises what went wrong after undoing everything; the record is `failed` then."""
+    backend = room.backend_of(sandbox)
+    try:
+        handle = await backend.provision(sandbox.order())
+        watch.lap("provision")
+        report = await _set_up(backend, handle, sandbox, setup, watch)
+        return await room.book.move(
+            sandbox.id, ready_step(room, sandbox, handle, watch, actor, report=report)
+        )
+    except BaseException as error:
+        # Cancelled ones too: a destroy cuts a create short by cancelling it.
+        await _undo(room, backend, sandbox, error, actor)
+        raise
+
+
+def ready_step(
+    room: Room,
+    sandbox: Sandbox,
+    handle: Handle,
+    watch: Stopwatch,
+    actor: str,
+    *,
+    report: Mapping[str, object] | None = None,
+    reason: str = "probe_passed",
+) -> Step:
+    """TTL counts from here. `timings_ms` cannot contain the write it is part of."""
+    now = room.clock.now()
+    timings = watch.total()
+    changes: dict[str, object] = {
+        "handle": handle,
+        "ready_at": now,
+        "expires_at": now + sandbox.ttl,
+        "ttl_left": None,
+        "timings_ms": timings,
+        "report": report,
+    }
+    return Step(
+        signal=Signal.PROBE_PASSED, actor=actor, reason=reason, changes=changes, data={"timings_ms": timings}
+    )
+
+
+async def _set_up(
+    backend: Backend, handle: Handle, sandbox: Sandbox, setup: Setup, watch: Stopwatch
+) -> Mapping[str, object] | None:
+    if setup.is_empty:
+        return None
+    guest = await backend.guest(handle)
+    for command in setup.commands:
+        await run_setup(guest, command, sandbox.environment())
+    report = await run_setup(guest, setup.report, sandbox.environment()) if setup.report else None
+    watch.lap("setup")
+    return None if report is None else _parse_report(report)
+
+
+def _parse_report(printed: bytes) -> Mapping[str, object]:
+    try:
+        report = json.loads(printed[:MAX_REPORT_BYTES])
+    except (ValueError, RecursionError):
+        report = None
+    if not isinstance(report, dict):
+        raise ProvisionFailed(step="setup", why="the report command did not print a JSON object")
+    return report
+
+
+async def _undo(room: Room, backend: Backend, sandbox: Sandbox, error: BaseException, actor: str) -> None:
+    if isinstance(error, SandboxerError):
+        error.facts.setdefault("sandbox_id", sandbox.id)
+    await backend.teardown(sandbox.id)
+    reason = error.code if isinstance(error, SandboxerError) else "interrupted"
+    failed = Step(
+        signal=Signal.FAIL,
+        actor=actor,
+        reason=reason,
+        changes={"handle": None, "expires_at": room.clock.now() + room.retention},
+        data={"why": str(error)[:500]},
+    )
+    try:
+        await room.book.move(sandbox.id, failed)
+    except IllegalTransition:
+        # A destroy got there first: the record is its business now.
+        return

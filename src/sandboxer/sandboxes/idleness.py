@@ -1,0 +1,58 @@
+"""Is a sandbox idle? No line open, nothing the API started runs on, and its CPU time has hardly moved.
+
+A resident interpreter or service that only waits is idle: it says so by its tag, and uses no CPU.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sandboxer.backends.contract import Backend
+from sandboxer.kernel.errors import SandboxerError
+from sandboxer.sandboxes.access import RESIDENT_TAG
+from sandboxer.sandboxes.activity import Pulse
+from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.records import Sandbox
+
+# "Hardly": below one percent of one CPU, beyond what a wake-up of the supervisor costs.
+BUSY_SHARE = 0.01
+BUSY_FLOOR_S = 0.02
+_CAN_BE_IDLE = frozenset({State.READY, State.ACTIVE})
+
+
+def idle_check_at(sandbox: Sandbox, pulse: Pulse, *, now: datetime) -> datetime | None:
+    """When to look next. CPU time is read half-way through the wait, so that there is something to compare."""
+    if sandbox.idle_timeout is None or sandbox.state not in _CAN_BE_IDLE or sandbox.ready_at is None:
+        return None
+    if pulse.open_lines:
+        return now + sandbox.idle_timeout
+    since = max(pulse.since, sandbox.ready_at)
+    return since + (sandbox.idle_timeout / 2 if pulse.cpu_s is None else sandbox.idle_timeout)
+
+
+def has_moved(cpu_s: float, cpu_s_before: float, elapsed: timedelta) -> bool:
+    return cpu_s - cpu_s_before > BUSY_FLOOR_S + BUSY_SHARE * elapsed.total_seconds()
+
+
+async def is_idle(sandbox: Sandbox, pulse: Pulse, backend: Backend, *, now: datetime) -> bool | None:
+    """True: its idle time is over. False: it is at work. None: only half of the wait is over."""
+    if sandbox.handle is None or pulse.open_lines:
+        return False
+    cpu_s = (await backend.usage(sandbox.handle)).cpu_s
+    if pulse.cpu_s is None or pulse.cpu_read_at is None:
+        pulse.cpu_s, pulse.cpu_read_at = cpu_s, now
+        return None
+    if has_moved(cpu_s, pulse.cpu_s, now - pulse.cpu_read_at):
+        return False
+    return not await runs_commands(sandbox, backend)
+
+
+async def runs_commands(sandbox: Sandbox, backend: Backend) -> bool:
+    """Does something that the API started run on, other than residents? Unreachable counts as no."""
+    if sandbox.handle is None:
+        return False
+    try:
+        guest = await backend.guest(sandbox.handle)
+        return any(info.exit is None and info.tag != RESIDENT_TAG for info in await guest.processes())
+    except SandboxerError:
+        return False

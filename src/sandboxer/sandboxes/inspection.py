@@ -1,0 +1,79 @@
+"""Looking at sandboxes and at what this host can do, without changing anything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sandboxer.backends.contract import Fingerprint, Usage
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, SandboxerError
+from sandboxer.sandboxes.lifecycle import LIVE, State
+from sandboxer.sandboxes.records import Page, Sandbox
+from sandboxer.sandboxes.room import Room
+
+MAX_LIMIT = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reachability:
+    sandbox: Sandbox
+    is_reachable: bool
+    # One question to the supervisor inside and its answer.
+    latency_ms: float | None = None
+    # Why not, when it is not.
+    reason: str | None = None
+
+
+async def list_sandboxes(
+    room: Room,
+    caller: Caller,
+    *,
+    labels: Mapping[str, str],
+    state: State | None,
+    cursor: str | None,
+    limit: int,
+) -> Page:
+    if not 1 <= limit <= MAX_LIMIT:
+        raise InvalidRequest(field="limit", why=f"{limit} is not between 1 and {MAX_LIMIT}")
+    account = None if caller.is_owner else caller.account
+    states = () if state is None else (state,)
+    return await room.book.page(account=account, labels=labels, states=states, cursor=cursor, limit=limit)
+
+
+async def usage(room: Room, sandbox_id: str, caller: Caller) -> Usage:
+    sandbox = await room.visible(sandbox_id, caller)
+    if sandbox.handle is None or sandbox.state not in LIVE | {State.STOPPED}:
+        raise IllegalTransition(signal="usage", state=sandbox.state.value)
+    return await room.backend_of(sandbox).usage(sandbox.handle)
+
+
+async def reachability(room: Room, sandbox_id: str, caller: Caller) -> Reachability:
+    """Asks the supervisor inside; an answer is the only proof."""
+    sandbox = await room.visible(sandbox_id, caller)
+    if sandbox.handle is None or sandbox.state not in LIVE:
+        return Reachability(sandbox=sandbox, is_reachable=False, reason=f"it is {sandbox.state.value}")
+    started = time.perf_counter()
+    try:
+        guest = await room.backend_of(sandbox).guest(sandbox.handle)
+        await guest.ping()
+    except SandboxerError as error:
+        return Reachability(sandbox=sandbox, is_reachable=False, reason=str(error))
+    spent = round((time.perf_counter() - started) * 1000, 3)
+    return Reachability(sandbox=sandbox, is_reachable=True, latency_ms=spent)
+
+
+async def fingerprint_of(room: Room, backend: str) -> Fingerprint | None:
+    """What is known of a backend here; asked once, since it may be slow and a create is not."""
+    known = room.known_fingerprints.get(backend)
+    if known is None and backend in room.backends:
+        known = room.known_fingerprints[backend] = await room.backends[backend].fingerprint()
+    return known
+
+
+async def fingerprints(room: Room) -> Mapping[str, Fingerprint]:
+    """Asked anew, so that a mended host is seen without a restart."""
+    for name, backend in room.backends.items():
+        room.known_fingerprints[name] = await backend.fingerprint()
+    return dict(room.known_fingerprints)

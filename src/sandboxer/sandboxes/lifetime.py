@@ -1,0 +1,108 @@
+"""How long a sandbox lives: TTL and retention. Decisions first, then the acts callers can ask for.
+
+TTL counts from `ready_at`, while frozen too, not while stopped. An extension adds to what it has; the whole
+granted time never exceeds the profile's maximum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.durations import format_duration, parse_duration
+from sandboxer.kernel.errors import IllegalTransition, InvalidRequest
+from sandboxer.sandboxes.book import Step
+from sandboxer.sandboxes.destroy import remove
+from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.room import Room, actor_of
+from sandboxer.sandboxes.stale import require_owner
+
+_KEPT = frozenset({State.STOPPED, State.REAPED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """What is due for a sandbox whose time is over."""
+
+    # None: it goes straight to destroying.
+    signal: Signal | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expiry:
+    is_applied: bool
+    sandboxes: Sequence[Sandbox]
+
+
+def end_due(sandbox: Sandbox, *, now: datetime) -> End | None:
+    """What time has decided about it, idleness aside."""
+    if sandbox.state is State.EXPIRED:
+        return End(signal=None, reason=sandbox.reason)
+    if sandbox.expires_at is None or sandbox.expires_at > now:
+        return None
+    if sandbox.state in LIVE:
+        return End(signal=Signal.EXPIRE, reason="ttl")
+    if sandbox.state in _KEPT:
+        return End(signal=Signal.RETENTION_OVER, reason="retention_over")
+    if sandbox.state is State.FAILED:
+        return End(signal=None, reason="retention_over")
+    if sandbox.state is State.DESTROYING:
+        return End(signal=None, reason=sandbox.reason)
+    return None
+
+
+def extended(sandbox: Sandbox, duration: timedelta) -> Mapping[str, object]:
+    """The record's changes for `duration` more. Raises InvalidRequest past the maximum, IllegalTransition."""
+    ttl = sandbox.ttl + duration
+    if ttl > sandbox.ttl_max:
+        left = max(timedelta(0), sandbox.ttl_max - sandbox.ttl)
+        raise InvalidRequest(
+            field="duration",
+            why=f"it has {format_duration(sandbox.ttl)} of at most {format_duration(sandbox.ttl_max)};"
+            f" at most {format_duration(left)} can be added",
+        )
+    if sandbox.state in LIVE and sandbox.expires_at is not None:
+        return {"ttl": ttl, "expires_at": sandbox.expires_at + duration}
+    if sandbox.state in _KEPT and sandbox.ttl_left is not None:
+        return {"ttl": ttl, "ttl_left": sandbox.ttl_left + duration}
+    if sandbox.state in (State.REQUESTED, State.PROVISIONING):
+        return {"ttl": ttl}
+    raise IllegalTransition(signal="extend_ttl", state=sandbox.state.value)
+
+
+async def change_ttl(room: Room, sandbox_id: str, duration: str, caller: Caller) -> Sandbox:
+    await room.visible(sandbox_id, caller)
+    more = parse_duration(duration, field="duration")
+    return await room.book.amend(
+        sandbox_id,
+        kind="sandbox.ttl_extended",
+        actor=actor_of(caller),
+        reason=f"extended by {duration}",
+        decide=lambda sandbox: extended(sandbox, more),
+    )
+
+
+async def expire(room: Room, caller: Caller, *, apply: bool = False) -> Expiry:
+    """Those past their time. The timer ends them by itself; this is for looking, or for not waiting."""
+    require_owner(caller)
+    now = room.clock.now()
+    due = [sandbox for sandbox in room.book.living() if end_due(sandbox, now=now) is not None]
+    if not apply:
+        return Expiry(is_applied=False, sandboxes=due)
+    ended = [await end(room, sandbox, actor=actor_of(caller)) for sandbox in due]
+    return Expiry(is_applied=True, sandboxes=ended)
+
+
+async def end(room: Room, sandbox: Sandbox, *, actor: str, idle: bool = False) -> Sandbox:
+    """Carry out what is due, if it still is."""
+    current = room.book.peek(sandbox.id) or sandbox
+    due = End(signal=Signal.EXPIRE, reason="idle") if idle else end_due(current, now=room.clock.now())
+    if due is None:
+        return current
+    if due.signal is not None:
+        current = await room.book.move(sandbox.id, Step(signal=due.signal, actor=actor, reason=due.reason))
+    return await remove(room, current, actor=actor, reason=due.reason)

@@ -1,0 +1,70 @@
+"""Hears of sandboxes that ended unasked, and writes down what became of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+
+from sandboxer.backends.contract import Backend, Observation, Presence, Stops
+from sandboxer.kernel.errors import Conflict, SandboxerError
+from sandboxer.sandboxes.book import Step
+from sandboxer.sandboxes.lifecycle import LIVE, Signal
+from sandboxer.sandboxes.pause import stopped_changes
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.room import Room
+
+log = logging.getLogger(__name__)
+ACTOR = "system:deaths"
+# A backend whose watch breaks is asked again after this.
+PAUSE = timedelta(seconds=1)
+
+
+async def watch_deaths(room: Room, backend: Backend) -> None:
+    while True:
+        try:
+            async with asyncio.TaskGroup() as group:
+                async for sandbox_id in backend.deaths():
+                    group.create_task(bury(room, backend, sandbox_id))
+        except* SandboxerError as errors:
+            log.warning("the watch for deaths of %s broke: %s", backend.name, errors.exceptions)
+        await room.clock.sleep(PAUSE)
+
+
+async def bury(room: Room, backend: Backend, sandbox_id: str) -> None:
+    """Write down one death. A sandbox that is being made or removed is that operation's business."""
+
+    async def act() -> None:
+        sandbox = room.book.peek(sandbox_id)
+        if room.warm.drop(sandbox_id):
+            await backend.teardown(sandbox_id)
+        if sandbox is None or sandbox.handle is None or sandbox.state not in LIVE:
+            return
+        seen = await room.backend_of(sandbox).recover(sandbox.handle)
+        await record_end(room, sandbox, seen, actor=ACTOR)
+
+    try:
+        await room.operations.perform(sandbox_id, "death", act)
+    except Conflict as busy:
+        log.info("death of %s left to the operation under way: %s", sandbox_id, busy)
+    except SandboxerError:
+        log.exception("could not write down the death of %s", sandbox_id)
+
+
+async def record_end(room: Room, sandbox: Sandbox, seen: Observation, *, actor: str) -> None:
+    """`stopped` if the disk is there and can be started again, else `failed` and nothing is left."""
+    if seen.presence in (Presence.RUNNING, Presence.FROZEN):
+        return
+    backend = room.backend_of(sandbox)
+    reason = seen.reason or "exited"
+    facts = {} if seen.last_seen_alive is None else {"last_seen_alive": seen.last_seen_alive.isoformat()}
+    now = room.clock.now()
+    if seen.presence is Presence.STOPPED and isinstance(backend, Stops):
+        changes = stopped_changes(sandbox, seen.last_seen_alive or now, room.retention)
+        step = Step(signal=Signal.HALTED, actor=actor, reason=reason, changes=changes, data=facts)
+        await room.book.move(sandbox.id, step)
+        return
+    await backend.teardown(sandbox.id)
+    changes = {"handle": None, "expires_at": now + room.retention}
+    lost = Step(signal=Signal.LOST, actor=actor, reason=reason, changes=changes, data=facts)
+    await room.book.move(sandbox.id, lost)

@@ -1,0 +1,30 @@
+"""Keeps the warm pool full, one sandbox at a time and only while nobody waits for a create."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from sandboxer.kernel.errors import SandboxerError
+from sandboxer.sandboxes.operations import LONG
+from sandboxer.sandboxes.room import Room
+
+log = logging.getLogger(__name__)
+# Callers first: how long to stand aside before looking again.
+STAND_ASIDE = timedelta(milliseconds=20)
+# After a failure (a full host, say), how long to leave it.
+PAUSE = timedelta(seconds=10)
+
+
+async def keep_filled(room: Room) -> None:
+    while True:
+        await room.warm.call()
+        while (kind := room.warm.missing()) is not None:
+            if room.operations.count(LONG):
+                await room.clock.sleep(STAND_ASIDE)
+                continue
+            try:
+                await room.warm.make(kind)
+            except SandboxerError as error:
+                log.warning("could not make a warm sandbox: %s", error)
+                await room.clock.sleep(PAUSE)

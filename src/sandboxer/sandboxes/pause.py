@@ -1,0 +1,113 @@
+"""Stop and resume, freeze and thaw: the backend acts, then the record follows.
+
+In that order, because a crash in between leaves something `reconcile` can see and name. Asking for the state
+that a sandbox is in already is success.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timedelta
+
+from sandboxer.backends.contract import Freezes, Handle, Stops
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import Broken, NotAvailable
+from sandboxer.sandboxes.book import Step
+from sandboxer.sandboxes.lifecycle import Signal, State, next_state
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.room import Room, actor_of
+
+Change = Callable[[Sandbox], Awaitable[Mapping[str, object]]]
+
+
+async def freeze(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
+    """Pause every process. Files stay readable; TTL goes on, idle time does not."""
+
+    async def act(sandbox: Sandbox) -> Mapping[str, object]:
+        await _freezer(room, sandbox).freeze(_handle(sandbox))
+        return {}
+
+    return await _perform(room, sandbox_id, caller, Signal.FREEZE, State.FROZEN, act)
+
+
+async def thaw(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
+    async def act(sandbox: Sandbox) -> Mapping[str, object]:
+        await _freezer(room, sandbox).thaw(_handle(sandbox))
+        room.activity.touch(sandbox_id)
+        return {}
+
+    return await _perform(room, sandbox_id, caller, Signal.THAW, State.READY, act)
+
+
+async def stop(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
+    """End all processes, keep the disk; what is left of the TTL is kept too."""
+
+    async def act(sandbox: Sandbox) -> Mapping[str, object]:
+        await _stopper(room, sandbox).stop(_handle(sandbox))
+        return stopped_changes(sandbox, room.clock.now(), room.retention)
+
+    return await _perform(room, sandbox_id, caller, Signal.STOP, State.STOPPED, act)
+
+
+async def resume(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
+    async def act(sandbox: Sandbox) -> Mapping[str, object]:
+        handle = await _stopper(room, sandbox).resume(_handle(sandbox), sandbox.order())
+        room.activity.touch(sandbox_id)
+        return resumed_changes(sandbox, handle, room.clock.now())
+
+    return await _perform(room, sandbox_id, caller, Signal.RESUME, State.READY, act)
+
+
+def stopped_changes(sandbox: Sandbox, now: datetime, retention: timedelta) -> Mapping[str, object]:
+    """TTL stands still while nothing runs; the kept disk has a time of its own."""
+    left = sandbox.ttl if sandbox.expires_at is None else max(timedelta(0), sandbox.expires_at - now)
+    return {"expires_at": now + retention, "ttl_left": left}
+
+
+def resumed_changes(sandbox: Sandbox, handle: Handle, now: datetime) -> Mapping[str, object]:
+    left = sandbox.ttl if sandbox.ttl_left is None else sandbox.ttl_left
+    return {"handle": handle, "expires_at": now + left, "ttl_left": None}
+
+
+async def _perform(
+    room: Room, sandbox_id: str, caller: Caller, signal: Signal, target: State, act: Change
+) -> Sandbox:
+    await room.visible(sandbox_id, caller)
+    actor = actor_of(caller)
+
+    async def operation() -> Sandbox:
+        # Loaded again: another operation may have ended while this one waited for its turn.
+        sandbox = await room.visible(sandbox_id, caller)
+        if _is_there(sandbox.state, target):
+            return sandbox
+        next_state(sandbox.state, signal)
+        changes = await act(sandbox)
+        return await room.book.move(
+            sandbox_id, Step(signal=signal, actor=actor, reason=f"{signal.value}_by_caller", changes=changes)
+        )
+
+    return await room.operations.perform(sandbox_id, signal.value, operation)
+
+
+def _is_there(state: State, target: State) -> bool:
+    return state is target or (target is State.READY and state is State.ACTIVE)
+
+
+def _handle(sandbox: Sandbox) -> Handle:
+    if sandbox.handle is None:
+        raise Broken(why=f"sandbox {sandbox.id} is {sandbox.state} without a handle")
+    return sandbox.handle
+
+
+def _freezer(room: Room, sandbox: Sandbox) -> Freezes:
+    backend = room.backend_of(sandbox)
+    if not isinstance(backend, Freezes):
+        raise NotAvailable(what="freeze", why=f"{backend.name} cannot freeze")
+    return backend
+
+
+def _stopper(room: Room, sandbox: Sandbox) -> Stops:
+    backend = room.backend_of(sandbox)
+    if not isinstance(backend, Stops):
+        raise NotAvailable(what="stop", why=f"{backend.name} cannot stop and resume")
+    return backend

@@ -1,0 +1,119 @@
+"""From a request to the record of a sandbox to make, or to a refusal. Pure: nothing is made here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from sandboxer.backends.contract import Fingerprint, Resources, Trust
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.durations import format_duration, parse_duration
+from sandboxer.kernel.errors import InvalidRequest, NotAvailable, Unavailable
+from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.profiles import IsolationLevel, Profile, excess
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.requests import CreateRequest, WantedResources
+
+# From the weakest to the strongest; a backend that gives one gives those before it.
+_LEVELS = (IsolationLevel.POLICY, IsolationLevel.CONTAINER, IsolationLevel.MICROVM)
+
+
+def plan(
+    request: CreateRequest, profile: Profile, caller: Caller, *, sandbox_id: str, now: datetime
+) -> Sandbox:
+    """The record as requested. Raises InvalidRequest naming the field, NotAvailable for what comes later."""
+    return Sandbox(
+        id=sandbox_id,
+        version=0,
+        account=caller.account,
+        created_by=caller.public_key,
+        name=request.name,
+        state=State.REQUESTED,
+        reason="requested",
+        profile=profile.id,
+        profile_version=profile.version,
+        backend=profile.backend,
+        image=request.image or profile.image,
+        trust=_trust(request, profile),
+        resources=_resources(request.resources, profile),
+        env=dict(request.env),
+        labels=dict(request.labels),
+        inputs=dict(request.inputs),
+        consumer=dict(request.consumer),
+        ttl=_ttl(request, profile),
+        ttl_max=profile.ttl_max,
+        idle_timeout=_idle_timeout(request, profile),
+        created_at=now,
+        state_since=now,
+    )
+
+
+def check_backend(profile: Profile, fingerprint: Fingerprint | None) -> None:
+    """May this backend serve the profile on this host, now?"""
+    if fingerprint is None:
+        raise NotAvailable(what=f"backend {profile.backend}", why="this platform has not opened it")
+    if not fingerprint.healthy:
+        why = "; ".join(f"{lack.what}: {lack.why}" for lack in fingerprint.lacks) or "its host is not fit"
+        raise Unavailable(why=f"backend {profile.backend} cannot work here ({why})")
+    missing = sorted(wall.value for wall in profile.required_walls - fingerprint.walls)
+    if missing:
+        why = f"{profile.backend} cannot give these walls on this host: {', '.join(missing)}"
+        raise NotAvailable(what=f"profile {profile.id}", why=why)
+    given = fingerprint.facts.get("isolation_level", IsolationLevel.CONTAINER.value)
+    if _LEVELS.index(profile.isolation) > _LEVELS.index(IsolationLevel(given)):
+        raise NotAvailable(
+            what=f"isolation level {profile.isolation}", why=f"{profile.backend} gives {given}"
+        )
+    if profile.setup.secret_refs:
+        raise NotAvailable(
+            what=f"profile {profile.id}", why="it needs secrets, and nothing resolves them yet"
+        )
+
+
+def _trust(request: CreateRequest, profile: Profile) -> Trust:
+    trust = profile.trust
+    if request.trust is not None:
+        try:
+            trust = Trust(request.trust)
+        except ValueError:
+            raise InvalidRequest(field="trust", why=f"{request.trust!r} is neither zero nor semi") from None
+    if trust is Trust.SEMI:
+        raise NotAvailable(what="trust level semi", why="there is no egress proxy yet; use zero")
+    return trust
+
+
+def _resources(wanted: WantedResources, profile: Profile) -> Resources:
+    names = ("vcpus", "memory_mb", "disk_mb", "pids")
+    given = {name: getattr(wanted, name) for name in names if getattr(wanted, name) is not None}
+    for name, value in given.items():
+        if value <= 0:
+            raise InvalidRequest(field=f"resources.{name}", why=f"{value} is not more than 0")
+    resources = replace(profile.resources, **given)
+    for name in excess(resources, profile.resources_max):
+        most = getattr(profile.resources_max, name)
+        why = f"{getattr(resources, name)} is more than {profile.id} allows ({most})"
+        raise InvalidRequest(field=f"resources.{name}", why=why)
+    return resources
+
+
+def _ttl(request: CreateRequest, profile: Profile) -> timedelta:
+    if request.ttl is None:
+        return profile.ttl_default
+    ttl = parse_duration(request.ttl, field="ttl")
+    if ttl > profile.ttl_max:
+        raise InvalidRequest(
+            field="ttl",
+            why=f"{request.ttl} is more than {profile.id} allows ({format_duration(profile.ttl_max)})",
+        )
+    return ttl
+
+
+def _idle_timeout(request: CreateRequest, profile: Profile) -> timedelta | None:
+    if request.idle_timeout is None:
+        return profile.idle_timeout
+    return parse_duration(request.idle_timeout, field="idle_timeout")
+
+
+def renamed(sandbox: Sandbox, sandbox_id: str) -> Sandbox:
+    """The same request for a sandbox that exists already under its own id."""
+    return replace(sandbox, id=sandbox_id)

@@ -1,0 +1,212 @@
+"""Profiles: named, versioned recipes for sandboxes, one YAML file each.
+
+Everything a profile says is checked when it is loaded, so that a create never meets a half-valid one.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+
+from sandboxer.backends.contract import Resources, Trust, Wall
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.sandboxes.yaml_fields import Fields, read_fields
+
+
+class IsolationLevel(StrEnum):
+    CONTAINER = "container"
+    MICROVM = "microvm"
+    POLICY = "policy"
+
+
+class NetworkDefault(StrEnum):
+    DENY = "deny"
+    ALLOW = "allow"
+
+
+class WorkspaceMode(StrEnum):
+    # A copy of the caller's files, or the sandbox's disk is the original.
+    MIRROR = "mirror"
+    REMOTE_CANONICAL = "remote-canonical"
+
+
+class WorkspaceAccess(StrEnum):
+    NONE = "none"
+    READ_ONLY = "ro"
+    READ_WRITE = "rw"
+
+
+class Scope(StrEnum):
+    SESSION = "session"
+    AGENT = "agent"
+    SHARED = "shared"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    # Run inside, in order, before the sandbox is ready; each must exit 0.
+    commands: tuple[str, ...]
+    # Run last; the JSON object it prints becomes the sandbox's `report`.
+    report: str
+    # For a person or an agent; nothing here reads them.
+    instructions: str
+    # Resolved when the sandbox is made; no resolver exists yet, so a profile that needs one is not available.
+    secret_refs: tuple[str, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.commands or self.report or self.secret_refs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    id: str
+    version: str
+    title: str
+    backend: str
+    image: str
+    isolation: IsolationLevel
+    required_walls: frozenset[Wall]
+    network_default: NetworkDefault
+    egress: tuple[str, ...]
+    workspace_mode: WorkspaceMode
+    workspace_access: WorkspaceAccess
+    scope: Scope
+    ttl_default: timedelta
+    ttl_max: timedelta
+    # None: never ends for being idle.
+    idle_timeout: timedelta | None
+    resources: Resources
+    resources_max: Resources
+    setup: Setup
+    placement_prefer: tuple[str, ...]
+    placement_fallback: tuple[str, ...]
+    reachability: Mapping[str, str]
+    metadata: Mapping[str, str]
+
+    @property
+    def trust(self) -> Trust:
+        """The network it needs: none at all, unless it names a way out."""
+        return Trust.SEMI if self.network_default is NetworkDefault.ALLOW or self.egress else Trust.ZERO
+
+
+class Profiles:
+    """The catalogue of this platform."""
+
+    def __init__(self, profiles: Iterable[Profile]) -> None:
+        self._by_id = {profile.id: profile for profile in profiles}
+
+    def all(self) -> Sequence[Profile]:
+        return sorted(self._by_id.values(), key=lambda profile: profile.id)
+
+    def get(self, profile_id: str) -> Profile:
+        """Raises InvalidRequest that says the nearest name."""
+        profile = self._by_id.get(profile_id)
+        if profile is None:
+            close = difflib.get_close_matches(profile_id, self._by_id, n=1, cutoff=0.4)
+            hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(self._by_id))}"
+            raise InvalidRequest(field="profile", why=f"there is no {profile_id}; {hint}")
+        return profile
+
+
+def load_profiles(folder: Path) -> Profiles:
+    """All `*.yaml` in the folder. Raises InvalidRequest naming file:line:column of the first mistake."""
+    seen: dict[str, Path] = {}
+    profiles = []
+    for file in sorted(folder.glob("*.yaml")):
+        profile = load_profile(file)
+        if profile.id in seen:
+            raise InvalidRequest(field=f"{file}:1:1", why=f"{profile.id} is also in {seen[profile.id]}")
+        seen[profile.id] = file
+        profiles.append(profile)
+    return Profiles(profiles)
+
+
+def load_profile(file: Path) -> Profile:
+    top = read_fields(file)
+    walls = top.section("isolation")
+    network = top.section("network")
+    workspace = top.section("workspace", is_optional=True)
+    ttl = top.section("ttl")
+    resources = top.section("resources")
+    placement = top.section("placement", is_optional=True)
+    default, most, idle = _lifetime(ttl)
+    profile = Profile(
+        id=top.text("id", pattern=r"profile\.[a-z0-9][a-z0-9.-]{0,100}"),
+        version=top.text("version", pattern=r"[0-9]+(\.[0-9]+){0,2}"),
+        title=top.text("title", otherwise=""),
+        backend=_backend(top),
+        image=top.text("image", pattern=r"[a-z0-9][a-z0-9._-]{0,62}", otherwise="base"),
+        isolation=walls.choice("level", IsolationLevel),
+        required_walls=frozenset(walls.choices("require", Wall)),
+        network_default=network.choice("default", NetworkDefault),
+        egress=network.texts("egress"),
+        workspace_mode=workspace.choice("mode", WorkspaceMode, otherwise=WorkspaceMode.REMOTE_CANONICAL),
+        workspace_access=workspace.choice("access", WorkspaceAccess, otherwise=WorkspaceAccess.READ_WRITE),
+        scope=top.choice("scope", Scope, otherwise=Scope.SESSION),
+        ttl_default=default,
+        ttl_max=most,
+        idle_timeout=idle,
+        resources=_resources(resources.section("default")),
+        resources_max=_resources(resources.section("max")),
+        setup=_setup(top.section("setup", is_optional=True)),
+        placement_prefer=placement.texts("prefer"),
+        placement_fallback=placement.texts("fallback"),
+        reachability=top.section("reachability", is_optional=True).words(),
+        metadata=top.section("metadata", is_optional=True).words(),
+    )
+    for name in excess(profile.resources, profile.resources_max):
+        resources.complain_of("default", f"{name} is more than resources.max allows")
+    for section in (walls, network, workspace, ttl, resources, placement, top):
+        section.finish()
+    return profile
+
+
+def excess(wanted: Resources, most: Resources) -> list[str]:
+    """Names of the resources of which more is wanted than allowed."""
+    names = ("vcpus", "memory_mb", "disk_mb", "pids")
+    return [name for name in names if getattr(wanted, name) > getattr(most, name)]
+
+
+def _backend(top: Fields) -> str:
+    # The seeds say `extension`; both words are understood, one at a time.
+    name = "extension" if top.has("extension") else "backend"
+    return top.text(name, pattern=r"ext\.[a-z0-9-]{1,60}")
+
+
+def _lifetime(ttl: Fields) -> tuple[timedelta, timedelta, timedelta | None]:
+    default, most = ttl.duration("default"), ttl.duration("max")
+    assert default is not None
+    assert most is not None
+    if default > most:
+        ttl.complain_of("default", "is longer than ttl.max")
+    return default, most, ttl.duration("idle", is_optional=True)
+
+
+def _resources(fields: Fields) -> Resources:
+    resources = Resources(
+        vcpus=fields.number("vcpus"),
+        memory_mb=fields.integer("memory_mb"),
+        disk_mb=fields.integer("disk_mb"),
+        pids=fields.integer("pids"),
+    )
+    fields.finish()
+    for name in ("vcpus", "memory_mb", "disk_mb", "pids"):
+        if getattr(resources, name) <= 0:
+            fields.complain_of(name, "must be more than 0")
+    return resources
+
+
+def _setup(fields: Fields) -> Setup:
+    setup = Setup(
+        commands=fields.texts("commands"),
+        report=fields.text("report", otherwise=""),
+        instructions=fields.text("instructions", otherwise=""),
+        secret_refs=fields.texts("secret_refs"),
+    )
+    fields.finish()
+    return setup

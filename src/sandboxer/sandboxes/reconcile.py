@@ -1,0 +1,121 @@
+"""At start: bring records and reality together after whatever happened to the server or the host.
+
+What runs goes on; what was half made or half removed is removed; what ended is written down; what has no
+record is torn down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from enum import StrEnum
+
+from sandboxer.backends.contract import Freezes, Observation, Presence, Stops
+from sandboxer.kernel.errors import SandboxerError
+from sandboxer.sandboxes import stale
+from sandboxer.sandboxes.book import Step
+from sandboxer.sandboxes.destroy import remove
+from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
+from sandboxer.sandboxes.loops.deaths import record_end
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.room import Room
+
+log = logging.getLogger(__name__)
+ACTOR = "system:reconcile"
+AT_ONCE = 16
+
+
+class Verdict(StrEnum):
+    GO_ON = "go_on"
+    # Its processes are gone; the disk may be there.
+    ENDED = "ended"
+    # An act of the backend whose record a crash prevented: write it down, or take it back.
+    RECORD_FREEZE = "record_freeze"
+    RECORD_THAW = "record_thaw"
+    STOP_AGAIN = "stop_again"
+    THAW_AGAIN = "thaw_again"
+    # Half made, half removed.
+    GIVE_UP = "give_up"
+    FINISH = "finish"
+
+
+def judge(state: State, presence: Presence) -> Verdict:
+    """What to do about a sandbox of this recorded state that is found like this. Pure and total."""
+    if state in (State.REQUESTED, State.PROVISIONING):
+        return Verdict.GIVE_UP
+    if state in (State.EXPIRED, State.DESTROYING):
+        return Verdict.FINISH
+    if state in (State.FAILED, State.DESTROYED):
+        return Verdict.GO_ON
+    if presence is Presence.GONE or (presence is Presence.STOPPED and state in LIVE):
+        return Verdict.ENDED
+    if state in (State.STOPPED, State.REAPED):
+        return Verdict.GO_ON if presence is Presence.STOPPED else Verdict.STOP_AGAIN
+    if presence is Presence.FROZEN:
+        wanted = {State.FROZEN: Verdict.GO_ON, State.GRACE: Verdict.THAW_AGAIN}
+        return wanted.get(state, Verdict.RECORD_FREEZE)
+    return Verdict.RECORD_THAW if state is State.FROZEN else Verdict.GO_ON
+
+
+async def reconcile(room: Room) -> None:
+    """Raises nothing for one sandbox's sake: what cannot be settled is logged and left for the next start."""
+    limit = asyncio.Semaphore(AT_ONCE)
+    living = await room.book.load_living()
+    async with asyncio.TaskGroup() as group:
+        for sandbox in living:
+            group.create_task(_settle(room, sandbox, limit))
+    for item in await stale.reap_all(room):
+        log.info("removed %s of %s: %s", item.sandbox_id, item.backend, item.why)
+
+
+async def _settle(room: Room, sandbox: Sandbox, limit: asyncio.Semaphore) -> None:
+    async with limit:
+        try:
+            seen = await _observe(room, sandbox)
+            verdict = judge(sandbox.state, seen.presence)
+            await _carry_out(room, sandbox, seen, verdict)
+        except SandboxerError:
+            log.exception("sandbox %s could not be reconciled", sandbox.id)
+
+
+async def _observe(room: Room, sandbox: Sandbox) -> Observation:
+    if sandbox.handle is None:
+        return Observation(presence=Presence.GONE, reason="never_made")
+    return await room.backend_of(sandbox).recover(sandbox.handle)
+
+
+async def _carry_out(room: Room, sandbox: Sandbox, seen: Observation, verdict: Verdict) -> None:
+    backend = room.backend_of(sandbox)
+    handle = sandbox.handle
+    match verdict:
+        case Verdict.GO_ON:
+            # Nobody's lines survived the server.
+            room.activity.look_at(sandbox.id)
+        case Verdict.ENDED:
+            await record_end(room, sandbox, seen, actor=ACTOR)
+        case Verdict.GIVE_UP:
+            await backend.teardown(sandbox.id)
+            await _record(room, sandbox, _giving_up(sandbox.state), "server_restarted")
+        case Verdict.FINISH:
+            await remove(room, sandbox, actor=ACTOR, reason=sandbox.reason)
+        case Verdict.RECORD_FREEZE:
+            await _record(room, sandbox, Signal.FREEZE, "found_frozen")
+        case Verdict.RECORD_THAW:
+            await _record(room, sandbox, Signal.THAW, "found_running")
+        case Verdict.STOP_AGAIN if handle is not None and isinstance(backend, Stops):
+            await backend.stop(handle)
+        case Verdict.THAW_AGAIN if handle is not None and isinstance(backend, Freezes):
+            await backend.thaw(handle)
+        case _:
+            log.error("sandbox %s: nothing can be done for %s", sandbox.id, verdict)
+
+
+def _giving_up(state: State) -> Signal:
+    return Signal.REFUSED if state is State.REQUESTED else Signal.FAIL
+
+
+async def _record(room: Room, sandbox: Sandbox, signal: Signal, reason: str) -> None:
+    changes: dict[str, object] = {}
+    if signal in (Signal.REFUSED, Signal.FAIL):
+        changes = {"handle": None, "expires_at": room.clock.now() + room.retention}
+    await room.book.move(sandbox.id, Step(signal=signal, actor=ACTOR, reason=reason, changes=changes))

@@ -1,0 +1,33 @@
+"""Recreate: a new disk from the image under the same id. What was in the old one is gone; TTL begins anew."""
+
+from __future__ import annotations
+
+from sandboxer.identity.keys import Caller
+from sandboxer.sandboxes import planning
+from sandboxer.sandboxes.book import Step
+from sandboxer.sandboxes.establish import Stopwatch, establish
+from sandboxer.sandboxes.inspection import fingerprint_of
+from sandboxer.sandboxes.lifecycle import Signal
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.room import Room, actor_of
+
+
+async def recreate(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
+    """Raises IllegalTransition unless it is ready, active, frozen, stopped or failed."""
+    sandbox = await room.visible(sandbox_id, caller)
+    profile = room.profiles.get(sandbox.profile)
+    planning.check_backend(profile, await fingerprint_of(room, sandbox.backend))
+    actor = actor_of(caller)
+
+    async def act() -> Sandbox:
+        watch = Stopwatch()
+        fresh = {"handle": None, "ready_at": None, "expires_at": None, "ttl_left": None, "report": None}
+        again = await room.book.move(
+            sandbox_id, Step(signal=Signal.RECREATE, actor=actor, reason="recreate", changes=fresh)
+        )
+        await room.backend_of(again).teardown(sandbox_id)
+        watch.lap("teardown")
+        room.activity.touch(sandbox_id)
+        return await establish(room, again, profile.setup, watch, actor=actor)
+
+    return await room.operations.perform(sandbox_id, "recreate", act)

@@ -1,0 +1,103 @@
+"""Sandboxes made before anyone asked (docs/decisions/0004): ordinary ones under fresh ids, without a record.
+
+After a crash they are what has no record, and are removed as such.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sandboxer.backends.contract import Backend, Handle, Order, Resources, Trust
+from sandboxer.kernel.errors import SandboxerError
+from sandboxer.kernel.ids import new_id
+from sandboxer.sandboxes.records import Sandbox
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What two sandboxes must share for one to stand in for the other."""
+
+    backend: str
+    image: str
+    resources: Resources
+    trust: Trust
+
+
+class WarmPool:
+    def __init__(self, backends: Mapping[str, Backend], wanted: Mapping[Kind, int]) -> None:
+        self._backends = backends
+        self._wanted = dict(wanted)
+        self._ready: dict[Kind, deque[Handle]] = {kind: deque() for kind in wanted}
+        # Being made, or taken and about to get a record: nobody else's, though no record says so.
+        self._reserved: set[str] = set()
+        self._called = asyncio.Event()
+        self._called.set()
+
+    def claim(self, sandbox: Sandbox) -> Handle | None:
+        """One that fits, now the caller's: it must say `claimed` once the record is written or it is gone."""
+        kind = Kind(sandbox.backend, sandbox.image, sandbox.resources, sandbox.trust)
+        ready = self._ready.get(kind)
+        if not ready:
+            return None
+        handle = ready.popleft()
+        self._reserved.add(handle.sandbox_id)
+        self._called.set()
+        return handle
+
+    def claimed(self, sandbox_id: str) -> None:
+        self._reserved.discard(sandbox_id)
+
+    def holds(self, sandbox_id: str) -> bool:
+        return sandbox_id in self._reserved or any(
+            handle.sandbox_id == sandbox_id for ready in self._ready.values() for handle in ready
+        )
+
+    def count(self) -> int:
+        return sum(len(ready) for ready in self._ready.values())
+
+    def drop(self, sandbox_id: str) -> bool:
+        """It died: have another made, and leave its remains to the caller. False: it was not here."""
+        for ready in self._ready.values():
+            for handle in ready:
+                if handle.sandbox_id == sandbox_id:
+                    ready.remove(handle)
+                    self._called.set()
+                    return True
+        return False
+
+    async def call(self) -> None:
+        """Returns when one may be missing."""
+        await self._called.wait()
+        self._called.clear()
+
+    def missing(self) -> Kind | None:
+        for kind, number in self._wanted.items():
+            if len(self._ready[kind]) < number:
+                return kind
+        return None
+
+    async def make(self, kind: Kind) -> None:
+        """One more of this kind. Raises what the backend raises; nothing is left then."""
+        sandbox_id = new_id("sbx")
+        self._reserved.add(sandbox_id)
+        try:
+            order = Order(sandbox_id=sandbox_id, image=kind.image, resources=kind.resources, trust=kind.trust)
+            self._ready[kind].append(await self._backends[kind.backend].provision(order))
+        finally:
+            self._reserved.discard(sandbox_id)
+
+    async def drain(self) -> None:
+        """Remove all of them: they are worth nothing to the next server."""
+        for kind, ready in self._ready.items():
+            while ready:
+                handle = ready.popleft()
+                try:
+                    await self._backends[kind.backend].teardown(handle.sandbox_id)
+                except SandboxerError:
+                    log.exception("warm sandbox %s stays behind until the next start", handle.sandbox_id)
