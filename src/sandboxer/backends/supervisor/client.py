@@ -1,0 +1,170 @@
+"""The host's end of a guest supervisor: `Guest` over the path of its listening socket.
+
+Stateless and cheap to make: every operation dials its own line, so nothing is lost when the server restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from sandboxer.backends.guest import Command, Connection, Guest, ProcessInfo
+from sandboxer.backends.supervisor.codec import (
+    MAX_PAYLOAD,
+    Fields,
+    Flag,
+    Frame,
+    Tag,
+    fields,
+    frame,
+    text,
+    u32,
+    u64,
+)
+from sandboxer.backends.supervisor.connection import SupervisorConnection
+from sandboxer.backends.supervisor.files import ANSWER_S, SupervisorFiles
+from sandboxer.backends.supervisor.line import Line, dial
+from sandboxer.backends.supervisor.process import SupervisorProcess, read_exit
+from sandboxer.backends.supervisor.refusals import refusal
+from sandboxer.kernel.errors import GuestMisbehaved, InvalidRequest, TooLarge
+from sandboxer.kernel.ids import new_id
+
+OnKill = Callable[[], Awaitable[None]]
+MAX_ITEMS = 4096
+
+
+class SupervisorGuest(Guest):
+    def __init__(self, socket_path: str, *, answer_s: float = ANSWER_S) -> None:
+        self._socket_path = socket_path
+        self._answer_s = answer_s
+        self._files = SupervisorFiles(socket_path)
+
+    @property
+    def files(self) -> SupervisorFiles:
+        return self._files
+
+    async def run(
+        self,
+        command: Command,
+        *,
+        process_id: str | None = None,
+        cgroup_fd: int | None = None,
+        on_kill: OnKill | None = None,
+        forget: bool = False,
+    ) -> SupervisorProcess:
+        """`cgroup_fd`: of a cgroup.procs the child enters before exec. `forget`: once its exit was read."""
+        process_id = process_id or new_id("prc")
+        flags = Flag.FORGET if forget else Flag(0)
+        if cgroup_fd is not None:
+            flags |= Flag.CGROUP
+        request = run_request(command, process_id, flags)
+        line = await dial(self._socket_path, request, passed_fd=cgroup_fd, limit_s=self._answer_s)
+        facts = {"subject": command.argv[0], "cwd": command.cwd, "user": command.user}
+        return await self._started(line, process_id, on_kill, facts)
+
+    async def attach(
+        self, process_id: str, *, on_kill: OnKill | None = None, stdout_from: int = 0, stderr_from: int = 0
+    ) -> SupervisorProcess:
+        """`*_from`: bytes of each stream the caller already has."""
+        payload = text(Tag.ID, process_id)
+        payload += u64(Tag.FROM_STDOUT, stdout_from) + u64(Tag.FROM_STDERR, stderr_from)
+        line = await dial(self._socket_path, frame(Frame.ATTACH, payload), limit_s=self._answer_s)
+        return await self._started(line, process_id, on_kill, {"subject": process_id})
+
+    async def _started(
+        self, line: Line, process_id: str, on_kill: OnKill | None, facts: dict[str, str]
+    ) -> SupervisorProcess:
+        try:
+            kind, payload = await line.next(self._answer_s)
+            if kind == Frame.ERROR:
+                raise refusal(payload, **facts)
+            if kind != Frame.STARTED:
+                raise GuestMisbehaved(why=f"frame {kind:#x} instead of STARTED")
+            pid = Fields(payload).u32(Tag.PID, most=1 << 22)
+        except BaseException:
+            line.close()
+            raise
+        return SupervisorProcess(line, self._ask, process_id=process_id, pid=pid, on_kill=on_kill)
+
+    async def processes(self) -> Sequence[ProcessInfo]:
+        found = await self._exchange(Frame.LIST, b"", subject="processes", items=Frame.PROCESS)
+        return [_process_info(payload) for payload in found]
+
+    async def forget(self, process_id: str) -> None:
+        await self._ask(Frame.FORGET, text(Tag.ID, process_id), subject=process_id)
+
+    async def ping(self) -> None:
+        await self._ask(Frame.PING, b"", subject="ping")
+
+    async def connect(self, port: int) -> Connection:
+        if not 0 < port < 65536:
+            raise InvalidRequest(field="port", why="must be between 1 and 65535")
+        request = frame(Frame.CONNECT, u32(Tag.PORT, port))
+        line = await dial(self._socket_path, request, limit_s=self._answer_s, raw_after_done=True)
+        try:
+            # The guest itself waits up to its own limit for the port to answer.
+            kind, payload = await line.next(self._answer_s + ANSWER_S)
+            if kind == Frame.ERROR:
+                raise refusal(payload, subject=f"port {port}")
+            if kind != Frame.DONE:
+                raise GuestMisbehaved(why=f"frame {kind:#x} instead of a connection")
+        except BaseException:
+            line.close()
+            raise
+        return SupervisorConnection(line)
+
+    async def _ask(self, kind: Frame, payload: bytes, *, subject: str) -> None:
+        await self._exchange(kind, payload, subject=subject)
+
+    async def _exchange(
+        self, kind: Frame, payload: bytes, *, subject: str, items: Frame | None = None
+    ) -> list[bytes]:
+        """The items of an answer, up to DONE."""
+        found: list[bytes] = []
+        line = await dial(self._socket_path, frame(kind, payload), limit_s=self._answer_s)
+        try:
+            while True:
+                answer, body = await line.next(self._answer_s)
+                if answer == Frame.DONE:
+                    return found
+                if answer == Frame.ERROR:
+                    raise refusal(body, subject=subject)
+                if answer != items or len(found) >= MAX_ITEMS:
+                    raise GuestMisbehaved(why=f"frame {answer:#x} in an answer")
+                found.append(body)
+        finally:
+            line.close()
+
+
+def run_request(command: Command, process_id: str, flags: Flag) -> bytes:
+    if not command.argv:
+        raise InvalidRequest(field="argv", why="is empty")
+    if command.has_stdin:
+        flags |= Flag.STDIN
+    parts = [text(Tag.ID, process_id), text(Tag.CWD, command.cwd), text(Tag.USER, command.user)]
+    parts += [text(Tag.ARG, argument) for argument in command.argv]
+    parts += [text(Tag.ENV, f"{name}={value}") for name, value in command.env.items()]
+    if command.tag:
+        parts.append(text(Tag.TAG, command.tag))
+    if command.terminal:
+        flags |= Flag.TERMINAL
+        parts += [u32(Tag.COLS, command.terminal.cols), u32(Tag.ROWS, command.terminal.rows)]
+    payload = b"".join([*parts, u32(Tag.FLAGS, flags)])
+    if len(payload) > MAX_PAYLOAD:
+        raise TooLarge(what="the command with its environment", limit=f"{MAX_PAYLOAD} bytes")
+    return frame(Frame.RUN, payload)
+
+
+def _process_info(payload: bytes) -> ProcessInfo:
+    facts = Fields(payload)
+    argv = [argument.decode(errors="surrogateescape") for tag, argument in fields(payload) if tag == Tag.ARG]
+    has_ended = Tag.CODE in facts or Tag.SIGNAL in facts
+    return ProcessInfo(
+        process_id=facts.text(Tag.ID),
+        pid=facts.u32(Tag.PID, most=1 << 22),
+        argv=argv,
+        tag=facts.text(Tag.TAG),
+        started_at=facts.u64(Tag.STARTED_AT) / 1e9,
+        has_terminal=bool(facts.u32(Tag.FLAGS) & Flag.TERMINAL),
+        exit=read_exit(facts) if has_ended else None,
+        deadline=None,
+    )

@@ -1,0 +1,202 @@
+"""Files inside a sandbox over its supervisor: one line per operation, closed when the operation ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+
+from sandboxer.backends.guest import FileChange, FileEvent, FileInfo, FileKind, Files
+from sandboxer.backends.supervisor.codec import (
+    HEADER,
+    MAX_PAYLOAD,
+    Fields,
+    Flag,
+    Frame,
+    Tag,
+    fields,
+    frame,
+    text,
+    u32,
+    u64,
+)
+from sandboxer.backends.supervisor.line import Line, dial
+from sandboxer.backends.supervisor.refusals import refusal
+from sandboxer.kernel.errors import GuestMisbehaved, InvalidRequest
+
+# A question that is one system call inside, and work that may take a while (a large tree, a slow disk).
+ANSWER_S = 10.0
+WORK_S = 600.0
+PIECE_S = 60.0
+
+_KINDS = {1: FileKind.FILE, 2: FileKind.DIRECTORY, 3: FileKind.SYMLINK, 4: FileKind.OTHER}
+_CHANGES = {
+    1: FileChange.CREATED,
+    2: FileChange.MODIFIED,
+    3: FileChange.REMOVED,
+    4: FileChange.MOVED,
+    5: FileChange.OVERFLOW,
+}
+
+
+def _path(tag: Tag, path: str) -> bytes:
+    if not path.startswith("/"):
+        raise InvalidRequest(field="path", why="must be absolute")
+    if "\0" in path:
+        raise InvalidRequest(field="path", why="holds a NUL byte")
+    return text(tag, path)
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >> 63 else number
+
+
+def _file_info(answer: Fields) -> FileInfo:
+    kind = _KINDS.get(answer.u32(Tag.KIND))
+    if kind is None:
+        raise GuestMisbehaved(why="an unknown kind of file")
+    return FileInfo(
+        path=answer.text(Tag.PATH),
+        kind=kind,
+        size=answer.u64(Tag.SIZE, most=(1 << 63) - 1),
+        mode=answer.u32(Tag.MODE, most=0o7777),
+        uid=answer.u32(Tag.UID),
+        gid=answer.u32(Tag.GID),
+        modified_at=_signed(answer.u64(Tag.MTIME)) / 1e9,
+        link_target=answer.text(Tag.LINK) if Tag.LINK in answer else None,
+    )
+
+
+class _Exchange:
+    """A line with one request on it, and what the request was about."""
+
+    __slots__ = ("_line", "_subject", "_target")
+
+    def __init__(self, line: Line, subject: str, target: str) -> None:
+        self._line = line
+        self._subject = subject
+        self._target = target
+
+    async def answer(self, *expected: Frame, limit_s: float | None) -> tuple[int, bytes]:
+        kind, payload = await self._line.next(limit_s)
+        if kind == Frame.ERROR:
+            raise refusal(payload, subject=self._subject, target=self._target)
+        if kind not in expected:
+            raise GuestMisbehaved(why=f"frame {kind:#x} in an answer about files")
+        return kind, payload
+
+
+class SupervisorFiles(Files):
+    def __init__(self, socket_path: str) -> None:
+        self._socket_path = socket_path
+
+    @contextmanager
+    def _closing(self, line: Line, subject: str, target: str = "") -> Iterator[_Exchange]:
+        try:
+            yield _Exchange(line, subject, target)
+        finally:
+            line.close()
+
+    async def _dial(self, kind: Frame, payload: bytes) -> Line:
+        return await dial(self._socket_path, frame(kind, payload), limit_s=ANSWER_S)
+
+    async def _do(self, kind: Frame, payload: bytes, subject: str, target: str = "") -> None:
+        with self._closing(await self._dial(kind, payload), subject, target) as exchange:
+            await exchange.answer(Frame.DONE, limit_s=WORK_S)
+
+    async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+        payload = _path(Tag.PATH, path) + u32(Tag.FLAGS, Flag.FOLLOW if follow else 0)
+        with self._closing(await self._dial(Frame.STAT, payload), path) as exchange:
+            _, answer = await exchange.answer(Frame.FILE, limit_s=ANSWER_S)
+            return _file_info(Fields(answer))
+
+    async def list(self, path: str, *, depth: int = 1) -> AsyncIterator[FileInfo]:
+        payload = _path(Tag.PATH, path) + u32(Tag.DEPTH, max(1, min(depth, 100)))
+        with self._closing(await self._dial(Frame.LISTDIR, payload), path) as exchange:
+            while True:
+                kind, answer = await exchange.answer(Frame.ENTRIES, Frame.DONE, limit_s=PIECE_S)
+                if kind == Frame.DONE:
+                    return
+                for tag, entry in fields(answer):
+                    if tag == Tag.ENTRY:
+                        yield _file_info(Fields(entry))
+
+    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
+        payload = _path(Tag.PATH, path) + u64(Tag.OFFSET, offset)
+        if length is not None:
+            payload += u64(Tag.LENGTH, length)
+        with self._closing(await self._dial(Frame.READ, payload), path) as exchange:
+            await exchange.answer(Frame.FILE, limit_s=ANSWER_S)
+            left = length
+            while True:
+                kind, piece = await exchange.answer(Frame.DATA, Frame.DONE, limit_s=PIECE_S)
+                if kind == Frame.DONE:
+                    return
+                if left is not None:
+                    left -= len(piece)
+                    if left < 0:
+                        raise GuestMisbehaved(why="more bytes than were asked for")
+                yield piece
+
+    async def write(
+        self, path: str, chunks: AsyncIterator[bytes], *, mode: int | None = None, parents: bool = True
+    ) -> FileInfo:
+        payload = _path(Tag.PATH, path) + u32(Tag.FLAGS, Flag.PARENTS if parents else 0)
+        if mode is not None:
+            payload += u32(Tag.MODE, mode)
+        line = await self._dial(Frame.WRITE, payload)
+        with self._closing(line, path) as exchange:
+            async for chunk in chunks:
+                view = memoryview(chunk)
+                for at in range(0, len(view), MAX_PAYLOAD):
+                    piece = view[at : at + MAX_PAYLOAD]
+                    line.send(HEADER.pack(len(piece), Frame.DATA), piece)
+                    await line.drain()
+                if line.refused:
+                    break
+            if not line.refused:
+                line.send(frame(Frame.COMMIT))
+            _, answer = await exchange.answer(Frame.FILE, limit_s=WORK_S)
+            return _file_info(Fields(answer))
+
+    async def mkdir(self, path: str, *, mode: int = 0o755, parents: bool = True) -> None:
+        payload = _path(Tag.PATH, path) + u32(Tag.MODE, mode) + u32(Tag.FLAGS, Flag.PARENTS if parents else 0)
+        await self._do(Frame.MKDIR, payload, path)
+
+    async def move(self, source: str, target: str, *, overwrite: bool = False) -> None:
+        flags = u32(Tag.FLAGS, Flag.OVERWRITE if overwrite else 0)
+        payload = _path(Tag.PATH, source) + _path(Tag.TARGET, target) + flags
+        await self._do(Frame.MOVE, payload, source, target)
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        payload = _path(Tag.PATH, path) + u32(Tag.FLAGS, Flag.RECURSIVE if recursive else 0)
+        await self._do(Frame.REMOVE, payload, path)
+
+    async def watch(self, path: str, *, recursive: bool = False) -> AsyncIterator[FileEvent]:
+        async for event in await self.watching(path, recursive=recursive):
+            yield event
+
+    async def watching(self, path: str, *, recursive: bool = False) -> AsyncIterator[FileEvent]:
+        """Returns once the watch is in place; what it returns yields the changes since."""
+        payload = _path(Tag.PATH, path) + u32(Tag.FLAGS, Flag.RECURSIVE if recursive else 0)
+        line = await self._dial(Frame.WATCH, payload)
+        try:
+            await _Exchange(line, path, "").answer(Frame.DONE, limit_s=WORK_S)
+        except BaseException:
+            line.close()
+            raise
+        return self._events(line, path)
+
+    async def _events(self, line: Line, path: str) -> AsyncIterator[FileEvent]:
+        with self._closing(line, path) as exchange:
+            while True:
+                _, answer = await exchange.answer(Frame.EVENTS, limit_s=None)
+                for tag, entry in fields(answer):
+                    if tag == Tag.ENTRY:
+                        yield _file_event(Fields(entry))
+
+
+def _file_event(entry: Fields) -> FileEvent:
+    change = _CHANGES.get(entry.u32(Tag.CHANGE))
+    if change is None:
+        raise GuestMisbehaved(why="an unknown kind of change")
+    return FileEvent(path=entry.text(Tag.PATH), change=change)

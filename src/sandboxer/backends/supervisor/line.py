@@ -1,0 +1,260 @@
+"""One connection to a supervisor: a plain non-blocking socket on the event loop, no transport in between.
+
+Dialling and sending the request happen in the call itself, so that a short command costs two wake-ups of the
+loop and no more. Descriptors are only ever sent: `recv` takes none, the kernel closes what a guest passes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections import deque
+
+from sandboxer.backends.supervisor.codec import HELLO, OLDEST, VERSION, Deframer, Fields, Frame, Tag
+from sandboxer.kernel.errors import BackendLost, GuestMisbehaved, SandboxerError
+
+_SMALL, _LARGE = 64 * 1024, 256 * 1024
+# Bytes taken from the guest and not yet asked for; beyond it the guest has to wait.
+_READ_AHEAD = 1024 * 1024
+# Bytes given to us and not yet taken by the guest; beyond it the caller has to wait.
+_WRITE_BEHIND = 512 * 1024
+
+
+class Line:
+    def __init__(self, sock: socket.socket, *, raw_after_done: bool = False) -> None:
+        self._sock = sock
+        self._loop = asyncio.get_running_loop()
+        self._deframer = Deframer(raw_after_done=raw_after_done)
+        self._frames: deque[tuple[int, bytes]] = deque()
+        self._queued = 0
+        self._reading = False
+        self._greeted = False
+        self._failure: SandboxerError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._out: deque[memoryview] = deque()
+        self._out_bytes = 0
+        self._drained: asyncio.Future[None] | None = None
+        self._shut_when_sent = False
+        self._closed = False
+        self._resume()
+
+    # ---- towards us ----
+
+    async def next(self, limit_s: float | None) -> tuple[int, bytes]:
+        """The next frame (or piece of a streamed one). Raises BackendLost, GuestMisbehaved."""
+        if not self._frames:
+            if limit_s is None:
+                await self._wait()
+            else:
+                try:
+                    async with asyncio.timeout(limit_s):
+                        await self._wait()
+                except TimeoutError:
+                    raise BackendLost(why=f"no answer from the supervisor within {limit_s:g} s") from None
+        kind, payload = self._frames.popleft()
+        self._queued -= len(payload)
+        if not self._reading and self._queued < _READ_AHEAD:
+            self._resume()
+        if not self._greeted:
+            self._check_welcome(kind, payload)
+            if kind == Frame.WELCOME:
+                return await self.next(limit_s)
+        return kind, payload
+
+    def _check_welcome(self, kind: int, payload: bytes) -> None:
+        if kind == Frame.WELCOME:
+            version = Fields(payload).u32(Tag.VERSION)
+            if not OLDEST <= version <= VERSION:
+                raise GuestMisbehaved(why=f"version {version} was not offered")
+            self._greeted = True
+        elif kind != Frame.ERROR:
+            raise GuestMisbehaved(why=f"frame {kind:#x} instead of a welcome")
+
+    async def _wait(self) -> None:
+        while not self._frames:
+            if self._failure:
+                raise self._failure
+            if self._waiter:
+                raise RuntimeError("two readers on one line")
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+
+    def _resume(self) -> None:
+        if not self._closed and not self._failure:
+            self._loop.add_reader(self._sock.fileno(), self._readable)
+            self._reading = True
+
+    def _pause(self) -> None:
+        if self._reading:
+            self._loop.remove_reader(self._sock.fileno())
+            self._reading = False
+
+    def _readable(self) -> None:
+        try:
+            data = self._sock.recv(_LARGE if self._queued else _SMALL)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._fail(BackendLost(why=f"the line to the supervisor broke: {error.strerror}"))
+            return
+        if not data:
+            self._fail(BackendLost(why="the supervisor closed the line"))
+            return
+        try:
+            self._frames.extend(self._deframer.feed(data))
+        except SandboxerError as error:
+            self._fail(error)
+            return
+        self._queued += len(data)
+        if self._queued >= _READ_AHEAD:
+            self._pause()
+        if self._waiter and self._frames and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _fail(self, error: SandboxerError) -> None:
+        self._failure = self._failure or error
+        self._pause()
+        for future in (self._waiter, self._drained):
+            if future and not future.done():
+                future.set_result(None)
+
+    @property
+    def refused(self) -> bool:
+        """The guest has already said no, or has gone: more of a long request is in vain."""
+        return self._failure is not None or any(kind == Frame.ERROR for kind, _ in self._frames)
+
+    # ---- towards the guest ----
+
+    def send(self, *parts: bytes | memoryview, passed_fd: int | None = None) -> None:
+        """Sends now what the socket takes, the rest later. On a broken line nothing; `drain` says so."""
+        sent = 0
+        if self._failure:
+            return
+        if not self._out:
+            try:
+                if passed_fd is None:
+                    sent = self._sock.sendmsg(parts)
+                else:
+                    sent = socket.send_fds(self._sock, list(parts), [passed_fd])
+            except (BlockingIOError, InterruptedError):
+                pass
+            except OSError as error:
+                # What it said before it hung up is still to be read, so only writing has failed.
+                self._lost_out(error)
+                return
+        for part in parts:
+            if sent >= len(part):
+                sent -= len(part)
+            else:
+                self._keep(memoryview(part)[sent:])
+                sent = 0
+
+    def _keep(self, rest: memoryview) -> None:
+        if not self._out:
+            self._loop.add_writer(self._sock.fileno(), self._writable)
+        self._out.append(rest)
+        self._out_bytes += len(rest)
+
+    def _writable(self) -> None:
+        try:
+            sent = self._sock.sendmsg(list(self._out)[:64])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._lost_out(error)
+            return
+        self._out_bytes -= sent
+        while self._out and sent >= len(self._out[0]):
+            sent -= len(self._out.popleft())
+        if sent:
+            self._out[0] = self._out[0][sent:]
+        if not self._out:
+            self._loop.remove_writer(self._sock.fileno())
+            if self._shut_when_sent:
+                self._shut()
+        self._wake_drained()
+
+    def _lost_out(self, error: OSError) -> None:
+        if self._out:
+            self._loop.remove_writer(self._sock.fileno())
+        self._out.clear()
+        self._out_bytes = 0
+        if not self._reading:
+            self._fail(BackendLost(why=f"the line to the supervisor broke: {error.strerror}"))
+        self._wake_drained()
+
+    def _wake_drained(self) -> None:
+        if self._drained and not self._drained.done() and self._out_bytes < _WRITE_BEHIND:
+            self._drained.set_result(None)
+
+    async def drain(self) -> None:
+        """Waits until the guest has taken enough. Raises what broke the line."""
+        while self._out_bytes >= _WRITE_BEHIND and not self._failure:
+            self._drained = self._loop.create_future()
+            try:
+                await self._drained
+            finally:
+                self._drained = None
+        if self._failure:
+            raise self._failure
+
+    def shut_write(self) -> None:
+        """Half-close once everything is sent."""
+        self._shut_when_sent = True
+        if not self._out:
+            self._shut()
+
+    def _shut(self) -> None:
+        try:
+            self._sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            return  # the other end has gone already; reading tells
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._out:
+            self._loop.remove_writer(self._sock.fileno())
+            self._out.clear()
+        self._fail(BackendLost(why="the line was closed on our side"))
+        self._sock.close()
+
+
+async def dial(
+    path: str,
+    request: bytes,
+    *,
+    passed_fd: int | None = None,
+    limit_s: float = 10,
+    raw_after_done: bool = False,
+) -> Line:
+    """A connection on which the greeting and `request` are already under way. Raises BackendLost."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        deadline = time.monotonic() + limit_s
+        while not _connected(sock, path):
+            # The backlog is full: the supervisor is busy or stopped. The kernel offers nothing to wait on.
+            if time.monotonic() > deadline:
+                raise BackendLost(why="the supervisor does not take calls")
+            await asyncio.sleep(0.005)
+        line = Line(sock, raw_after_done=raw_after_done)
+    except BaseException:
+        sock.close()
+        raise
+    line.send(HELLO + request, passed_fd=passed_fd)
+    return line
+
+
+def _connected(sock: socket.socket, path: str) -> bool:
+    try:
+        sock.connect(path)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise BackendLost(why=f"the supervisor cannot be reached: {error.strerror or error}") from None
+    return True
