@@ -1,0 +1,147 @@
+"""What the CLI prints: tables and words for people, JSON for programs, one paragraph for an error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sandboxer.edges.cli.exits import CommandFailed
+from sandboxer.kernel.errors import Refused, SandboxerError
+from sandboxer.sdk.errors import ApiError, SdkError
+
+out = Console(highlight=False, soft_wrap=False)
+err = Console(stderr=True, highlight=False)
+
+STATE_STYLES = {
+    "ready": "green",
+    "active": "bold green",
+    "frozen": "cyan",
+    "stopped": "yellow",
+    "provisioning": "blue",
+    "requested": "blue",
+    "failed": "bold red",
+    "expired": "magenta",
+    "destroying": "dim",
+    "destroyed": "dim",
+}
+
+
+def as_json(value: object) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, list | tuple):
+        return [as_json(part) for part in value]
+    if isinstance(value, dict):
+        return {name: as_json(part) for name, part in value.items()}
+    return value
+
+
+def print_json(value: object) -> None:
+    """One document, on one line unless a person looks at it."""
+    text = json.dumps(as_json(value), indent=2 if sys.stdout.isatty() else None, default=str)
+    print(text, flush=True)
+
+
+def state_text(state: str) -> Text:
+    return Text(state, style=STATE_STYLES.get(state, ""))
+
+
+def table(*headings: str, title: str | None = None) -> Table:
+    made = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    for heading in headings:
+        made.add_column(heading, overflow="fold")
+    return made
+
+
+def facts_table(facts: Iterable[tuple[str, object]], *, title: str | None = None) -> Table:
+    made = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    made.add_column(style="dim", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in facts:
+        if value not in (None, "", {}, []):
+            made.add_row(name, value if isinstance(value, Text) else str(value))
+    return made
+
+
+def ago(moment: datetime | None) -> str:
+    return "" if moment is None else f"{span((datetime.now(UTC) - moment).total_seconds())} ago"
+
+
+def until(moment: datetime | None) -> str:
+    if moment is None:
+        return ""
+    left = (moment - datetime.now(UTC)).total_seconds()
+    return f"in {span(left)}" if left > 0 else "now"
+
+
+def span(seconds: float) -> str:
+    """The two largest units: `3m 20s`, `2d 4h`."""
+    left = max(0, int(seconds))
+    parts: list[str] = []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count or (unit == "s" and not parts):
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2])
+
+
+def size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return ""
+
+
+def error_facts(error: BaseException) -> dict[str, Any]:
+    """What an error says to a program: code, message, whose fault, what next."""
+    facts: dict[str, Any] = {"code": "error", "message": str(error), "fault": "caller", "next_step": ""}
+    if isinstance(error, SdkError):
+        facts |= {"code": error.code, "fault": error.fault, "next_step": error.next_step}
+    elif isinstance(error, CommandFailed):
+        facts |= {"code": error.code, "next_step": error.remedy}
+    elif isinstance(error, SandboxerError):
+        fault = "caller" if isinstance(error, Refused) else "platform"
+        facts |= {"code": error.code, "fault": fault, "next_step": error.next_step}
+    if isinstance(error, ApiError):
+        facts |= {"status": error.status, "request_id": error.request_id}
+    return facts
+
+
+WHOSE = {
+    "caller": "This can be mended on your side",
+    "platform": "This is the platform's fault",
+    "network": "The platform did not answer",
+}
+
+
+def print_error(error: BaseException, *, is_json: bool) -> None:
+    facts = error_facts(error)
+    if is_json:
+        print(json.dumps({"error": facts}, default=str), file=sys.stderr, flush=True)
+        return
+    said = str(facts["message"]).strip() or type(error).__name__
+    paragraph = Text.assemble(("error ", "bold red"), (f"[{facts['code']}] ", "dim"), said)
+    if not said.endswith((".", "!", "?")):
+        paragraph.append(".")
+    paragraph.append(f" {WHOSE.get(facts['fault'], facts['fault'])}.", style="yellow")
+    if facts["next_step"]:
+        paragraph.append(f" {facts['next_step']}", style="bold")
+    if facts.get("request_id"):
+        paragraph.append(f" (request {facts['request_id']})", style="dim")
+    err.print(paragraph)
+
+
+def columns(rows: Sequence[Sequence[object]], *headings: str) -> Table:
+    made = table(*headings)
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else str(cell) for cell in row))
+    return made

@@ -1,0 +1,118 @@
+"""Which module holds which verb. `--help` reads this table; a module is imported only when its verb is run.
+
+So `sandboxer exec` does not pay for the server, nor `sandboxer up` for the client.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from sandboxer.edges.cli.exits import EXIT_HELP
+
+ROOM = "sandboxer.edges.cli."
+SANDBOXES, INSIDE, PLATFORM, HOST = "Sandboxes", "Inside a sandbox", "The platform", "This host"
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    module: str
+    panel: str
+    summary: str
+    # A group of verbs of its own, as in `image build`.
+    is_group: bool = False
+
+
+VERBS: Mapping[str, Verb] = {
+    "up": Verb("serving", PLATFORM, "Start the platform."),
+    "create": Verb(
+        "creating", SANDBOXES, "Create a sandbox; without arguments a canary that reports on its host."
+    ),
+    "list": Verb("finding", SANDBOXES, "List sandboxes."),
+    "get": Verb("finding", SANDBOXES, "Show one sandbox."),
+    "freeze": Verb("changing", SANDBOXES, "Pause every process in memory."),
+    "thaw": Verb("changing", SANDBOXES, "Let a frozen sandbox go on."),
+    "stop": Verb("changing", SANDBOXES, "End all processes, keep the disk."),
+    "resume": Verb("changing", SANDBOXES, "Start a stopped sandbox again."),
+    "recreate": Verb("changing", SANDBOXES, "Give a sandbox a new disk from its image."),
+    "extend-ttl": Verb("changing", SANDBOXES, "Let a sandbox live longer."),
+    "destroy": Verb("changing", SANDBOXES, "Remove sandboxes for good."),
+    "logs": Verb("finding", SANDBOXES, "Show what happened to a sandbox."),
+    "exec": Verb("running", INSIDE, "Run a command in a sandbox."),
+    "shell": Verb("shell", INSIDE, "Open a terminal in a sandbox."),
+    "cp": Verb("copying", INSIDE, "Copy files and folders in or out."),
+    "expire": Verb("upkeep", PLATFORM, "Show, or end, sandboxes past their time."),
+    "inspect": Verb("upkeep", PLATFORM, "Look at the host and at leftovers.", is_group=True),
+    "reap-stale": Verb("upkeep", PLATFORM, "Remove what no record accounts for."),
+    "keys": Verb("keys", PLATFORM, "Create, list and revoke keys.", is_group=True),
+    "doctor": Verb("doctor", HOST, "Say what this host can and cannot do, and why."),
+    "backend": Verb("backend", HOST, "Check a backend against the contract.", is_group=True),
+    "image": Verb("image", HOST, "Build and list base images.", is_group=True),
+    "bench": Verb("bench", HOST, "Measure this host against bwrap and podman."),
+    "backup": Verb("backup", HOST, "Copy the platform's state into one file."),
+    "restore": Verb("backup", HOST, "Bring a backup back into an empty folder."),
+    "config": Verb("config", HOST, "Show the settings in force.", is_group=True),
+}
+
+INTRO = f"""Walled computers for agents.
+
+Start with [bold]sandboxer up[/], then [bold]sandboxer create[/].
+
+{EXIT_HELP}
+"""
+
+
+def load(name: str) -> TyperCommand | TyperGroup:
+    """The real command, importing its module."""
+    verb = VERBS[name]
+    module: Any = importlib.import_module(ROOM + verb.module)
+    apps: Mapping[str, typer.Typer] = getattr(module, "groups", {})
+    if name in apps:
+        made: Any = typer.main.get_command(apps[name])
+        made.name = name
+        return made  # type: ignore[no-any-return]
+    made = typer.main.get_command(module.app)
+    return made.commands[name] if isinstance(made, TyperGroup) else made  # type: ignore[return-value]
+
+
+class Verbs(TyperGroup):
+    """Shows the table, loads what is run."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        verb = VERBS.get(cmd_name)
+        if verb is None:
+            return None
+        return TyperCommand(name=cmd_name, help=verb.summary, rich_help_panel=verb.panel)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, load(name) if name is not None and name in VERBS else found, rest
+
+
+def root_command() -> TyperGroup:
+    # A Typer app only to get its options for help and completion; the verbs come from the table.
+    app = typer.Typer(
+        name="sandboxer",
+        cls=Verbs,
+        help=INTRO,
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        add_completion=False,
+    )
+
+    @app.callback()
+    def entry() -> None:
+        """Nothing happens before a verb."""
+
+    made = typer.main.get_command(app)
+    assert isinstance(made, TyperGroup)
+    made.help = INTRO
+    return made
