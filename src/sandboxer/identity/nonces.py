@@ -52,7 +52,9 @@ class NonceBook:
         if journal_dir is not None:
             self._journal = NonceJournal(journal_dir)
             for second, digest in self._journal.take_over(after=self._forgotten_up_to):
-                self._add(second, digest, "")
+                # A crash while gathering leaves some records in both files.
+                if digest not in self._seen:
+                    self._add(second, digest, "")
 
     def use(self, public_key: str, nonce: str, timestamp: int, now: datetime) -> None:
         """Take the nonce of a request whose signature holds, or refuse.

@@ -1,0 +1,100 @@
+"""A consistent copy of the database while the server runs, and the way back.
+
+Only for SQLite: PostgreSQL brings better tools of its own, and the errors here name them.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from sqlalchemy.engine import URL
+
+from sandboxer.kernel.errors import Conflict, InvalidRequest, NotAvailable, NotFound
+from sandboxer.store.databases import parse_url, sqlite_path
+from sandboxer.store.migrate import refuse_newer
+
+
+def back_up(database: str, target: Path) -> None:
+    """Write a copy as of one moment to `target`, a new file. Blocks; safe beside a running server."""
+    url = parse_url(database)
+    _refuse_postgres(url, f'pg_dump --format=custom --file={target} "$DATABASE_URL"')
+    source = sqlite_path(url)
+    if not source.exists():
+        raise NotFound(what="database", id=str(source))
+    if target.exists():
+        raise Conflict(why=f"{target} exists; a backup never overwrites another")
+    _copy(source, target)
+
+
+def restore(backup: Path, database: str) -> None:
+    """Put a backup in the database's place. The server must be stopped: hold the state folder's lock.
+
+    The database that was there stays beside it as `….replaced`, the one before that is overwritten.
+    """
+    url = parse_url(database)
+    _refuse_postgres(url, f'pg_restore --clean --if-exists --dbname="$DATABASE_URL" {backup}')
+    if not backup.exists():
+        raise NotFound(what="backup", id=str(backup))
+    _check(backup)
+    target = sqlite_path(url)
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if target.exists():
+        kept = target.with_name(target.name + ".replaced")
+        kept.unlink(missing_ok=True)
+        # Whole, with what is still in the write-ahead log.
+        _copy(target, kept)
+    fresh = target.with_name(target.name + ".restoring")
+    fresh.unlink(missing_ok=True)
+    _copy(backup, fresh)
+    for leftover in ("-wal", "-shm"):
+        # The old log must not be replayed into the new file.
+        target.with_name(target.name + leftover).unlink(missing_ok=True)
+    os.replace(fresh, target)
+
+
+def _copy(source: Path, target: Path) -> None:
+    draft = target.with_name(f".{target.name}.part")
+    draft.unlink(missing_ok=True)
+    # Made here for its mode: the copy holds what the database holds.
+    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    try:
+        with (
+            closing(sqlite3.connect(f"file:{_quoted(source)}?mode=ro", uri=True)) as origin,
+            closing(sqlite3.connect(draft)) as copy,
+        ):
+            # In one step: with pauses, each write of the server would make it begin again. Readers of a
+            # database in WAL mode hold nobody up.
+            origin.backup(copy, pages=-1)
+            # One file without a log beside it, so that it can be moved about.
+            copy.execute("PRAGMA journal_mode=DELETE")
+        fd = os.open(draft, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(draft, target)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _check(backup: Path) -> None:
+    try:
+        with closing(sqlite3.connect(f"file:{_quoted(backup)}?mode=ro", uri=True)) as conn:
+            if conn.execute("PRAGMA integrity_check").fetchone() != ("ok",):
+                raise InvalidRequest(field="backup", why=f"{backup} is damaged")
+            revision = conn.execute("SELECT version_num FROM alembic_version").fetchone()
+    except sqlite3.DatabaseError as error:
+        raise InvalidRequest(field="backup", why=f"{backup} is not a backup of sandboxer: {error}") from None
+    refuse_newer(None if revision is None else str(revision[0]))
+
+
+def _quoted(path: Path) -> str:
+    return path.resolve().as_posix().replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
+def _refuse_postgres(url: URL, instead: str) -> None:
+    if url.get_backend_name() != "sqlite":
+        raise NotAvailable(what="a backup of PostgreSQL", why=f"use its own tools: {instead}")

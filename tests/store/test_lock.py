@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandboxer.kernel.errors import Conflict
+from sandboxer.store.lock import hold_state_dir
+
+_HOLD = """
+import sys
+from pathlib import Path
+from sandboxer.store.lock import hold_state_dir
+with hold_state_dir(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_server_on_one_state_folder_is_refused_until_the_first_is_killed(tmp_path: Path) -> None:
+    first = subprocess.Popen(
+        [sys.executable, "-c", _HOLD, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert first.stdin is not None
+    assert first.stdout is not None
+    assert first.stdout.readline() == b"held\n"
+    with pytest.raises(Conflict, match=f"process {first.pid}"), hold_state_dir(tmp_path):
+        pass
+    first.kill()
+    first.wait()
+    with hold_state_dir(tmp_path):
+        pass
+    first.stdin.close()
+    first.stdout.close()
+
+
+def test_a_child_that_outlives_the_server_does_not_hold_the_lock(tmp_path: Path) -> None:
+    with hold_state_dir(tmp_path):
+        child = subprocess.Popen(["sleep", "60"], close_fds=False)
+    try:
+        with hold_state_dir(tmp_path):
+            assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+    finally:
+        child.kill()
+        child.wait()

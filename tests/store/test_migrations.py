@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import text
+
+import sandboxer
+from sandboxer.kernel.errors import Conflict, InvalidRequest, Unavailable
+from sandboxer.store.databases import open_database
+from sandboxer.store.engine import Store, open_store
+from sandboxer.store.metadata import metadata
+from sandboxer.store.migrate import known_head, migrate, revision_of
+
+
+def declare_all_tables() -> None:
+    """Tables are declared by the rooms; whoever uses the metadata must have met them all."""
+    for room in ("store", "observe", "identity", "sandboxes"):
+        package = importlib.import_module(f"sandboxer.{room}")
+        for module in pkgutil.iter_modules(package.__path__, f"{sandboxer.__name__}.{room}."):
+            importlib.import_module(module.name)
+
+
+async def test_the_migrated_schema_is_what_the_rooms_declare(store: Store) -> None:
+    declare_all_tables()
+
+    def differences(conn):
+        context = MigrationContext.configure(conn, opts={"compare_type": True})
+        return compare_metadata(context, metadata)
+
+    assert await store.read(differences) == []
+
+
+async def test_opening_again_changes_nothing(store: Store, database_url: str) -> None:
+    await store.write(lambda conn: conn.execute(text("CREATE TABLE mine (x INTEGER)")))
+    await store.close()
+    again = open_store(database_url)
+    try:
+        assert await again.read(revision_of) == known_head()
+        assert await again.read(lambda conn: conn.execute(text("SELECT count(*) FROM mine")).scalar()) == 0
+    finally:
+        await again.close()
+
+
+async def test_a_database_of_a_newer_program_is_refused_and_left_alone(
+    store: Store, database_url: str
+) -> None:
+    await store.write(lambda conn: conn.execute(text("UPDATE alembic_version SET version_num = '9999'")))
+    with pytest.raises(Conflict, match=r"9999.*newer than this program"):
+        open_store(database_url)
+    assert await store.read(revision_of) == "9999"
+
+
+def test_a_step_that_fails_leaves_the_database_as_it_was(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = open_database(database_url)
+    first = importlib.import_module("sandboxer.store.migrations.versions.0001_keys_events_idempotency")
+    monkeypatch.setattr("alembic.op.create_index", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        migrate(database)
+    monkeypatch.undo()
+    assert first.revision == "0001"
+    with database.writing.connect() as conn:
+        assert revision_of(conn) is None
+        assert not database.writing.dialect.get_table_names(conn)
+    migrate(database)
+    database.dispose()
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("mysql://x/y", "mysql"),
+        ("sqlite://", "needs a file"),
+        ("sqlite:///:memory:", "needs a file"),
+        ("no url", "not a database URL"),
+        ("", "not a database URL"),
+    ],
+)
+def test_other_databases_are_refused_by_name(url: str, why: str) -> None:
+    with pytest.raises(InvalidRequest, match=why):
+        open_store(url)
+
+
+def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
+    with pytest.raises(Unavailable) as caught:
+        open_store("postgresql://someone:hunter2@127.0.0.1:1/none")
+    assert "hunter2" not in str(caught.value)
