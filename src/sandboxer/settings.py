@@ -60,10 +60,15 @@ class Settings(BaseModel):
         dict[str, int],
         Field(description='Sandboxes kept ready per profile, as JSON: {"profile.agent-dev": 2}.'),
     ] = Field(default_factory=dict)
-    overcommit: Annotated[
-        float,
-        Field(gt=0, le=100, description="How much memory and CPU may be promised beyond what the host has."),
+    overcommit_memory: Annotated[
+        float, Field(gt=0, le=1000, description="How many times over the host's memory may be promised.")
     ] = 4.0
+    overcommit_cpu: Annotated[
+        float, Field(gt=0, le=1000, description="How many times over the host's CPUs may be promised.")
+    ] = 128.0
+    overcommit_pids: Annotated[
+        float, Field(gt=0, le=1000, description="How many times over the host's process ids may be promised.")
+    ] = 8.0
     metrics_public: Annotated[bool, Field(description="Serve /metrics to others than loopback.")] = False
     retention: Annotated[str, Field(description="How long stopped and failed sandboxes are kept.")] = "7d"
     log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
@@ -75,6 +80,12 @@ class Settings(BaseModel):
     @property
     def database_url(self) -> str:
         return self.database or f"sqlite:///{self.state_dir / 'sandboxer.db'}"
+
+    @property
+    def url(self) -> str:
+        """Where callers find it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return self.public_url or f"http://{host}:{self.port}"
 
     @property
     def run_dir(self) -> Path:

@@ -1,37 +1,176 @@
-"""Where the rooms meet: the only place that knows concrete classes, and the order in which they open and close."""
+"""Where the rooms meet: the only place that knows concrete classes, and the order they open and close in."""
 
 from __future__ import annotations
 
 import asyncio
 import fcntl
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from sandboxer.backends.contract import Backend
+from sandboxer.backends.namespaces.settings import NamespacesSettings, Overcommit
+from sandboxer.backends.registry import find_opener
+from sandboxer.identity.authenticate import Authenticator
+from sandboxer.identity.keys import Keys
+from sandboxer.identity.nonces import NonceBook
+from sandboxer.identity.owner import ensure_owner
+from sandboxer.identity.seal import open_seal
 from sandboxer.kernel.clock import Clock, SystemClock
 from sandboxer.kernel.errors import Conflict
+from sandboxer.kernel.tasks import own_tasks
 from sandboxer.observe.events import Events
+from sandboxer.observe.metrics import Metrics
+from sandboxer.sandboxes.activity import Activity
+from sandboxer.sandboxes.book import Book
+from sandboxer.sandboxes.lifecycle import LIVE
+from sandboxer.sandboxes.loops import start_loops
+from sandboxer.sandboxes.operations import Operations
+from sandboxer.sandboxes.profiles import Profiles, load_profiles
+from sandboxer.sandboxes.reconcile import reconcile
+from sandboxer.sandboxes.room import Room
 from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.sandboxes.warm import Kind, WarmPool
 from sandboxer.settings import Settings
 from sandboxer.store.engine import Store, open_store
+from sandboxer.work.room import Work, open_work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """Everything an edge may hold. `keys`, `authenticator` and `work` join as their rooms are built."""
+    """Everything an edge may hold."""
 
     settings: Settings
     clock: Clock
     store: Store
+    metrics: Metrics
     events: Events
+    keys: Keys
+    nonces: NonceBook
+    authenticator: Authenticator
+    backends: Mapping[str, Backend]
     sandboxes: SandboxUseCases
+    work: Work
 
 
 @asynccontextmanager
-async def open_platform(settings: Settings, *, clock: Clock | None = None) -> AsyncIterator[Platform]:
-    """A running platform: reconciled, its loops turning. On leaving, sandboxes keep running."""
-    raise NotImplementedError
-    yield
+async def open_platform(
+    settings: Settings, *, clock: Clock | None = None, backends: Mapping[str, Backend] | None = None
+) -> AsyncIterator[Platform]:
+    """A running platform: reconciled, its loops turning. On leaving, sandboxes keep running.
+
+    `backends` that are given are used instead of those the settings name, and are not closed.
+    """
+    clock = clock or SystemClock()
+    async with AsyncExitStack() as closing:
+        closing.enter_context(_locked(settings))
+        store = await asyncio.to_thread(open_store, settings.database_url)
+        closing.push_async_callback(store.close)
+        metrics = Metrics()
+        events = Events(store)
+        closing.callback(events.close)
+        keys = Keys(store, open_seal(settings.master_key_file), clock=clock)
+        await ensure_owner(keys, settings.owner_file, url=settings.url)
+        nonces = NonceBook(clock.now(), journal_dir=settings.state_dir / "nonces")
+        profiles = load_profiles(settings.profiles_dir)
+        if backends is None:
+            backends = await _open_backends(settings, closing)
+        sandboxes, work = await closing.enter_async_context(
+            _open_rooms(settings, store, clock, profiles, backends, metrics)
+        )
+        yield Platform(
+            settings=settings,
+            clock=clock,
+            store=store,
+            metrics=metrics,
+            events=events,
+            keys=keys,
+            nonces=nonces,
+            authenticator=Authenticator(keys, nonces),
+            backends=backends,
+            sandboxes=sandboxes,
+            work=work,
+        )
+
+
+@asynccontextmanager
+async def _open_rooms(
+    settings: Settings,
+    store: Store,
+    clock: Clock,
+    profiles: Profiles,
+    backends: Mapping[str, Backend],
+    metrics: Metrics,
+) -> AsyncIterator[tuple[SandboxUseCases, Work]]:
+    # Leaving: the loops end first, then the pool is emptied, then operations still under way are undone.
+    async with own_tasks() as operations:
+        room = Room(
+            book=Book(store, clock),
+            clock=clock,
+            backends=backends,
+            profiles=profiles,
+            operations=Operations(operations),
+            activity=Activity(clock),
+            warm=WarmPool(backends, _warm_kinds(settings, profiles)),
+            default_profile=settings.default_profile,
+            retention=settings.retention_time,
+        )
+        sandboxes = SandboxUseCases(room)
+        work = open_work(sandboxes, clock)
+        await reconcile(room)
+        living = [sandbox.id for sandbox in room.book.living() if sandbox.state in LIVE]
+        try:
+            async with own_tasks() as loops:
+                start_loops(room, loops)
+                loops.start(work.run(living), name="overdue processes")
+                yield sandboxes, work
+        finally:
+            await room.warm.drain()
+
+
+async def _open_backends(settings: Settings, closing: AsyncExitStack) -> Mapping[str, Backend]:
+    opened = {}
+    for name in settings.backends:
+        opener = find_opener(name)
+        own = namespaces_settings(settings) if name == "ext.namespaces" else settings
+        backend = await closing.enter_async_context(opener(own))
+        opened[backend.name] = backend
+    return opened
+
+
+def namespaces_settings(settings: Settings) -> NamespacesSettings:
+    """What the default backend needs to know of the settings."""
+    return NamespacesSettings(
+        state_dir=settings.state_dir,
+        images_dir=settings.images_dir,
+        guest_dir=settings.guest_dir,
+        pool_size_mb=settings.pool_size_mb,
+        overcommit=Overcommit(
+            memory=settings.overcommit_memory, cpu=settings.overcommit_cpu, pids=settings.overcommit_pids
+        ),
+    )
+
+
+def _warm_kinds(settings: Settings, profiles: Profiles) -> dict[Kind, int]:
+    wanted = {}
+    for profile_id, number in settings.warm_pool.items():
+        profile = profiles.get(profile_id)
+        wanted[Kind(profile.backend, profile.image, profile.resources, profile.trust)] = number
+    return wanted
+
+
+@contextmanager
+def _locked(settings: Settings) -> Iterator[None]:
+    """One server per state folder: two would remove each other's sandboxes as strays."""
+    settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = os.open(settings.state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            why = f"another sandboxer already serves the state folder {settings.state_dir}"
+            raise Conflict(why=why) from None
+        yield
+    finally:
+        os.close(file)

@@ -26,10 +26,16 @@ class TaskOwner:
 
 @asynccontextmanager
 async def own_tasks() -> AsyncIterator[TaskOwner]:
-    """On leaving, what still runs is cancelled and waited for."""
+    """On leaving, what still runs is cancelled and waited for. The block's own error comes out as it is."""
+    error: BaseException | None = None
     async with asyncio.TaskGroup() as group:
         owner = TaskOwner(group)
         try:
             yield owner
+        except BaseException as raised:
+            # Kept from the group, which would wrap it; raised below.
+            error = raised
         finally:
             owner.cancel_all()
+    if error is not None:
+        raise error

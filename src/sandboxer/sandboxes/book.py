@@ -1,8 +1,8 @@
 """The book of sandboxes: the only writer of their records, and a memory of all that are not destroyed.
 
 Each step is one short transaction that changes the record and records the event; `lifecycle.next_state`
-decides, `version` fences. One server owns one book (the state folder is locked), so the memory is the truth for
-reads on the hot path; a write by anyone else shows as a lost fence.
+decides, `version` fences. One server owns one book (the state folder is locked), so the memory is the truth
+for reads on the hot path; a write by anyone else shows as a lost fence.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ async def destroy(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
 
 
 async def remove(room: Room, sandbox: Sandbox, *, actor: str, reason: str) -> Sandbox:
-    """Bring it to `destroyed`. The intent is recorded first, so that a crash half-way is finished at start."""
+    """Bring it to `destroyed`. The intent is recorded first: a crash half-way is finished at start."""
     if sandbox.state is State.DESTROYED:
         return sandbox
     await _mark(room, sandbox, actor=actor, reason=reason)

@@ -21,7 +21,7 @@ _CAN_BE_IDLE = frozenset({State.READY, State.ACTIVE})
 
 
 def idle_check_at(sandbox: Sandbox, pulse: Pulse, *, now: datetime) -> datetime | None:
-    """When to look next. CPU time is read half-way through the wait, so that there is something to compare."""
+    """When to look next. CPU time is read half-way through the wait, to have something to compare."""
     if sandbox.idle_timeout is None or sandbox.state not in _CAN_BE_IDLE or sandbox.ready_at is None:
         return None
     if pulse.open_lines:

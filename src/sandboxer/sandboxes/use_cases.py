@@ -25,7 +25,7 @@ class SandboxUseCases:
     room: Room
 
     async def create(self, request: CreateRequest, caller: Caller, *, wait: bool = True) -> Sandbox:
-        """Establish a sandbox. `wait=False` returns while it is provisioning; it goes on without the caller."""
+        """Establish one. `wait=False` returns while it is provisioning; it goes on without the caller."""
         return await create.create(self.room, request, caller, wait=wait)
 
     async def get(self, sandbox_id: str, caller: Caller) -> Sandbox:

@@ -1,7 +1,5 @@
 """Sandboxes and their labels."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 
@@ -9,8 +7,6 @@ from sandboxer.store.metadata import JsonValue, UtcDateTime
 
 revision = "0002"
 down_revision = "0001"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -60,8 +56,3 @@ def upgrade() -> None:
         ),
     )
     op.create_index("ix_sandbox_labels_key_value", "sandbox_labels", ["key", "value"])
-
-
-def downgrade() -> None:
-    op.drop_table("sandbox_labels")
-    op.drop_table("sandboxes")
