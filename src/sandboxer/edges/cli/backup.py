@@ -1,0 +1,137 @@
+"""`backup`, `restore`: the platform's state in one file, and back into an empty folder."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sandboxer import __version__
+from sandboxer.edges.cli.archive import Manifest, pack_disk, unpack_archive, write_archive
+from sandboxer.edges.cli.exits import CommandFailed
+from sandboxer.edges.cli.options import Json
+from sandboxer.edges.cli.output import columns, err, out, print_json, size
+from sandboxer.kernel.ids import is_sandbox_id
+from sandboxer.settings import Settings, load_settings
+from sandboxer.store.backup import back_up
+from sandboxer.store.backup import restore as restore_database
+from sandboxer.store.lock import hold_state_dir
+
+app = typer.Typer(rich_markup_mode="rich")
+DATABASE, OWNER, MASTER = "sandboxer.db", "owner.json", "master.key"
+
+Where = Annotated[Path | None, typer.Option("--state-dir", metavar="DIR", help="State folder.")]
+
+
+@app.command("backup")
+def backup(
+    file: Annotated[Path, typer.Argument(help="The file to write (tar.gz, mode 0600).")],
+    with_disks: Annotated[
+        bool, typer.Option("--with-disks", help="Also what sandboxes wrote to their disks.")
+    ] = False,
+    state_dir: Where = None,
+    json: Json = False,
+) -> None:
+    """Copy the platform's state into one file; the platform may be running.
+
+    In it: database, owner key, master key, profiles; with --with-disks each sandbox's disk as a tar (stop or
+    freeze a sandbox first if it must be of one moment). Not in it: images, which are built again, and memory.
+    The file opens everything the platform keeps secret: store it like a key.
+
+    Examples:
+
+        sandboxer backup /backups/$(date +%F).tar.gz
+
+        sandboxer backup --with-disks --state-dir /var/lib/sandboxer full.tar.gz
+    """
+    settings = load_settings(state_dir=state_dir)
+    if file.exists():
+        raise CommandFailed(
+            f"{file} exists; a backup never overwrites another.", next_step="Name a new file."
+        )
+    if not file.absolute().parent.is_dir():
+        raise CommandFailed(f"{file.parent} is no folder.", next_step="Make it first.")
+    with tempfile.TemporaryDirectory(prefix=".backup-", dir=settings.state_dir) as scratch:
+        back_up(settings.database_url, Path(scratch) / DATABASE)
+        files = [(DATABASE, Path(scratch) / DATABASE), *_small_files(settings)]
+        if with_disks:
+            files += _disks(settings, Path(scratch))
+        manifest = write_archive(file.absolute(), files, version=__version__, has_disks=with_disks)
+    _show(manifest, file, json)
+
+
+@app.command("restore")
+def restore(
+    file: Annotated[Path, typer.Argument(help="A file that `backup` wrote.")],
+    state_dir: Where = None,
+    json: Json = False,
+) -> None:
+    """Bring a backup back into an empty state folder (a folder that holds only images counts as empty).
+
+    Every file is checked before anything is put in place. Sandboxes of the backup that are not on this host
+    are marked lost at the next start; their disks, if they are in the backup, wait in DIR/restored-disks as
+    tar files.
+
+    Examples:
+
+        sandboxer restore /backups/2026-11-15.tar.gz --state-dir /var/lib/sandboxer
+    """
+    settings = load_settings(state_dir=state_dir)
+    if not file.is_file():
+        raise CommandFailed(f"{file} does not exist.", next_step="Check the path.")
+    with hold_state_dir(settings.state_dir):
+        taken = [name for name in (DATABASE, OWNER, MASTER) if (settings.state_dir / name).exists()]
+        if taken:
+            raise CommandFailed(
+                f"{settings.state_dir} is in use: it has {', '.join(taken)}.",
+                next_step="Restore into another --state-dir, or move these files away first.",
+            )
+        with tempfile.TemporaryDirectory(prefix=".restore-", dir=settings.state_dir) as scratch:
+            manifest = unpack_archive(file, Path(scratch))
+            _put_in_place(Path(scratch), settings)
+    _show(manifest, file, json)
+    if not json:
+        err.print(f"[dim]next:[/] sandboxer up --state-dir {settings.state_dir}")
+
+
+def _small_files(settings: Settings) -> Iterator[tuple[str, Path]]:
+    for name, path in ((OWNER, settings.owner_file), (MASTER, settings.master_key_file)):
+        if not path.is_file():
+            raise CommandFailed(f"{path} is missing.", next_step="Start the platform once, then back it up.")
+        yield name, path
+    for path in sorted(settings.profiles_dir.glob("*.y*ml")):
+        yield f"profiles/{path.name}", path
+
+
+def _disks(settings: Settings, scratch: Path) -> Iterator[tuple[str, Path]]:
+    pool = settings.state_dir / "pool"
+    folders = sorted(path for path in pool.iterdir() if is_sandbox_id(path.name)) if pool.is_dir() else []
+    for disk in folders:
+        packed = scratch / f"{disk.name}.tar"
+        with err.status(f"packing the disk of {disk.name}"):
+            pack_disk(disk, packed)
+        yield f"disks/{disk.name}.tar", packed
+
+
+def _put_in_place(scratch: Path, settings: Settings) -> None:
+    """Secrets first, the database last: a half restored folder has no records to be misread."""
+    for name in (MASTER, OWNER):
+        os.replace(scratch / name, settings.state_dir / name)
+    for folder, place in (("profiles", "restored-profiles"), ("disks", "restored-disks")):
+        if (scratch / folder).is_dir():
+            os.replace(scratch / folder, settings.state_dir / place)
+    restore_database(scratch / DATABASE, settings.database_url)
+
+
+def _show(manifest: Manifest, file: Path, json: bool) -> None:
+    if json:
+        entries = {entry.name: {"sha256": entry.sha256, "size": entry.size} for entry in manifest.entries}
+        told = {"file": str(file), "created_at": manifest.created_at, "files": entries}
+        print_json(told | {"left_out": list(manifest.left_out)})
+        return
+    out.print(columns([(entry.name, size(entry.size)) for entry in manifest.entries], "FILE", "SIZE"))
+    out.print("[dim]left out:[/]", "; ".join(manifest.left_out))
