@@ -92,6 +92,9 @@ static void build(const char *supervisor) {
         snprintf(path, sizeof path, ROOT "/%s", folders[i]);
         MUST(mkdir(path, 0755));
     }
+    int empty = open(ROOT "/stage/empty", O_WRONLY | O_CREAT | O_CLOEXEC, 0444);
+    MUST(empty);
+    close(empty);
     make_devices(ROOT "/dev");
     make_devices(ROOT "/stage/dev");
     for (size_t i = 0; i < sizeof links / sizeof *links; i++) {

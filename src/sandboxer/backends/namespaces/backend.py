@@ -1,0 +1,278 @@
+"""`ext.namespaces`: sandboxes on this very host, walled by namespaces, one uid range each, capabilities,
+a system call filter, cgroups and disk quotas. Thin: the acts are in making, ending and recovery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+
+from sandboxer.backends.contract import Fingerprint, Handle, Observation, Order, Presence, Usage
+from sandboxer.backends.guest import Guest
+from sandboxer.backends.namespaces.box import Box, BoxFolder, Stage
+from sandboxer.backends.namespaces.cgroups import Cgroups, favour_moves, find_hierarchies
+from sandboxer.backends.namespaces.deaths import DeathWatch
+from sandboxer.backends.namespaces.ending import Ending
+from sandboxer.backends.namespaces.fingerprint import examine
+from sandboxer.backends.namespaces.ground import Ground, lock_state, maskable, measure_host
+from sandboxer.backends.namespaces.guest import NamespacesGuest, answers
+from sandboxer.backends.namespaces.launcher import Launcher
+from sandboxer.backends.namespaces.making import Making
+from sandboxer.backends.namespaces.pool import MB, open_pool
+from sandboxer.backends.namespaces.recovery import boot_id, pidfd_of
+from sandboxer.backends.namespaces.settings import NamespacesSettings
+from sandboxer.backends.namespaces.settled import in_thread, to_the_end
+from sandboxer.backends.namespaces.uids import UidRanges
+from sandboxer.backends.supervisor.client import SupervisorGuest
+from sandboxer.kernel.errors import BackendLost, NotFound, Unavailable
+from sandboxer.kernel.ids import is_sandbox_id
+
+NAME = "ext.namespaces"
+HANDLE_VERSION = 1
+FREEZE_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 3.0
+HEARTBEAT_S = 5.0
+THREADS = 16
+
+
+class NamespacesBackend:
+    def __init__(self, ground: Ground) -> None:
+        self.ground = ground
+        self._ending = Ending(ground)
+        self._making = Making(ground, self._ending)
+        self._guests: dict[str, NamespacesGuest] = {}
+
+    @property
+    def name(self) -> str:
+        return NAME
+
+    async def fingerprint(self) -> Fingerprint:
+        return await asyncio.to_thread(examine, self.ground.settings, self.ground.pool)
+
+    async def provision(self, order: Order) -> Handle:
+        with self.ground.one_at_a_time(order.sandbox_id) as lock:
+            async with lock:
+                box, timings = await self._making.make(order)
+        return _handle(box, timings)
+
+    async def recover(self, handle: Handle) -> Observation:
+        with self.ground.one_at_a_time(handle.sandbox_id) as lock:
+            async with lock:
+                return await self._observe(handle.sandbox_id)
+
+    async def inventory(self) -> Sequence[str]:
+        ground = self.ground
+        found = await in_thread(
+            ground.threads, lambda: {*ground.boxes.ids(), *ground.pool.ids(), *ground.cgroups.ids()}
+        )
+        return sorted(found | set(ground.known))
+
+    async def guest(self, handle: Handle) -> Guest:
+        sandbox_id = handle.sandbox_id
+        box = self.ground.known.get(sandbox_id)
+        if box is None or not self.ground.has_processes(box):
+            raise BackendLost(why="the sandbox is not running")
+        return self._guest(sandbox_id)
+
+    async def usage(self, handle: Handle) -> Usage:
+        box = self._box(handle.sandbox_id)
+        counted = self.ground.cgroups.counted(box.sandbox_id)
+        disk = await in_thread(self.ground.threads, self.ground.pool.usage, box.sandbox_id)
+        return Usage(
+            cpu_s=counted.cpu_s,
+            memory_bytes=counted.memory_bytes,
+            memory_limit_bytes=box.memory_mb * MB,
+            disk_bytes=disk.used_bytes,
+            disk_limit_bytes=box.disk_mb * MB,
+            processes=counted.processes,
+            processes_limit=box.pids,
+        )
+
+    async def teardown(self, sandbox_id: str) -> None:
+        if not is_sandbox_id(sandbox_id):
+            raise NotFound(what="sandbox", id=sandbox_id)
+        with self.ground.one_at_a_time(sandbox_id) as lock:
+            async with lock:
+                self._guests.pop(sandbox_id, None)
+                await to_the_end(self._ending.remove(sandbox_id))
+
+    def deaths(self) -> AsyncIterator[str]:
+        return self.ground.deaths.ended()
+
+    async def stop(self, handle: Handle) -> None:
+        box = self._box(handle.sandbox_id)
+        with self.ground.one_at_a_time(box.sandbox_id) as lock:
+            async with lock:
+                if self._box(box.sandbox_id).stage is not Stage.STOPPED:
+                    await self._stop(box.sandbox_id)
+
+    async def resume(self, handle: Handle, order: Order) -> Handle:
+        sandbox_id = handle.sandbox_id
+        with self.ground.one_at_a_time(sandbox_id) as lock:
+            async with lock:
+                box = self._box(sandbox_id)
+                if box.stage is Stage.RUNNING and self.ground.has_processes(box):
+                    return _handle(box, {})
+                if box.stage is not Stage.STOPPED:
+                    await self._stop(sandbox_id)
+                box, timings = await self._making.resume(self._box(sandbox_id), order)
+        return _handle(box, timings)
+
+    async def freeze(self, handle: Handle) -> None:
+        await self._set_frozen(handle.sandbox_id, True)
+
+    async def thaw(self, handle: Handle) -> None:
+        await self._set_frozen(handle.sandbox_id, False)
+
+    async def close(self) -> None:
+        self.ground.deaths.close()
+        await self.ground.launcher.close()
+
+    async def beat(self) -> None:
+        """Leaves the time in a file, so that after a reboot the last moment of life is known."""
+        while True:
+            _touch(self.ground)
+            await asyncio.sleep(HEARTBEAT_S)
+
+    async def _set_frozen(self, sandbox_id: str, frozen: bool) -> None:
+        box = self._box(sandbox_id)
+        if not self.ground.has_processes(box):
+            raise BackendLost(why="the sandbox is not running")
+        cgroups = self.ground.cgroups
+        try:
+            done = await in_thread(
+                self.ground.threads, cgroups.set_frozen, sandbox_id, frozen, FREEZE_TIMEOUT_S
+            )
+        except FileNotFoundError:
+            raise BackendLost(why="the sandbox is not running") from None
+        if not done:
+            raise Unavailable(why=f"its processes did not stop within {FREEZE_TIMEOUT_S:g} s")
+
+    async def _stop(self, sandbox_id: str) -> None:
+        self._guests.pop(sandbox_id, None)
+        await to_the_end(self._ending.stop(sandbox_id))
+
+    def _box(self, sandbox_id: str) -> Box:
+        box = self.ground.known.get(sandbox_id)
+        if box is None:
+            raise NotFound(what="sandbox", id=sandbox_id)
+        return box
+
+    def _guest(self, sandbox_id: str) -> NamespacesGuest:
+        guest = self._guests.get(sandbox_id)
+        if guest is None:
+            line = SupervisorGuest(self.ground.boxes.dial_path(sandbox_id))
+            guest = NamespacesGuest(sandbox_id, line, self.ground.cgroups, self.ground.pool)
+            self._guests[sandbox_id] = guest
+        return guest
+
+    async def _observe(self, sandbox_id: str) -> Observation:
+        ground = self.ground
+        box = ground.known.get(sandbox_id)
+        if box is None or box.stage is Stage.MAKING or not ground.pool.has_disk(sandbox_id):
+            return Observation(presence=Presence.GONE, reason="never_made" if box else None)
+        if box.stage is Stage.STOPPED:
+            return Observation(presence=Presence.STOPPED)
+        if box.boot_id != ground.boot_id:
+            await self._stop(sandbox_id)
+            return Observation(
+                presence=Presence.STOPPED, reason="host_rebooted", last_seen_alive=_last_beat(ground)
+            )
+        return await self._observe_running(box)
+
+    async def _observe_running(self, box: Box) -> Observation:
+        ground = self.ground
+        pidfd = pidfd_of(box.pid, box.started) if box.stage is Stage.RUNNING else None
+        if pidfd is None:
+            killed = ground.cgroups.counters(box.sandbox_id).oom_kills > 0
+            await self._stop(box.sandbox_id)
+            return Observation(presence=Presence.STOPPED, reason="oom_killed" if killed else "exited")
+        if not await answers(SupervisorGuest(ground.boxes.dial_path(box.sandbox_id)), ANSWER_TIMEOUT_S):
+            os.close(pidfd)
+            await self._stop(box.sandbox_id)
+            return Observation(presence=Presence.STOPPED, reason="not_answering")
+        if ground.deaths.watches(box.sandbox_id):
+            os.close(pidfd)
+        else:
+            ground.deaths.watch(box.sandbox_id, pidfd)
+        frozen = ground.cgroups.is_frozen(box.sandbox_id)
+        return Observation(presence=Presence.FROZEN if frozen else Presence.RUNNING)
+
+
+@asynccontextmanager
+async def open_backend(settings: NamespacesSettings) -> AsyncIterator[NamespacesBackend]:
+    """The backend of one state folder. Leaving lets go of it; its sandboxes go on."""
+    async with AsyncExitStack() as stack:
+        settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock_fd = await asyncio.to_thread(lock_state, settings.run_dir)
+        stack.callback(os.close, lock_fd)
+        threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="walls")
+        stack.callback(threads.shutdown)
+        pool = await in_thread(threads, open_pool, settings)
+        stack.callback(pool.close)
+        boxes = BoxFolder(settings.run_dir)
+        stack.callback(boxes.close)
+        cgroups = await in_thread(threads, _open_cgroups, settings)
+        launcher = Launcher(
+            program=settings.guest_dir / "launcher",
+            bwrap=settings.bwrap,
+            supervisor=settings.guest_dir / "supervisor",
+            lock_fd=lock_fd,
+        )
+        ground = Ground(
+            settings=settings,
+            boot_id=boot_id(),
+            host=measure_host(pool, settings.pool_headroom_mb),
+            pool=pool,
+            cgroups=cgroups,
+            boxes=boxes,
+            ranges=UidRanges(settings.uid_base, settings.uid_ranges),
+            launcher=launcher,
+            deaths=DeathWatch(),
+            threads=threads,
+            masked=maskable(),
+        )
+        ground.remember_all()
+        backend = NamespacesBackend(ground)
+        stack.push_async_callback(backend.close)
+        await launcher.start()
+        heart = asyncio.create_task(backend.beat())
+        try:
+            yield backend
+        finally:
+            heart.cancel()
+
+
+def _open_cgroups(settings: NamespacesSettings) -> Cgroups:
+    hierarchies = find_hierarchies(settings.state_dir / "cgroup2")
+    favour_moves(hierarchies.unified)
+    cgroups = Cgroups(hierarchies, settings.cgroup_parent)
+    cgroups.prepare()
+    return cgroups
+
+
+def _handle(box: Box, timings: dict[str, float]) -> Handle:
+    data = {
+        "pid": box.pid,
+        "started": box.started,
+        "boot_id": box.boot_id,
+        "timings_ms": {name: round(value, 3) for name, value in timings.items()},
+    }
+    return Handle(sandbox_id=box.sandbox_id, backend=NAME, version=HANDLE_VERSION, data=data)
+
+
+def _touch(ground: Ground) -> None:
+    path = ground.settings.run_dir / "alive"
+    path.touch()
+    os.utime(path)
+
+
+def _last_beat(ground: Ground) -> datetime | None:
+    try:
+        return datetime.fromtimestamp((ground.settings.run_dir / "alive").stat().st_mtime, UTC)
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,143 @@
+"""One sandbox's record on disk, `run/<id>/box.json`.
+
+Written before the first thing of a sandbox is made and after each change, always by rename: whatever the
+server was doing when it was killed, the next one finds every sandbox that owns anything, and what it had.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from sandboxer.backends.contract import Order, Resources, Trust
+from sandboxer.kernel.ids import is_sandbox_id
+
+RECORD = "box.json"
+SOCKET = "guest.sock"
+
+
+class Stage(StrEnum):
+    # Owns whatever had been made when the server was last heard of; never answered to anyone.
+    MAKING = "making"
+    # A stopped one being started again: its disk must survive a failure.
+    RESUMING = "resuming"
+    RUNNING = "running"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    sandbox_id: str
+    stage: Stage
+    image: str
+    hostname: str
+    trust: str
+    vcpus: float
+    memory_mb: int
+    disk_mb: int
+    pids: int
+    # Number of its uid range; None when it has none (stopped).
+    slot: int | None
+    pid: int = 0
+    # Of that process, in clock ticks since boot: tells it from another one with its number.
+    started: int = 0
+    boot_id: str = ""
+
+    @property
+    def resources(self) -> Resources:
+        return Resources(vcpus=self.vcpus, memory_mb=self.memory_mb, disk_mb=self.disk_mb, pids=self.pids)
+
+    @property
+    def holds_processes(self) -> bool:
+        return self.stage is not Stage.STOPPED
+
+
+def new_box(order: Order, slot: int, boot_id: str) -> Box:
+    return Box(
+        sandbox_id=order.sandbox_id,
+        stage=Stage.MAKING,
+        image=order.image,
+        hostname=order.hostname,
+        trust=order.trust.value,
+        vcpus=order.resources.vcpus,
+        memory_mb=order.resources.memory_mb,
+        disk_mb=order.resources.disk_mb,
+        pids=order.resources.pids,
+        slot=slot,
+        boot_id=boot_id,
+    )
+
+
+def order_of(box: Box) -> Order:
+    return Order(
+        sandbox_id=box.sandbox_id,
+        image=box.image,
+        resources=box.resources,
+        trust=Trust(box.trust),
+        hostname=box.hostname,
+    )
+
+
+class BoxFolder:
+    """`run/`: one folder per sandbox, closed to everyone but root."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Sockets are dialled through this: a deep state folder would not fit into an address.
+        self._fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def folder(self, sandbox_id: str) -> Path:
+        return self._path / sandbox_id
+
+    def socket(self, sandbox_id: str) -> Path:
+        return self._path / sandbox_id / SOCKET
+
+    def dial_path(self, sandbox_id: str) -> str:
+        return f"/proc/self/fd/{self._fd}/{sandbox_id}/{SOCKET}"
+
+    def write(self, box: Box) -> None:
+        folder = str(self._path / box.sandbox_id)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+        data = json.dumps(asdict(box)).encode()
+        fd = os.open(f"{folder}/{RECORD}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, data)
+        finally:
+            os.close(fd)
+        os.rename(f"{folder}/{RECORD}.new", f"{folder}/{RECORD}")
+
+    def read(self, sandbox_id: str) -> Box | None:
+        """None when there is none, or when the server was killed before it was whole."""
+        try:
+            raw = json.loads((self._path / sandbox_id / RECORD).read_bytes())
+            return Box(**{**raw, "stage": Stage(raw["stage"])})
+        except (FileNotFoundError, ValueError, TypeError, KeyError):
+            return None
+
+    def remove(self, sandbox_id: str) -> None:
+        folder = self._path / sandbox_id
+        for name in (SOCKET, f"{RECORD}.new", RECORD):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(folder / name)
+        try:
+            os.rmdir(folder)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def ids(self) -> Iterator[str]:
+        for entry in os.scandir(self._path):
+            if is_sandbox_id(entry.name):
+                yield entry.name

@@ -1,0 +1,333 @@
+"""Limits, freezing, killing and counting, on cgroup v2, v1 and hybrids of both.
+
+Each sandbox has one folder per hierarchy. In the v2 hierarchy (freeze and kill work there whether or not it
+holds controllers) it has parts:
+
+    <parent>/<sandbox id>/guest              the supervisor, never frozen
+    <parent>/<sandbox id>/work/<command>     one per command, so that a command's whole tree can be killed
+
+Limits sit on the sandbox's folder of whichever hierarchy has the controller.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandboxer.backends.contract import Resources
+from sandboxer.kernel.errors import Broken
+from sandboxer.kernel.ids import is_sandbox_id
+
+MB = 1024 * 1024
+CPU_PERIOD_US = 100_000
+CONTROLLERS = ("memory", "cpu", "pids")
+# The supervisor, its workers and bwrap at the start are counted with the tenant's processes.
+SPARE_PIDS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchies:
+    """Where things are mounted on this host."""
+
+    unified: Path
+    # Controllers that live in the unified hierarchy.
+    v2: frozenset[str]
+    # Controllers that live in hierarchies of their own.
+    v1: dict[str, Path]
+
+    def has(self, controller: str) -> bool:
+        return controller in self.v2 or controller in self.v1
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Events that tell why a command ended."""
+
+    oom_kills: int
+    pids_refused: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    cpu_s: float
+    memory_bytes: int
+    processes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Births:
+    """What the launcher makes and joins for one sandbox."""
+
+    # (folder, None) to make, (file, value) to write, in this order.
+    acts: list[tuple[str, str | None]]
+    joins: list[str]
+    born_in: str
+
+
+def find_hierarchies(fallback: Path, mounts: str | None = None) -> Hierarchies:
+    """What is mounted; a cgroup2 of our own at `fallback` when nobody mounted one."""
+    text = mounts if mounts is not None else Path("/proc/mounts").read_text()
+    unified: Path | None = None
+    v1: dict[str, Path] = {}
+    for line in text.splitlines():
+        _, where, kind, options = line.split()[:4]
+        if kind == "cgroup2" and unified is None:
+            unified = Path(where)
+        elif kind == "cgroup":
+            v1.update({name: Path(where) for name in options.split(",") if name in CONTROLLERS})
+    if unified is None:
+        fallback.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(
+            ["mount", "-t", "cgroup2", "none", str(fallback)], capture_output=True, check=False
+        )
+        if done.returncode:
+            raise Broken(why=f"no cgroup2: {done.stderr.decode(errors='replace').strip()}")
+        unified = fallback
+    available = frozenset((unified / "cgroup.controllers").read_text().split())
+    return Hierarchies(unified, available & frozenset(CONTROLLERS), v1)
+
+
+def favour_moves(unified: Path) -> bool:
+    """Remount with `favordynmods`: a command joining its cgroup otherwise waits for an RCU period, 6 to 18 ms
+    each time. Other options are kept as they are. False when this kernel cannot."""
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, where, kind, options = line.split()[:4]
+        if kind == "cgroup2" and where == str(unified):
+            if "favordynmods" in options.split(","):
+                return True
+            wanted = f"remount,{options},favordynmods"
+            argv = ["mount", "-o", wanted, str(unified)]
+            return subprocess.run(argv, capture_output=True, check=False).returncode == 0
+    return False
+
+
+class Cgroups:
+    def __init__(self, hierarchies: Hierarchies, parent: str) -> None:
+        self.hierarchies = hierarchies
+        self._unified = str(hierarchies.unified / parent)
+        self._limits = {
+            name: (str((hierarchies.unified if name in hierarchies.v2 else hierarchies.v1[name]) / parent))
+            for name in CONTROLLERS
+            if hierarchies.has(name)
+        }
+
+    def prepare(self) -> None:
+        """The parents of all sandboxes, with v2 controllers handed down to them."""
+        for root in {self._unified, *self._limits.values()}:
+            os.makedirs(root, exist_ok=True)
+        wanted = " ".join(f"+{name}" for name in sorted(self.hierarchies.v2))
+        if not wanted:
+            return
+        folder = self.hierarchies.unified
+        for part in ("", *Path(self._unified).relative_to(folder).parts):
+            folder = folder / part
+            _write(str(folder / "cgroup.subtree_control"), wanted)
+
+    def remove_parents(self) -> None:
+        """When nothing is left below them. For tests and uninstalling."""
+        for root in {self._unified, *self._limits.values()}:
+            for folder in (root, os.path.dirname(root)):
+                _rmdir(folder, patient=False)
+
+    def births(self, sandbox_id: str, resources: Resources) -> Births:
+        top = f"{self._unified}/{sandbox_id}"
+        acts: list[tuple[str, str | None]] = [(top, None), (f"{top}/guest", None), (f"{top}/work", None)]
+        joins: list[str] = []
+        for name, root in self._limits.items():
+            folder = f"{root}/{sandbox_id}"
+            if name not in self.hierarchies.v2:
+                acts.append((folder, None))
+                joins.append(f"{folder}/tasks")
+            acts += [(f"{folder}/{file}", value) for file, value in self._values(name, resources)]
+        return Births(acts, joins, f"{top}/guest")
+
+    def _values(self, controller: str, resources: Resources) -> Iterator[tuple[str, str]]:
+        is_v2 = controller in self.hierarchies.v2
+        memory = resources.memory_mb * MB
+        quota_us = max(1000, int(resources.vcpus * CPU_PERIOD_US))
+        match controller, is_v2:
+            case "memory", True:
+                yield from (("memory.max", str(memory)), ("memory.swap.max", "0"))
+            case "memory", False:
+                yield "memory.limit_in_bytes", str(memory)
+                if os.path.exists(f"{self._limits['memory']}/memory.memsw.limit_in_bytes"):
+                    yield "memory.memsw.limit_in_bytes", str(memory)
+            case "cpu", True:
+                yield "cpu.max", f"{quota_us} {CPU_PERIOD_US}"
+            case "cpu", False:
+                yield from (("cpu.cfs_period_us", str(CPU_PERIOD_US)), ("cpu.cfs_quota_us", str(quota_us)))
+            case _:
+                yield "pids.max", str(resources.pids + SPARE_PIDS)
+
+    # -- the whole sandbox
+
+    def kill(self, sandbox_id: str) -> None:
+        """Everything in it, frozen or not; gone already is success."""
+        with contextlib.suppress(FileNotFoundError):
+            _write(f"{self._unified}/{sandbox_id}/cgroup.kill", "1")
+
+    def is_populated(self, sandbox_id: str) -> bool:
+        try:
+            return "populated 1" in _read(f"{self._unified}/{sandbox_id}/cgroup.events")
+        except (FileNotFoundError, OSError):
+            return False
+
+    def wait_empty(self, sandbox_id: str, timeout_s: float) -> bool:
+        return self._wait_event(f"{self._unified}/{sandbox_id}/cgroup.events", "populated 0", timeout_s)
+
+    def remove(self, sandbox_id: str) -> None:
+        """Of an empty sandbox. The kernel lets go of a folder a moment after its last task: ask again."""
+        top = f"{self._unified}/{sandbox_id}"
+        for command in _folders(f"{top}/work"):
+            _rmdir(f"{top}/work/{command}")
+        folders = [f"{top}/work", f"{top}/guest", top]
+        folders += [
+            f"{root}/{sandbox_id}" for name, root in self._limits.items() if name not in self.hierarchies.v2
+        ]
+        for folder in folders:
+            _rmdir(folder)
+
+    def ids(self) -> set[str]:
+        found: set[str] = set()
+        for root in {self._unified, *self._limits.values()}:
+            found.update(name for name in _folders(root) if is_sandbox_id(name))
+        return found
+
+    # -- freezing
+
+    def set_frozen(self, sandbox_id: str, frozen: bool, timeout_s: float) -> bool:
+        """True once every process of its commands has stopped, or goes on."""
+        work = f"{self._unified}/{sandbox_id}/work"
+        _write(f"{work}/cgroup.freeze", "1" if frozen else "0")
+        return self._wait_event(f"{work}/cgroup.events", f"frozen {int(frozen)}", timeout_s)
+
+    def is_frozen(self, sandbox_id: str) -> bool:
+        try:
+            return _read(f"{self._unified}/{sandbox_id}/work/cgroup.freeze").strip() == "1"
+        except FileNotFoundError:
+            return False
+
+    # -- commands
+
+    def make_command(self, sandbox_id: str, command: str) -> int:
+        """A cgroup for one command; returns an fd its first process joins by."""
+        folder = f"{self._unified}/{sandbox_id}/work/{command}"
+        os.mkdir(folder)
+        return os.open(f"{folder}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+
+    def kill_command(self, sandbox_id: str, command: str) -> None:
+        try:
+            _write(f"{self._unified}/{sandbox_id}/work/{command}/cgroup.kill", "1")
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENODEV):
+                raise
+
+    def commands(self, sandbox_id: str) -> list[str]:
+        return _folders(f"{self._unified}/{sandbox_id}/work")
+
+    def remove_command(self, sandbox_id: str, command: str) -> bool:
+        """False while something still runs in it."""
+        return _rmdir(f"{self._unified}/{sandbox_id}/work/{command}", patient=False)
+
+    # -- counting
+
+    def counters(self, sandbox_id: str) -> Counters:
+        return Counters(
+            oom_kills=self._event("memory", sandbox_id, "memory.events", "memory.oom_control", "oom_kill"),
+            pids_refused=self._event("pids", sandbox_id, "pids.events", "pids.events", "max"),
+        )
+
+    def counted(self, sandbox_id: str) -> Counted:
+        stat = _pairs(f"{self._unified}/{sandbox_id}/cpu.stat")
+        memory = self._number("memory", sandbox_id, "memory.current", "memory.usage_in_bytes")
+        processes = self._number("pids", sandbox_id, "pids.current", "pids.current")
+        return Counted(cpu_s=stat.get("usage_usec", 0) / 1e6, memory_bytes=memory, processes=processes)
+
+    def _event(self, controller: str, sandbox_id: str, v2: str, v1: str, key: str) -> int:
+        root = self._limits.get(controller)
+        name = v2 if controller in self.hierarchies.v2 else v1
+        return _pairs(f"{root}/{sandbox_id}/{name}").get(key, 0) if root else 0
+
+    def _number(self, controller: str, sandbox_id: str, v2: str, v1: str) -> int:
+        root = self._limits.get(controller)
+        name = v2 if controller in self.hierarchies.v2 else v1
+        try:
+            return int(_read(f"{root}/{sandbox_id}/{name}")) if root else 0
+        except (FileNotFoundError, OSError):
+            return 0
+
+    def _wait_event(self, path: str, wanted: str, timeout_s: float) -> bool:
+        """The kernel signals a change of this file; no interval is guessed."""
+        end = time.monotonic() + timeout_s
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+        try:
+            poller = select.poll()
+            poller.register(fd, select.POLLPRI)
+            while wanted not in os.pread(fd, 4096, 0).decode():
+                left = end - time.monotonic()
+                if left <= 0:
+                    return False
+                poller.poll(min(left, 1.0) * 1000)
+        except OSError as error:
+            if error.errno != errno.ENODEV:
+                raise
+        finally:
+            os.close(fd)
+        return True
+
+
+def _read(path: str) -> str:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 8192).decode()
+    finally:
+        os.close(fd)
+
+
+def _write(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def _pairs(path: str) -> dict[str, int]:
+    try:
+        return {key: int(value) for key, value in (line.split()[:2] for line in _read(path).splitlines())}
+    except (FileNotFoundError, OSError):
+        return {}
+
+
+def _folders(path: str) -> list[str]:
+    try:
+        return [entry.name for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]
+    except FileNotFoundError:
+        return []
+
+
+def _rmdir(path: str, *, patient: bool = True) -> bool:
+    end = time.monotonic() + 5.0
+    while True:
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            if error.errno not in (errno.EBUSY, errno.ENOTEMPTY) or not patient:
+                return False
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.001)
+        else:
+            return True

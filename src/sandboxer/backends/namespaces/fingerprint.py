@@ -1,0 +1,145 @@
+"""What this host can and cannot do for this backend, and what to do about it. Looks, changes nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from sandboxer.backends.contract import Fingerprint, Lack, Wall
+from sandboxer.backends.namespaces.pool import Pool, PoolKind
+from sandboxer.backends.namespaces.settings import NamespacesSettings
+
+# overlayfs over idmapped layers.
+OLDEST_KERNEL = (5, 19)
+_ALWAYS = frozenset(
+    {Wall.FILES, Wall.PROCESSES, Wall.NETWORK, Wall.CAPABILITIES, Wall.SYSCALLS, Wall.UID_RANGE}
+)
+
+
+def examine(settings: NamespacesSettings, pool: Pool | None = None) -> Fingerprint:
+    """With the pool when it is open; `sandboxer doctor` asks without."""
+    fatal = list(_fatal(settings))
+    controllers = _controllers()
+    lacks = [*fatal, *_limits_lacking(controllers), *_pool_lacks(pool), *_small_lacks()]
+    walls = set() if fatal else set(_ALWAYS)
+    if not fatal:
+        walls |= {wall for wall in (Wall.MEMORY, Wall.CPU, Wall.PIDS) if wall.value in controllers}
+        if pool is not None and pool.limits_disks:
+            walls.add(Wall.DISK)
+    facts = {
+        "kernel": os.uname().release,
+        "cgroups": ", ".join(f"{name} on {version}" for name, version in sorted(controllers.items()))
+        or "none",
+        "pool": "not open" if pool is None else f"{pool.kind.value}, {pool.size_mb} MB, {pool.quota} quotas",
+        "bwrap": shutil.which(str(settings.bwrap)) or "not found",
+        "pid_max": _read("/proc/sys/kernel/pid_max"),
+        "uid_ranges": f"{settings.uid_ranges} from {settings.uid_base}",
+    }
+    return Fingerprint(healthy=not fatal, walls=frozenset(walls), facts=facts, lacks=tuple(lacks))
+
+
+def _fatal(settings: NamespacesSettings) -> Iterator[Lack]:
+    if os.geteuid() != 0:
+        yield Lack(
+            what="everything",
+            why="not running as root; rootless operation does not exist yet",
+            remedy="start the server as root (sandboxes never run as root of the host)",
+        )
+    if _kernel() < OLDEST_KERNEL:
+        yield Lack(
+            what="uid ranges",
+            why=f"kernel {os.uname().release} has no overlay over idmapped mounts",
+            remedy="use Linux 5.19 or newer",
+        )
+    if shutil.which(str(settings.bwrap)) is None:
+        yield Lack(what="walls", why=f"{settings.bwrap} is missing", remedy="apt-get install bubblewrap")
+    for program in ("launcher", "supervisor"):
+        if not (settings.guest_dir / program).is_file():
+            yield Lack(
+                what="sandboxes",
+                why=f"{settings.guest_dir / program} is missing",
+                remedy="make -C guest (needs gcc, make and libseccomp-dev)",
+            )
+    if "overlay" not in _read("/proc/filesystems") and not Path("/sys/module/overlay").exists():
+        yield Lack(what="disks", why="the kernel offers no overlayfs", remedy="modprobe overlay")
+    for name in ("user", "mnt", "pid", "net", "ipc", "uts"):
+        if _read(f"/proc/sys/user/max_{name}_namespaces") == "0":
+            yield Lack(
+                what=f"{name} namespaces",
+                why=f"user.max_{name}_namespaces is 0",
+                remedy=f"sysctl user.max_{name}_namespaces=65536",
+            )
+
+
+def _limits_lacking(controllers: dict[str, str]) -> Iterator[Lack]:
+    for name in ("memory", "cpu", "pids"):
+        if name not in controllers:
+            yield Lack(
+                what=f"{name} limits",
+                why=f"no cgroup hierarchy offers the {name} controller",
+                remedy=f"boot with cgroup_enable={name}, or free the controller",
+            )
+    yield Lack(
+        what="io limits",
+        why="buffered writes are not held back by cgroup v1, and are not limited on v2 yet",
+        remedy="give the pool a disk of its own",
+    )
+
+
+def _pool_lacks(pool: Pool | None) -> Iterator[Lack]:
+    if pool is None:
+        if shutil.which("mkfs.btrfs") is None:
+            yield Lack(what="disk limits", why="mkfs.btrfs is missing", remedy="apt-get install btrfs-progs")
+    elif pool.kind is PoolKind.PLAIN:
+        yield Lack(
+            what="disk limits",
+            why=f"disks are plain folders: {pool.why_plain}",
+            remedy="apt-get install btrfs-progs, and start with an empty state folder",
+        )
+    elif not pool.limits_disks:
+        yield Lack(
+            what="disk limits", why="the pool takes no quotas", remedy="use a kernel with btrfs quotas"
+        )
+
+
+def _small_lacks() -> Iterator[Lack]:
+    pid_max = int(_read("/proc/sys/kernel/pid_max") or "0")
+    if pid_max <= 32768:
+        yield Lack(
+            what="many processes",
+            why=f"kernel.pid_max is {pid_max}, shared by all sandboxes",
+            remedy="sysctl kernel.pid_max=4194304",
+        )
+    ptys = int(_read("/proc/sys/kernel/pty/max") or "0")
+    if ptys <= 4096:
+        yield Lack(
+            what="many terminals",
+            why=f"kernel.pty.max is {ptys}; fifty greedy sandboxes can take them all",
+            remedy="sysctl kernel.pty.max=65536",
+        )
+
+
+def _controllers() -> dict[str, str]:
+    """Where each controller lives: "v1" or "v2"."""
+    found: dict[str, str] = {}
+    for line in _read("/proc/mounts").splitlines():
+        _, where, kind, options = line.split()[:4]
+        if kind == "cgroup2":
+            found.update(dict.fromkeys(_read(f"{where}/cgroup.controllers").split(), "v2"))
+        elif kind == "cgroup":
+            found.update(dict.fromkeys(options.split(","), "v1"))
+    return {name: version for name, version in found.items() if name in ("memory", "cpu", "pids")}
+
+
+def _kernel() -> tuple[int, int]:
+    parts = os.uname().release.split(".")
+    return int(parts[0]), int("".join(filter(str.isdigit, parts[1][:3])) or 0)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""

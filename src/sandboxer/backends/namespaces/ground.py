@@ -1,0 +1,132 @@
+"""What all sandboxes of this backend stand on, opened once and shared by its acts."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sandboxer.backends.contract import Resources
+from sandboxer.backends.namespaces import admission
+from sandboxer.backends.namespaces.admission import Host, Promised
+from sandboxer.backends.namespaces.box import Box, BoxFolder
+from sandboxer.backends.namespaces.bwrap import MASKED_PROC
+from sandboxer.backends.namespaces.cgroups import Cgroups
+from sandboxer.backends.namespaces.deaths import DeathWatch
+from sandboxer.backends.namespaces.launcher import Launcher
+from sandboxer.backends.namespaces.pool import Pool
+from sandboxer.backends.namespaces.settings import NamespacesSettings
+from sandboxer.backends.namespaces.uids import UidRanges
+from sandboxer.kernel.errors import Broken, NotFound
+
+LOCK_TIMEOUT_S = 10.0
+_IMAGE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
+
+
+@dataclass(slots=True)
+class Ground:
+    settings: NamespacesSettings
+    boot_id: str
+    host: Host
+    pool: Pool
+    cgroups: Cgroups
+    boxes: BoxFolder
+    ranges: UidRanges
+    launcher: Launcher
+    deaths: DeathWatch
+    threads: ThreadPoolExecutor
+    promised: Promised = field(default_factory=Promised)
+    # Every sandbox that is known to own something, by id.
+    known: dict[str, Box] = field(default_factory=dict)
+    locks: dict[str, asyncio.Lock] = field(default_factory=dict)
+    masked: tuple[str, ...] = ()
+
+    def has_processes(self, box: Box) -> bool:
+        """Whether any of its processes can be alive: not after a reboot, whatever the record says."""
+        return box.holds_processes and box.boot_id == self.boot_id
+
+    def remember_all(self) -> None:
+        """At the start: what the boxes on disk were promised stays promised."""
+        for sandbox_id in self.boxes.ids():
+            box = self.boxes.read(sandbox_id)
+            if box is None:
+                continue
+            self.known[sandbox_id] = box
+            self.promised = self.promised.with_disk(box.resources)
+            if self.has_processes(box):
+                self.promised = self.promised.with_running(box.resources)
+                if box.slot is not None:
+                    self.ranges.claim(box.slot)
+
+    def promise(self, resources: Resources, *, disk: bool) -> None:
+        """Raises NoCapacity before anything is made. No await between question and promise."""
+        admission.check_single(self.host, resources)
+        wanted = self.promised.with_running(resources)
+        if disk:
+            wanted = wanted.with_disk(resources)
+        admission.admit(self.host, self.settings.overcommit, wanted)
+        self.promised = wanted
+
+    def record(self, box: Box) -> None:
+        self.boxes.write(box)
+        self.known[box.sandbox_id] = box
+
+    def image_path(self, name: str) -> Path:
+        path = self.settings.images_dir / name
+        if not _IMAGE_NAME.fullmatch(name) or not path.is_dir():
+            raise NotFound(what="image", id=name)
+        rootfs = path / "rootfs"
+        return rootfs if rootfs.is_dir() else path
+
+    @contextmanager
+    def one_at_a_time(self, sandbox_id: str) -> Iterator[asyncio.Lock]:
+        """A lock per sandbox: a destroy may come while it is still being made."""
+        lock = self.locks.setdefault(sandbox_id, asyncio.Lock())
+        try:
+            yield lock
+        finally:
+            if sandbox_id not in self.known and not lock.locked():
+                self.locks.pop(sandbox_id, None)
+
+
+def measure_host(pool: Pool, headroom_mb: int) -> Host:
+    total_kb = next(
+        int(line.split()[1])
+        for line in Path("/proc/meminfo").read_text().splitlines()
+        if line.startswith("MemTotal")
+    )
+    return Host(
+        memory_mb=total_kb // 1024,
+        cpus=len(os.sched_getaffinity(0)),
+        pids=int(Path("/proc/sys/kernel/pid_max").read_text()),
+        disk_mb=max(0, pool.size_mb - headroom_mb),
+    )
+
+
+def maskable() -> tuple[str, ...]:
+    return tuple(name for name in MASKED_PROC if os.path.exists(f"/proc/{name}"))
+
+
+def lock_state(run_dir: Path) -> int:
+    """One server per state folder; also held by the launcher's workers, so that none of a killed server's is
+    still making something when the next one looks around. Blocks: call it in a thread."""
+    run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = os.open(run_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    end = time.monotonic() + LOCK_TIMEOUT_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                os.close(fd)
+                raise Broken(why=f"another server uses the state folder {run_dir.parent}") from None
+            time.sleep(0.02)
+        else:
+            return fd

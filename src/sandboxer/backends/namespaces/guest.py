@@ -1,0 +1,212 @@
+"""The line to a supervisor, with what only the host can add: a cgroup for each command, so that a kill takes
+its whole tree, and the reason when a limit ended it. Limits and truth live outside the sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+from sandboxer.backends.guest import (
+    Command,
+    Connection,
+    EndReason,
+    Exit,
+    Files,
+    Output,
+    Process,
+    ProcessInfo,
+    TerminalSize,
+)
+from sandboxer.backends.namespaces.cgroups import Cgroups, Counters
+from sandboxer.backends.namespaces.pool import Pool
+from sandboxer.backends.supervisor.client import SupervisorGuest
+from sandboxer.backends.supervisor.process import SupervisorProcess
+from sandboxer.kernel.errors import BackendLost, Conflict
+from sandboxer.kernel.ids import new_id
+
+# A disk with less than this left is what a failed write ran into.
+FULL_WITHIN_BYTES = 256 * 1024
+# Ended commands whose cgroup may lie about before the next command sweeps them.
+UNSWEPT = 32
+
+
+class NamespacesGuest:
+    def __init__(self, sandbox_id: str, line: SupervisorGuest, cgroups: Cgroups, pool: Pool) -> None:
+        self._id = sandbox_id
+        self._line = line
+        self._cgroups = cgroups
+        self._pool = pool
+        # Cgroup names of commands by process id; rebuilt from the kernel when unknown.
+        self._names: dict[str, str] = {}
+        self._reasons: dict[str, EndReason] = {}
+
+    @property
+    def files(self) -> Files:
+        return self._line.files
+
+    async def run(self, command: Command, *, process_id: str | None = None) -> Process:
+        process_id = process_id or new_id("prc")
+        if process_id in self._names:
+            raise Conflict(why=f"a process {process_id} exists already")
+        name = cgroup_name(process_id, command.deadline)
+        self._sweep()
+        before = self._cgroups.counters(self._id)
+        try:
+            fd = self._cgroups.make_command(self._id, name)
+        except FileNotFoundError:
+            raise BackendLost(why="the sandbox is gone") from None
+        except FileExistsError:
+            raise Conflict(why=f"a process {process_id} exists already") from None
+        try:
+            process = await self._line.run(
+                command,
+                process_id=process_id,
+                cgroup_fd=fd,
+                on_kill=lambda: self._kill(process_id),
+                forget=not command.keep,
+            )
+        except BaseException:
+            self._cgroups.kill_command(self._id, name)
+            self._names[process_id] = name  # swept once it is empty
+            raise
+        finally:
+            os.close(fd)
+        self._names[process_id] = name
+        return WalledProcess(process, self, before)
+
+    async def attach(self, process_id: str) -> Process:
+        before = self._cgroups.counters(self._id)
+        process = await self._line.attach(process_id, on_kill=lambda: self._kill(process_id))
+        return WalledProcess(process, self, before)
+
+    async def processes(self) -> Sequence[ProcessInfo]:
+        deadlines = dict(split_name(name) for name in self._cgroups.commands(self._id))
+        return [
+            replace(info, deadline=deadlines.get(info.process_id), exit=self._with_reason(info))
+            for info in await self._line.processes()
+        ]
+
+    async def forget(self, process_id: str) -> None:
+        await self._line.forget(process_id)
+        self._reasons.pop(process_id, None)
+
+    async def connect(self, port: int) -> Connection:
+        return await self._line.connect(port)
+
+    async def ping(self) -> None:
+        await self._line.ping()
+
+    def ended(self, process_id: str, exit: Exit, before: Counters) -> Exit:
+        """`exit` with the reason only the host knows; its cgroup goes when nothing is left in it."""
+        name = self._names.get(process_id)
+        if name is not None and self._cgroups.remove_command(self._id, name):
+            del self._names[process_id]
+        reason = self._reasons.get(process_id) or self._reason(exit, before)
+        if reason is None:
+            return exit
+        self._reasons[process_id] = reason
+        while len(self._reasons) > 256:
+            self._reasons.pop(next(iter(self._reasons)))
+        return replace(exit, reason=reason)
+
+    def _reason(self, exit: Exit, before: Counters) -> EndReason | None:
+        if exit.code == 0:
+            return None
+        now = self._cgroups.counters(self._id)
+        if now.oom_kills > before.oom_kills:
+            return EndReason.OOM_KILLED
+        if now.pids_refused > before.pids_refused:
+            return EndReason.PIDS_EXHAUSTED
+        disk = self._pool.usage(self._id)
+        if disk.limit_bytes and disk.used_bytes > disk.limit_bytes - FULL_WITHIN_BYTES:
+            return EndReason.DISK_FULL
+        return None
+
+    def _with_reason(self, info: ProcessInfo) -> Exit | None:
+        reason = self._reasons.get(info.process_id)
+        return info.exit if info.exit is None or reason is None else replace(info.exit, reason=reason)
+
+    async def _kill(self, process_id: str) -> None:
+        name = self._names.get(process_id) or self._find(process_id)
+        if name is not None:
+            self._reasons.setdefault(process_id, EndReason.KILLED)
+            self._cgroups.kill_command(self._id, name)
+
+    def _find(self, process_id: str) -> str | None:
+        return next(
+            (name for name in self._cgroups.commands(self._id) if split_name(name)[0] == process_id), None
+        )
+
+    def _sweep(self) -> None:
+        if len(self._names) < UNSWEPT:
+            return
+        for process_id, name in list(self._names.items()):
+            if self._cgroups.remove_command(self._id, name):
+                del self._names[process_id]
+
+
+class WalledProcess:
+    """A process of the supervisor's, whose end is told with the host's reason."""
+
+    def __init__(self, process: SupervisorProcess, guest: NamespacesGuest, before: Counters) -> None:
+        self._process = process
+        self._guest = guest
+        self._before = before
+
+    @property
+    def process_id(self) -> str:
+        return self._process.process_id
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def __aenter__(self) -> WalledProcess:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._process.__aexit__(*exc)
+
+    async def output(self) -> AsyncIterator[Output | Exit]:
+        async for item in self._process.output():
+            if isinstance(item, Exit):
+                yield self._guest.ended(self.process_id, item, self._before)
+            else:
+                yield item
+
+    async def write_stdin(self, data: bytes) -> None:
+        await self._process.write_stdin(data)
+
+    async def close_stdin(self) -> None:
+        await self._process.close_stdin()
+
+    async def resize(self, size: TerminalSize) -> None:
+        await self._process.resize(size)
+
+    async def signal(self, number: int) -> None:
+        await self._process.signal(number)
+
+    async def kill(self) -> None:
+        await self._process.kill()
+
+
+def cgroup_name(process_id: str, deadline: float | None) -> str:
+    """Remembers the deadline outside the sandbox, where a restarted server finds it."""
+    return process_id if deadline is None else f"{process_id}.{int(deadline * 1000)}"
+
+
+def split_name(name: str) -> tuple[str, float | None]:
+    process_id, _, milliseconds = name.partition(".")
+    return process_id, int(milliseconds) / 1000 if milliseconds.isdigit() else None
+
+
+async def answers(line: SupervisorGuest, timeout_s: float) -> bool:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await line.ping()
+    except (BackendLost, TimeoutError):
+        return False
+    return True

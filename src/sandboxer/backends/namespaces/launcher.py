@@ -1,0 +1,219 @@
+"""The server's end of the launcher (`guest/launcher/`): orders out, answers in, over one socket pair.
+
+The launcher lives as long as this object; sandboxes outlive both. If it dies, the next order starts it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sandboxer.backends.namespaces.cgroups import Births
+from sandboxer.kernel.errors import Broken, ProvisionFailed
+
+ANSWER_BYTES = 16384
+START_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchOrder:
+    """Everything decided; the launcher only acts."""
+
+    tag: str
+    image: str
+    disk: str
+    socket: str
+    births: Births
+    first_uid: int
+    uid_count: int
+    ptys: int
+    sigpending: int
+    open_files: int
+    argv: list[str]
+
+    def encode(self) -> bytes:
+        fields = [
+            f"tag={self.tag}",
+            f"image={self.image}",
+            f"disk={self.disk}",
+            f"socket={self.socket}",
+            f"cgroup={self.births.born_in}",
+            f"base={self.first_uid}",
+            f"count={self.uid_count}",
+            f"ptys={self.ptys}",
+            f"sigpending={self.sigpending}",
+            f"open_files={self.open_files}",
+        ]
+        for path, value in self.births.acts:
+            fields += [f"mkdir={path}"] if value is None else [f"write={path}", f"value={value}"]
+        fields += [f"join={path}" for path in self.births.joins]
+        fields += [f"arg={word}" for word in self.argv]
+        if any("\0" in text for text in fields):
+            raise Broken(why="a NUL in a launch order")
+        return ("\0".join(fields) + "\0").encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    pid: int
+    started: int
+    # bwrap itself, of no more use once the supervisor answers.
+    monitor: int
+    timings_ms: dict[str, float]
+    # What bwrap complained of, should it end before the supervisor answered.
+    complaint: asyncio.Future[str]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    answer: asyncio.Future[Launched]
+    complaint: asyncio.Future[str]
+
+
+@dataclass(slots=True)
+class _Running:
+    process: subprocess.Popen[bytes]
+    line: socket.socket
+    waiting: dict[str, _Waiting] = field(default_factory=dict)
+
+
+class Launcher:
+    def __init__(self, *, program: Path, bwrap: Path, supervisor: Path, lock_fd: int) -> None:
+        self._argv = [str(program), "", str(bwrap), str(supervisor), str(lock_fd)]
+        self._lock_fd = lock_fd
+        self._running: _Running | None = None
+        self._starting = asyncio.Lock()
+
+    async def start(self) -> None:
+        async with self._starting:
+            if self._running is None:
+                self._running = await self._start()
+
+    async def launch(self, order: LaunchOrder) -> Launched:
+        """Raises ProvisionFailed naming the step; then nothing of it runs."""
+        if self._running is None:
+            await self.start()
+        running = self._running
+        if running is None:
+            raise ProvisionFailed(step="launcher", why="the launcher did not start")
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(loop.create_future(), loop.create_future())
+        running.waiting[order.tag] = waiting
+        try:
+            await self._send(running, order.encode())
+            return await waiting.answer
+        except BaseException:
+            running.waiting.pop(order.tag, None)
+            raise
+
+    def let_go(self, tag: str, launched: Launched) -> None:
+        """The supervisor answers: bwrap is of no more use, and its complaints of no more interest."""
+        if not launched.complaint.done():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(launched.monitor, 9)
+
+    async def close(self) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            self._end(running, "the launcher was closed")
+            await asyncio.to_thread(running.process.wait)
+
+    async def _start(self) -> _Running:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            argv = [self._argv[0], str(theirs.fileno()), *self._argv[2:]]
+            process = await asyncio.to_thread(
+                subprocess.Popen,
+                argv,
+                pass_fds=(theirs.fileno(), self._lock_fd),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env={},
+                start_new_session=True,
+            )
+        ours.setblocking(False)
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(START_TIMEOUT_S):
+            hello = await loop.sock_recv(ours, ANSWER_BYTES)
+        if not hello:
+            ours.close()
+            _, errors = await asyncio.to_thread(process.communicate)
+            raise Broken(why=f"the launcher did not start: {errors.decode(errors='replace').strip()}")
+        if process.stderr is not None:
+            process.stderr.close()
+        running = _Running(process, ours)
+        loop.add_reader(ours.fileno(), self._read, running)
+        return running
+
+    async def _send(self, running: _Running, data: bytes) -> None:
+        try:
+            running.line.send(data)
+        except BlockingIOError:
+            await asyncio.get_running_loop().sock_sendall(running.line, data)
+        except OSError as error:
+            raise ProvisionFailed(step="launcher", why=str(error)) from None
+
+    def _read(self, running: _Running) -> None:
+        while True:
+            try:
+                data = running.line.recv(ANSWER_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                if self._running is running:
+                    self._running = None
+                self._end(running, "the launcher ended")
+                return
+            self._take(running, _fields(data))
+
+    def _take(self, running: _Running, answer: dict[str, str]) -> None:
+        tag = answer.get("tag", "")
+        waiting = running.waiting.get(tag)
+        if waiting is None:
+            return
+        if "made" in answer:
+            if not waiting.answer.done():
+                waiting.answer.set_result(_launched(answer, waiting.complaint))
+            return
+        del running.waiting[tag]
+        step, text = answer.get("failed", "?"), answer.get("text", "")
+        if not waiting.answer.done():
+            waiting.answer.set_exception(
+                ProvisionFailed(step=step, why=f"{text} (errno {answer.get('errno')})")
+            )
+        elif not waiting.complaint.done():
+            waiting.complaint.set_result(text.strip() or f"bwrap ended with {answer.get('errno')}")
+
+    def _end(self, running: _Running, why: str) -> None:
+        asyncio.get_running_loop().remove_reader(running.line.fileno())
+        running.line.close()
+        for waiting in running.waiting.values():
+            if not waiting.answer.done():
+                waiting.answer.set_exception(ProvisionFailed(step="launcher", why=why))
+            if not waiting.complaint.done():
+                waiting.complaint.set_result(why)
+        running.waiting.clear()
+
+
+def _fields(data: bytes) -> dict[str, str]:
+    words = data.decode(errors="replace").rstrip("\0").split("\0")
+    return dict(word.split("=", 1) for word in words if "=" in word)
+
+
+def _launched(answer: dict[str, str], complaint: asyncio.Future[str]) -> Launched:
+    timings = {key[2:]: float(value) for key, value in answer.items() if key.startswith("t.")}
+    return Launched(
+        pid=int(answer["pid"]),
+        started=int(answer["start"]),
+        monitor=int(answer["monitor"]),
+        timings_ms=timings,
+        complaint=complaint,
+    )

@@ -1,0 +1,256 @@
+"""Where sandboxes' disks live: one btrfs subvolume each, with a hard limit.
+
+The first start makes the pool on a loop file, unless the state folder lies on btrfs already. Without btrfs it
+falls back to plain folders, which have no limit; the fingerprint says so. Everything here blocks: callers run
+it in a thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import subprocess
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from sandboxer.backends.namespaces import btrfs
+from sandboxer.backends.namespaces.settings import NamespacesSettings
+from sandboxer.kernel.errors import Broken
+from sandboxer.kernel.ids import is_sandbox_id
+
+MB = 1024 * 1024
+MAX_AUTOMATIC_MB = 100 * 1024
+MIN_MB = 256
+# `nodiscard` keeps the loop file allocated; `commit` bounds how long a removed disk's space stays away.
+MOUNT_OPTIONS = "nosuid,nodev,noatime,nodiscard,commit=5"
+# Never through a link that a tenant left.
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t{hostname}\n"
+
+
+class PoolKind(StrEnum):
+    LOOP = "btrfs on a loop file"
+    NATIVE = "btrfs of the host"
+    PLAIN = "plain folders"
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUsage:
+    used_bytes: int
+    limit_bytes: int
+
+
+class Pool:
+    def __init__(self, path: Path, kind: PoolKind, *, quota: str, why_plain: str = "") -> None:
+        self.path = path
+        self.kind = kind
+        # "simple", "full" or "none".
+        self.quota = quota
+        self.why_plain = why_plain
+        self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._groups = ""
+        if kind is not PoolKind.PLAIN:
+            self._groups = f"/sys/fs/btrfs/{btrfs.filesystem_id(self._fd)}/qgroups"
+
+    @property
+    def limits_disks(self) -> bool:
+        return self.quota != "none"
+
+    @property
+    def size_mb(self) -> int:
+        seen = os.statvfs(self.path)
+        return seen.f_blocks * seen.f_frsize // MB
+
+    def disk(self, sandbox_id: str) -> Path:
+        return self.path / sandbox_id
+
+    def make_disk(self, sandbox_id: str, *, limit_mb: int, hostname: str) -> None:
+        """An empty disk with its limit, and what must differ between any two sandboxes."""
+        path = str(self.path / sandbox_id)
+        if self.kind is PoolKind.PLAIN:
+            os.mkdir(path, 0o700)
+        else:
+            btrfs.create_subvolume(self._fd, sandbox_id)
+            self.set_limit(sandbox_id, limit_mb)
+        os.chmod(path, 0o755)
+        for name in ("upper", "work"):
+            os.mkdir(f"{path}/{name}", 0o755)
+        self.make_new(sandbox_id, hostname)
+
+    def make_new(self, sandbox_id: str, hostname: str) -> None:
+        """Machine id and host name: made for this sandbox, never taken over from an image or another disk."""
+        upper = os.open(self.path / sandbox_id / "upper", _FOLDER)
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir("etc", 0o755, dir_fd=upper)
+            etc = os.open("etc", _FOLDER, dir_fd=upper)
+        finally:
+            os.close(upper)
+        try:
+            _write(etc, "machine-id", secrets.token_hex(16) + "\n")
+            _write(etc, "hostname", hostname + "\n")
+            _write(etc, "hosts", _HOSTS.format(hostname=hostname))
+        finally:
+            os.close(etc)
+
+    def set_limit(self, sandbox_id: str, limit_mb: int) -> None:
+        if not self.limits_disks:
+            return
+        fd = os.open(self.path / sandbox_id, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            btrfs.limit_subvolume(fd, btrfs.subvolume_id(fd), limit_mb * MB)
+        finally:
+            os.close(fd)
+
+    def remove_disk(self, sandbox_id: str) -> None:
+        """Gone already is success."""
+        path = self.path / sandbox_id
+        if self.kind is PoolKind.PLAIN:
+            shutil.rmtree(path, ignore_errors=True)
+            return
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            number = btrfs.subvolume_id(fd)
+        finally:
+            os.close(fd)
+        try:
+            btrfs.delete_subvolume(self._fd, sandbox_id)
+        except FileNotFoundError:
+            return
+        if self.limits_disks:
+            btrfs.forget_quota(self._fd, number)
+
+    def has_disk(self, sandbox_id: str) -> bool:
+        return os.path.isdir(self.path / sandbox_id)
+
+    def usage(self, sandbox_id: str) -> DiskUsage:
+        """What it holds by the kernel's own count; (0, 0) where nobody counts."""
+        if not self.limits_disks:
+            return DiskUsage(0, 0)
+        try:
+            folder = f"{self._groups}/0_{self._number(sandbox_id)}"
+            return DiskUsage(_number_in(f"{folder}/referenced"), _number_in(f"{folder}/max_referenced"))
+        except FileNotFoundError:
+            return DiskUsage(0, 0)
+
+    def ids(self) -> list[str]:
+        return [name for name in os.listdir(self._fd) if is_sandbox_id(name)]
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def unmount(self) -> None:
+        """Detach the loop file; only possible when no sandbox runs. For tests and for moving a pool."""
+        if self.kind is PoolKind.LOOP:
+            _run("umount", str(self.path))
+
+    def _number(self, sandbox_id: str) -> int:
+        fd = os.open(self.path / sandbox_id, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return btrfs.subvolume_id(fd)
+        finally:
+            os.close(fd)
+
+
+def open_pool(settings: NamespacesSettings) -> Pool:
+    """The pool of this state folder: found, mounted again (after a reboot), or made."""
+    path = settings.pool_dir
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    why = ""
+    if os.path.ismount(path) and btrfs.is_btrfs(path):
+        kind = PoolKind.LOOP
+    elif settings.pool_file.exists():
+        _mount(settings.pool_file, path)
+        kind = PoolKind.LOOP
+    elif btrfs.is_btrfs(path):
+        kind = PoolKind.NATIVE
+    else:
+        kind, why = _make_pool(settings)
+    os.chmod(path, 0o700)
+    if kind is PoolKind.PLAIN:
+        return Pool(path, kind, quota="none", why_plain=why)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return Pool(path, kind, quota=btrfs.enable_quota(fd))
+    finally:
+        os.close(fd)
+
+
+def _make_pool(settings: NamespacesSettings) -> tuple[PoolKind, str]:
+    if shutil.which("mkfs.btrfs") is None:
+        return PoolKind.PLAIN, "mkfs.btrfs is not installed"
+    if not _kernel_has_btrfs():
+        return PoolKind.PLAIN, "this kernel has no btrfs"
+    fresh = settings.pool_file.with_suffix(".new")
+    size_mb = settings.pool_size_mb or _automatic_size_mb(settings.state_dir)
+    fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        # Really there: a sparse file on a full disk turns the pool read-only for every tenant.
+        os.posix_fallocate(fd, 0, size_mb * MB)
+    except OSError as error:
+        os.unlink(fresh)
+        if error.errno == errno.ENOSPC:
+            raise Broken(why=f"no room for a storage pool of {size_mb} MB in {settings.state_dir}") from None
+        raise
+    finally:
+        os.close(fd)
+    # -K: a discard would give the space back that was just taken.
+    _run("mkfs.btrfs", "-q", "-K", "-m", "single", "-d", "single", "-L", "sandboxer", str(fresh))
+    os.rename(fresh, settings.pool_file)
+    _mount(settings.pool_file, settings.pool_dir)
+    return PoolKind.LOOP, ""
+
+
+def _kernel_has_btrfs() -> bool:
+    if "btrfs" in Path("/proc/filesystems").read_text():
+        return True
+    return subprocess.run(["modprobe", "btrfs"], capture_output=True, check=False).returncode == 0
+
+
+def _automatic_size_mb(state_dir: Path) -> int:
+    seen = os.statvfs(state_dir)
+    half_mb = seen.f_bavail * seen.f_frsize // MB // 2
+    return max(MIN_MB, min(MAX_AUTOMATIC_MB, half_mb))
+
+
+def _mount(file: Path, path: Path) -> None:
+    """Through a loop device that reads past the host's page cache, and detaches itself when unmounted."""
+    device = _run("losetup", "--find", "--show", "--nooverlap", str(file)).strip()
+    subprocess.run(["losetup", "--direct-io=on", device], capture_output=True, check=False)
+    try:
+        _run("mount", "-t", "btrfs", "-o", MOUNT_OPTIONS, device, str(path))
+    finally:
+        # In use it only marks the device to go with its last user.
+        subprocess.run(["losetup", "--detach", device], capture_output=True, check=False)
+
+
+def _run(*argv: str) -> str:
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Broken(why=f"{argv[0]}: {done.stderr.strip() or done.returncode}")
+    return done.stdout
+
+
+def _write(folder: int, name: str, text: str) -> None:
+    """Replaces whatever is there: a disk that was used before may hold a link of its tenant's making."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(name, flags, 0o644, dir_fd=folder)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def _number_in(path: str) -> int:
+    with open(path, encoding="ascii") as file:
+        text = file.read().strip()
+    return 0 if text in ("none", "") else int(text)
