@@ -1,0 +1,131 @@
+"""A real supervisor, PID 1 of its own pid and network namespaces, with the capabilities it has in a sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from sandboxer.backends.guest import Command, Exit, Output, Stream
+from sandboxer.backends.supervisor.client import SupervisorGuest
+
+GUEST = Path(__file__).parents[2] / "guest"
+CAPABILITIES = "CHOWN DAC_OVERRIDE FOWNER FSETID SETUID SETGID SETPCAP KILL NET_BIND_SERVICE SETFCAP SYS_CHROOT AUDIT_WRITE"
+
+
+@dataclass(frozen=True)
+class Ran:
+    stdout: bytes
+    stderr: bytes
+    exit: Exit
+
+
+@dataclass(frozen=True)
+class Box:
+    """`root` on the host is /mnt inside; /tmp inside is another file system."""
+
+    guest: SupervisorGuest
+    socket_path: str
+    root: Path
+    pid: int
+
+    async def run(self, *argv: str, stdin: bytes | None = None, **options: object) -> Ran:
+        command = Command(argv=argv, has_stdin=stdin is not None, **options)  # type: ignore[arg-type]
+        async with await self.guest.run(command) as process:
+            if stdin is not None:
+                await process.write_stdin(stdin)
+                await process.close_stdin()
+            return await collect(process.output())
+
+    async def shell(self, script: str, **options: object) -> Ran:
+        return await self.run("sh", "-c", script, **options)  # type: ignore[arg-type]
+
+    def memory_kb(self, field: str) -> int:
+        for line in Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith(field + ":"):
+                return int(line.split()[1])
+        raise AssertionError(field)
+
+
+async def collect(output: AsyncIterator[Output | Exit]) -> Ran:
+    streams = {Stream.STDOUT: bytearray(), Stream.STDERR: bytearray()}
+    async for item in output:
+        if isinstance(item, Exit):
+            return Ran(bytes(streams[Stream.STDOUT]), bytes(streams[Stream.STDERR]), item)
+        streams[item.stream] += item.data
+    raise AssertionError("no exit")
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]], within_s: float = 5.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not await condition():
+        assert time.monotonic() < deadline, "did not come true in time"
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture(scope="session")
+def supervisor() -> Path:
+    subprocess.run(["make", "-s", "-C", GUEST, "build/supervisor"], check=True)
+    return GUEST / "build" / "supervisor"
+
+
+def _first_child(pid: int) -> int:
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        if children and Path(f"/proc/{children[0]}/comm").read_text() == "supervisor\n":
+            return int(children[0])
+        time.sleep(0.002)
+    raise AssertionError("the supervisor did not start")
+
+
+@pytest.fixture
+def box(supervisor: Path) -> Iterator[Box]:
+    if os.geteuid() != 0 or not shutil.which("bwrap"):
+        pytest.skip("needs root and bubblewrap to make a pid namespace")
+    # Not tmp_path: the path of a unix socket is short.
+    home = Path(tempfile.mkdtemp(prefix="guest-"))
+    root = home / "box"
+    root.mkdir()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(home / "socket"))
+    listener.listen(128)
+    fd = listener.fileno()
+    argv = ["bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--die-with-parent", "--as-pid-1"]
+    argv += [
+        "--ro-bind",
+        "/",
+        "/",
+        "--dev",
+        "/dev",
+        "--proc",
+        "/proc",
+        "--tmpfs",
+        "/tmp",
+        "--bind",
+        root,
+        "/mnt",
+    ]
+    argv += ["--ro-bind", supervisor, "/tmp/supervisor", "--cap-drop", "ALL", "--clearenv"]
+    for name in CAPABILITIES.split():
+        argv += ["--cap-add", f"CAP_{name}"]
+    process = subprocess.Popen([*argv, "/tmp/supervisor", str(fd)], pass_fds=[fd], stderr=sys.stderr)
+    try:
+        pid = _first_child(process.pid)
+        yield Box(SupervisorGuest(str(home / "socket")), str(home / "socket"), root, pid)
+        assert process.poll() is None, "the supervisor died"
+    finally:
+        process.kill()
+        process.wait()
+        listener.close()
+        shutil.rmtree(home)
