@@ -121,5 +121,5 @@ class ExecExit(Answer):
     exit_code: int
     timed_out: bool
     truncated: bool
-    duration_ms: float
+    duration_ms: Annotated[float | None, Field(description="Absent for a background process.")] = None
     reason: str | None = None

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sandboxer.wire.words import AbsolutePath, Answer, Cursor, Moment, Request
+from sandboxer.wire.words import AbsolutePath, Answer, Moment, Request
 
 FileMode = Annotated[int, Field(ge=0, le=0o7777, description="Permission bits.", examples=[0o644])]
 PathEncoding = Annotated[
@@ -34,7 +34,7 @@ class FileInfo(Answer):
 
 class FilePage(Answer):
     files: list[FileInfo]
-    next_cursor: Cursor | None = None
+    next_cursor: str | None = None
 
 
 class MakeDirectory(Request):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from sandboxer.wire.exec import STDIN_MAX, TIMEOUT_MAX_S, Runnable
-from sandboxer.wire.words import NO_NUL, Answer, Encoding, Moment, Request
+from sandboxer.wire.words import Answer, Encoding, Moment, Request
 
 ProcessId = Annotated[
     str,
@@ -32,7 +32,11 @@ class StartProcess(Runnable):
     ) = None
     tag: Annotated[
         str,
-        Field(max_length=256, pattern=NO_NUL, description="Words of your own, listed with the process."),
+        Field(
+            max_length=256,
+            pattern=r"^$|^[^@\x00-\x1f][^\x00-\x1f]*$",
+            description="Words of your own, listed with the process.",
+        ),
     ] = ""
 
 

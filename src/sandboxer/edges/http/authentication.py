@@ -28,7 +28,6 @@ _UPLOAD = re.compile(r"/v1/sandboxes/[^/]+/files/(content|tar)")
 MAX_BODY = 12 * 1024 * 1024
 BODY_TIMEOUT_S = 60.0
 UPLOAD_PAUSE_S = 60.0
-_EMPTY: Message = {"type": "http.request", "body": b"", "more_body": False}
 
 
 class TooSlow(Exception):
@@ -175,3 +174,9 @@ async def _refuse(error: SandboxerError, scope: Scope, receive: Receive, send: S
         await send({"type": "websocket.http.response.body", "body": answer.body})
     else:
         await send({"type": "websocket.close", "code": 1008, "reason": error.code})
+
+
+async def _send_too_slow(scope: Scope, receive: Receive, send: Send) -> None:
+    answer = problems.framework_response(408, "The body came too slowly.", problems.request_id_of(scope))
+    answer.headers["connection"] = "close"
+    await answer(scope, receive, send)

@@ -16,7 +16,7 @@ from sandboxer.edges.http import problems
 from sandboxer.edges.http.disconnect import ClientGone
 from sandboxer.kernel.errors import Broken
 from sandboxer.kernel.ids import new_id
-from sandboxer.observe.metrics import RequestMetrics
+from sandboxer.observe.metrics import Metrics
 
 log = logging.getLogger(__name__)
 _SANE_ID = re.compile(rb"[A-Za-z0-9._-]{8,128}")
@@ -30,7 +30,7 @@ _HEADERS: tuple[tuple[bytes, bytes], ...] = (
 
 
 class Envelope:
-    def __init__(self, app: ASGIApp, metrics: RequestMetrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
 
@@ -64,7 +64,11 @@ class Envelope:
                 await problems.response(Broken(why=str(error)), request_id)(scope, receive, enveloped)
             # Otherwise the answer has begun: leaving it unfinished tells the client that it is not whole.
         finally:
-            self._metrics.observe(_template(scope), _method(scope), status, time.perf_counter() - began)
+            self._count(_template(scope), _method(scope), status, time.perf_counter() - began)
+
+    def _count(self, route: str, method: str, status: int, seconds: float) -> None:
+        self._metrics.requests.labels(method, route, str(status)).inc()
+        self._metrics.request_seconds.labels(route).observe(seconds)
 
 
 def _request_id(scope: Scope) -> str:

@@ -1,4 +1,4 @@
-"""Query parameters as bytes. Frameworks decode them as UTF-8 and replace what is not; file names must not suffer."""
+"""Query parameters as bytes: frameworks decode them as UTF-8 and replace the rest; names must not suffer."""
 
 from __future__ import annotations
 

@@ -1,0 +1,103 @@
+"""The app: the routes, and around them what every request passes. Built on an open platform."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sandboxer import __version__
+from sandboxer.edges.http import documents, problems
+from sandboxer.edges.http.authentication import Authentication
+from sandboxer.edges.http.envelope import Envelope
+from sandboxer.edges.http.failures import unsigned_failures
+from sandboxer.edges.http.routes import (
+    catalogue,
+    events,
+    exec,
+    files,
+    folders,
+    host,
+    keys,
+    probes,
+    processes,
+    sandboxes,
+    terminals,
+)
+from sandboxer.kernel.errors import SandboxerError
+from sandboxer.wiring import Platform
+
+# The busiest first: routes are tried in order.
+ROUTERS = (
+    exec.router,
+    files.router,
+    sandboxes.router,
+    processes.router,
+    folders.router,
+    terminals.router,
+    events.router,
+    probes.router,
+    keys.router,
+    catalogue.router,
+    host.router,
+)
+
+
+def create_app(platform: Platform) -> FastAPI:
+    app = FastAPI(
+        title="sandboxer",
+        version=__version__,
+        # Documents are served by our own route, pages for people not at all: nothing unsigned but the list.
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        middleware=[
+            Middleware(Envelope, metrics=platform.metrics),
+            Middleware(Authentication, authenticator=platform.authenticator, clock=platform.clock),
+        ],
+        exception_handlers={
+            SandboxerError: problems.on_sandboxer_error,
+            HTTPException: problems.on_http_exception,
+            RequestValidationError: problems.on_invalid_request,
+        },
+    )
+    app.state.platform = platform
+    app.state.readiness = "ready"
+    app.state.started_at = platform.clock.now()
+    for router in ROUTERS:
+        app.include_router(router)
+    _serve_document(app)
+    return app
+
+
+def _serve_document(app: FastAPI) -> None:
+    @functools.cache
+    def rendered() -> bytes:
+        return json.dumps(documents.build(app)).encode()
+
+    async def openapi(request: Request) -> Response:
+        return Response(rendered(), media_type="application/json")
+
+    app.add_api_route(
+        "/openapi.json",
+        openapi,
+        methods=["GET"],
+        operation_id="getOpenapi",
+        tags=["probes"],
+        response_class=Response,
+        responses={
+            **unsigned_failures(),
+            200: {
+                "description": "This document.",
+                "content": {"application/json": {"schema": {"type": "object"}}},
+            },
+        },
+        summary="This document",
+    )

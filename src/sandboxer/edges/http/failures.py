@@ -1,0 +1,62 @@
+"""Which problems a route may answer with, for the OpenAPI document. Every route says all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sandboxer.edges.http.problems import PROBLEM_JSON
+
+_MEANINGS: Mapping[int, str] = {
+    400: "The request is malformed.",
+    401: "Not signed, or not signed well; `reason` and `next_step` say what to do.",
+    403: "Known, but not allowed.",
+    404: "There is no such thing, or it is not yours to see.",
+    405: "This path does not know this method.",
+    408: "The body came too slowly.",
+    409: "The present state does not allow this.",
+    413: "The body is too large.",
+    416: "The range lies outside the file.",
+    422: "A field is wrong, or names something that is not available here.",
+    426: "This path speaks WebSocket only.",
+    500: "A bug; tell the operator, with the request id.",
+    502: "The supervisor in the sandbox broke its protocol.",
+    503: "Not possible right now; retry later.",
+}
+_PROBLEM = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+# Any signed request can meet these.
+_ALWAYS = (401, 408, 413, 422, 500, 503)
+
+Responses = dict[int | str, dict[str, Any]]
+
+
+def failures(*statuses: int) -> Responses:
+    """For a signed route."""
+    return _responses(*_ALWAYS, *statuses)
+
+
+def unsigned_failures(*statuses: int) -> Responses:
+    return _responses(500, *statuses)
+
+
+def inside(*statuses: int) -> Responses:
+    """For a route that reaches into a sandbox: it may be missing, in another state, or misbehave."""
+    return failures(404, 409, 502, *statuses)
+
+
+def _responses(*statuses: int) -> Responses:
+    return {
+        status: {"description": _MEANINGS[status], "content": _PROBLEM} for status in sorted(set(statuses))
+    }
+
+
+def stream(description: str) -> dict[str, Any]:
+    """A 200 answer of server-sent events."""
+    return {"description": description, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+
+
+def octets(description: str, media_type: str = "application/octet-stream") -> dict[str, Any]:
+    return {
+        "description": description,
+        "content": {media_type: {"schema": {"type": "string", "format": "binary"}}},
+    }

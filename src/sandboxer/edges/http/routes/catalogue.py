@@ -1,0 +1,77 @@
+"""What a sandbox can be made of."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sandboxer.artifacts.images.catalog import list_images as images_of
+from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.failures import failures
+from sandboxer.edges.http.state import platform_of
+from sandboxer.kernel.durations import format_duration
+from sandboxer.sandboxes import profiles
+from sandboxer.wire.catalogue import Image, ImageList, Profile, ProfileList
+from sandboxer.wire.sandboxes import Resources
+
+router = APIRouter(prefix="/v1", tags=["catalogue"])
+
+
+@router.get(
+    "/images",
+    operation_id="listImages",
+    response_model=ImageList,
+    responses=failures(),
+    summary="Images on this host",
+)
+async def list_images(request: Request) -> Response:
+    found = await asyncio.to_thread(images_of, platform_of(request).settings.images_dir)
+    shown = [
+        Image(
+            name=image.name,
+            size_bytes=image.size_bytes,
+            built_at=image.built_at,
+            facts={
+                "digest": image.digest,
+                "distribution": image.distribution,
+                "suite": image.suite,
+                "architecture": image.architecture,
+            },
+        )
+        for image in found
+    ]
+    return json_response(ImageList(images=shown))
+
+
+@router.get(
+    "/profiles",
+    operation_id="listProfiles",
+    response_model=ProfileList,
+    responses=failures(),
+    summary="Profiles of this platform",
+)
+async def list_profiles(request: Request) -> Response:
+    shown = [_profile(profile) for profile in platform_of(request).sandboxes.profiles()]
+    return json_response(ProfileList(profiles=shown))
+
+
+def _profile(profile: profiles.Profile) -> Profile:
+    default = profile.resources
+    return Profile(
+        id=profile.id,
+        version=profile.version,
+        title=profile.title,
+        backend=profile.backend,
+        image=profile.image,
+        trust=profile.trust.value,
+        resources=Resources(
+            vcpus=default.vcpus, memory_mb=default.memory_mb, disk_mb=default.disk_mb, pids=default.pids
+        ),
+        ttl_default=format_duration(profile.ttl_default),
+        ttl_max=format_duration(profile.ttl_max),
+        idle_timeout=None if profile.idle_timeout is None else format_duration(profile.idle_timeout),
+        metadata=dict(profile.metadata),
+    )

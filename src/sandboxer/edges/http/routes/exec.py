@@ -1,0 +1,119 @@
+"""Commands, buffered or streamed. The hottest route: one model in, one model out, no second validation."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sandboxer.backends.guest import Output
+from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.disconnect import until_client_goes
+from sandboxer.edges.http.failures import inside
+from sandboxer.edges.http.sse import EVENT_STREAM, EventStream, ServerEvent
+from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.edges.http.streams import OutputEvents, in_bytes, in_words
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.wire.exec import (
+    OUTPUT_LIMIT_DEFAULT,
+    STDIN_MAX,
+    ExecExit,
+    ExecResult,
+    ExecStarted,
+    RunCommand,
+    Runnable,
+)
+from sandboxer.wire.words import SandboxId
+from sandboxer.work.commands import Wanted
+from sandboxer.work.exec import End, Run, Started
+
+router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}", tags=["exec"])
+_STREAMED = {
+    "description": "How it ended; or, streamed: `started`, `stdout` and `stderr`, then `exit` or `error`.",
+    "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
+}
+
+
+@router.post(
+    "/exec",
+    operation_id="runCommand",
+    response_model=ExecResult,
+    responses={**inside(403), 200: _STREAMED},
+    summary="Run a command to its end",
+)
+async def run_command(
+    request: Request,
+    sandbox_id: SandboxId,
+    body: RunCommand,
+    stream: Annotated[
+        bool, Query(description="Answer with server-sent events, as `Accept: text/event-stream` does.")
+    ] = False,
+) -> Response:
+    runs = platform_of(request).work.exec
+    if stream or EVENT_STREAM in request.headers.get("accept", ""):
+        source = runs.stream(sandbox_id, caller(request), _run(body, body.output_limit_bytes))
+        return EventStream(_events(source, body.encoding))
+    limit = OUTPUT_LIMIT_DEFAULT if body.output_limit_bytes is None else body.output_limit_bytes
+    async with until_client_goes(request.receive):
+        result = await runs.run(sandbox_id, caller(request), _run(body, limit))
+    shown = ExecResult.model_construct(
+        exit_code=result.end.exit_code,
+        stdout=in_words(result.stdout, body.encoding),
+        stderr=in_words(result.stderr, body.encoding),
+        timed_out=result.end.timed_out,
+        truncated=result.end.truncated,
+        duration_ms=result.end.duration_ms,
+        reason=None if result.end.reason is None else result.end.reason.value,
+        encoding=body.encoding,
+    )
+    return json_response(shown)
+
+
+def wanted(body: Runnable) -> Wanted:
+    return Wanted(shell=body.command, argv=body.argv, cwd=body.cwd, env=body.env, user=body.user)
+
+
+def bytes_of(text: str, encoding: str, *, field: str) -> bytes:
+    try:
+        data = in_bytes(text, encoding)
+    except ValueError:
+        raise InvalidRequest(field=field, why="it is not base 64") from None
+    if len(data) > STDIN_MAX:
+        raise InvalidRequest(field=field, why=f"it is larger than {STDIN_MAX} bytes")
+    return data
+
+
+def _run(body: RunCommand, limit: int | None) -> Run:
+    stdin = None if body.stdin is None else bytes_of(body.stdin, body.stdin_encoding, field="stdin")
+    return Run(wanted=wanted(body), timeout_s=body.timeout_s, stdin=stdin, output_limit=limit)
+
+
+async def _events(source: AsyncIterator[Started | Output | End], encoding: str) -> AsyncIterator[ServerEvent]:
+    outputs = OutputEvents(encoding)
+    async with aclosing(source) as items:  # type: ignore[type-var]
+        async for item in items:
+            match item:
+                case Started():
+                    shown = ExecStarted.model_construct(process_id=item.process_id, pid=item.pid)
+                    yield ServerEvent("started", shown)
+                case Output():
+                    if event := outputs.piece(item):
+                        yield event
+                case End():
+                    for event in outputs.rest():
+                        yield event
+                    yield ServerEvent("exit", _exit(item))
+
+
+def _exit(end: End) -> ExecExit:
+    return ExecExit.model_construct(
+        exit_code=end.exit_code,
+        timed_out=end.timed_out,
+        truncated=end.truncated,
+        duration_ms=end.duration_ms,
+        reason=None if end.reason is None else end.reason.value,
+    )

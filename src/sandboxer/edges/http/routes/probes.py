@@ -1,0 +1,120 @@
+"""The only unsigned routes: is it up, is it ready, figures for loopback, the document, what it can do."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope
+
+from sandboxer import __version__
+from sandboxer.backends.contract import capabilities_of
+from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.failures import unsigned_failures
+from sandboxer.edges.http.routes.host import backend
+from sandboxer.edges.http.state import platform_of
+from sandboxer.identity.authenticate import MAX_V1_BODY
+from sandboxer.kernel.errors import Forbidden
+from sandboxer.wire.capabilities import Capabilities, SignatureVersion
+from sandboxer.wire.exec import OUTPUT_LIMIT_DEFAULT, OUTPUT_LIMIT_MAX, TIMEOUT_DEFAULT_S, TIMEOUT_MAX_S
+from sandboxer.wire.host import Health, Readiness
+
+router = APIRouter(tags=["probes"])
+_FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via", b"x-forwarded-host"})
+_V1_HEADERS = ["Authorization", "X-Timestamp", "X-Signature"]
+_SIGNATURES = [
+    SignatureVersion(
+        name="v2",
+        canonical="v2:{timestamp}:{nonce}:{METHOD}:{path with query}:{content sha256}",
+        headers=[*_V1_HEADERS, "X-Nonce", "X-Content-SHA256"],
+    ),
+    SignatureVersion(
+        name="v1", canonical="{timestamp}:{METHOD}:{path with query}:{raw body}", headers=_V1_HEADERS
+    ),
+]
+
+
+@router.get(
+    "/health", operation_id="health", response_model=Health, responses=unsigned_failures(), summary="It runs"
+)
+async def health() -> Response:
+    return json_response(Health())
+
+
+@router.get(
+    "/readyz",
+    operation_id="ready",
+    response_model=Readiness,
+    responses={**unsigned_failures(), 503: {"description": "Not yet, or no more.", "model": Readiness}},
+    summary="It takes requests",
+)
+async def ready(request: Request) -> Response:
+    status = request.app.state.readiness
+    return json_response(Readiness(status=status), 200 if status == "ready" else 503)
+
+
+@router.get(
+    "/metrics",
+    operation_id="metrics",
+    response_class=Response,
+    responses={
+        **unsigned_failures(403),
+        200: {
+            "description": "Figures for Prometheus.",
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        },
+    },
+    summary="Figures, for callers on this host",
+)
+async def metrics(request: Request) -> Response:
+    platform = platform_of(request)
+    if not (platform.settings.metrics_public or is_local(request.scope)):
+        raise Forbidden(why="metrics are for callers on this host", hint="Ask from the host itself.")
+    for state, number in (await platform.sandboxes.counts()).items():
+        platform.metrics.sandboxes.labels(state).set(number)
+    return Response(platform.metrics.render(), media_type=platform.metrics.content_type)
+
+
+@router.get(
+    "/v1/capabilities",
+    operation_id="getCapabilities",
+    response_model=Capabilities,
+    responses=unsigned_failures(503),
+    summary="What this platform can do",
+)
+async def capabilities(request: Request) -> Response:
+    platform = platform_of(request)
+    room = platform.sandboxes.room
+    # What is known, not asked anew: anyone may call this, and asking costs.
+    prints = room.known_fingerprints or await platform.sandboxes.fingerprints()
+    shown = Capabilities(
+        version=__version__,
+        backends=[
+            backend(name, seen, capabilities=[c.value for c in capabilities_of(room.backends[name])])
+            for name, seen in sorted(prints.items())
+        ],
+        trust_levels=["zero"],
+        features=["exec", "processes", "files", "watch", "tar", "terminals", "events", "idempotency"],
+        signatures=_SIGNATURES,
+        limits={
+            "output_limit_default_bytes": OUTPUT_LIMIT_DEFAULT,
+            "output_limit_max_bytes": OUTPUT_LIMIT_MAX,
+            "timeout_default_s": TIMEOUT_DEFAULT_S,
+            "timeout_max_s": TIMEOUT_MAX_S,
+            "v1_body_max_bytes": MAX_V1_BODY,
+        },
+    )
+    return json_response(shown)
+
+
+def is_local(scope: Scope) -> bool:
+    """By the peer's address; a request that came through a proxy is not local whoever the proxy is."""
+    peer = scope.get("client")
+    if peer is None or any(name in _FORWARDED for name, _ in scope["headers"]):
+        return False
+    try:
+        return ipaddress.ip_address(peer[0]).is_loopback
+    except ValueError:
+        return False

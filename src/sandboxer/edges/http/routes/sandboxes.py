@@ -1,0 +1,268 @@
+"""Sandboxes: make, look, list, change, remove."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sandboxer.edges.http import answers
+from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.failures import failures, inside
+from sandboxer.edges.http.idempotency import IdempotencyKey, once
+from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.requests import CreateRequest, WantedResources
+from sandboxer.wire.sandboxes import (
+    ChangeTtl,
+    CreateSandbox,
+    Expired,
+    Reachability,
+    Sandbox,
+    SandboxPage,
+    StateName,
+    Usage,
+)
+from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, Cursor, SandboxId
+
+router = APIRouter(prefix="/v1/sandboxes", tags=["sandboxes"])
+LabelFilter = Annotated[
+    str, Query(pattern=r"^[a-z0-9][a-z0-9._/-]{0,62}=[^\x00]{0,255}$", examples=["team=search"])
+]
+
+
+@router.post(
+    "",
+    operation_id="createSandbox",
+    status_code=201,
+    response_model=Sandbox,
+    responses=failures(409),
+    summary="Make a sandbox",
+)
+async def create(
+    request: Request,
+    body: CreateSandbox,
+    wait: Annotated[bool, Query(description="Answer only when it is ready.")] = True,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    async def act() -> Response:
+        made = await platform_of(request).sandboxes.create(_wanted(body), caller(request), wait=wait)
+        answer = json_response(answers.sandbox(made), 201)
+        answer.headers["location"] = f"/v1/sandboxes/{made.id}"
+        return answer
+
+    return await once(request, act)
+
+
+@router.get(
+    "",
+    operation_id="listSandboxes",
+    response_model=SandboxPage,
+    responses=failures(),
+    summary="List sandboxes, newest first",
+)
+async def list_sandboxes(
+    request: Request,
+    state: Annotated[StateName | None, Query(description="Default: all but destroyed.")] = None,
+    label: Annotated[
+        list[LabelFilter], Query(max_length=16, description="`key=value`; all must match.")
+    ] = [],  # noqa: B006
+    cursor: Annotated[Cursor | None, Query()] = None,
+    limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT_MAX)] = PAGE_LIMIT_DEFAULT,
+) -> Response:
+    page = await platform_of(request).sandboxes.list(
+        caller(request),
+        labels=_labels(label),
+        state=None if state is None else State(state),
+        cursor=cursor,
+        limit=limit,
+    )
+    shown = [answers.sandbox(record) for record in page.sandboxes]
+    return json_response(SandboxPage.model_construct(sandboxes=shown, next_cursor=page.next_cursor))
+
+
+@router.post(
+    "/expire",
+    operation_id="expireSandboxes",
+    response_model=Expired,
+    responses=failures(403),
+    summary="End what is past its time (owner)",
+)
+async def expire(
+    request: Request,
+    apply: Annotated[bool, Query(description="False: only say what would end.")] = False,
+) -> Response:
+    expiry = await platform_of(request).sandboxes.expire(caller(request), apply=apply)
+    ids = [sandbox.id for sandbox in expiry.sandboxes]
+    return json_response(Expired(applied=expiry.is_applied, sandbox_ids=ids))
+
+
+@router.get(
+    "/{sandbox_id}",
+    operation_id="getSandbox",
+    response_model=Sandbox,
+    responses=failures(404),
+    summary="Look at a sandbox",
+)
+async def get(request: Request, sandbox_id: SandboxId) -> Response:
+    return json_response(
+        answers.sandbox(await platform_of(request).sandboxes.get(sandbox_id, caller(request)))
+    )
+
+
+@router.delete(
+    "/{sandbox_id}",
+    operation_id="destroySandbox",
+    response_model=Sandbox,
+    responses=inside(),
+    summary="Remove a sandbox; removed already is success",
+)
+async def destroy(request: Request, sandbox_id: SandboxId) -> Response:
+    record = await platform_of(request).sandboxes.destroy(sandbox_id, caller(request))
+    return json_response(answers.sandbox(record))
+
+
+@router.post(
+    "/{sandbox_id}/recreate",
+    operation_id="recreateSandbox",
+    response_model=Sandbox,
+    responses=inside(),
+    summary="New disk from the image, same id",
+)
+async def recreate(request: Request, sandbox_id: SandboxId) -> Response:
+    record = await platform_of(request).sandboxes.recreate(sandbox_id, caller(request))
+    return json_response(answers.sandbox(record))
+
+
+@router.post(
+    "/{sandbox_id}/stop",
+    operation_id="stopSandbox",
+    response_model=Sandbox,
+    responses=inside(),
+    summary="End its processes, keep its disk",
+)
+async def stop(request: Request, sandbox_id: SandboxId) -> Response:
+    record = await platform_of(request).sandboxes.stop(sandbox_id, caller(request))
+    return json_response(answers.sandbox(record))
+
+
+@router.post(
+    "/{sandbox_id}/resume",
+    operation_id="resumeSandbox",
+    response_model=Sandbox,
+    responses=inside(),
+    summary="Start a stopped one again on its disk",
+)
+async def resume(request: Request, sandbox_id: SandboxId) -> Response:
+    record = await platform_of(request).sandboxes.resume(sandbox_id, caller(request))
+    return json_response(answers.sandbox(record))
+
+
+@router.post(
+    "/{sandbox_id}/freeze",
+    operation_id="freezeSandbox",
+    response_model=Sandbox,
+    responses=inside(),
+    summary="Pause every process in memory",
+)
+async def freeze(request: Request, sandbox_id: SandboxId) -> Response:
+    record = await platform_of(request).sandboxes.freeze(sandbox_id, caller(request))
+    return json_response(answers.sandbox(record))
+
+
+@router.post(
+    "/{sandbox_id}/thaw",
+    operation_id="thawSandbox",
+    response_model=Sandbox,
+    responses=inside(),
+    summary="Let a frozen one go on",
+)
+async def thaw(request: Request, sandbox_id: SandboxId) -> Response:
+    record = await platform_of(request).sandboxes.thaw(sandbox_id, caller(request))
+    return json_response(answers.sandbox(record))
+
+
+@router.patch(
+    "/{sandbox_id}/ttl",
+    operation_id="extendTtl",
+    response_model=Sandbox,
+    responses=failures(404, 409),
+    summary="Give it more time",
+)
+async def change_ttl(request: Request, sandbox_id: SandboxId, body: ChangeTtl) -> Response:
+    record = await platform_of(request).sandboxes.change_ttl(sandbox_id, body.duration, caller(request))
+    return json_response(answers.sandbox(record))
+
+
+@router.get(
+    "/{sandbox_id}/reachability",
+    operation_id="getReachability",
+    response_model=Reachability,
+    responses=failures(404),
+    summary="Does it answer, and where",
+)
+async def reachability(request: Request, sandbox_id: SandboxId) -> Response:
+    seen = await platform_of(request).sandboxes.reachability(sandbox_id, caller(request))
+    root = f"/v1/sandboxes/{sandbox_id}"
+    shown = Reachability.model_construct(
+        sandbox_id=sandbox_id,
+        reachable=seen.is_reachable,
+        state=seen.sandbox.state.value,
+        latency_ms=seen.latency_ms,
+        exec=f"{root}/exec",
+        files=f"{root}/files",
+        terminal=f"{root}/terminal",
+        reason=seen.reason,
+    )
+    return json_response(shown)
+
+
+@router.get(
+    "/{sandbox_id}/usage",
+    operation_id="getUsage",
+    response_model=Usage,
+    responses=inside(),
+    summary="What it uses now",
+)
+async def usage(request: Request, sandbox_id: SandboxId) -> Response:
+    seen = await platform_of(request).sandboxes.usage(sandbox_id, caller(request))
+    shown = Usage.model_construct(
+        sandbox_id=sandbox_id,
+        cpu_s=seen.cpu_s,
+        memory_bytes=seen.memory_bytes,
+        memory_limit_bytes=seen.memory_limit_bytes,
+        disk_bytes=seen.disk_bytes,
+        disk_limit_bytes=seen.disk_limit_bytes,
+        processes=seen.processes,
+        processes_limit=seen.processes_limit,
+    )
+    return json_response(shown)
+
+
+def _wanted(body: CreateSandbox) -> CreateRequest:
+    wanted = body.resources
+    return CreateRequest(
+        profile=body.profile,
+        name=body.name,
+        image=body.image,
+        trust=body.trust,
+        ttl=body.ttl,
+        idle_timeout=body.idle_timeout,
+        resources=WantedResources() if wanted is None else WantedResources(**wanted.model_dump()),
+        env=body.env,
+        labels=body.labels,
+        inputs=body.inputs,
+        consumer=body.consumer,
+    )
+
+
+def _labels(filters: list[str]) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for text in filters:
+        key, _, value = text.partition("=")
+        if labels.setdefault(key, value) != value:
+            raise InvalidRequest(field="label", why=f"{key} cannot have two values at once")
+    return labels

@@ -1,0 +1,170 @@
+"""Terminals over WebSocket: bytes in binary frames, words in text frames. Viewers may leave and return."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Annotated
+
+from fastapi import APIRouter, Query, WebSocket
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.websockets import WebSocketDisconnect, WebSocketState
+
+from sandboxer.backends.guest import Exit, Process, TerminalSize
+from sandboxer.edges.http import answers, problems
+from sandboxer.edges.http.answers import json_response, nothing
+from sandboxer.edges.http.failures import failures, inside
+from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.kernel.errors import BackendLost, InvalidRequest, SandboxerError
+from sandboxer.wire.exec import ShellCommand
+from sandboxer.wire.problems import Problem
+from sandboxer.wire.processes import ProcessId
+from sandboxer.wire.terminals import Resize, TerminalExit, TerminalList, TerminalProblem, TerminalReady
+from sandboxer.wire.words import AbsolutePath, SandboxId, User
+from sandboxer.work.commands import Wanted
+
+router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}", tags=["terminals"])
+Cells = Annotated[int, Query(ge=1, le=1000)]
+# Interactive, so that it reads ~/.bashrc and shows a prompt.
+SHELL = ("/bin/sh", "-c", "if [ -x /bin/bash ]; then exec /bin/bash -i; else exec /bin/sh -i; fi")
+CLOSE_DONE, CLOSE_BAD_WORD, CLOSE_BROKEN = 1000, 1003, 1011
+
+
+@router.websocket("/terminal")
+async def open_terminal(
+    websocket: WebSocket,
+    sandbox_id: SandboxId,
+    terminal_id: Annotated[ProcessId | None, Query()] = None,
+    cols: Cells = 80,
+    rows: Cells = 24,
+    command: Annotated[ShellCommand | None, Query()] = None,
+    cwd: Annotated[AbsolutePath | None, Query()] = None,
+    user: Annotated[User | None, Query()] = None,
+) -> None:
+    size = TerminalSize(cols=cols, rows=rows)
+    terminals = platform_of(websocket).work.terminals
+    who = caller(websocket)
+    opened: AbstractAsyncContextManager[Process]
+    if terminal_id is not None:
+        opened = terminals.attach(sandbox_id, who, terminal_id, size)
+    else:
+        argv = SHELL if command is None else None
+        opened = terminals.open(sandbox_id, who, Wanted(shell=command, argv=argv, cwd=cwd, user=user), size)
+    async with _told(websocket), opened as process:
+        await websocket.accept()
+        ready = TerminalReady(terminal_id=process.process_id, reattached=terminal_id is not None)
+        await websocket.send_text(ready.model_dump_json())
+        await _serve(websocket, process)
+
+
+@router.get(
+    "/terminal",
+    operation_id="openTerminal",
+    status_code=101,
+    responses={**failures(404, 409, 426, 502), 101: {"description": "The terminal, over WebSocket."}},
+    summary="A terminal (WebSocket)",
+)
+async def needs_upgrade(request: Request, sandbox_id: SandboxId) -> Response:
+    headers = {"upgrade": "websocket", "connection": "upgrade"}
+    request_id = problems.request_id_of(request.scope)
+    return problems.framework_response(426, "A terminal needs a WebSocket.", request_id, headers)
+
+
+@router.get(
+    "/terminals",
+    operation_id="listTerminals",
+    response_model=TerminalList,
+    responses=inside(),
+    summary="List terminals, oldest first",
+)
+async def list_terminals(request: Request, sandbox_id: SandboxId) -> Response:
+    infos = await platform_of(request).work.terminals.list(sandbox_id, caller(request))
+    return json_response(TerminalList.model_construct(terminals=[answers.terminal(info) for info in infos]))
+
+
+@router.delete(
+    "/terminals/{terminal_id}",
+    operation_id="endTerminal",
+    status_code=204,
+    responses=inside(),
+    summary="Kill what runs in a terminal, and forget it",
+)
+async def end_terminal(request: Request, sandbox_id: SandboxId, terminal_id: ProcessId) -> Response:
+    await platform_of(request).work.terminals.end(sandbox_id, caller(request), terminal_id)
+    return nothing()
+
+
+async def _serve(websocket: WebSocket, process: Process) -> None:
+    """Both directions until the program ends or the viewer leaves; the program outlives the viewer."""
+    async with asyncio.TaskGroup() as group:
+        typing = group.create_task(_type(websocket, process))
+        showing = group.create_task(_show(websocket, process))
+        await asyncio.wait({typing, showing}, return_when=asyncio.FIRST_COMPLETED)
+        typing.cancel()
+        showing.cancel()
+
+
+async def _show(websocket: WebSocket, process: Process) -> None:
+    async for item in process.output():
+        if isinstance(item, Exit):
+            reason = None if item.reason is None else item.reason.value
+            await websocket.send_text(TerminalExit(exit_code=item.code, reason=reason).model_dump_json())
+            await websocket.close(CLOSE_DONE)
+            return
+        await websocket.send_bytes(item.data)
+    raise BackendLost(why="the terminal's output ended without its exit")
+
+
+async def _type(websocket: WebSocket, process: Process) -> None:
+    while True:
+        message = await websocket.receive()
+        if message["type"] == "websocket.disconnect":
+            return
+        data = message.get("bytes")
+        if data:
+            await process.write_stdin(data)
+        elif message.get("text"):
+            await _obey(message["text"], process)
+
+
+async def _obey(text: str, process: Process) -> None:
+    try:
+        word = Resize.model_validate_json(text)
+    except ValidationError as error:
+        raise problems.invalid([dict(found) for found in error.errors(include_url=False)]) from None
+    await process.resize(TerminalSize(cols=word.cols, rows=word.rows))
+
+
+@asynccontextmanager
+async def _told(websocket: WebSocket) -> AsyncIterator[None]:
+    """Whatever goes wrong is told as a problem: as an HTTP answer before the upgrade, as a word after it."""
+    try:
+        yield
+    except* WebSocketDisconnect:
+        pass
+    except* SandboxerError as group:
+        await _tell(websocket, _first(group))
+
+
+async def _tell(websocket: WebSocket, error: SandboxerError) -> None:
+    request_id = problems.request_id_of(websocket.scope)
+    if websocket.client_state is WebSocketState.CONNECTING:
+        await websocket.send_denial_response(problems.response(error, request_id))
+        return
+    if websocket.application_state is not WebSocketState.CONNECTED:
+        return
+    shown = TerminalProblem(problem=Problem.model_validate(problems.document(error, request_id)))
+    try:
+        await websocket.send_text(shown.model_dump_json())
+        await websocket.close(CLOSE_BAD_WORD if isinstance(error, InvalidRequest) else CLOSE_BROKEN)
+    except (WebSocketDisconnect, RuntimeError):
+        # Gone while we told it.
+        return
+
+
+def _first(group: BaseExceptionGroup[SandboxerError]) -> SandboxerError:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

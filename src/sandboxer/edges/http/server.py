@@ -1,0 +1,120 @@
+"""Serves the app: one process, one loop. Answers once the platform is open; closes it at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+import uvloop
+
+from sandboxer.edges.http.app import create_app
+from sandboxer.settings import Settings
+from sandboxer.wiring import open_platform
+
+log = logging.getLogger(__name__)
+BACKLOG = 2048
+# Streams and terminals do not end by themselves; whoever is connected has this long.
+GRACE_S = 3
+MAX_WEBSOCKET_MESSAGE = 1024 * 1024
+KEEP_ALIVE_S = 75
+
+OnReady = Callable[[str], None]
+
+
+def run(settings: Settings, *, on_ready: OnReady | None = None) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    uvloop.run(serve(settings, on_ready=on_ready))
+
+
+async def serve(settings: Settings, *, on_ready: OnReady | None = None) -> None:
+    """Serve until SIGINT or SIGTERM. `on_ready` gets the URL once requests are answered."""
+    listening = listen(settings.host, settings.port)
+    with contextlib.closing(listening):
+        port = listening.getsockname()[1]
+        async with open_platform(settings.model_copy(update={"port": port})) as platform:
+            app = create_app(platform)
+            url = url_of(settings.host, port)
+            server = Server(_config(app, settings), lambda: on_ready and on_ready(url))
+
+            def stop() -> None:
+                app.state.readiness = "stopping"
+                server.should_exit = True
+
+            with _stopped_by_signals(stop):
+                await server.serve(sockets=[listening])
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its signal handling, which would end the process before the platform is closed."""
+
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], object]) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_started()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Bound before anything is opened: a taken port is a cheap failure, and port 0 becomes a real one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+def url_of(host: str, port: int) -> str:
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+
+
+def _config(app: object, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        http="httptools",
+        ws="websockets-sansio",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        log_level=settings.log_level,
+        # Peer addresses decide who may read /metrics: nobody may claim another.
+        proxy_headers=False,
+        server_header=False,
+        date_header=True,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+        ws_max_size=MAX_WEBSOCKET_MESSAGE,
+        ws_ping_interval=20.0,
+        ws_ping_timeout=20.0,
+    )
+
+
+@contextlib.contextmanager
+def _stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    caught = (signal.SIGINT, signal.SIGTERM)
+    for number in caught:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in caught:
+            loop.remove_signal_handler(number)
