@@ -1,0 +1,100 @@
+"""`python -m bench`: all scenarios in one run on one machine."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.figures import Report, Row, Samples
+from bench.platform import open_platform, own_folder
+from bench.report import machine_facts, markdown, print_table
+from bench.scenarios import crowd, life
+from bench.scenarios.transfer import transfer
+
+RESULTS = Path(__file__).parent / "results"
+SCENARIOS = ("cold", "warm", "burst", "transfer", "idle")
+WARM_POOL = 4
+Findings = Iterator[Row | Samples]
+
+
+def parse_words() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="sandboxer bench", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--quick", action="store_true", help="few rounds, small crowds: to see that it works")
+    parser.add_argument("--only", action="append", choices=SCENARIOS, help="only this scenario (repeatable)")
+    parser.add_argument("--plot", type=Path, help="folder for plots")
+    parser.add_argument("--image", type=Path, default=Path("/var/lib/sandboxer/images/base/rootfs"))
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+def run(words: argparse.Namespace, console: Console) -> Report:
+    rounds = 5 if words.quick else words.rounds
+    wanted = words.only or SCENARIOS
+    rows: list[Row] = []
+    extras: list[Samples] = []
+    skipped: dict[str, str] = {}
+    started_at = datetime.now(UTC).isoformat(timespec="seconds")
+    machine = machine_facts()
+    images_dir = words.image.resolve().parents[1]
+
+    def measure(name: str, findings: Callable[[], Findings]) -> None:
+        if name not in wanted:
+            return
+        with console.status(f"measuring: {name}"):
+            for found in findings():
+                (rows if isinstance(found, Row) else extras).append(found)  # type: ignore[arg-type]
+
+    with_podman = shutil.which("podman") is not None
+    if not with_podman:
+        skipped["podman"] = "not installed (apt-get install podman)"
+    with own_folder() as folder:
+        with open_platform(folder, images_dir) as running:
+            measure("cold", lambda: life.cold(running, words.image, rounds, with_podman=with_podman))
+            count = 20 if words.quick else 100
+            measure("burst", lambda: crowd.burst(running, words.image, rounds, count=count))
+            measure("transfer", lambda: transfer(running, rounds))
+            idle = (20, 5.0) if words.quick else (500, 30.0)
+            measure("idle", lambda: crowd.idle(running, count=idle[0], watch_s=idle[1]))
+        if "warm" in wanted:
+            with open_platform(folder, images_dir, warm_pool=WARM_POOL) as running:
+                measure("warm", lambda: life.warm(running, words.image, rounds))
+    return Report(machine=machine, started_at=started_at, rows=rows, extras=extras, skipped=skipped)
+
+
+def main() -> int:
+    words = parse_words()
+    console = Console(stderr=words.json, highlight=False)
+    if os.geteuid() != 0:
+        console.print("The bench needs root: it makes real sandboxes.")
+        return 1
+    if not (words.image / "bin").exists():
+        console.print(f"{words.image} is no root tree. Build it: sandboxer image build")
+        return 1
+    report = run(words, console)
+    print_table(report, console)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "latest.json").write_text(json.dumps(report.as_json(), indent=1))
+    (RESULTS / "latest.md").write_text(markdown(report))
+    if words.plot:
+        # Only now: drawing is optional and its library is not part of the platform.
+        plots = importlib.import_module("bench.plots")
+        for path in plots.draw(report, words.plot):
+            console.print(f"[dim]plot:[/] {path}")
+    if words.json:
+        json.dump(report.as_json(), sys.stdout)
+        print()
+    return 0 if report.passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
