@@ -1,0 +1,122 @@
+"""`up`: the platform in the foreground, and on request a first sandbox to look at."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sandboxer.edges.cli.demo import show_first_sandbox
+from sandboxer.edges.cli.exits import CommandFailed
+from sandboxer.edges.cli.output import err, out
+from sandboxer.edges.http.server import run as run_server
+from sandboxer.settings import Settings, load_settings
+
+app = typer.Typer(rich_markup_mode="rich")
+CANNOT_LISTEN = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
+LOG_FORM = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+@app.command("up")
+def up(
+    state_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="All state in this folder.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    database: Annotated[str | None, typer.Option(help="Database URL; SQLite in DIR if not given.")] = None,
+    warm_pool: Annotated[
+        int | None, typer.Option(metavar="N", help="Keep N sandboxes of the default profile ready.")
+    ] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Create a sandbox and run a program in it.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="With --demo: stop after it.")] = False,
+) -> None:
+    """Start the platform; it serves until Ctrl-C, and sandboxes outlive it.
+
+    The first start writes the owner's key to DIR/owner.json. Every setting is also a SANDBOXER_* variable:
+    see `sandboxer config show`.
+
+    Examples:
+
+        sandboxer up
+
+        sandboxer up --state-dir /srv/sandboxer --port 8080 --warm-pool 4
+
+        sandboxer up --database postgresql://user@db/sandboxer
+
+        sandboxer up --demo --once
+    """
+    settings = _settings(state_dir, host, port, database, warm_pool)
+    logging.basicConfig(level=settings.log_level.upper(), format=LOG_FORM)
+    for chatty in ("alembic", "httpx", "uvicorn"):
+        logging.getLogger(chatty).setLevel("WARNING")
+    first = FirstSandbox(settings, once=once) if demo else None
+    try:
+        run_server(settings, on_ready=first.begin if first else lambda url: _announce(settings, url))
+    except OSError as error:
+        if error.errno not in CANNOT_LISTEN:
+            raise
+        raise CommandFailed(
+            f"Could not serve on {settings.host}:{settings.port}: {error}",
+            next_step="Choose another --host or --port, or stop what listens there.",
+        ) from error
+    finally:
+        if first is not None:
+            first.join()
+    if first is not None and first.error is not None:
+        raise first.error
+
+
+def _settings(
+    state_dir: Path | None, host: str | None, port: int | None, database: str | None, warm_pool: int | None
+) -> Settings:
+    settings = load_settings(state_dir=state_dir, host=host, port=port, database=database)
+    if warm_pool is None:
+        return settings
+    return settings.model_copy(
+        update={"warm_pool": {settings.default_profile: warm_pool} if warm_pool else {}}
+    )
+
+
+def _announce(settings: Settings, url: str) -> None:
+    out.print(f"[bold green]●[/] sandboxer serves at [bold]{url}[/]  [dim](Ctrl-C stops it)[/]")
+    out.print(f"  [dim]key:[/]  {settings.owner_file}")
+    out.print(f"  [dim]next:[/] sandboxer create --state-dir {settings.state_dir}")
+
+
+class FirstSandbox:
+    """The demo, beside the server in a thread of its own: it talks to it over HTTP like anyone else."""
+
+    def __init__(self, settings: Settings, *, once: bool) -> None:
+        self._settings = settings
+        self._once = once
+        self._thread: threading.Thread | None = None
+        self.error: Exception | None = None
+
+    def begin(self, url: str) -> None:
+        _announce(self._settings, url)
+        self._thread = threading.Thread(target=self._show, args=(url,))
+        self._thread.start()
+
+    def join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+
+    def _show(self, url: str) -> None:
+        try:
+            sandbox_id = show_first_sandbox(self._settings.owner_file, url, keep=not self._once)
+            if not self._once:
+                out.print(
+                    f"\n[dim]try:[/] sandboxer shell {sandbox_id} --state-dir {self._settings.state_dir}"
+                )
+                out.print("[dim]serving until Ctrl-C …[/]")
+        except Exception as error:
+            # Told by the main thread once the platform is closed.
+            self.error = error
+            err.print("[red]the demo failed[/]; stopping")
+        if self._once or self.error is not None:
+            os.kill(os.getpid(), signal.SIGTERM)
