@@ -72,7 +72,8 @@ async def open_platform(
         closing.callback(events.close)
         keys = Keys(store, open_seal(settings.master_key_file), clock=clock)
         await ensure_owner(keys, settings.owner_file, url=settings.url)
-        nonces = NonceBook(clock.now(), journal_dir=settings.state_dir / "nonces")
+        nonces = NonceBook(clock.now(), journal_dir=settings.state_dir)
+        closing.callback(nonces.close)
         profiles = load_profiles(settings.profiles_dir)
         if backends is None:
             backends = await _open_backends(settings, closing)

@@ -1,7 +1,7 @@
 """Finds backends by name: those shipped, and those that an installed package announces.
 
 A backend is loaded when it is asked for. A package announces one with an entry point in the group
-`sandboxer.backends`, whose object is called with the platform's settings and returns an async context manager.
+`sandboxer.backends`; its object takes the platform's settings and returns an async context manager.
 """
 
 from __future__ import annotations

@@ -1,0 +1,195 @@
+"""`ext.scripted`: sandboxes that exist only in memory and fail when the script says so.
+
+For tests of everything above the walls, and for trying the platform where no wall can be built. It isolates
+nothing and says so; it passes the same contract suite as the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+from sandboxer.backends.contract import (
+    Fingerprint,
+    Handle,
+    Lack,
+    Observation,
+    Order,
+    Presence,
+    Usage,
+    Wall,
+)
+from sandboxer.backends.guest import Guest
+from sandboxer.backends.scripted.box import Box, ScriptedGuest
+from sandboxer.backends.scripted.disk import Disk
+from sandboxer.kernel.clock import Clock, SystemClock
+from sandboxer.kernel.errors import BackendLost, InvalidRequest, ProvisionFailed
+
+# The shipped canary asks its host for a report with a Python program; this is what the fake answers.
+CANARY_ANSWER = {
+    "python3 - <<'REPORT'": b'{"kernel": "scripted", "cpus": 1, "memory_total_mb": 256}\n'
+}
+
+
+class Scripted:
+    """`fail_on`: per method, what to raise on each call in turn; None, or the end of the list, succeeds."""
+
+    def __init__(
+        self,
+        *,
+        name: str = "ext.scripted",
+        clock: Clock | None = None,
+        fail_on: Mapping[str, Iterable[Exception | None]] | None = None,
+        boot_takes: timedelta = timedelta(0),
+        walls: frozenset[Wall] = frozenset(Wall),
+        images: Iterable[str] = ("base",),
+        answers: Mapping[str, bytes] | None = None,
+    ) -> None:
+        self._name = name
+        self._clock = clock or SystemClock()
+        self._failures = {method: deque(errors) for method, errors in (fail_on or {}).items()}
+        self._boot_takes = boot_takes
+        self._walls = walls
+        self._images = frozenset(images)
+        self._answers = {**CANARY_ANSWER, **(answers or {})}
+        self._dead: asyncio.Queue[str] = asyncio.Queue()
+        self.boxes: dict[str, Box] = {}
+        # Every call in order, for tests: (method, sandbox id).
+        self.calls: list[tuple[str, str]] = []
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def fingerprint(self) -> Fingerprint:
+        return Fingerprint(
+            healthy=True,
+            walls=self._walls,
+            facts={"isolation_level": "container", "kind": "scripted"},
+            lacks=[Lack(what="walls", why="this backend is a fake", remedy="use ext.namespaces")],
+        )
+
+    async def provision(self, order: Order) -> Handle:
+        self._begin("provision", order.sandbox_id)
+        if order.image not in self._images:
+            raise InvalidRequest(field="image", why=f"there is no image {order.image}")
+        if order.sandbox_id in self.boxes:
+            raise ProvisionFailed(step="claim", why=f"{order.sandbox_id} exists already")
+        box = Box(order, self._clock, self._answers, Disk(order.resources.disk_mb * 2**20))
+        self.boxes[order.sandbox_id] = box
+        try:
+            if self._boot_takes:
+                await self._clock.sleep(self._boot_takes)
+            self._begin("boot", order.sandbox_id)
+        except BaseException:
+            del self.boxes[order.sandbox_id]
+            raise
+        return Handle(sandbox_id=order.sandbox_id, backend=self._name, version=1)
+
+    async def recover(self, handle: Handle) -> Observation:
+        self._begin("recover", handle.sandbox_id)
+        box = self.boxes.get(handle.sandbox_id)
+        if box is None:
+            return Observation(presence=Presence.GONE, reason="never_made")
+        return Observation(presence=box.presence, reason=box.reason)
+
+    async def inventory(self) -> Sequence[str]:
+        self._begin("inventory", "")
+        return list(self.boxes)
+
+    async def guest(self, handle: Handle) -> Guest:
+        self._begin("guest", handle.sandbox_id)
+        return ScriptedGuest(self._box(handle))
+
+    async def usage(self, handle: Handle) -> Usage:
+        self._begin("usage", handle.sandbox_id)
+        box = self._box(handle)
+        resources = box.order.resources
+        running = sum(job.exit is None for job in box.jobs.values())
+        return Usage(
+            cpu_s=box.cpu_s,
+            memory_bytes=2**20 * (1 + running),
+            memory_limit_bytes=resources.memory_mb * 2**20,
+            disk_bytes=box.disk.used_bytes,
+            disk_limit_bytes=resources.disk_mb * 2**20,
+            processes=1 + running,
+            processes_limit=resources.pids,
+        )
+
+    async def teardown(self, sandbox_id: str) -> None:
+        self._begin("teardown", sandbox_id)
+        box = self.boxes.pop(sandbox_id, None)
+        if box is not None:
+            box.presence = Presence.GONE
+            box.end_processes()
+
+    async def deaths(self) -> AsyncIterator[str]:
+        while True:
+            yield await self._dead.get()
+
+    async def close(self) -> None:
+        """Sandboxes keep running, as everywhere: they live as long as this object."""
+
+    async def stop(self, handle: Handle) -> None:
+        self._begin("stop", handle.sandbox_id)
+        box = self._box(handle)
+        box.end_processes()
+        box.presence, box.reason = Presence.STOPPED, "stopped"
+
+    async def resume(self, handle: Handle, order: Order) -> Handle:
+        self._begin("resume", handle.sandbox_id)
+        box = self._box(handle)
+        box.presence, box.reason = Presence.RUNNING, None
+        return Handle(sandbox_id=handle.sandbox_id, backend=self._name, version=1)
+
+    async def freeze(self, handle: Handle) -> None:
+        self._begin("freeze", handle.sandbox_id)
+        box = self._box(handle)
+        box.thawed.clear()
+        box.presence = Presence.FROZEN
+
+    async def thaw(self, handle: Handle) -> None:
+        self._begin("thaw", handle.sandbox_id)
+        box = self._box(handle)
+        box.presence = Presence.RUNNING
+        box.thawed.set()
+
+    def die(self, sandbox_id: str, *, reason: str = "exited", keeps_disk: bool = True) -> None:
+        """As if its PID 1 had ended unasked."""
+        box = self.boxes[sandbox_id]
+        box.end_processes()
+        box.presence, box.reason = Presence.STOPPED, reason
+        if not keeps_disk:
+            del self.boxes[sandbox_id]
+        self._dead.put_nowait(sandbox_id)
+
+    def reboot(self) -> None:
+        """As if the host had: disks stay, processes do not, nobody is told."""
+        for box in self.boxes.values():
+            box.end_processes()
+            box.presence, box.reason = Presence.STOPPED, "host_rebooted"
+
+    def _begin(self, method: str, sandbox_id: str) -> None:
+        self.calls.append((method, sandbox_id))
+        failures = self._failures.get(method)
+        failure = failures.popleft() if failures else None
+        if failure is not None:
+            raise failure
+
+    def _box(self, handle: Handle) -> Box:
+        box = self.boxes.get(handle.sandbox_id)
+        if box is None:
+            raise BackendLost(why=f"{handle.sandbox_id} is gone")
+        return box
+
+
+@asynccontextmanager
+async def open_backend(settings: object) -> AsyncIterator[Scripted]:
+    """For the registry; what it makes ends with the server."""
+    backend = Scripted()
+    yield backend
+    for sandbox_id in tuple(backend.boxes):
+        await backend.teardown(sandbox_id)

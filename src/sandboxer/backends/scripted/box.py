@@ -1,0 +1,201 @@
+"""One sandbox of the fake, and the guest that speaks for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from sandboxer.backends.contract import Order, Presence
+from sandboxer.backends.guest import Command, FileKind, ProcessInfo, Stream
+from sandboxer.backends.scripted.disk import Disk
+from sandboxer.backends.scripted.files import ScriptedFiles
+from sandboxer.backends.scripted.processes import Job, ScriptedProcess, Stdin
+from sandboxer.backends.scripted.programs import PROGRAMS, USERS
+from sandboxer.backends.scripted.shell import Program, Shell, ring_writer
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import BackendLost, Conflict, GuestRefused, NotADirectory, NotFound, PathNotFound
+from sandboxer.kernel.ids import new_id
+
+KEEP_ENDED = 64
+
+
+@dataclass
+class Box:
+    order: Order
+    clock: Clock
+    answers: Mapping[str, bytes]
+    disk: Disk
+    presence: Presence = Presence.RUNNING
+    reason: str | None = None
+    jobs: dict[str, Job] = field(default_factory=dict)
+    ports: dict[int, Callable[[ScriptedConnection], None]] = field(default_factory=dict)
+    # Set while processes may run.
+    thawed: asyncio.Event = field(default_factory=asyncio.Event)
+    pids: int = 1
+    # CPU time this sandbox claims to have used; tests move it.
+    cpu_s: float = 0.01
+
+    def __post_init__(self) -> None:
+        self.thawed.set()
+
+    def end_processes(self) -> None:
+        for job in self.jobs.values():
+            job.kill()
+        self.jobs.clear()
+        self.ports.clear()
+        self.thawed.set()
+
+    async def sleep(self, seconds: float) -> None:
+        await self.clock.sleep(timedelta(seconds=seconds))
+
+    async def gate(self) -> None:
+        await self.thawed.wait()
+
+
+class ScriptedConnection:
+    """Two queues of bytes; `peer` is the other end."""
+
+    def __init__(self) -> None:
+        self._incoming = Stdin()
+        self.peer: ScriptedConnection | None = None
+
+    async def read(self, limit: int = 65536) -> bytes:
+        return await self._incoming.read()
+
+    async def write(self, data: bytes) -> None:
+        if self.peer is not None:
+            self.peer._incoming.write(data)
+
+    async def close_write(self) -> None:
+        if self.peer is not None:
+            self.peer._incoming.close()
+
+    async def close(self) -> None:
+        await self.close_write()
+        self._incoming.close()
+
+
+class ScriptedGuest:
+    def __init__(self, box: Box) -> None:
+        self._box = box
+        self._files = ScriptedFiles(box.disk)
+
+    @property
+    def files(self) -> ScriptedFiles:
+        self._alive()
+        return self._files
+
+    async def run(self, command: Command, *, process_id: str | None = None) -> ScriptedProcess:
+        self._alive()
+        self._check(command)
+        box = self._box
+        process_id = process_id or new_id("prc")
+        if process_id in box.jobs:
+            raise Conflict(why=f"process {process_id} exists already")
+        box.pids += 1
+        job = Job(process_id=process_id, pid=box.pids, command=command, started_at=time.time())
+        if not command.has_stdin and command.terminal is None:
+            job.stdin.close()
+        box.jobs[process_id] = job
+        self._forget_old()
+        process = ScriptedProcess(job, self._drop)
+        job.begin(lambda: self._shell(job).run_argv(list(command.argv)))
+        return process
+
+    async def attach(self, process_id: str) -> ScriptedProcess:
+        self._alive()
+        return ScriptedProcess(self._job(process_id), self._drop)
+
+    async def processes(self) -> Sequence[ProcessInfo]:
+        self._alive()
+        return [job.info() for job in self._box.jobs.values()]
+
+    async def forget(self, process_id: str) -> None:
+        if self._job(process_id).exit is None:
+            raise Conflict(why=f"process {process_id} still runs")
+        self._drop(process_id)
+
+    async def connect(self, port: int) -> ScriptedConnection:
+        self._alive()
+        serve = self._box.ports.get(port)
+        if serve is None:
+            raise GuestRefused(path=f"127.0.0.1:{port}", errno_name="ECONNREFUSED")
+        near, far = ScriptedConnection(), ScriptedConnection()
+        near.peer, far.peer = far, near
+        serve(far)
+        return near
+
+    async def ping(self) -> None:
+        self._alive()
+
+    def _alive(self) -> None:
+        if self._box.presence not in (Presence.RUNNING, Presence.FROZEN):
+            raise BackendLost(why=f"the sandbox is {self._box.presence.value}")
+
+    def _check(self, command: Command) -> None:
+        if command.user not in USERS:
+            raise GuestRefused(path=command.user, errno_name="ENOENT")
+        _, folder = self._box.disk.find(command.cwd)
+        if folder.kind is not FileKind.DIRECTORY:
+            raise NotADirectory(path=command.cwd, errno_name="ENOTDIR")
+        program = command.argv[0]
+        if program.rsplit("/", 1)[-1] not in (*PROGRAMS, "sh", "bash"):
+            raise PathNotFound(path=program, errno_name="ENOENT")
+
+    def _job(self, process_id: str) -> Job:
+        job = self._box.jobs.get(process_id)
+        if job is None:
+            raise NotFound(what="process", id=process_id)
+        return job
+
+    def _drop(self, process_id: str) -> None:
+        self._box.jobs.pop(process_id, None)
+
+    def _forget_old(self) -> None:
+        ended = [process_id for process_id, job in self._box.jobs.items() if job.exit is not None]
+        for process_id in ended[:-KEEP_ENDED]:
+            self._drop(process_id)
+
+    def _shell(self, job: Job) -> Shell:
+        box = self._box
+        programs: dict[str, Program] = {**PROGRAMS, "echo-server": self._serve_echo}
+        return Shell(
+            job=job,
+            disk=box.disk,
+            variables=dict(job.command.env),
+            cwd=job.command.cwd,
+            user=job.command.user,
+            stdin=job.stdin,
+            out=ring_writer(job, Stream.STDOUT),
+            err=ring_writer(job, Stream.STDOUT if job.command.terminal else Stream.STDERR),
+            gate=box.gate,
+            sleep=box.sleep,
+            programs=programs,
+            answers=dict(box.answers),
+        )
+
+    async def _serve_echo(self, shell: Shell, words: list[str]) -> int:
+        port = int(words[0])
+
+        async def echo(connection: ScriptedConnection) -> None:
+            with contextlib.suppress(GuestRefused):
+                while data := await connection.read():
+                    await connection.write(data)
+            await connection.close_write()
+
+        def serve(connection: ScriptedConnection) -> None:
+            task = asyncio.get_running_loop().create_task(echo(connection))
+            shell.job.children.add(task)
+            task.add_done_callback(shell.job.children.discard)
+
+        self._box.ports[port] = serve
+        await shell.out(b"listening\n")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._box.ports.pop(port, None)
+        return 0

@@ -1,0 +1,202 @@
+"""A disk in memory: folders, files, links, FIFOs, with the errors a real one gives. No policy, no await."""
+
+from __future__ import annotations
+
+import stat as modes
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from sandboxer.backends.guest import FileChange, FileEvent, FileInfo, FileKind
+from sandboxer.kernel.errors import (
+    DirectoryNotEmpty,
+    DiskFull,
+    GuestRefused,
+    IsADirectory,
+    NotADirectory,
+    PathExists,
+    PathNotFound,
+)
+
+MAX_LINKS = 40
+
+
+@dataclass(slots=True)
+class Node:
+    kind: FileKind
+    mode: int
+    data: bytes = b""
+    target: str = ""
+    children: dict[str, Node] = field(default_factory=dict)
+    modified_at: float = field(default_factory=time.time)
+
+
+class Disk:
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self._listeners: list[Callable[[FileEvent], None]] = []
+        self._root = Node(FileKind.DIRECTORY, 0o755)
+        for folder in ("/tmp", "/root", "/etc", "/bin", "/workspace"):
+            self.mkdir(folder, 0o755, parents=True)
+
+    def listen(self, listener: Callable[[FileEvent], None]) -> Callable[[], None]:
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def find(self, path: str, *, follow: bool = True) -> tuple[str, Node]:
+        """The node and its path without links on the way."""
+        return self._walk(path, follow=follow, links=0)
+
+    def info(self, path: str, *, follow: bool = True) -> FileInfo:
+        real, node = self.find(path, follow=follow)
+        return _info(real if follow else path, node)
+
+    def below(self, path: str, depth: int) -> Iterator[FileInfo]:
+        real, node = self.find(path)
+        if node.kind is not FileKind.DIRECTORY:
+            raise NotADirectory(path=path, errno_name="ENOTDIR")
+        for name, child in tuple(node.children.items()):
+            inner = _join(real, name)
+            yield _info(inner, child)
+            if depth > 1 and child.kind is FileKind.DIRECTORY:
+                yield from self.below(inner, depth - 1)
+
+    def write(self, path: str, data: bytes, *, mode: int | None = None, parents: bool = False) -> FileInfo:
+        folder, name = self._place(path, parents=parents)
+        old = folder.children.get(name)
+        if old is not None and old.kind is FileKind.SYMLINK:
+            # As rename over a link does: the link is replaced, not followed.
+            old = None
+        if old is not None and old.kind is FileKind.DIRECTORY:
+            raise IsADirectory(path=path, errno_name="EISDIR")
+        if old is not None and old.kind is FileKind.OTHER:
+            raise GuestRefused(path=path, errno_name="ENXIO")
+        grown = len(data) - (0 if old is None else len(old.data))
+        if self.used_bytes + grown > self._limit_bytes:
+            raise DiskFull(path=path, errno_name="EDQUOT")
+        self.used_bytes += grown
+        kept = 0o644 if old is None else old.mode
+        folder.children[name] = Node(FileKind.FILE, kept if mode is None else mode, data=data)
+        self._tell(path, FileChange.CREATED if old is None else FileChange.MODIFIED)
+        return self.info(path)
+
+    def make(self, path: str, node: Node) -> None:
+        """Put a link or FIFO where nothing is."""
+        folder, name = self._place(path, parents=False)
+        if name in folder.children:
+            raise PathExists(path=path, errno_name="EEXIST")
+        folder.children[name] = node
+        self._tell(path, FileChange.CREATED)
+
+    def mkdir(self, path: str, mode: int, *, parents: bool) -> None:
+        if not _parts(path):
+            if parents:
+                return
+            raise PathExists(path=path, errno_name="EEXIST")
+        folder, name = self._place(path, parents=parents)
+        old = folder.children.get(name)
+        if old is not None:
+            if parents and old.kind is FileKind.DIRECTORY:
+                return
+            raise PathExists(path=path, errno_name="EEXIST")
+        folder.children[name] = Node(FileKind.DIRECTORY, mode)
+        self._tell(path, FileChange.CREATED)
+
+    def move(self, source: str, target: str, *, overwrite: bool) -> None:
+        start, name = self._place(source, parents=False)
+        if name not in start.children:
+            raise PathNotFound(path=source, errno_name="ENOENT")
+        end, new_name = self._place(target, parents=False)
+        old = end.children.get(new_name)
+        if old is not None and not overwrite:
+            raise PathExists(path=target, errno_name="EEXIST")
+        if old is not None and old.children:
+            raise DirectoryNotEmpty(path=target, errno_name="ENOTEMPTY")
+        end.children[new_name] = start.children.pop(name)
+        self._tell(source, FileChange.MOVED)
+        self._tell(target, FileChange.MOVED)
+
+    def remove(self, path: str, *, recursive: bool) -> None:
+        folder, name = self._place(path, parents=False)
+        node = folder.children.get(name)
+        if node is None:
+            raise PathNotFound(path=path, errno_name="ENOENT")
+        if node.children and not recursive:
+            raise DirectoryNotEmpty(path=path, errno_name="ENOTEMPTY")
+        self.used_bytes -= _size(node)
+        del folder.children[name]
+        self._tell(path, FileChange.REMOVED)
+
+    def _place(self, path: str, *, parents: bool) -> tuple[Node, str]:
+        """The folder something lies in, and its name there."""
+        parts = _parts(path)
+        if not parts:
+            raise IsADirectory(path=path, errno_name="EISDIR")
+        above = "/" + "/".join(parts[:-1])
+        if parents:
+            for count in range(1, len(parts)):
+                step = "/" + "/".join(parts[:count])
+                try:
+                    self.find(step)
+                except PathNotFound:
+                    self.mkdir(step, 0o755, parents=False)
+        _, folder = self.find(above)
+        if folder.kind is not FileKind.DIRECTORY:
+            raise NotADirectory(path=above, errno_name="ENOTDIR")
+        return folder, parts[-1]
+
+    def _walk(self, path: str, *, follow: bool, links: int) -> tuple[str, Node]:
+        if links > MAX_LINKS:
+            raise GuestRefused(path=path, errno_name="ELOOP")
+        here, node = "/", self._root
+        parts = _parts(path)
+        for index, name in enumerate(parts):
+            if node.kind is not FileKind.DIRECTORY:
+                raise NotADirectory(path=path, errno_name="ENOTDIR")
+            child = node.children.get(name)
+            if child is None:
+                raise PathNotFound(path=path, errno_name="ENOENT")
+            is_last = index == len(parts) - 1
+            if child.kind is FileKind.SYMLINK and (follow or not is_last):
+                rest = "/".join(parts[index + 1 :])
+                there = child.target if child.target.startswith("/") else _join(here, child.target)
+                return self._walk(f"{there}/{rest}", follow=follow, links=links + 1)
+            here, node = _join(here, name), child
+        return here, node
+
+    def _tell(self, path: str, change: FileChange) -> None:
+        for listener in tuple(self._listeners):
+            listener(FileEvent(path="/" + "/".join(_parts(path)), change=change))
+
+
+def _parts(path: str) -> list[str]:
+    """`..` is taken textually: the fake has no folder that is reached by two ways and left by one."""
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == "..":
+            del parts[-1:]
+        elif part not in ("", "."):
+            parts.append(part)
+    return parts
+
+
+def _join(folder: str, name: str) -> str:
+    return folder.rstrip("/") + "/" + name
+
+
+def _size(node: Node) -> int:
+    return len(node.data) + sum(_size(child) for child in node.children.values())
+
+
+def _info(path: str, node: Node) -> FileInfo:
+    return FileInfo(
+        path=path,
+        kind=node.kind,
+        size=len(node.data),
+        mode=modes.S_IMODE(node.mode),
+        uid=0,
+        gid=0,
+        modified_at=node.modified_at,
+        link_target=node.target if node.kind is FileKind.SYMLINK else None,
+    )
