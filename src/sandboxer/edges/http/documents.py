@@ -17,11 +17,13 @@ DESCRIPTION = """\
 Walled computers for agents. Every request but the few marked as public is signed with HMAC-SHA256.
 
 **v2** (use it): `Authorization: Bearer <public key>`, `X-Timestamp` (unix seconds, ±300 s),
-`X-Nonce` (16–128 of `[A-Za-z0-9_-]`, once), `X-Content-SHA256` (hex of the body), `X-Signature` = lower-case hex HMAC over
+`X-Nonce` (16–128 of `[A-Za-z0-9_-]`, once), `X-Content-SHA256` (hex of the body),
+`X-Signature` = lower-case hex HMAC over
 `v2:{timestamp}:{nonce}:{METHOD}:{path with query}:{content sha256}`.
 
 **v1** (for clients that exist): no nonce, no hash; `X-Signature` over
-`{timestamp}:{METHOD}:{path with query}:{raw body}`; bodies up to 1 MiB. It cannot tell a replay from an honest repeat; keys take v2 only unless made otherwise.
+`{timestamp}:{METHOD}:{path with query}:{raw body}`; bodies up to 1 MiB.
+It cannot tell a replay from an honest repeat; keys take v2 only unless made otherwise.
 
 Errors are RFC 9457 problems with a stable `code`, whose `fault` it is and the `next_step`.
 """

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import uvicorn
 import uvloop
+from fastapi import FastAPI
 
 from sandboxer.edges.http.app import create_app
 from sandboxer.settings import Settings
@@ -39,7 +40,7 @@ async def serve(settings: Settings, *, on_ready: OnReady | None = None) -> None:
         async with open_platform(settings.model_copy(update={"port": port})) as platform:
             app = create_app(platform)
             url = url_of(settings.host, port)
-            server = Server(_config(app, settings), lambda: on_ready and on_ready(url))
+            server = Server(config(app, settings), lambda: on_ready and on_ready(url))
 
             def stop() -> None:
                 app.state.readiness = "stopping"
@@ -85,9 +86,9 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
 
 
-def _config(app: object, settings: Settings) -> uvicorn.Config:
+def config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
-        app,  # type: ignore[arg-type]
+        app,
         http="httptools",
         ws="websockets-sansio",
         lifespan="off",

@@ -27,6 +27,7 @@ PAGE = 500
 @router.get(
     "/events",
     operation_id="followEvents",
+    status_code=200,
     response_class=EventStream,
     responses={**failures(404), 200: stream("Events named by their kind; `data` is an Event, `id` its id.")},
     summary="What happened, from an id on, and what happens",

@@ -54,6 +54,7 @@ _UPLOAD = {
 @router.get(
     "/content",
     operation_id="readFile",
+    status_code=200,
     response_class=Download,
     responses={**inside(403, 416), **_CONTENT},
     summary="Read a file, or a part of it",

@@ -36,6 +36,7 @@ _UPLOAD = {
 @router.get(
     "/watch",
     operation_id="watchFiles",
+    status_code=200,
     response_class=EventStream,
     responses={**inside(403), 200: stream("`ready`, then a `change` for each change, or `error`.")},
     summary="Changes in a folder, as they happen",
@@ -56,6 +57,7 @@ async def watch(
 @router.get(
     "/tar",
     operation_id="packFolder",
+    status_code=200,
     response_class=Download,
     responses={**inside(403), 200: octets("A tar of the folder's content, or of the one file.", TAR)},
     summary="A folder as tar",

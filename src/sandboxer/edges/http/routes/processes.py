@@ -97,6 +97,7 @@ async def get(request: Request, sandbox_id: SandboxId, process_id: ProcessId) ->
 @router.get(
     "/{process_id}/output",
     operation_id="attachProcess",
+    status_code=200,
     response_class=EventStream,
     responses={**inside(), 200: stream("`stdout` and `stderr`, then `exit`, or `error`.")},
     summary="Its output: what is kept, then what follows",
