@@ -22,6 +22,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -74,6 +75,8 @@ static struct stage prepare(char **argv) {
 int main(int argc, char **argv) {
     if (argc < 4) return fprintf(stderr, "usage: launcher ORDERS_FD BWRAP SUPERVISOR [LOCK_FD]\n"), 2;
     if (argc > 4) fcntl(atoi(argv[4]), F_SETFD, FD_CLOEXEC);
+    /* The stage must be passable for every sandbox's uid, whatever umask the server runs with. */
+    umask(022);
     /* Sandboxes outlive their bwrap and become ours to reap. */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     struct stage stage = prepare(argv);
