@@ -32,5 +32,7 @@ def sign(secret: bytes, canonical: bytes) -> str:
 
 
 def matches(expected: str, given: str) -> bool:
-    """In constant time. Only ASCII can match: `compare_digest` refuses other text."""
-    return given.isascii() and hmac.compare_digest(expected, given)
+    """In constant time, for any text: as `str`, `compare_digest` refuses all but ASCII."""
+    return hmac.compare_digest(
+        expected.encode("utf-8", "surrogatepass"), given.encode("utf-8", "surrogatepass")
+    )

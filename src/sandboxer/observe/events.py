@@ -79,11 +79,12 @@ def record(
 
 
 class Events:
-    """Reading side of the event log. Lives on one event loop; `close` lets it forget the store."""
+    """Reading side of the event log. Lives on one event loop."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._followers: set[_Bell] = set()
+        self._is_closed = False
         self._leave = store.on_commit(self._ring)
 
     async def page(self, subject: str | None, after: int = 0, limit: int = MAX_PAGE) -> list[Event]:
@@ -101,7 +102,7 @@ class Events:
     async def follow(self, subject: str | None, after: int = 0) -> AsyncIterator[Event]:
         """Every event after id `after`, first those stored, then those to come; each once, in order.
 
-        Ends only when closed (`aclosing`) or when the store is closed (Unavailable).
+        Ends when it is closed (`aclosing`) or `close` is called.
         """
         bell = _Bell(subject)
         self._followers.add(bell)
@@ -109,17 +110,24 @@ class Events:
             while True:
                 # Cleared before reading: a commit that the read misses rings again.
                 bell.rung.clear()
+                is_last_look = self._is_closed
                 page = await self.page(subject, after, _FOLLOW_PAGE)
                 for event in page:
                     yield event
                     after = event.id
                 if len(page) < _FOLLOW_PAGE:
+                    if is_last_look:
+                        return
                     await bell.rung.wait()
         finally:
             self._followers.discard(bell)
 
     def close(self) -> None:
+        """Hear of no more commits. Followers get what is stored by now, and end. Before the store closes."""
         self._leave()
+        self._is_closed = True
+        for bell in self._followers:
+            bell.rung.set()
 
     def _ring(self, topics: frozenset[str]) -> None:
         for bell in self._followers:
