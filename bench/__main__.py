@@ -74,6 +74,8 @@ def run(words: argparse.Namespace, console: Console) -> Report:
 def main() -> int:
     words = parse_words()
     console = Console(stderr=words.json, highlight=False)
+    if not console.is_terminal:
+        console = Console(stderr=words.json, highlight=False, width=150)
     if os.geteuid() != 0:
         console.print("The bench needs root: it makes real sandboxes.")
         return 1

@@ -40,6 +40,9 @@ def print_table(report: Report, console: Console) -> None:
         verdict = "[bold green]pass[/]" if row.passed else "[bold red]FAIL[/]"
         table.add_row(*cells(row), verdict)
     console.print(table)
+    for row in report.rows:
+        if row.note:
+            console.print(f"[dim]{row.figure}:[/] {row.note}")
     extras = Table(title="Where the time goes (no bar)", title_justify="left", box=None)
     for heading in ("measurement", "median", "p95"):
         extras.add_column(heading, justify="left" if heading == "measurement" else "right")
@@ -54,7 +57,7 @@ def cells(row: Row) -> tuple[str, ...]:
     ours, floor = row.subject, row.baseline
     has_spread = len(ours.values) > 1
     return (
-        row.figure + (f" ({row.note})" if row.note and not row.passed else ""),
+        row.figure,
         amount(ours, ours.median),
         amount(ours, ours.p95) if has_spread else "",
         amount(floor, floor.median) if floor else "",

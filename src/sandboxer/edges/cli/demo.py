@@ -24,10 +24,13 @@ PATH = "/workspace/first.py"
 PROGRAM = """\
 import os, platform, socket
 
-primes = [n for n in range(2, 60) if all(n % d for d in range(2, int(n**0.5) + 1))]
-print("primes:", *primes)
+def is_prime(n):
+    return all(n % d for d in range(2, int(n**0.5) + 1))
+
+print("primes:", *filter(is_prime, range(2, 60)))
 print("python", platform.python_version(), "on Linux", platform.release())
-print("user id inside:", os.getuid(), "| processes I can see:", sum(p.isdigit() for p in os.listdir("/proc")))
+print("user id inside:", os.getuid())
+print("processes I can see:", sum(p.isdigit() for p in os.listdir("/proc")))
 try:
     socket.create_connection(("192.0.2.1", 80), timeout=1)
 except OSError as error:

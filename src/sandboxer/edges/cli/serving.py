@@ -52,8 +52,10 @@ def up(
     """
     settings = _settings(state_dir, host, port, database, warm_pool)
     logging.basicConfig(level=settings.log_level.upper(), format=LOG_FORM)
-    for chatty in ("alembic", "httpx", "uvicorn"):
+    for chatty in ("alembic", "httpx"):
         logging.getLogger(chatty).setLevel("WARNING")
+    # Sets its own level later; its news of starting and stopping are ours already.
+    logging.getLogger("uvicorn.error").addFilter(lambda record: record.levelno >= logging.WARNING)
     first = FirstSandbox(settings, once=once) if demo else None
     try:
         run_server(settings, on_ready=first.begin if first else lambda url: _announce(settings, url))

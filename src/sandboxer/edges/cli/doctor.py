@@ -1,0 +1,125 @@
+"""`doctor`: what this host can and cannot do, why, and what to do about it. Looks, changes nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from sandboxer.artifacts.images import list_images
+from sandboxer.backends.contract import Fingerprint, Lack, Wall
+from sandboxer.backends.namespaces.fingerprint import examine
+from sandboxer.edges.cli.exits import Exit
+from sandboxer.edges.cli.options import Json
+from sandboxer.edges.cli.output import columns, facts_table, out, print_json, size
+from sandboxer.settings import Settings, load_settings
+from sandboxer.wiring import namespaces_settings
+
+app = typer.Typer(rich_markup_mode="rich")
+# Decided when the pool is opened, which a look must not do.
+AT_START = {Wall.DISK: "known once the platform has opened its storage pool"}
+NEEDED_FREE_GB = 2
+
+
+@app.command("doctor")
+def doctor(
+    state_dir: Annotated[
+        Path | None, typer.Option("--state-dir", metavar="DIR", help="State folder.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Say what this host can and cannot do, and why. Needs no server; exit code 1 if it can make no sandbox.
+
+    Examples:
+
+        sandboxer doctor
+
+        sandboxer doctor --json | jq .lacks
+    """
+    settings = load_settings(state_dir=state_dir)
+    seen = examine(namespaces_settings(settings))
+    missing = list(_not_ready(settings))
+    healthy = seen.healthy and not missing
+    if json:
+        print_json(
+            {
+                "healthy": healthy,
+                "backend": "ext.namespaces",
+                "walls": sorted(seen.walls),
+                "facts": dict(seen.facts) | dict(_facts(settings)),
+                "lacks": [asdict(lack) for lack in (*missing, *seen.lacks)],
+            }
+        )
+    else:
+        _show(settings, seen, missing, healthy=healthy)
+    raise typer.Exit(Exit.OK if healthy else Exit.ERROR)
+
+
+def _show(settings: Settings, seen: Fingerprint, missing: list[Lack], *, healthy: bool) -> None:
+    rows = [(wall.value, *_verdict(wall, seen)) for wall in Wall]
+    out.print(columns(rows, "WALL", "", "WHY"))
+    lacks = [*missing, *seen.lacks]
+    if lacks:
+        told = [(Text(lack.what, style="yellow"), lack.why, lack.remedy) for lack in lacks]
+        out.print(columns(told, "\nLACKS", "\nWHY", "\nREMEDY"))
+    out.print(facts_table([*seen.facts.items(), *_facts(settings)], title="\nThis host"))
+    verdict = "[bold green]can make sandboxes[/]" if healthy else "[bold red]cannot make sandboxes[/]"
+    out.print(f"\nThis host {verdict} with ext.namespaces.")
+
+
+def _verdict(wall: Wall, seen: Fingerprint) -> tuple[Text, str]:
+    if wall in seen.walls:
+        return Text("yes", style="green"), ""
+    if wall in AT_START and seen.healthy:
+        return Text("at start", style="cyan"), AT_START[wall]
+    why = [lack.why for lack in seen.lacks if lack.what.startswith(wall.value)]
+    return Text("no", style="red"), "; ".join(why) or "see below"
+
+
+def _not_ready(settings: Settings) -> Iterator[Lack]:
+    """What a first create would stumble over besides the walls."""
+    if not list_images(settings.images_dir):
+        yield Lack(
+            what="base image",
+            why=f"there is none in {settings.images_dir}",
+            remedy=f"sandboxer image build base --state-dir {settings.state_dir}",
+        )
+    free = _free_bytes(settings.state_dir)
+    if free < NEEDED_FREE_GB * 2**30:
+        yield Lack(
+            what="disk",
+            why=f"{size(free)} free for {settings.state_dir}",
+            remedy=f"free {NEEDED_FREE_GB} GiB, or choose another --state-dir",
+        )
+    place = _existing(settings.state_dir)
+    if not os.access(place, os.W_OK):
+        yield Lack(
+            what="state folder",
+            why=f"{place} is not writable for this user",
+            remedy="run as root, or choose another --state-dir",
+        )
+
+
+def _facts(settings: Settings) -> Iterator[tuple[str, str]]:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    yield "cpus", str(os.cpu_count())
+    yield "memory", size(memory)
+    yield "free disk", size(_free_bytes(settings.state_dir))
+    yield "images", ", ".join(image.name for image in list_images(settings.images_dir)) or "none"
+    yield "state folder", str(settings.state_dir)
+
+
+def _free_bytes(folder: Path) -> int:
+    return shutil.disk_usage(_existing(folder)).free
+
+
+def _existing(folder: Path) -> Path:
+    while not folder.exists():
+        folder = folder.parent
+    return folder
