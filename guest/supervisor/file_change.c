@@ -41,6 +41,9 @@ static int rename_as(const char *from, const char *to, bool overwrite)
 /* Across file systems: a whole copy beside the target first, so that nobody sees half of it. */
 static int carry(const char *from, const char *to, bool overwrite)
 {
+    struct stat st;
+    if (!overwrite && lstat(to, &st) == 0)
+        return EEXIST;                  /* known before the work, and decided again by the rename after it */
     char *aside = temporary_beside(to);
     if (!aside)
         return ENOMEM;

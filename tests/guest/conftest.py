@@ -1,4 +1,4 @@
-"""A real supervisor, PID 1 of its own pid and network namespaces, with the capabilities it has in a sandbox."""
+"""A real supervisor, PID 1 of its own namespaces, with the capabilities it has in a sandbox."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from sandboxer.backends.guest import Command, Exit, Output, Stream
 from sandboxer.backends.supervisor.client import SupervisorGuest
 
 GUEST = Path(__file__).parents[2] / "guest"
-CAPABILITIES = "CHOWN DAC_OVERRIDE FOWNER FSETID SETUID SETGID SETPCAP KILL NET_BIND_SERVICE SETFCAP SYS_CHROOT AUDIT_WRITE"
+CAPABILITIES = """
+    CHOWN DAC_OVERRIDE FOWNER FSETID SETUID SETGID SETPCAP KILL
+    NET_BIND_SERVICE SETFCAP SYS_CHROOT AUDIT_WRITE
+"""
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class Box:
-    """`root` on the host is /mnt inside; /tmp inside is another file system."""
+    """`root` on the host is /mnt inside; /tmp inside is another file system, /srv one of 1 MiB."""
 
     guest: SupervisorGuest
     socket_path: str
@@ -64,6 +67,15 @@ async def collect(output: AsyncIterator[Output | Exit]) -> Ran:
             return Ran(bytes(streams[Stream.STDOUT]), bytes(streams[Stream.STDERR]), item)
         streams[item.stream] += item.data
     raise AssertionError("no exit")
+
+
+async def no_workers(box: Box) -> None:
+    """Returns once every forked worker of the supervisor has ended."""
+
+    async def is_true() -> bool:
+        return (await box.run("pgrep", "supervisor-io")).exit.code == 1
+
+    await eventually(is_true)
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]], within_s: float = 5.0) -> None:
@@ -116,7 +128,18 @@ def box(supervisor: Path) -> Iterator[Box]:
         root,
         "/mnt",
     ]
-    argv += ["--ro-bind", supervisor, "/tmp/supervisor", "--cap-drop", "ALL", "--clearenv"]
+    argv += [
+        "--size",
+        str(1 << 20),
+        "--tmpfs",
+        "/srv",
+        "--ro-bind",
+        supervisor,
+        "/tmp/supervisor",
+        "--cap-drop",
+        "ALL",
+        "--clearenv",
+    ]
     for name in CAPABILITIES.split():
         argv += ["--cap-add", f"CAP_{name}"]
     process = subprocess.Popen([*argv, "/tmp/supervisor", str(fd)], pass_fds=[fd], stderr=sys.stderr)

@@ -276,7 +276,10 @@ async def test_nobody_inside_can_look_into_the_supervisor(box: Box) -> None:
     ran = await box.shell("cat /proc/1/fd/0 /proc/1/environ /proc/1/mem; readlink /proc/1/fd/0 /proc/1/exe")
     assert ran.stdout == b""
     assert ran.stderr.count(b"Permission denied") == 3
-    steal = "import os,ctypes; fd=os.pidfd_open(1); print(ctypes.CDLL(None,use_errno=True).syscall(438,fd,3,0), ctypes.get_errno())"
+    steal = (
+        "import os, ctypes; fd = os.pidfd_open(1); libc = ctypes.CDLL(None, use_errno=True);"
+        "print(libc.syscall(438, fd, 3, 0), ctypes.get_errno())"  # pidfd_getfd
+    )
     ran = await box.run("python3", "-c", steal)
     assert ran.stdout == b"-1 1\n"
     await box.shell("kill -9 1; kill -SEGV 1; kill -STOP 1; kill -CHLD 1")

@@ -21,7 +21,7 @@ from sandboxer.backends.supervisor.codec import (
     u64,
 )
 from sandboxer.backends.supervisor.connection import SupervisorConnection
-from sandboxer.backends.supervisor.files import ANSWER_S, SupervisorFiles
+from sandboxer.backends.supervisor.files import ANSWER_S, WORK_S, SupervisorFiles
 from sandboxer.backends.supervisor.line import Line, dial
 from sandboxer.backends.supervisor.process import SupervisorProcess, read_exit
 from sandboxer.backends.supervisor.refusals import refusal
@@ -33,10 +33,10 @@ MAX_ITEMS = 4096
 
 
 class SupervisorGuest(Guest):
-    def __init__(self, socket_path: str, *, answer_s: float = ANSWER_S) -> None:
+    def __init__(self, socket_path: str, *, answer_s: float = ANSWER_S, work_s: float = WORK_S) -> None:
         self._socket_path = socket_path
         self._answer_s = answer_s
-        self._files = SupervisorFiles(socket_path)
+        self._files = SupervisorFiles(socket_path, answer_s=answer_s, work_s=work_s)
 
     @property
     def files(self) -> SupervisorFiles:
@@ -101,8 +101,8 @@ class SupervisorGuest(Guest):
         request = frame(Frame.CONNECT, u32(Tag.PORT, port))
         line = await dial(self._socket_path, request, limit_s=self._answer_s, raw_after_done=True)
         try:
-            # The guest itself waits up to its own limit for the port to answer.
-            kind, payload = await line.next(self._answer_s + ANSWER_S)
+            # Twice: the guest itself waits up to 10 s for the port to answer.
+            kind, payload = await line.next(self._answer_s * 2)
             if kind == Frame.ERROR:
                 raise refusal(payload, subject=f"port {port}")
             if kind != Frame.DONE:

@@ -86,8 +86,11 @@ class _Exchange:
 
 
 class SupervisorFiles(Files):
-    def __init__(self, socket_path: str) -> None:
+    def __init__(self, socket_path: str, *, answer_s: float = ANSWER_S, work_s: float = WORK_S) -> None:
         self._socket_path = socket_path
+        self._answer_s = answer_s
+        self._work_s = work_s
+        self._piece_s = min(PIECE_S, work_s)
 
     @contextmanager
     def _closing(self, line: Line, subject: str, target: str = "") -> Iterator[_Exchange]:
@@ -97,23 +100,23 @@ class SupervisorFiles(Files):
             line.close()
 
     async def _dial(self, kind: Frame, payload: bytes) -> Line:
-        return await dial(self._socket_path, frame(kind, payload), limit_s=ANSWER_S)
+        return await dial(self._socket_path, frame(kind, payload), limit_s=self._answer_s)
 
     async def _do(self, kind: Frame, payload: bytes, subject: str, target: str = "") -> None:
         with self._closing(await self._dial(kind, payload), subject, target) as exchange:
-            await exchange.answer(Frame.DONE, limit_s=WORK_S)
+            await exchange.answer(Frame.DONE, limit_s=self._work_s)
 
     async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
         payload = _path(Tag.PATH, path) + u32(Tag.FLAGS, Flag.FOLLOW if follow else 0)
         with self._closing(await self._dial(Frame.STAT, payload), path) as exchange:
-            _, answer = await exchange.answer(Frame.FILE, limit_s=ANSWER_S)
+            _, answer = await exchange.answer(Frame.FILE, limit_s=self._answer_s)
             return _file_info(Fields(answer))
 
     async def list(self, path: str, *, depth: int = 1) -> AsyncIterator[FileInfo]:
         payload = _path(Tag.PATH, path) + u32(Tag.DEPTH, max(1, min(depth, 100)))
         with self._closing(await self._dial(Frame.LISTDIR, payload), path) as exchange:
             while True:
-                kind, answer = await exchange.answer(Frame.ENTRIES, Frame.DONE, limit_s=PIECE_S)
+                kind, answer = await exchange.answer(Frame.ENTRIES, Frame.DONE, limit_s=self._piece_s)
                 if kind == Frame.DONE:
                     return
                 for tag, entry in fields(answer):
@@ -125,10 +128,10 @@ class SupervisorFiles(Files):
         if length is not None:
             payload += u64(Tag.LENGTH, length)
         with self._closing(await self._dial(Frame.READ, payload), path) as exchange:
-            await exchange.answer(Frame.FILE, limit_s=ANSWER_S)
+            await exchange.answer(Frame.FILE, limit_s=self._answer_s)
             left = length
             while True:
-                kind, piece = await exchange.answer(Frame.DATA, Frame.DONE, limit_s=PIECE_S)
+                kind, piece = await exchange.answer(Frame.DATA, Frame.DONE, limit_s=self._piece_s)
                 if kind == Frame.DONE:
                     return
                 if left is not None:
@@ -155,7 +158,7 @@ class SupervisorFiles(Files):
                     break
             if not line.refused:
                 line.send(frame(Frame.COMMIT))
-            _, answer = await exchange.answer(Frame.FILE, limit_s=WORK_S)
+            _, answer = await exchange.answer(Frame.FILE, limit_s=self._work_s)
             return _file_info(Fields(answer))
 
     async def mkdir(self, path: str, *, mode: int = 0o755, parents: bool = True) -> None:
@@ -180,7 +183,7 @@ class SupervisorFiles(Files):
         payload = _path(Tag.PATH, path) + u32(Tag.FLAGS, Flag.RECURSIVE if recursive else 0)
         line = await self._dial(Frame.WATCH, payload)
         try:
-            await _Exchange(line, path, "").answer(Frame.DONE, limit_s=WORK_S)
+            await _Exchange(line, path, "").answer(Frame.DONE, limit_s=self._work_s)
         except BaseException:
             line.close()
             raise

@@ -192,14 +192,14 @@ class Line:
             self._drained.set_result(None)
 
     async def drain(self) -> None:
-        """Waits until the guest has taken enough. Raises what broke the line."""
+        """Waits until the guest has taken enough. Raises what broke the line, unless it left a last word."""
         while self._out_bytes >= _WRITE_BEHIND and not self._failure:
             self._drained = self._loop.create_future()
             try:
                 await self._drained
             finally:
                 self._drained = None
-        if self._failure:
+        if self._failure and not self._frames:
             raise self._failure
 
     def shut_write(self) -> None:
