@@ -6,17 +6,15 @@ import fcntl
 import hashlib
 import os
 import shutil
-import signal
 import subprocess
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from sandboxer.artifacts.images.bootstrap import bootstrap
 from sandboxer.artifacts.images.catalog import RECORD, Image, find_image
-from sandboxer.artifacts.images.complaints import explain
 from sandboxer.artifacts.images.finishing import finish
 from sandboxer.artifacts.images.mirrors import (
     Mirrors,
@@ -26,14 +24,13 @@ from sandboxer.artifacts.images.mirrors import (
     parse_list,
     parse_os_release,
 )
-from sandboxer.artifacts.images.progress import Progress, ProgressReader, Report
+from sandboxer.artifacts.images.progress import Progress, Report
 from sandboxer.artifacts.images.recipe import Recipe, parse_recipe
 from sandboxer.kernel.errors import ImageBuildFailed, NotFound
 
 # In a checkout the recipes stand beside `src/`.
 RECIPES = Path(__file__).resolve().parents[4] / "images"
 _NEEDED_BYTES = 2_500_000_000  # packages, the tree, and room to work
-_TAIL = 40
 
 
 def _silent(_: Progress) -> None:
@@ -63,30 +60,36 @@ def build_image(
     _check_space(images_dir)
     mirrors = choose_mirrors(recipe, _os_release(), _host_sources(Path("/etc/apt")))
     started = time.monotonic()
-    with _lock(images_dir) as lock, _scratch(images_dir, name) as scratch:
+    with _plain_umask(), _lock(images_dir) as lock, _scratch(images_dir, name) as scratch:
         rootfs = scratch / "rootfs"
-        _bootstrap(recipe, mirrors, rootfs, lock, progress)
+        bootstrap(recipe, mirrors, rootfs, lock, progress)
         progress(Progress("finishing", 0.97))
         size = finish(rootfs, overlay, mirrors)
         packages = _installed(rootfs)
-        listing = "\n".join(f"{package}={version}" for package, version in packages.items())
-        image = Image(
-            name=name,
-            digest="sha256:" + hashlib.sha256(f"{recipe_digest}\n{listing}".encode()).hexdigest(),
-            recipe_digest=recipe_digest,
-            built_at=datetime.now(UTC),
-            build_seconds=round(time.monotonic() - started, 1),
-            size_bytes=size,
-            distribution=mirrors.distribution,
-            suite=mirrors.suite,
-            architecture=os.uname().machine,
-            folder=images_dir / name,
-            packages=packages,
-        )
+        image = _describe(images_dir / name, recipe_digest, mirrors, packages, size, started)
         (scratch / RECORD).write_text(image.to_json())
         _publish(scratch, images_dir / name)
     progress(Progress("ready", 1.0))
     return image
+
+
+def _describe(
+    folder: Path, recipe_digest: str, mirrors: Mirrors, packages: dict[str, str], size: int, started: float
+) -> Image:
+    listing = "\n".join(f"{package}={version}" for package, version in packages.items())
+    return Image(
+        name=folder.name,
+        digest="sha256:" + hashlib.sha256(f"{recipe_digest}\n{listing}".encode()).hexdigest(),
+        recipe_digest=recipe_digest,
+        built_at=datetime.now(UTC),
+        build_seconds=round(time.monotonic() - started, 1),
+        size_bytes=size,
+        distribution=mirrors.distribution,
+        suite=mirrors.suite,
+        architecture=os.uname().machine,
+        folder=folder,
+        packages=packages,
+    )
 
 
 def load_recipe(name: str, recipes_dir: Path = RECIPES) -> tuple[Recipe, Path | None, str]:
@@ -140,6 +143,16 @@ def _host_sources(apt: Path) -> list[Source]:
 
 
 @contextmanager
+def _plain_umask() -> Iterator[None]:
+    """The tree is shared by users of every uid, whatever umask the operator has."""
+    before = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@contextmanager
 def _lock(images_dir: Path) -> Iterator[int]:
     """One build at a time. mmdebstrap inherits the lock: if we are killed, it holds until that ends."""
     descriptor = os.open(images_dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -169,69 +182,6 @@ def _scratch(images_dir: Path, name: str) -> Iterator[Path]:
 def _remove_tree(folder: Path) -> None:
     # Never across a mount: a killed build may have had the host's /dev inside.
     subprocess.run(["rm", "-rf", "--one-file-system", "--", str(folder)], check=False)
-
-
-def _bootstrap(recipe: Recipe, mirrors: Mirrors, rootfs: Path, lock: int, progress: Report) -> None:
-    reader = ProgressReader()
-    tail: deque[str] = deque(maxlen=_TAIL)
-    progress(Progress("starting", 0.0))
-    process = subprocess.Popen(
-        bootstrap_command(recipe, mirrors, rootfs, _host_acquire_options()),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "TMPDIR": "/tmp"},
-        start_new_session=True,  # Ctrl-C comes to us; we end the whole group
-        pass_fds=(lock,),
-    )
-    try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            tail.append(line.rstrip())
-            if (step := reader.read(line)) is not None:
-                progress(step)
-        status = process.wait()
-    finally:
-        _end(process)
-    if status != 0:
-        raise ImageBuildFailed(why=explain(list(tail), mirrors))
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    for number, patience in ((signal.SIGTERM, 15.0), (signal.SIGKILL, 5.0)):
-        if process.poll() is not None:
-            return
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(patience)
-
-
-def bootstrap_command(recipe: Recipe, mirrors: Mirrors, rootfs: Path, acquire: list[str]) -> list[str]:
-    """The mmdebstrap call. Options for apt given here live only as long as the build."""
-    command = ["mmdebstrap", "--verbose", "--mode=root", "--format=directory", "--variant=minbase"]
-    command += [f"--components={','.join(mirrors.building[0].components)}"]
-    command += [f"--include={','.join(recipe.packages)}"]
-    command += [f"--aptopt={option}" for option in ('APT::Install-Recommends "false"', *acquire)]
-    command += [f"--dpkgopt=path-exclude={pattern}" for pattern in recipe.exclude]
-    command += [f"--dpkgopt=path-include={pattern}" for pattern in recipe.include]
-    if recipe.user is not None:
-        name, uid = recipe.user
-        add = f'chroot "$1" useradd --create-home --user-group --uid {uid} --shell /bin/bash {name}'
-        command += [f"--customize-hook={add}"]
-    return [*command, mirrors.suite, str(rootfs), *(source.line() for source in mirrors.building)]
-
-
-def _host_acquire_options() -> list[str]:
-    """The host's proxy and date settings: without them a build could fail where `apt-get install` works."""
-    dump = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=False).stdout
-    wanted = ("::proxy", "check-valid-until", "::retries")
-    lines = [
-        line.rstrip(";") for line in dump.splitlines() if line.startswith("Acquire::") and '""' not in line
-    ]
-    return [line for line in lines if any(word in line.split(" ")[0].lower() for word in wanted)]
 
 
 def _installed(rootfs: Path) -> dict[str, str]:
