@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import configparser
+import os
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from sandboxer.settings import Settings
 
 UNIT = Path(__file__).parents[2] / "deploy" / "sandboxer.service"
 
@@ -64,3 +68,40 @@ def test_the_service_gets_no_mount_namespace_of_its_own() -> None:
         "ProtectClock",
     )
     assert [option for option in service() if option.startswith(giving_one)] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="sandboxes need root")
+def test_the_units_command_makes_sandboxes_with_its_capabilities_and_umask(tmp_path: Path) -> None:
+    """No systemd runs here, so what it would set is set by hand."""
+    if not (Settings().images_dir / "base" / "image.json").is_file():
+        pytest.skip("the base image is not built (make image)")
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    capabilities = service()["CapabilityBoundingSet"].lower().replace("cap_", "+").replace(" ", ",")
+    words = shlex.split(service()["ExecStart"])
+    replaced = {
+        words[0]: str(Path(sys.executable).parent / "sandboxer"),
+        "/var/lib/sandboxer": str(state),
+        "7777": "0",
+    }
+    command = [replaced.get(word, word) for word in words]
+    environment = {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "SANDBOXER_IMAGES_DIR": str(Settings().images_dir),
+        "SANDBOXER_POOL_SIZE_MB": "2048",
+    }
+    try:
+        done = subprocess.run(
+            ["setpriv", f"--bounding-set=-all,{capabilities}", *command, "--demo", "--once"],
+            env=environment,
+            umask=int(service()["UMask"], 8),
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "its output" in done.stdout
+    finally:
+        subprocess.run(["umount", state / "pool"], check=False)

@@ -106,7 +106,13 @@ def test_only_one_build_runs_at_a_time(tmp_path: Path, recipes: Path) -> None:
 def test_a_rebuild_keeps_the_old_tree_beside_the_new(tmp_path: Path, recipes: Path) -> None:
     images = tmp_path / "images"
     steps: list[Progress] = []
-    first = build_image("tiny", images, steps.append, recipes_dir=recipes)
+    before = os.umask(0o077)  # an operator's umask must not show in the tree
+    try:
+        first = build_image("tiny", images, steps.append, recipes_dir=recipes)
+    finally:
+        os.umask(before)
+    assert (first.rootfs / "etc").stat().st_mode & 0o777 == 0o755
+    assert (first.rootfs / "etc/apt/sources.list").stat().st_mode & 0o777 == 0o644
     assert steps[-1] == Progress("ready", 1.0)
     assert build_image("tiny", images, recipes_dir=recipes) == first
     (recipes / "tiny.yaml").write_text(TINY % "hostname, less")
