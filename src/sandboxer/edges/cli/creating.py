@@ -82,10 +82,8 @@ def create(
 
 def host_report(sandbox: Sandbox) -> Mapping[str, Any]:
     """What the canary's own setup reported, or else what a look around from inside says."""
-    for event in sandbox.events(follow=False):
-        report = event.data.get("report")
-        if isinstance(report, dict):
-            return report
+    if sandbox.info.report is not None:
+        return sandbox.info.report
     result = sandbox.exec(["python3", "-c", LOOK_AROUND], timeout_s=30)
     try:
         found = jsons.loads(result.stdout)

@@ -17,7 +17,8 @@ from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.kernel.errors import Refused, SandboxerError
 from sandboxer.sdk.errors import ApiError, SdkError
 
-out = Console(highlight=False, soft_wrap=False)
+# Not a terminal: nobody counts columns, and an id must stay on one line to be found by grep.
+out = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
 err = Console(stderr=True, highlight=False)
 
 STATE_STYLES = {
@@ -57,7 +58,7 @@ def state_text(state: str) -> Text:
 def table(*headings: str, title: str | None = None) -> Table:
     made = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
     for heading in headings:
-        made.add_column(heading, overflow="fold")
+        made.add_column(heading, overflow="fold", no_wrap=heading.strip() == "ID")
     return made
 
 
