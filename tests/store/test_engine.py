@@ -10,6 +10,7 @@ from sqlalchemy import text
 
 from sandboxer.kernel.errors import NotFound, Unavailable
 from sandboxer.observe.events import record
+from sandboxer.store import engine
 from sandboxer.store.engine import Store
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
@@ -146,3 +147,17 @@ async def test_a_closed_store_says_so_after_finishing_what_was_asked(store: Stor
     with pytest.raises(Unavailable):
         await store.read(count)
     await store.close()
+
+
+async def test_what_waits_for_the_database_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "MAX_WAITING", 5)
+    inside, go_on = threading.Event(), threading.Event()
+    first = asyncio.create_task(store.write(lambda _: (inside.set(), go_on.wait(10))))
+    await asyncio.to_thread(inside.wait, 10)
+    waiting = [asyncio.create_task(store.write(a_record)) for _ in range(5)]
+    await asyncio.sleep(0)
+    with pytest.raises(Unavailable, match="keep up"):
+        await store.write(a_record)
+    go_on.set()
+    await asyncio.wait([first, *waiting])
+    assert await store.read(count) == 5

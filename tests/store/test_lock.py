@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sandboxer.kernel.errors import Conflict
-from sandboxer.store.lock import hold_state_dir
+from sandboxer.store.engine import open_store
+from sandboxer.store.lock import hold_database, hold_state_dir
 
 _HOLD = """
 import sys
@@ -46,3 +47,15 @@ def test_a_child_that_outlives_the_server_does_not_hold_the_lock(tmp_path: Path)
     finally:
         child.kill()
         child.wait()
+
+
+async def test_a_second_server_on_one_database_is_refused_but_other_programs_are_not(
+    database_url: str,
+) -> None:
+    with hold_database(database_url):
+        with pytest.raises(Conflict, match="this database"), hold_database(database_url):
+            pass
+        # A backup or an inspection may look while the server runs.
+        await open_store(database_url).close()
+    with hold_database(database_url):
+        pass

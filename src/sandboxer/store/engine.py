@@ -25,6 +25,8 @@ T = TypeVar("T")
 CommitListener = Callable[[frozenset[str]], None]
 
 READERS = 3
+# More waiting than this means the database has stopped keeping up: say so instead of growing.
+MAX_WAITING = 10_000
 
 
 class Store:
@@ -75,6 +77,8 @@ class Store:
     async def _ask(self, jobs: queue.SimpleQueue[Job[Any] | None], job: Job[T]) -> T:
         if self._is_closed:
             raise Unavailable(why="the store is closed")
+        if jobs.qsize() >= MAX_WAITING:
+            raise Unavailable(why="the database does not keep up with what is asked of it")
         jobs.put(job)
         return await job.outcome()
 
