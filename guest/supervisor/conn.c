@@ -12,7 +12,7 @@ static struct conn *conns;
 static int count;
 static struct source *paused_listener;
 
-enum { SMALL_READ = 4096 };
+enum { SMALL_READ = 4096, MAX_UNSENT = 8 << 20 };
 
 int conn_count(void)
 {
@@ -147,7 +147,7 @@ void conn_event(struct conn *c, uint32_t events)
 void conn_parse(struct conn *c)
 {
     c->stdin_blocked = false;
-    while (!c->dead && buf_left(&c->in) >= HEADER_SIZE) {
+    while (!c->dead && buf_left(&c->in) >= HEADER_SIZE && buf_left(&c->out) <= MAX_UNSENT) {
         const uint8_t *at = c->in.data + c->in.off;
         uint32_t len = get_u32(at);
         if (len > MAX_PAYLOAD) {
@@ -220,7 +220,7 @@ void conn_flush(struct conn *c)
     struct proc *p = c->proc;
     uint32_t events = c->stdin_blocked ? 0 : EPOLLIN;
     while (!c->dead && !(c->proc && c->proc->state == PROC_STARTING)) {
-        if (c->out.broken) {
+        if (c->out.broken || buf_left(&c->out) > MAX_UNSENT) {
             conn_close(c);
             return;
         }

@@ -1,5 +1,6 @@
 /* The table of processes: their life, who is attached, and what is kept of them after they end. */
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -150,6 +151,9 @@ void proc_detach(struct conn *c)
     c->proc = NULL;
     c->chunk_left = 0;
     c->stdin_done = 0;
+    /* Not started yet (its cgroup may be frozen) and the host gave up waiting: it must not start later. */
+    if (p->state == PROC_STARTING && !p->attached && p->pid > 0)
+        kill(p->pid, SIGKILL);
     proc_pace(p);
 }
 
@@ -253,6 +257,7 @@ void proc_status_ready(struct proc *p)
         serve(p);
         return;
     }
+    p->pid = 0;
     running--;
     unlink_from(&procs, p);
     while ((c = p->attached)) {

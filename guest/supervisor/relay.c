@@ -75,17 +75,22 @@ static bool move(struct way *w)
     return true;
 }
 
+/* a leads in from the host, b out to it. */
 static void relay(struct way *a, struct way *b)
 {
     struct pollfd on[2] = {{.fd = a->from}, {.fd = b->from}};
-    while (!a->ended || !b->ended) {
-        on[0].events = (a->len > a->off || a->ended ? 0 : POLLIN) | (b->len > b->off ? POLLOUT : 0);
-        on[1].events = (b->len > b->off || b->ended ? 0 : POLLIN) | (a->len > a->off ? POLLOUT : 0);
-        /* A side that is finished in both directions would report its hang-up for ever. */
-        on[0].fd = on[0].events ? a->from : -1;
+    bool host_gone = false;
+    while (!a->ended || (!b->ended && !host_gone)) {
+        bool a_full = a->len > a->off, b_full = b->len > b->off;
+        on[0].events = (a_full || a->ended ? 0 : POLLIN) | (b_full ? POLLOUT : 0);
+        on[1].events = (b_full || b->ended ? 0 : POLLIN) | (a_full ? POLLOUT : 0);
+        /* A side with nothing to wait for would report its hang-up for ever. The host is listened to all the
+         * same, until it has hung up: a server inside that never answers its half-close must not keep us. */
+        on[0].fd = on[0].events || !host_gone ? a->from : -1;
         on[1].fd = on[1].events ? b->from : -1;
         if (poll(on, 2, -1) < 0 && errno != EINTR)
             return;
+        host_gone |= on[0].fd >= 0 && on[0].revents & (POLLHUP | POLLERR);
         if (!move(a) || !move(b))
             return;
     }

@@ -152,3 +152,25 @@ def box(supervisor: Path) -> Iterator[Box]:
         process.wait()
         listener.close()
         shutil.rmtree(home)
+
+
+@pytest.fixture
+async def cgroup() -> AsyncIterator[Path]:
+    """An empty cgroup v2."""
+    roots = [Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup")]
+    root = next((root for root in roots if (root / "cgroup.procs").exists()), None)
+    if root is None:
+        pytest.skip("no cgroup v2 is mounted on this host")
+    group = root / f"guest-test-{os.getpid()}"
+    group.mkdir()
+    yield group
+    (group / "cgroup.kill").write_text("1")
+
+    async def is_removed() -> bool:
+        try:
+            group.rmdir()
+        except OSError:
+            return False
+        return True
+
+    await eventually(is_removed)

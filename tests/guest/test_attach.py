@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from pathlib import Path
+
+import pytest
 
 from sandboxer.backends.guest import Command, Exit, Output, Stream
+from sandboxer.backends.supervisor.client import SupervisorGuest
+from sandboxer.kernel.errors import BackendLost
 from tests.guest.conftest import Box, collect, eventually
 
 RING = 256 * 1024
@@ -97,3 +103,21 @@ async def test_what_ended_processes_keep_is_bounded_together(box: Box) -> None:
     async with await box.guest.attach("prc_0") as process:
         items = [item async for item in process.output()]
     assert items[0] == Output(Stream.STDOUT, b"", 300000)
+
+
+async def test_a_command_whose_caller_left_before_it_started_never_starts(box: Box, cgroup: Path) -> None:
+    """As when the sandbox is frozen: the child stops on its way into the cgroup."""
+    (cgroup / "cgroup.freeze").write_text("1")
+    fd = os.open(cgroup / "cgroup.procs", os.O_WRONLY)
+    impatient = SupervisorGuest(box.socket_path, answer_s=0.3)
+    with pytest.raises(BackendLost):
+        await impatient.run(Command(argv=["touch", "/mnt/started"]), process_id="prc_a", cgroup_fd=fd)
+    os.close(fd)
+
+    async def is_killed() -> bool:
+        return not (cgroup / "cgroup.procs").read_text()
+
+    await eventually(is_killed)
+    (cgroup / "cgroup.freeze").write_text("0")
+    assert not (box.root / "started").exists()
+    await box.guest.ping()

@@ -203,44 +203,27 @@ async def test_only_the_last_ended_processes_are_kept(box: Box) -> None:
     assert "prc_x" not in [info.process_id for info in await box.guest.processes()]
 
 
-async def test_a_command_enters_the_cgroup_it_is_given_and_keeps_no_door_to_it(box: Box) -> None:
-    parent = next(
-        (p for p in map(Path, ("/sys/fs/cgroup/unified", "/sys/fs/cgroup")) if (p / "cgroup.procs").exists()),
-        None,
-    )
-    if parent is None:
-        pytest.skip("no cgroup v2 on this host")
-    group = parent / f"guest-test-{os.getpid()}"
-    group.mkdir()
-    try:
-        fd = os.open(group / "cgroup.procs", os.O_WRONLY)
-        command = Command(argv=["sh", "-c", "ls /proc/self/fd; echo ready; exec sleep 60"])
+async def test_a_command_enters_the_cgroup_it_is_given_and_keeps_no_door_to_it(
+    box: Box, cgroup: Path
+) -> None:
+    fd = os.open(cgroup / "cgroup.procs", os.O_WRONLY)
+    command = Command(argv=["sh", "-c", "ls /proc/self/fd; echo ready; exec sleep 60"])
 
-        async def kill() -> None:
-            (group / "cgroup.kill").write_text("1")
+    async def kill() -> None:
+        (cgroup / "cgroup.kill").write_text("1")
 
-        async with await box.guest.run(command, cgroup_fd=fd, on_kill=kill) as process:
-            os.close(fd)
-            seen = b""
-            output = process.output()
-            while b"ready" not in seen:
-                item = await anext(aiter(output))
-                assert isinstance(item, Output)
-                seen += item.data
-            assert seen.split() == [b"0", b"1", b"2", b"3", b"ready"]
-            assert len((group / "cgroup.procs").read_text().split()) == 1
-            await process.kill()
-            assert (await collect(output)).exit.signal == 9
-    finally:
-
-        async def is_removed() -> bool:
-            try:
-                group.rmdir()
-            except OSError:
-                return False
-            return True
-
-        await eventually(is_removed)
+    async with await box.guest.run(command, cgroup_fd=fd, on_kill=kill) as process:
+        os.close(fd)
+        seen = b""
+        output = process.output()
+        while b"ready" not in seen:
+            item = await anext(aiter(output))
+            assert isinstance(item, Output)
+            seen += item.data
+        assert seen.split() == [b"0", b"1", b"2", b"3", b"ready"]
+        assert len((cgroup / "cgroup.procs").read_text().split()) == 1
+        await process.kill()
+        assert (await collect(output)).exit.signal == 9
 
 
 async def test_no_more_processes_is_a_typed_refusal(box: Box) -> None:

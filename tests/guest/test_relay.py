@@ -84,3 +84,16 @@ async def test_closing_ends_the_relay_on_both_sides(box: Box) -> None:
     assert await connection.read() == b""
     await connection.close()
     await no_workers(box)
+
+
+async def test_a_host_that_leaves_ends_a_relay_to_a_server_that_never_answers(box: Box) -> None:
+    server = "import socket, time; s = socket.create_server(('127.0.0.1', 8000)); print('up', flush=True)"
+    server += "; c, _ = s.accept(); time.sleep(60)"
+    async with await box.guest.run(Command(argv=["python3", "-c", server])) as process:
+        await anext(aiter(process.output()))
+        connection = await box.guest.connect(8000)
+        await connection.write(b"hello")
+        await connection.close_write()
+        await connection.close()
+        await no_workers(box)
+        await process.kill()

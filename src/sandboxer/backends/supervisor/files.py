@@ -153,7 +153,7 @@ class SupervisorFiles(Files):
                 for at in range(0, len(view), MAX_PAYLOAD):
                     piece = view[at : at + MAX_PAYLOAD]
                     line.send(HEADER.pack(len(piece), Frame.DATA), piece)
-                    await line.drain()
+                    await line.drain(self._piece_s)
                 if line.refused:
                     break
             if not line.refused:

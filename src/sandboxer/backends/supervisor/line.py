@@ -191,16 +191,24 @@ class Line:
         if self._drained and not self._drained.done() and self._out_bytes < _WRITE_BEHIND:
             self._drained.set_result(None)
 
-    async def drain(self) -> None:
+    async def drain(self, limit_s: float | None = None) -> None:
         """Waits until the guest has taken enough. Raises what broke the line, unless it left a last word."""
+        if self._out_bytes >= _WRITE_BEHIND:
+            try:
+                async with asyncio.timeout(limit_s):
+                    await self._wait_drained()
+            except TimeoutError:
+                raise BackendLost(why=f"the supervisor took nothing for {limit_s} s") from None
+        if self._failure and not self._frames:
+            raise self._failure
+
+    async def _wait_drained(self) -> None:
         while self._out_bytes >= _WRITE_BEHIND and not self._failure:
             self._drained = self._loop.create_future()
             try:
                 await self._drained
             finally:
                 self._drained = None
-        if self._failure and not self._frames:
-            raise self._failure
 
     def shut_write(self) -> None:
         """Half-close once everything is sent."""

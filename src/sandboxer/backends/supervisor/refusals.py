@@ -83,7 +83,7 @@ def _stage(number: int) -> Stage:
 def _about_process(number: int, name: str, process_id: str) -> SandboxerError:
     match number:
         case errno.ESRCH:
-            return NotFound(what="running process", id=process_id)
+            return NotFound(what="process", id=process_id)
         case errno.EEXIST:
             return Conflict(why=f"process id {process_id} is in use")
         case errno.EBUSY:
