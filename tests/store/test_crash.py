@@ -42,7 +42,7 @@ def written_until_killed(database_url: str, wanted: int) -> set[str]:
 
 def events_by_subject(conn: Connection) -> dict[str, int]:
     query = text("SELECT subject, count(*) FROM events GROUP BY subject")
-    return dict(conn.execute(query).tuples().all())
+    return dict(conn.execute(query).all())
 
 
 async def test_killed_at_any_point_nothing_answered_is_lost_and_nothing_is_half(database_url: str) -> None:
