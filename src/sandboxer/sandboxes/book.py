@@ -8,6 +8,7 @@ for reads on the hot path; a write by anyone else shows as a lost fence.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -36,6 +37,7 @@ from sandboxer.store.engine import Store
 T = TypeVar("T")
 # A step that finds the record changed under it looks again this often before it gives up.
 _TRIES = 8
+_ENDED_KEPT = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,8 @@ class Book:
         self._store = store
         self._clock = clock
         self._memory: dict[str, Sandbox] = {}
+        # Ids that ended lately.
+        self._ended: OrderedDict[str, None] = OrderedDict()
         self._watchers: list[Callable[[Sandbox], None]] = []
 
     def on_change(self, watcher: Callable[[Sandbox], None]) -> None:
@@ -168,13 +172,19 @@ class Book:
 
     async def _look_again(self, sandbox_id: str) -> None:
         stored = await self._store.read(lambda conn: load_record(conn, sandbox_id))
-        known = self._memory.get(sandbox_id)
-        if stored is not None and (known is None or stored.version > known.version):
+        if stored is not None:
             self._remember(stored)
 
     def _remember(self, sandbox: Sandbox) -> Sandbox:
+        # Writers come back in any order: an older version must not replace a newer one, nor undo an end.
+        known = self._memory.get(sandbox.id)
+        if sandbox.id in self._ended or (known is not None and known.version >= sandbox.version):
+            return sandbox
         if sandbox.state in FINAL:
             self._memory.pop(sandbox.id, None)
+            self._ended[sandbox.id] = None
+            if len(self._ended) > _ENDED_KEPT:
+                self._ended.popitem(last=False)
         else:
             self._memory[sandbox.id] = sandbox
         for watcher in self._watchers:

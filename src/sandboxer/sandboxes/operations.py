@@ -41,9 +41,10 @@ class Operations:
         operation = self._running.get(sandbox_id)
         return None if operation is None else operation.name
 
-    def count(self, names: frozenset[str]) -> int:
-        """How many operations of these names are under way."""
-        return sum(operation.name in names for operation in self._running.values())
+    async def quiet(self, names: frozenset[str]) -> None:
+        """Returns when no operation of these names is under way."""
+        while busy := [operation for operation in self._running.values() if operation.name in names]:
+            await busy[0].over.wait()
 
     async def perform(self, sandbox_id: str, name: str, act: Callable[[], Awaitable[T]]) -> T:
         """Run `act` alone on this sandbox and wait for it. Raises Conflict while a long one is under way."""

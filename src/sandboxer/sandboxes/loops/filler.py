@@ -10,8 +10,6 @@ from sandboxer.sandboxes.operations import LONG
 from sandboxer.sandboxes.room import Room
 
 log = logging.getLogger(__name__)
-# Callers first: how long to stand aside before looking again.
-STAND_ASIDE = timedelta(milliseconds=20)
 # After a failure (a full host, say), how long to leave it.
 PAUSE = timedelta(seconds=10)
 
@@ -20,9 +18,7 @@ async def keep_filled(room: Room) -> None:
     while True:
         await room.warm.call()
         while (kind := room.warm.missing()) is not None:
-            if room.operations.count(LONG):
-                await room.clock.sleep(STAND_ASIDE)
-                continue
+            await room.operations.quiet(LONG)
             try:
                 await room.warm.make(kind)
             except SandboxerError as error:

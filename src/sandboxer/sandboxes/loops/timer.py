@@ -54,7 +54,8 @@ class Timer:
         if sandbox.state is State.DESTROYED:
             return _FAR
         ends = now if sandbox.state is State.EXPIRED else sandbox.expires_at or _FAR
-        return max(min(ends, idle), self._not_before.get(sandbox.id, ends))
+        moment = min(ends, idle)
+        return max(moment, self._not_before.get(sandbox.id, moment))
 
     async def _sweep(self) -> None:
         limit = asyncio.Semaphore(AT_ONCE)

@@ -1,0 +1,214 @@
+"""Create: checked before anything is made, recorded step by step, and nothing left when it fails."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from sandboxer.backends.contract import Wall
+from sandboxer.backends.scripted import Scripted
+from sandboxer.kernel.errors import (
+    Conflict,
+    InvalidRequest,
+    NoCapacity,
+    NotAvailable,
+    ProvisionFailed,
+)
+from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.requests import CreateRequest, WantedResources
+from tests.sandboxes.clock import ManualClock, eventually
+from tests.sandboxes.conftest import ALICE, OWNER, OpenPlatform
+
+
+async def test_a_created_sandbox_is_ready_and_says_how_long_each_step_took(open_one: OpenPlatform) -> None:
+    async with open_one() as platform:
+        request = CreateRequest(
+            name="first", labels={"team": "a"}, env={"A": "1"}, inputs={"repo-ref": {"x": 1}}
+        )
+        sandbox = await platform.sandboxes.create(request, ALICE)
+        assert sandbox.state is State.READY
+        assert sandbox.profile == "profile.agent-dev"
+        assert sandbox.account == "alice"
+        assert sandbox.ready_at is not None
+        assert sandbox.expires_at == sandbox.ready_at + timedelta(hours=4)
+        assert {"record", "provision", "total"} <= set(sandbox.timings_ms)
+        assert sandbox.environment() == {
+            "SANDBOXER_SANDBOX_ID": sandbox.id,
+            "SANDBOXER_INPUT_REPO_REF": '{"x": 1}',
+            "A": "1",
+        }
+        assert await platform.sandboxes.get(sandbox.id, ALICE) == sandbox
+
+
+async def test_each_step_of_a_create_is_an_event_with_actor_and_reason(open_one: OpenPlatform) -> None:
+    async with open_one() as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(consumer={"actor": "agt"}), ALICE)
+        events = await platform.events.page(sandbox.id)
+        assert [(e.kind, e.actor, e.reason) for e in events] == [
+            ("sandbox.requested", ALICE.public_key, "requested"),
+            ("sandbox.provisioning", ALICE.public_key, "placed"),
+            ("sandbox.ready", ALICE.public_key, "probe_passed"),
+        ]
+        assert events[0].data["consumer"] == {"actor": "agt"}
+
+
+async def test_what_was_recorded_is_what_is_read_back(open_one: OpenPlatform) -> None:
+    request = CreateRequest(
+        name="all of it",
+        ttl="90s",
+        idle_timeout="45s",
+        resources=WantedResources(vcpus=0.5, memory_mb=64, disk_mb=128, pids=32),
+        env={"BAD": "\udcff\n"},
+        labels={"k": "v"},
+        inputs={"n": None, "list": [1, "two"]},
+        consumer={"session_id": "s"},
+    )
+    async with open_one() as platform:
+        sandbox = await platform.sandboxes.create(request, ALICE)
+        page = await platform.sandboxes.list(ALICE)
+        assert list(page.sandboxes) == [sandbox]
+
+
+async def test_the_canary_reports_on_its_host(open_one: OpenPlatform) -> None:
+    async with open_one() as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(profile="profile.sandbox-canary"), OWNER)
+        assert sandbox.report is not None
+        assert sandbox.report["kernel"] == "scripted"
+        assert "setup" in sandbox.timings_ms
+
+
+async def test_the_build_profile_prepares_its_workspace(open_one: OpenPlatform, backend: Scripted) -> None:
+    async with open_one() as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(profile="profile.build"), OWNER)
+        assert backend.boxes[sandbox.id].disk.info("/workspace")
+        assert sandbox.idle_timeout == timedelta(minutes=30)
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (CreateRequest(profile="profile.agent-dve"), "profile"),
+        (CreateRequest(ttl="1000d"), "ttl"),
+        (CreateRequest(ttl="soon"), "ttl"),
+        (CreateRequest(idle_timeout="0s"), "idle_timeout"),
+        (CreateRequest(resources=WantedResources(memory_mb=10**9)), "resources.memory_mb"),
+        (CreateRequest(resources=WantedResources(vcpus=0)), "resources.vcpus"),
+        (CreateRequest(resources=WantedResources(pids=-5)), "resources.pids"),
+        (CreateRequest(trust="full"), "trust"),
+    ],
+)
+async def test_an_impossible_request_is_refused_by_field_before_anything_happens(
+    open_one: OpenPlatform, backend: Scripted, request_: CreateRequest, field: str
+) -> None:
+    async with open_one() as platform:
+        with pytest.raises(InvalidRequest) as refused:
+            await platform.sandboxes.create(request_, ALICE)
+        assert refused.value.facts["field"] == field
+        assert (await platform.sandboxes.list(OWNER)).sandboxes == []
+        assert not backend.boxes
+
+
+async def test_an_unknown_profile_is_answered_with_the_nearest_name(open_one: OpenPlatform) -> None:
+    async with open_one() as platform:
+        with pytest.raises(InvalidRequest, match=r"did you mean profile\.agent-dev\?"):
+            await platform.sandboxes.create(CreateRequest(profile="profile.agent-dve"), ALICE)
+
+
+async def test_the_semi_trusted_network_is_not_available_yet(open_one: OpenPlatform) -> None:
+    async with open_one() as platform:
+        with pytest.raises(NotAvailable):
+            await platform.sandboxes.create(CreateRequest(trust="semi"), ALICE)
+
+
+async def test_a_backend_without_a_wall_that_the_profile_demands_is_not_used(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    weak = Scripted(name="ext.namespaces", clock=clock, walls=frozenset(Wall) - {Wall.SYSCALLS})
+    async with open_one(on=weak) as platform:
+        with pytest.raises(NotAvailable, match="syscalls"):
+            await platform.sandboxes.create(CreateRequest(), ALICE)
+
+
+async def test_a_full_host_refuses_with_a_reason_and_the_next_try_succeeds(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    full = NoCapacity(resource="memory", why="512 MiB asked, 100 free")
+    backend = Scripted(name="ext.namespaces", clock=clock, fail_on={"provision": [full, None]})
+    async with open_one(on=backend) as platform:
+        with pytest.raises(NoCapacity) as refused:
+            await platform.sandboxes.create(CreateRequest(), ALICE)
+        failed = await platform.sandboxes.get(str(refused.value.facts["sandbox_id"]), ALICE)
+        assert (failed.state, failed.reason) == (State.FAILED, "no_capacity")
+        assert not backend.boxes
+        assert (await platform.sandboxes.create(CreateRequest(), ALICE)).state is State.READY
+
+
+async def test_a_sandbox_that_does_not_boot_leaves_nothing(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    broken = ProvisionFailed(step="boot", why="no answer")
+    backend = Scripted(name="ext.namespaces", clock=clock, fail_on={"boot": [broken]})
+    async with open_one(on=backend) as platform:
+        with pytest.raises(ProvisionFailed):
+            await platform.sandboxes.create(CreateRequest(), ALICE)
+        assert not backend.boxes
+        assert (await platform.sandboxes.counts()) == {"failed": 1}
+
+
+async def test_a_failing_setup_command_undoes_the_sandbox(open_one: OpenPlatform, clock: ManualClock) -> None:
+    backend = Scripted(name="ext.namespaces", clock=clock, answers={"python3 - <<'REPORT'": b"no json"})
+    async with open_one(on=backend) as platform:
+        with pytest.raises(ProvisionFailed, match="JSON"):
+            await platform.sandboxes.create(CreateRequest(profile="profile.sandbox-canary"), ALICE)
+        assert not backend.boxes
+
+
+async def test_a_caller_that_does_not_wait_gets_it_while_it_is_provisioning(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    backend = Scripted(name="ext.namespaces", clock=clock, boot_takes=timedelta(seconds=2))
+    async with open_one(on=backend) as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE, wait=False)
+        assert sandbox.state is State.PROVISIONING
+        with pytest.raises(Conflict, match="create is under way"):
+            await platform.sandboxes.freeze(sandbox.id, ALICE)
+        await eventually(lambda: backend.boxes)
+        clock.advance(timedelta(seconds=2))
+        room = platform.sandboxes.room
+        await eventually(lambda: room.book.peek(sandbox.id).state is State.READY)  # type: ignore[union-attr]
+
+
+async def test_a_caller_that_vanishes_leaves_its_create_running(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    backend = Scripted(name="ext.namespaces", clock=clock, boot_takes=timedelta(seconds=2))
+    async with open_one(on=backend) as platform:
+        asked = asyncio.ensure_future(platform.sandboxes.create(CreateRequest(), ALICE))
+        await eventually(lambda: backend.boxes)
+        asked.cancel()
+        await asyncio.wait([asked])
+        clock.advance(timedelta(seconds=2))
+        book = platform.sandboxes.room.book
+        await eventually(lambda: [s.state for s in book.living()] == [State.READY])
+
+
+async def test_many_creates_at_once_all_become_ready(open_one: OpenPlatform, backend: Scripted) -> None:
+    async with open_one() as platform:
+        async with asyncio.TaskGroup() as group:
+            made = [group.create_task(platform.sandboxes.create(CreateRequest(), ALICE)) for _ in range(40)]
+        assert {task.result().state for task in made} == {State.READY}
+        assert len(backend.boxes) == 40
+
+
+async def test_an_operation_that_the_server_s_end_interrupts_leaves_nothing_half_made(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    backend = Scripted(name="ext.namespaces", clock=clock, boot_takes=timedelta(hours=1))
+    async with open_one(on=backend) as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE, wait=False)
+        await eventually(lambda: backend.boxes)
+    assert not backend.boxes
+    async with open_one(on=backend) as platform:
+        assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.FAILED

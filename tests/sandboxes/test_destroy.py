@@ -1,0 +1,123 @@
+"""Destroy: from any state, by many at once, and never half."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from sandboxer.backends.scripted import Scripted
+from sandboxer.kernel.errors import BackendLost, Conflict, NotFound
+from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.requests import CreateRequest
+from tests.sandboxes.clock import ManualClock, eventually
+from tests.sandboxes.conftest import ALICE, BOB, OWNER, OpenPlatform
+
+
+async def test_a_destroyed_sandbox_is_gone_and_its_record_stays(
+    open_one: OpenPlatform, backend: Scripted
+) -> None:
+    async with open_one() as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(env={"TOKEN": "secret"}), ALICE)
+        gone = await platform.sandboxes.destroy(sandbox.id, ALICE)
+        assert gone.state is State.DESTROYED
+        assert gone.ended_at is not None
+        assert gone.env == {}
+        assert not backend.boxes
+        assert await platform.sandboxes.get(sandbox.id, ALICE) == gone
+        assert (await platform.sandboxes.list(ALICE)).sandboxes == []
+        assert (await platform.sandboxes.list(ALICE, state=State.DESTROYED)).sandboxes == [gone]
+
+
+async def test_destroying_again_is_success_and_writes_nothing(open_one: OpenPlatform) -> None:
+    async with open_one() as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        first = await platform.sandboxes.destroy(sandbox.id, ALICE)
+        before = await platform.events.last_id()
+        assert await platform.sandboxes.destroy(sandbox.id, ALICE) == first
+        assert await platform.events.last_id() == before
+
+
+async def test_many_destroys_at_once_tear_down_once(open_one: OpenPlatform, backend: Scripted) -> None:
+    async with open_one() as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(platform.sandboxes.destroy(sandbox.id, ALICE)) for _ in range(10)]
+        assert {task.result().state for task in asked} == {State.DESTROYED}
+        assert backend.calls.count(("teardown", sandbox.id)) == 1
+
+
+async def test_a_destroy_while_it_is_being_made_undoes_it(open_one: OpenPlatform, clock: ManualClock) -> None:
+    backend = Scripted(name="ext.namespaces", clock=clock, boot_takes=timedelta(hours=1))
+    async with open_one(on=backend) as platform:
+        made = asyncio.ensure_future(platform.sandboxes.create(CreateRequest(), ALICE))
+        await eventually(lambda: backend.boxes)
+        (sandbox_id,) = backend.boxes
+        gone = await platform.sandboxes.destroy(sandbox_id, ALICE)
+        assert gone.state is State.DESTROYED
+        assert not backend.boxes
+        with pytest.raises(Conflict, match="cut short"):
+            await made
+        kinds = [event.kind for event in await platform.events.page(sandbox_id)]
+        assert kinds == [
+            "sandbox.requested",
+            "sandbox.provisioning",
+            "sandbox.destroying",
+            "sandbox.destroyed",
+        ]
+
+
+@pytest.mark.parametrize("pause", ["freeze", "stop"])
+async def test_a_paused_sandbox_can_be_destroyed(
+    open_one: OpenPlatform, backend: Scripted, pause: str
+) -> None:
+    async with open_one() as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        await getattr(platform.sandboxes, pause)(sandbox.id, ALICE)
+        assert (await platform.sandboxes.destroy(sandbox.id, ALICE)).state is State.DESTROYED
+        assert not backend.boxes
+
+
+async def test_a_removal_that_fails_is_tried_again_by_the_timer(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    stuck = BackendLost(why="device busy")
+    backend = Scripted(name="ext.namespaces", clock=clock, fail_on={"teardown": [stuck, stuck]})
+    async with open_one(on=backend) as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        with pytest.raises(BackendLost):
+            await platform.sandboxes.destroy(sandbox.id, ALICE)
+        assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.DESTROYING
+        for tries in (2, 3):
+            await eventually(clock.sleepers)
+            clock.advance(timedelta(seconds=31))
+            await eventually(lambda n=tries: backend.calls.count(("teardown", sandbox.id)) == n)  # type: ignore[misc]
+        await eventually(lambda: platform.sandboxes.room.book.peek(sandbox.id) is None)
+        assert not backend.boxes
+
+
+async def test_someone_else_s_sandbox_does_not_exist_for_you_and_the_owner_sees_all(
+    open_one: OpenPlatform,
+) -> None:
+    async with open_one() as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        for act in (
+            "get",
+            "destroy",
+            "freeze",
+            "thaw",
+            "stop",
+            "resume",
+            "recreate",
+            "usage",
+            "reachability",
+        ):
+            with pytest.raises(NotFound):
+                await getattr(platform.sandboxes, act)(sandbox.id, BOB)
+        with pytest.raises(NotFound):
+            await platform.sandboxes.change_ttl(sandbox.id, "1h", BOB)
+        with pytest.raises(NotFound):
+            async with platform.sandboxes.line(sandbox.id, BOB, activity="exec"):
+                pass
+        assert (await platform.sandboxes.destroy(sandbox.id, OWNER)).state is State.DESTROYED

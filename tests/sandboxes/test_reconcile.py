@@ -1,0 +1,167 @@
+"""After a restart: what runs goes on, what was half done is finished or undone, what has no record is removed."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+
+import pytest
+
+from sandboxer.backends.contract import Order, Presence, Resources, Trust
+from sandboxer.backends.guest import Command
+from sandboxer.backends.scripted import Scripted
+from sandboxer.kernel.errors import Conflict
+from sandboxer.kernel.ids import new_id
+from sandboxer.sandboxes.book import Step
+from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
+from sandboxer.sandboxes.reconcile import Verdict, judge
+from sandboxer.sandboxes.requests import CreateRequest
+from tests.sandboxes.clock import ManualClock, eventually
+from tests.sandboxes.conftest import ALICE, OWNER, OpenPlatform
+
+ORDER = Order(
+    sandbox_id="",
+    image="base",
+    resources=Resources(vcpus=1, memory_mb=64, disk_mb=64, pids=16),
+    trust=Trust.ZERO,
+)
+
+
+@pytest.mark.parametrize(("state", "presence"), tuple(itertools.product(State, Presence)))
+def test_there_is_a_verdict_for_every_state_and_sight(state: State, presence: Presence) -> None:
+    verdict = judge(state, presence)
+    if presence is Presence.GONE and state in LIVE | {State.STOPPED, State.REAPED}:
+        assert verdict is Verdict.ENDED
+
+
+async def test_a_living_sandbox_goes_on_over_a_restart_with_its_processes(
+    open_one: OpenPlatform, backend: Scripted
+) -> None:
+    async with open_one() as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        async with platform.sandboxes.line(sandbox.id, ALICE, activity="processes") as guest:
+            async with await guest.run(Command(argv=("sleep", "1000")), process_id="prc_1"):
+                pass
+    async with open_one() as platform:
+        assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.READY
+        async with platform.sandboxes.line(sandbox.id, ALICE, activity="processes") as guest:
+            assert [(p.process_id, p.exit) for p in await guest.processes()] == [("prc_1", None)]
+
+
+async def test_after_a_reboot_sandboxes_are_stopped_for_that_reason_and_can_be_resumed(
+    open_one: OpenPlatform, backend: Scripted
+) -> None:
+    async with open_one() as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+    backend.reboot()
+    async with open_one() as platform:
+        found = await platform.sandboxes.get(sandbox.id, ALICE)
+        assert (found.state, found.reason) == (State.STOPPED, "host_rebooted")
+        assert (await platform.sandboxes.resume(sandbox.id, ALICE)).state is State.READY
+
+
+async def test_a_sandbox_that_is_gone_is_failed(open_one: OpenPlatform, backend: Scripted) -> None:
+    async with open_one() as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+    await backend.teardown(sandbox.id)
+    async with open_one() as platform:
+        assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.FAILED
+
+
+@pytest.mark.parametrize("signals", [(), (Signal.DESTROY,), (Signal.PROBE_PASSED, Signal.EXPIRE)])
+async def test_what_was_half_made_or_half_removed_is_gone_after_a_start(
+    open_one: OpenPlatform, backend: Scripted, signals: tuple[Signal, ...]
+) -> None:
+    """As a crash leaves it: the record in the middle, the backend with a box."""
+    async with open_one() as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        move = platform.sandboxes.room.book.move
+        await move(sandbox.id, Step(signal=Signal.RECREATE, actor="test", reason="test"))
+        if signals:
+            await move(sandbox.id, *(Step(signal=s, actor="test", reason="test") for s in signals))
+    async with open_one() as platform:
+        found = await platform.sandboxes.get(sandbox.id, ALICE)
+        if signals:
+            assert found.state is State.DESTROYED
+        else:
+            assert (found.state, found.reason) == (State.FAILED, "server_restarted")
+        assert not backend.boxes
+
+
+async def test_a_freeze_whose_record_a_crash_prevented_is_written_down(
+    open_one: OpenPlatform, backend: Scripted
+) -> None:
+    async with open_one() as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+    assert sandbox.handle is not None
+    await backend.freeze(sandbox.handle)
+    async with open_one() as platform:
+        assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.FROZEN
+    await backend.thaw(sandbox.handle)
+    async with open_one() as platform:
+        assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.READY
+
+
+async def test_a_resume_whose_record_a_crash_prevented_is_taken_back(
+    open_one: OpenPlatform, backend: Scripted
+) -> None:
+    async with open_one() as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        stopped = await platform.sandboxes.stop(sandbox.id, ALICE)
+    assert stopped.handle is not None
+    await backend.resume(stopped.handle, stopped.order())
+    async with open_one() as platform:
+        assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.STOPPED
+    assert backend.boxes[sandbox.id].presence is Presence.STOPPED
+
+
+async def test_what_has_no_record_is_removed_at_start(open_one: OpenPlatform, backend: Scripted) -> None:
+    stray = new_id("sbx")
+    await backend.provision(Order(**{**{f: getattr(ORDER, f) for f in ORDER.__slots__}, "sandbox_id": stray}))
+    async with open_one():
+        assert not backend.boxes
+
+
+async def test_stale_things_are_shown_and_then_reaped(open_one: OpenPlatform, backend: Scripted) -> None:
+    async with open_one(warm_pool={"profile.agent-dev": 1}) as platform:
+        await eventually(lambda: len(backend.boxes) == 1)
+        await platform.sandboxes.create(CreateRequest(profile="profile.build"), ALICE)
+        stray = new_id("sbx")
+        await backend.provision(
+            Order(**{**{f: getattr(ORDER, f) for f in ORDER.__slots__}, "sandbox_id": stray})
+        )
+        assert [item.sandbox_id for item in await platform.sandboxes.stale(OWNER)] == [stray]
+        assert [item.sandbox_id for item in await platform.sandboxes.reap_stale(OWNER)] == [stray]
+        assert await platform.sandboxes.stale(OWNER) == []
+        assert len(backend.boxes) == 2
+
+
+async def test_a_death_is_written_down_with_its_reason(open_one: OpenPlatform, backend: Scripted) -> None:
+    async with open_one() as platform:
+        book = platform.sandboxes.room.book
+        kept = await platform.sandboxes.create(CreateRequest(), ALICE)
+        lost = await platform.sandboxes.create(CreateRequest(), ALICE)
+        backend.die(kept.id, reason="oom_killed")
+        backend.die(lost.id, keeps_disk=False)
+        await eventually(lambda: book.peek(kept.id).state is State.STOPPED)  # type: ignore[union-attr]
+        await eventually(lambda: book.peek(lost.id).state is State.FAILED)  # type: ignore[union-attr]
+        assert (await platform.sandboxes.get(kept.id, ALICE)).reason == "oom_killed"
+        assert (await platform.sandboxes.resume(kept.id, ALICE)).state is State.READY
+
+
+async def test_a_sandbox_past_its_ttl_when_the_server_starts_is_ended(
+    open_one: OpenPlatform, clock: ManualClock, backend: Scripted
+) -> None:
+    async with open_one() as platform:
+        await platform.sandboxes.create(CreateRequest(ttl="30s"), ALICE)
+    clock.advance(timedelta(hours=1))
+    async with open_one() as platform:
+        await eventually(lambda: not backend.boxes)
+        await eventually(lambda: not list(platform.sandboxes.room.book.living()))
+
+
+async def test_two_servers_cannot_share_a_state_folder(open_one: OpenPlatform) -> None:
+    async with open_one():
+        with pytest.raises(Conflict, match="another sandboxer"):
+            async with open_one():
+                pass
