@@ -1,0 +1,74 @@
+"""What `make setup` relies on: a lock that covers every dependency, and scripts that explain themselves."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NOBODY = 65534
+SCRIPTS = ["system-packages", "find-python", "make-venv", "build-guest", "build-image"]
+
+
+def plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@pytest.fixture(scope="module")
+def locked() -> dict[str, str]:
+    lines = [line for line in (ROOT / "requirements.lock").read_text().splitlines() if line[:1] != "#"]
+    odd = [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!-]+", line)]
+    assert odd == [], "the lock holds names and versions only, no index or path"
+    return {plain(line.split("==")[0]): line.split("==")[1] for line in lines}
+
+
+@pytest.fixture(scope="module")
+def wanted() -> list[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [word for part in project["optional-dependencies"].values() for word in part]
+    return [*project["dependencies"], *extras]
+
+
+def test_the_lock_pins_every_dependency(locked: dict[str, str], wanted: list[str]) -> None:
+    names = {plain(re.split(r"[\[<>=! ]", word)[0]) for word in wanted}
+    assert names - locked.keys() == set()
+
+
+def test_exact_pins_of_the_project_and_the_lock_agree(locked: dict[str, str], wanted: list[str]) -> None:
+    exact = dict(word.split("==") for word in wanted if "==" in word)
+    differing = {n: v for n, v in exact.items() if locked[plain(n.split("[")[0])] != v}
+    assert differing == {}, "run scripts/lock-requirements after changing pyproject.toml"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+def test_without_root_the_setup_says_what_to_install_and_goes_on() -> None:
+    """On a host that lacks a package: here one that no host has."""
+    script = (ROOT / "scripts/system-packages").read_text()
+    lacking = script.replace("\nbubblewrap|/usr/bin/bwrap|", "\nno-such-thing|/no/such/file|")
+    assert lacking != script
+    command = ["bash", "-s", "run"]
+    done = subprocess.run(
+        command,
+        input=lacking,
+        user=NOBODY,
+        group=NOBODY,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+    )
+    assert done.returncode == 0
+    assert "sudo apt-get install no-such-thing" in done.stderr
+    assert "needed for sandboxes" in done.stderr
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_setup_scripts_can_be_run_and_read(name: str) -> None:
+    script = ROOT / "scripts" / name
+    assert os.access(script, os.X_OK)
+    subprocess.run(["bash", "-n", script], check=True)
