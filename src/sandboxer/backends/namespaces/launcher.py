@@ -10,6 +10,7 @@ import contextlib
 import os
 import socket
 import subprocess
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -80,6 +81,7 @@ class _Running:
     process: subprocess.Popen[bytes]
     line: socket.socket
     waiting: dict[str, _Waiting] = field(default_factory=dict)
+    unsent: deque[bytes] = field(default_factory=deque)
 
 
 class Launcher:
@@ -105,7 +107,7 @@ class Launcher:
         waiting = _Waiting(loop.create_future(), loop.create_future())
         running.waiting[order.tag] = waiting
         try:
-            await self._send(running, order.encode())
+            self._send(running, order.encode())
             return await waiting.answer
         except BaseException:
             running.waiting.pop(order.tag, None)
@@ -151,13 +153,25 @@ class Launcher:
         loop.add_reader(ours.fileno(), self._read, running)
         return running
 
-    async def _send(self, running: _Running, data: bytes) -> None:
+    def _send(self, running: _Running, data: bytes) -> None:
+        """Now, or in turn once the launcher has taken what waits before it."""
+        running.unsent.append(data)
+        if len(running.unsent) == 1:
+            self._flush(running)
+
+    def _flush(self, running: _Running) -> None:
+        loop = asyncio.get_running_loop()
         try:
-            running.line.send(data)
+            while running.unsent:
+                running.line.send(running.unsent[0])
+                running.unsent.popleft()
         except BlockingIOError:
-            await asyncio.get_running_loop().sock_sendall(running.line, data)
-        except OSError as error:
-            raise ProvisionFailed(step="launcher", why=str(error)) from None
+            loop.add_writer(running.line.fileno(), self._flush, running)
+        except OSError:
+            # It has died: the reader hears of it, and tells everyone who waits.
+            running.unsent.clear()
+        if not running.unsent:
+            loop.remove_writer(running.line.fileno())
 
     def _read(self, running: _Running) -> None:
         while True:
@@ -193,7 +207,10 @@ class Launcher:
             waiting.complaint.set_result(text.strip() or f"bwrap ended with {answer.get('errno')}")
 
     def _end(self, running: _Running, why: str) -> None:
-        asyncio.get_running_loop().remove_reader(running.line.fileno())
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(running.line.fileno())
+        loop.remove_writer(running.line.fileno())
+        running.unsent.clear()
         running.line.close()
         for waiting in running.waiting.values():
             if not waiting.answer.done():
