@@ -19,7 +19,7 @@ from sandboxer.sdk.errors import ApiError, SdkError
 
 # Not a terminal: nobody counts columns, and an id must stay on one line to be found by grep.
 out = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-err = Console(stderr=True, highlight=False)
+err = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 200)
 
 STATE_STYLES = {
     "ready": "green",

@@ -63,7 +63,8 @@ def shell(
         with raw_terminal():
             ended = _converse(sandbox, session)
     if ended.exit is None:
-        err.print(f"[dim]detached; back with[/] sandboxer shell {sandbox_id} --attach {ended.terminal_id}")
+        again = f"sandboxer shell {sandbox_id} --attach {ended.terminal_id}"
+        err.print(f"[dim]detached; back with:[/] {again}", soft_wrap=True)
         return
     raise typer.Exit(ended.exit.exit_code)
 
@@ -73,7 +74,8 @@ def raw_terminal() -> Iterator[None]:
     """Every key goes inside, Ctrl-C included; put back as it was, whatever happens."""
     before = termios.tcgetattr(0)
     try:
-        tty.setraw(0)
+        # Not the default, which throws away what was typed ahead.
+        tty.setraw(0, termios.TCSADRAIN)
         yield
     finally:
         termios.tcsetattr(0, termios.TCSADRAIN, before)

@@ -53,9 +53,9 @@ VERBS: Mapping[str, Verb] = {
     "doctor": Verb("doctor", HOST, "Say what this host can and cannot do, and why."),
     "backend": Verb("backend", HOST, "Check a backend against the contract.", is_group=True),
     "image": Verb("image", HOST, "Build and list base images.", is_group=True),
-    "bench": Verb("bench", HOST, "Measure this host against bwrap and podman."),
+    "bench": Verb("bench", HOST, "Measure this host against bwrap, podman and a bare web server."),
     "backup": Verb("backup", HOST, "Copy the platform's state into one file."),
-    "restore": Verb("backup", HOST, "Bring a backup back into an empty folder."),
+    "restore": Verb("backup", HOST, "Bring a backup back into an empty state folder."),
     "config": Verb("config", HOST, "Show the settings in force.", is_group=True),
 }
 

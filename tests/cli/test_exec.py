@@ -1,0 +1,105 @@
+"""`exec`: output as it comes, stdin passed on, the inside exit code ours."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+
+import pytest
+
+from sandboxer.sdk.sync.sandbox import Sandbox
+from tests.cli.conftest import PROGRAM, Cli
+
+
+def test_output_and_exit_code_are_those_of_the_command(cli: Cli, sandbox: Sandbox) -> None:
+    said = cli("exec", sandbox.id, "--command", "echo out; echo err >&2; exit 7")
+    assert (said.code, said.out, said.err) == (7, "out\n", "err\n")
+
+
+def test_words_after_the_id_reach_the_program_as_they_are(cli: Cli, sandbox: Sandbox) -> None:
+    assert cli("exec", sandbox.id, "--", "echo", "--json", "-x", "a b").out == "--json -x a b\n"
+
+
+def test_json_holds_the_whole_result(cli: Cli, sandbox: Sandbox) -> None:
+    said = cli("exec", sandbox.id, "--json", "--command", "echo hi; exit 3")
+    assert said.code == 3
+    assert (said.json["stdout"], said.json["exit_code"], said.json["timed_out"]) == ("hi\n", 3, False)
+
+
+def test_neither_or_both_of_argv_and_command_is_wrong_usage(cli: Cli, sandbox: Sandbox) -> None:
+    assert cli("exec", sandbox.id).code == 2
+    assert cli("exec", sandbox.id, "--command", "true", "--", "true").code == 2
+
+
+def test_a_command_on_an_absent_sandbox_exits_4(cli: Cli) -> None:
+    assert cli("exec", "sbx_" + "0" * 26, "--", "true").code == 4
+
+
+def test_stdin_is_passed_on_in_both_ways_of_answering(real_cli: Cli, real_sandbox: Sandbox) -> None:
+    data = b"line\n" * 200_000
+    said = real_cli("exec", real_sandbox.id, "--", "wc", "-c", stdin=data)
+    assert said.out.strip() == str(len(data))
+    assert real_cli("exec", real_sandbox.id, "--json", "--", "cat", stdin=b"hi").json["stdout"] == "hi"
+    assert real_cli("exec", real_sandbox.id, "--", "head", "-c", "1", stdin=data).out == "l"
+
+
+def test_bytes_that_are_no_text_come_out_unchanged(real_cli: Cli, real_sandbox: Sandbox) -> None:
+    done = subprocess.run(
+        [*PROGRAM, "exec", real_sandbox.id, "--", "printf", r"\377\000\200"],
+        env=real_cli.environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == b"\xff\x00\x80"
+
+
+def test_output_is_live(real_cli: Cli, real_sandbox: Sandbox) -> None:
+    words = [*PROGRAM, "exec", real_sandbox.id, "--command", "echo first; sleep 30"]
+    with subprocess.Popen(
+        words, env=real_cli.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.read(6) == b"first\n"
+        assert running.poll() is None
+        running.send_signal(signal.SIGINT)
+        assert running.wait(20) == 130
+
+
+def test_an_interrupted_command_does_not_go_on_inside(real_cli: Cli, real_sandbox: Sandbox) -> None:
+    words = [*PROGRAM, "exec", real_sandbox.id, "--command", "echo up; exec sleep 987"]
+    with subprocess.Popen(
+        words, env=real_cli.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.read(3) == b"up\n"
+        running.send_signal(signal.SIGINT)
+        running.wait(20)
+    deadline = time.monotonic() + 10
+    while real_sandbox.exec("grep -l '^sleep' /proc/[0-9]*/cmdline").exit_code == 0:
+        assert time.monotonic() < deadline, "sleep is still running inside"
+
+
+@pytest.mark.parametrize("extra", [[], ["--json"]])
+def test_a_timeout_kills_and_tells(real_cli: Cli, real_sandbox: Sandbox, extra: list[str]) -> None:
+    said = real_cli("exec", real_sandbox.id, "--timeout", "0.3", *extra, "--", "sleep", "60")
+    assert said.code == 137
+    assert "timed out" in said.err if not extra else said.json["timed_out"] is True
+
+
+def test_cwd_env_and_user_hold_inside(real_cli: Cli, real_sandbox: Sandbox) -> None:
+    said = real_cli(
+        "exec",
+        real_sandbox.id,
+        "--cwd",
+        "/tmp",
+        "--env",
+        "A=1",
+        "--user",
+        "nobody",
+        "--command",
+        "pwd; echo $A; id -un",
+    )
+    assert said.out == "/tmp\n1\nnobody\n"

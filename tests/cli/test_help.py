@@ -1,0 +1,54 @@
+"""Help that helps, a table of verbs that is true, and a start that is quick."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from typer.core import TyperGroup
+
+from sandboxer.edges.cli.exits import Exit
+from sandboxer.edges.cli.verbs import VERBS, load
+from tests.cli.conftest import Cli
+
+PLAIN = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "120"}
+
+
+def test_help_names_every_verb_and_the_exit_codes(cli: Cli) -> None:
+    said = cli("--help", **PLAIN)
+    assert said.code == Exit.OK
+    assert all(f" {name} " in said.out for name in VERBS)
+    assert "Exit codes" in said.out
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_shows_examples_and_its_line_in_the_table_is_its_own(name: str) -> None:
+    command = load(name)
+    verbs = list(command.commands.values()) if isinstance(command, TyperGroup) else [command]
+    assert all("Examples:" in (verb.help or "") for verb in verbs)
+    first_words = VERBS[name].summary.rstrip(".").split(";")[0].split(",")[0]
+    assert (command.help or "").replace("\n", " ").startswith(first_words)
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_speaks_json_where_it_answers(name: str) -> None:
+    command = load(name)
+    verbs = list(command.commands.values()) if isinstance(command, TyperGroup) else [command]
+    talks = {"up", "shell"}
+    for verb in verbs:
+        options = {option for param in verb.params for option in param.opts}
+        assert name in talks or "--json" in options, verb.name
+
+
+def test_an_unknown_verb_is_a_usage_error(cli: Cli) -> None:
+    assert cli("frobnicate").code == Exit.USAGE
+    assert cli("list", "--no-such-option").code == Exit.USAGE
+
+
+@pytest.mark.parametrize("module", ["running", "finding", "copying", "shell", "creating"])
+def test_client_verbs_do_not_load_the_server(module: str) -> None:
+    heavy = ["sqlalchemy", "fastapi", "uvicorn", "alembic", "sandboxer.wiring"]
+    program = f"import sys, sandboxer.edges.cli.{module}; print([m for m in {heavy!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,132 @@
+"""`shell` through a real pseudo terminal: keys, size changes, exit code, detaching and coming back."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sandboxer.sdk.sync.sandbox import Sandbox
+from tests.cli.conftest import PROGRAM, Cli
+
+
+class Screen:
+    """Our end of the user's terminal."""
+
+    def __init__(self, master: int, process: subprocess.Popen[bytes]) -> None:
+        self._master = master
+        self.process = process
+        self.seen = b""
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._master, keys)
+
+    def wait_for(self, text: bytes, timeout_s: float = 20.0) -> bytes:
+        """Reads until `text` appears; what was read up to its end is forgotten."""
+        deadline = time.monotonic() + timeout_s
+        while text not in self.seen:
+            ready, _, _ = select.select([self._master], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, f"{text!r} did not appear in {self.seen!r}"
+            try:
+                self.seen += os.read(self._master, 65536)
+            except OSError:
+                raise AssertionError(f"the terminal closed after {self.seen!r}") from None
+        before, _, self.seen = self.seen.partition(text)
+        return before
+
+    def resize(self, cols: int, rows: int) -> None:
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+        self.process.send_signal(signal.SIGWINCH)
+
+    def end(self) -> int:
+        return self.process.wait(20)
+
+
+@contextmanager
+def screen(cli: Cli, *words: str) -> Iterator[Screen]:
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+    environment = {name: value for name, value in cli.environment.items() if name not in ("COLUMNS", "LINES")}
+    process = subprocess.Popen(
+        [*PROGRAM, *words], stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
+    )
+    os.close(slave)
+    try:
+        yield Screen(master, process)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+
+
+def test_keys_go_in_output_comes_out_and_the_exit_code_is_the_shells(
+    real_cli: Cli, real_sandbox: Sandbox
+) -> None:
+    with screen(real_cli, "shell", real_sandbox.id) as terminal:
+        terminal.wait_for(b"# ")
+        terminal.type(b"echo $((6*7))mark; tty\r")
+        terminal.wait_for(b"42mark")
+        terminal.wait_for(b"/dev/pts/")
+        terminal.type(b"exit 9\r")
+        assert terminal.end() == 9
+
+
+def test_the_terminals_size_is_ours_and_follows_changes(real_cli: Cli, real_sandbox: Sandbox) -> None:
+    with screen(real_cli, "shell", real_sandbox.id) as terminal:
+        terminal.wait_for(b"# ")
+        terminal.type(b"stty size; echo a=b | tr = +\r")
+        terminal.wait_for(b"30 100")
+        terminal.wait_for(b"a+b")
+        terminal.resize(120, 40)
+        deadline = time.monotonic() + 10
+        while True:
+            terminal.type(b"echo [$(stty size)]\r")
+            said = terminal.wait_for(b"]\r\n")
+            if b"[40 120" in said:
+                break
+            assert time.monotonic() < deadline, said
+        terminal.type(b"exit\r")
+        assert terminal.end() == 0
+
+
+def test_ctrl_c_goes_inside_and_does_not_end_us(real_cli: Cli, real_sandbox: Sandbox) -> None:
+    with screen(real_cli, "shell", real_sandbox.id) as terminal:
+        terminal.wait_for(b"# ")
+        terminal.type(b"echo go=on | tr = +; sleep 600\r")
+        terminal.wait_for(b"go+on")
+        terminal.type(b"\x03")
+        terminal.type(b"echo still=here | tr = +\r")
+        terminal.wait_for(b"still+here")
+        terminal.type(b"exit 0\r")
+        terminal.end()
+
+
+def test_detaching_leaves_the_program_and_attaching_finds_it(real_cli: Cli, real_sandbox: Sandbox) -> None:
+    with screen(real_cli, "shell", real_sandbox.id) as terminal:
+        terminal.wait_for(b"# ")
+        terminal.type(b"word=kept; echo ready=now | tr = +\r")
+        terminal.wait_for(b"ready+now")
+        terminal.type(b"\x1d")
+        terminal.wait_for(b"--attach")
+        line = terminal.wait_for(b"\r\n")
+        assert terminal.end() == 0
+    terminal_id = re.sub(rb"\s", b"", line).decode()
+    with screen(real_cli, "shell", real_sandbox.id, "--attach", terminal_id) as terminal:
+        terminal.type(b"echo $word=again | tr = +\r")
+        terminal.wait_for(b"kept+again")
+        terminal.type(b"exit 5\r")
+        assert terminal.end() == 5
+
+
+def test_without_a_terminal_shell_says_what_to_use_instead(cli: Cli, sandbox: Sandbox) -> None:
+    said = cli("shell", sandbox.id)
+    assert said.code == 1
+    assert "exec" in said.err
