@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import signal
 import socket
-import ssl
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,47 +15,28 @@ import httpx
 import pytest
 from websockets.sync.client import connect
 
-CADDYFILE = Path(__file__).parents[2] / "deploy" / "Caddyfile"
-pytestmark = pytest.mark.skipif(
-    shutil.which("caddy") is None, reason="Caddy is not installed (apt-get install caddy)"
-)
+from tests.servers.caddy import CADDYFILE, Site, free_port, running_caddy, why_no_caddy
+
+pytestmark = pytest.mark.skipif(bool(why_no_caddy()), reason=why_no_caddy() or "")
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """The public address and the certificate authority that vouches for it."""
-    folder = tmp_path_factory.mktemp("caddy")
-    inner, outer = free_port(), free_port()
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    inner = free_port()
     uvicorn = [sys.executable, "-m", "uvicorn", "--app-dir", str(Path(__file__).parent), "upstream:app"]
     server = subprocess.Popen([*uvicorn, "--port", str(inner), "--log-level", "warning"])
-    # Only what a test must change: no system trust store, no port 80, no admin port, own storage.
-    folder.joinpath("Caddyfile").write_text(
-        "{\n\tadmin off\n\tskip_install_trust\n\tauto_https disable_redirects\n"
-        f"\tstorage file_system {folder}/store\n}}\nimport {CADDYFILE}\n"
-    )
-    environment = os.environ | {
-        "SANDBOXER_SITE": f"localhost:{outer}",
-        "SANDBOXER_UPSTREAM": f"127.0.0.1:{inner}",
-        "HOME": str(folder),
-    }
-    with open(folder / "log", "wb") as log:
-        command = ["caddy", "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
-        caddy = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-    authority = folder / "store/pki/authorities/local/root.crt"
     try:
-        wait_until_served(f"https://localhost:{outer}/", authority, folder / "log")
-        yield f"localhost:{outer}", authority
+        with running_caddy(tmp_path_factory.mktemp("caddy"), f"127.0.0.1:{inner}") as site:
+            yield site
     finally:
-        for process in (caddy, server):
-            process.send_signal(signal.SIGTERM)
-        for process in (caddy, server):
-            process.wait(20)
+        server.send_signal(signal.SIGTERM)
+        server.wait(20)
 
 
 @pytest.fixture
-def client(site: tuple[str, Path]) -> Iterator[httpx.Client]:
-    trust = ssl.create_default_context(cafile=str(site[1]))
-    with httpx.Client(base_url=f"https://{site[0]}", verify=trust, timeout=30, trust_env=False) as client:
+def client(site: Site) -> Iterator[httpx.Client]:
+    address = f"https://{site.address}"
+    with httpx.Client(base_url=address, verify=site.trust(), timeout=30, trust_env=False) as client:
         yield client
 
 
@@ -73,7 +51,7 @@ def client(site: tuple[str, Path]) -> Iterator[httpx.Client]:
         "/v1/x?b=2&a=1&a=0#",
     ],
 )
-def test_path_and_query_arrive_as_they_were_signed(site: tuple[str, Path], target: str) -> None:
+def test_path_and_query_arrive_as_they_were_signed(site: Site, target: str) -> None:
     arrived = raw_request(site, "GET", target.rstrip("#"))
     assert f'"target": "{target.rstrip("#?")}"'.encode() in arrived
 
@@ -110,9 +88,8 @@ def test_an_upload_reaches_the_server_while_it_is_still_being_sent(client: httpx
     assert client.post("/upload", content=body()).text == str(65536 + 32 * 1_048_576)
 
 
-def test_a_terminal_works_through_the_proxy(site: tuple[str, Path]) -> None:
-    trust = ssl.create_default_context(cafile=str(site[1]))
-    with connect(f"wss://{site[0]}/v1/terminal", ssl=trust) as terminal:
+def test_a_terminal_works_through_the_proxy(site: Site) -> None:
+    with connect(f"wss://{site.address}/v1/terminal", ssl=site.trust()) as terminal:
         for message in ("text", b"\x00bytes"):
             terminal.send(message)
             assert terminal.recv(timeout=10) == message
@@ -121,7 +98,7 @@ def test_a_terminal_works_through_the_proxy(site: tuple[str, Path]) -> None:
 @pytest.mark.parametrize(
     "target", ["/metrics", "/metrics/", "//metrics", "/%6detrics", "/METRICS", "/v1/../metrics"]
 )
-def test_metrics_stay_private_however_the_path_is_written(site: tuple[str, Path], target: str) -> None:
+def test_metrics_stay_private_however_the_path_is_written(site: Site, target: str) -> None:
     arrived = raw_request(site, "GET", target)
     assert b"404" in arrived.split(b"\r\n", 1)[0]
     assert b"x-upstream" not in arrived.lower()
@@ -135,35 +112,14 @@ def test_the_shipped_file_is_valid_as_it_stands(tmp_path: Path) -> None:
     assert "Valid configuration" in checked.stdout + checked.stderr
 
 
-def raw_request(site: tuple[str, Path], method: str, target: str) -> bytes:
+def raw_request(site: Site, method: str, target: str) -> bytes:
     """Past every client that would tidy the path up."""
-    host, port = site[0].split(":")
-    trust = ssl.create_default_context(cafile=str(site[1]))
-    request = f"{method} {target} HTTP/1.1\r\nHost: {site[0]}\r\nConnection: close\r\n\r\n"
+    host, port = site.address.split(":")
+    request = f"{method} {target} HTTP/1.1\r\nHost: {site.address}\r\nConnection: close\r\n\r\n"
     plain = socket.create_connection((host, int(port)), 10)
-    with trust.wrap_socket(plain, server_hostname=host) as secure:
+    with site.trust().wrap_socket(plain, server_hostname=host) as secure:
         secure.sendall(request.encode())
         answer = b""
         while piece := secure.recv(65536):
             answer += piece
         return answer
-
-
-def wait_until_served(url: str, authority: Path, log: Path) -> None:
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            trust = ssl.create_default_context(cafile=str(authority))
-            if httpx.get(url, verify=trust, trust_env=False).status_code == 200:
-                return
-        except (httpx.HTTPError, OSError):
-            pass
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.05)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -13,6 +13,7 @@ from sandboxer.sdk.calls import Answer, Call
 from sandboxer.sdk.errors import Unreachable
 from sandboxer.sdk.exchange import Again, Signer, Tries
 from sandboxer.sdk.signing import Credentials
+from sandboxer.sdk.trust import trust_for
 
 T = TypeVar("T")
 
@@ -24,7 +25,8 @@ class AsyncLine:
         self.signer = Signer(credentials)
         self.url = credentials.url.rstrip("/")
         self.timeout_s = timeout_s
-        self._http = httpx.AsyncClient(timeout=httpx.Timeout(timeout_s, connect=10.0), trust_env=False)
+        timeout = httpx.Timeout(timeout_s, connect=10.0)
+        self._http = httpx.AsyncClient(timeout=timeout, trust_env=False, verify=trust_for(self.url))
 
     async def close(self) -> None:
         await self._http.aclose()

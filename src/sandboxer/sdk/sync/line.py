@@ -13,6 +13,7 @@ from sandboxer.sdk.calls import Answer, Call
 from sandboxer.sdk.errors import Unreachable
 from sandboxer.sdk.exchange import Again, Signer, Tries
 from sandboxer.sdk.signing import Credentials
+from sandboxer.sdk.trust import trust_for
 
 T = TypeVar("T")
 
@@ -25,7 +26,8 @@ class Line:
         self.url = credentials.url.rstrip("/")
         self.timeout_s = timeout_s
         # Environment proxies are for the web; the platform is named explicitly.
-        self._http = httpx.Client(timeout=httpx.Timeout(timeout_s, connect=10.0), trust_env=False)
+        timeout = httpx.Timeout(timeout_s, connect=10.0)
+        self._http = httpx.Client(timeout=timeout, trust_env=False, verify=trust_for(self.url))
 
     def close(self) -> None:
         self._http.close()
