@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from sandboxer.edges.http.app import create_app
 from sandboxer.edges.http.server import Server, config, listen
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
+from tests.http.flows import flows_of, operations
 from tests.http.signed import Client, Credentials
 
 
@@ -52,6 +54,14 @@ class Served:
         return self.as_(Credentials(answer.json()["public_key"], answer.json()["secret_key"]))
 
 
+async def eventually(is_so: Callable[[], bool], seconds: float = 5.0) -> None:
+    """Until it is so, or the deadline passes; what it waits for happens in another task or process."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "it never came about"
+        await asyncio.sleep(0.01)
+
+
 @contextlib.asynccontextmanager
 async def serving(settings: Settings, backends: dict[str, Backend] | None) -> AsyncIterator[Served]:
     listening = listen("127.0.0.1", 0)
@@ -81,7 +91,21 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-async def served(settings: Settings) -> AsyncIterator[Served]:
+async def served(settings: Settings, request: pytest.FixtureRequest) -> AsyncIterator[Served]:
     backend = Scripted(name="ext.namespaces")
     async with serving(settings, {"ext.namespaces": backend}) as running:
         yield running
+        check_claims(running, request)
+
+
+def check_claims(running: Served, request: pytest.FixtureRequest) -> None:
+    """A test that says it shows a route must have made that route answer well."""
+    answered = {
+        (sample.labels["method"], sample.labels["route"])
+        for metric in running.platform.metrics.requests.collect()
+        for sample in metric.samples
+        if sample.name.endswith("_total") and sample.labels["status"][0] in "12"
+    }
+    for operation in flows_of(request.function):
+        wanted = operations(running.app)[operation]
+        assert wanted in answered, f"{operation} never answered well in this test"

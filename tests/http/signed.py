@@ -8,7 +8,7 @@ import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -55,8 +55,6 @@ class ServerEvent:
 class Client:
     http: httpx.AsyncClient
     credentials: Credentials
-    # Routes of the app that answered, for the test that every route has a test.
-    seen: set[tuple[str, str]] = field(default_factory=set)
 
     def request(
         self,
@@ -112,7 +110,7 @@ class Client:
             await answer.aclose()
 
 
-def target(path: str, **query: object) -> str:
+def target(path: str, /, **query: object) -> str:
     """Path with query, percent-encoded as it is signed and sent; bytes stay bytes."""
     from_pairs = "&".join(f"{name}={_quoted(value)}" for name, value in _pairs(query))
     return path + ("?" + from_pairs if from_pairs else "")
@@ -125,11 +123,6 @@ def _pairs(query: dict[str, object]) -> Iterable[tuple[str, object]]:
 
 
 def _quoted(value: object) -> str:
-    raw = (
-        value
-        if isinstance(value, bytes)
-        else str(value).lower().encode()
-        if isinstance(value, bool)
-        else str(value).encode()
-    )
+    text = str(value).lower() if isinstance(value, bool) else value
+    raw = text if isinstance(text, bytes) else str(text).encode()
     return "".join(chr(b) if (chr(b).isalnum() and b < 128) or b in b"/._-" else f"%{b:02X}" for b in raw)

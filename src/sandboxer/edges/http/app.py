@@ -6,7 +6,7 @@ import functools
 import json
 
 from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
+from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -68,11 +68,14 @@ def create_app(platform: Platform) -> FastAPI:
             RequestValidationError: problems.on_invalid_request,
         },
     )
+    # Starlette takes such handlers, though its types speak of requests only.
+    app.add_exception_handler(WebSocketRequestValidationError, problems.on_invalid_upgrade)  # type: ignore[arg-type]
     app.state.platform = platform
     app.state.readiness = "ready"
     app.state.started_at = platform.clock.now()
     for router in ROUTERS:
-        app.include_router(router)
+        # Flat: an included router is asked for its routes anew for every request.
+        app.router.routes.extend(router.routes)
     _serve_document(app)
     return app
 

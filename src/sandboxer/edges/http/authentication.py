@@ -56,10 +56,7 @@ class Authentication:
             await _refuse(error, scope, receive, send)
             return
         except TooSlow:
-            answer = problems.framework_response(
-                408, "The body came too slowly.", problems.request_id_of(scope)
-            )
-            await answer(scope, receive, send)
+            await _send_too_slow(scope, receive, send)
             return
         scope[CALLER] = verdict.caller
         await self._app(scope, receive, send)

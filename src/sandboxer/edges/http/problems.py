@@ -6,11 +6,12 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 
-from fastapi.exceptions import RequestValidationError
+from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
+from starlette.websockets import WebSocket
 
 from sandboxer.kernel import errors
 from sandboxer.kernel.errors import Broken, InvalidRequest, SandboxerError, TooLarge, Unauthenticated
@@ -51,6 +52,7 @@ _FRAMEWORK: Mapping[int, tuple[str, str]] = {
     408: ("too_slow", "Send the whole body without long pauses."),
     413: ("too_large", "Send less, or use a streaming route."),
     415: ("unsupported_media_type", "Send JSON, with content-type application/json."),
+    426: ("upgrade_required", "Open this path as a WebSocket, signed like a GET."),
     416: ("range_not_satisfiable", "Ask for a range within the size in the content-range header."),
 }
 
@@ -105,8 +107,17 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     if isinstance(error.__cause__, SandboxerError):
         # The framework wraps what reading the body raised.
         return await on_sandboxer_error(request, error.__cause__)
+    if error.status_code == 400 and error.__cause__ is not None:
+        return response(
+            InvalidRequest(field="body", why="it is not JSON in UTF-8"), request_id_of(request.scope)
+        )
     detail = error.detail if isinstance(error.detail, str) else "The request was refused."
     return framework_response(error.status_code, detail, request_id_of(request.scope), error.headers)
+
+
+async def on_invalid_upgrade(websocket: WebSocket, error: Exception) -> None:
+    assert isinstance(error, WebSocketRequestValidationError)
+    await websocket.send_denial_response(response(invalid(error.errors()), request_id_of(websocket.scope)))
 
 
 async def on_invalid_request(request: Request, error: Exception) -> Response:

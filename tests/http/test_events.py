@@ -1,0 +1,45 @@
+"""What happened to a sandbox, over server-sent events."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+from tests.http.conftest import Served
+from tests.http.flows import flow
+
+
+@flow("followEvents")
+async def test_events_are_told_from_the_first_and_then_as_they_happen(served: Served) -> None:
+    path = await served.sandbox()
+    async with aclosing(served.client.events("GET", f"{path}/events")) as told:
+        seen = [await anext(told)]
+        while seen[-1].data["reason"] != "probe_passed":
+            seen.append(await anext(told))
+        await served.client.post(f"{path}/freeze")
+        frozen = await anext(told)
+        assert frozen.data["subject"] == path.rsplit("/", 1)[1]
+        assert frozen.data["actor"].endswith(served.owner.public_key)
+        await served.client.delete(path)
+        rest = [event async for event in told]
+    assert rest, "the end of the sandbox is told, then the stream ends"
+    ids = [int(event.id or 0) for event in [*seen, frozen, *rest]]
+    assert ids == sorted(set(ids))
+
+
+async def test_a_reader_goes_on_from_the_last_event_it_saw(served: Served) -> None:
+    path = await served.sandbox()
+    known = [event async for event in served.client.events("GET", f"{path}/events?follow=false")]
+    assert len(known) >= 2
+    after = known[0].id
+    for again in (
+        served.client.events("GET", f"{path}/events?follow=false&after={after}"),
+        served.client.events("GET", f"{path}/events?follow=false", headers={"last-event-id": str(after)}),
+    ):
+        assert [event.id async for event in again] == [event.id for event in known[1:]]
+
+
+async def test_events_of_strangers_are_not_told(served: Served) -> None:
+    path = await served.sandbox()
+    assert (await (await served.stranger()).get(f"{path}/events")).status_code == 404
+    for bad in ("after=-1", "after=x", "after=99999999999999999999"):
+        assert (await served.client.get(f"{path}/events?{bad}")).status_code == 422

@@ -1,0 +1,85 @@
+"""`Idempotency-Key`: the same answer again, and nothing made twice."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.http.conftest import Served
+
+
+async def test_the_same_key_and_request_get_the_first_answer(served: Served) -> None:
+    head = {"idempotency-key": "order-1"}
+    first = await served.client.post("/v1/sandboxes", {"name": "a"}, headers=head)
+    again = await served.client.post("/v1/sandboxes", {"name": "a"}, headers=head)
+    assert first.status_code == again.status_code == 201
+    assert first.content == again.content
+    assert again.headers["idempotent-replayed"] == "true"
+    assert again.headers["location"] == first.headers["location"]
+    assert len(served.backend.boxes) == 1
+
+
+async def test_the_same_key_with_another_request_is_a_conflict(served: Served) -> None:
+    head = {"idempotency-key": "order-1"}
+    await served.client.post("/v1/sandboxes", {"name": "a"}, headers=head)
+    other = await served.client.post("/v1/sandboxes", {"name": "b"}, headers=head)
+    assert other.status_code == 409
+    assert other.json()["code"] == "idempotency_conflict"
+    assert len(served.backend.boxes) == 1
+
+
+async def test_two_accounts_may_choose_the_same_key(served: Served) -> None:
+    head = {"idempotency-key": "order-1"}
+    await served.client.post("/v1/sandboxes", {}, headers=head)
+    stranger = await served.stranger()
+    assert (await stranger.post("/v1/sandboxes", {}, headers=head)).status_code == 201
+    assert len(served.backend.boxes) == 2
+
+
+async def test_a_create_that_failed_may_be_tried_again_with_the_same_key(served: Served) -> None:
+    head = {"idempotency-key": "order-1"}
+    failed = await served.client.post("/v1/sandboxes", {"profile": "profile.none"}, headers=head)
+    assert failed.status_code == 422
+    again = await served.client.post("/v1/sandboxes", {"profile": "profile.none"}, headers=head)
+    assert again.status_code == 422
+    assert "idempotent-replayed" not in again.headers
+
+
+async def test_of_two_at_once_one_makes_it_and_the_other_waits_its_turn(served: Served) -> None:
+    head = {"idempotency-key": "order-1"}
+    async with asyncio.TaskGroup() as group:
+        both = [group.create_task(served.client.post("/v1/sandboxes", {}, headers=head)) for _ in range(2)]
+    statuses = sorted(task.result().status_code for task in both)
+    assert statuses in ([201, 201], [201, 409])
+    assert len(served.backend.boxes) == 1
+
+
+async def test_a_process_is_started_once(served: Served) -> None:
+    path = await served.sandbox()
+    head = {"idempotency-key": "p"}
+    first = await served.client.post(f"{path}/processes", {"argv": ["sleep", "600"]}, headers=head)
+    again = await served.client.post(f"{path}/processes", {"argv": ["sleep", "600"]}, headers=head)
+    assert first.json()["process_id"] == again.json()["process_id"]
+    assert len((await served.client.get(f"{path}/processes")).json()["processes"]) == 1
+
+
+async def test_a_secret_is_never_kept_and_the_second_answer_says_so(served: Served) -> None:
+    head = {"idempotency-key": "k"}
+    body = {"name": "k", "account": "team"}
+    first = await served.client.post("/v1/keys", body, headers=head)
+    again = await served.client.post("/v1/keys", body, headers=head)
+    assert first.status_code == 201
+    assert again.status_code == 409
+    assert "secret" in again.json()["detail"]
+    assert len((await served.client.get("/v1/keys")).json()["keys"]) == 2
+    for file in served.state_dir.rglob("*"):
+        if file.is_file():
+            assert first.json()["secret_key"].encode() not in file.read_bytes(), file
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "two words"])
+async def test_a_key_that_is_no_key_is_refused(served: Served, key: str) -> None:
+    answer = await served.client.post("/v1/sandboxes", {}, headers={"idempotency-key": key})
+    assert answer.status_code == 422
+    assert served.backend.boxes == {}

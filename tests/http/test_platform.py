@@ -1,0 +1,114 @@
+"""The platform itself over HTTP: probes, keys, images, profiles, the host."""
+
+from __future__ import annotations
+
+import json
+
+from tests.http import (
+    test_events,
+    test_exec,
+    test_files,
+    test_processes,
+    test_real,
+    test_sandboxes,
+    test_terminals,
+)
+from tests.http.conftest import Served
+from tests.http.flows import CLAIMED, flow, operations
+
+MODULES = (test_events, test_exec, test_files, test_processes, test_real, test_sandboxes, test_terminals)
+
+
+async def test_every_route_has_a_test_that_shows_it(served: Served) -> None:
+    """Whoever adds a route marks its test with @flow; the fixture checks that the claim is true."""
+    assert MODULES
+    missing = set(operations(served.app)) - CLAIMED
+    assert not missing, f"routes without a test: {sorted(missing)}"
+    assert set(operations(served.app)) >= CLAIMED, "claims about routes that do not exist"
+
+
+@flow("health", "ready", "metrics", "getOpenapi", "getCapabilities")
+async def test_probes_answer_anyone(served: Served) -> None:
+    http = served.client.http
+    assert (await http.get("/health")).json() == {"status": "ok"}
+    assert (await http.get("/readyz")).json() == {"status": "ready"}
+    assert "sandboxer_requests_total" in (await http.get("/metrics")).text
+    assert (await http.get("/openapi.json")).json()["openapi"].startswith("3.1")
+    known = (await http.get("/v1/capabilities")).json()
+    assert [backend["name"] for backend in known["backends"]] == ["ext.namespaces"]
+    assert known["trust_levels"] == ["zero"]
+    assert [signature["name"] for signature in known["signatures"]] == ["v2", "v1"]
+
+
+async def test_readiness_ends_before_the_server_does(served: Served) -> None:
+    served.app.state.readiness = "stopping"
+    answer = await served.client.http.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json() == {"status": "stopping"}
+
+
+@flow("createKey", "listKeys", "revokeKey")
+async def test_the_owner_makes_lists_and_revokes_keys_and_nobody_else_does(served: Served) -> None:
+    stranger = await served.stranger("team")
+    assert (await stranger.get("/v1/sandboxes")).status_code == 200
+    for refused in (
+        await stranger.get("/v1/keys"),
+        await stranger.post("/v1/keys", {"name": "x", "account": "y"}),
+        await stranger.delete(f"/v1/keys/{served.owner.public_key}"),
+        await stranger.get("/v1/host"),
+        await stranger.get("/v1/host/stale"),
+        await stranger.post("/v1/host/reap-stale"),
+    ):
+        assert refused.status_code == 403, refused.text
+        assert refused.json()["code"] == "forbidden"
+    listed = (await served.client.get("/v1/keys")).json()["keys"]
+    assert [key["is_owner"] for key in listed] == [True, False]
+    assert all("secret" not in name for key in listed for name in key)
+    where = f"/v1/keys/{stranger.credentials.public_key}"
+    assert (await served.client.delete(where)).status_code == 204
+    assert (await served.client.delete(where)).status_code == 204
+    assert (await stranger.get("/v1/sandboxes")).json()["reason"] == "unknown_key"
+    own = await served.client.delete(f"/v1/keys/{served.owner.public_key}")
+    assert own.status_code == 409
+    nobody = await served.client.delete("/v1/keys/sbx-pk-" + "0" * 26)
+    assert nobody.status_code == 404
+    taken = await served.client.post("/v1/keys", {"name": "x", "account": "owner"})
+    assert taken.status_code == 422
+
+
+@flow("listImages", "listProfiles")
+async def test_images_and_profiles_are_listed(served: Served) -> None:
+    folder = served.state_dir / "images" / "tiny"
+    folder.mkdir(parents=True)
+    record = {
+        "name": "tiny",
+        "digest": "d",
+        "recipe_digest": "r",
+        "built_at": "2026-01-01T00:00:00+00:00",
+        "build_seconds": 1.0,
+        "size_bytes": 5,
+        "distribution": "debian",
+        "suite": "bookworm",
+        "architecture": "amd64",
+        "packages": {},
+    }
+    (folder / "image.json").write_text(json.dumps(record))
+    assert [i["name"] for i in (await served.client.get("/v1/images")).json()["images"]] == ["tiny"]
+    profiles = {p["id"]: p for p in (await served.client.get("/v1/profiles")).json()["profiles"]}
+    assert "profile.agent-dev" in profiles
+    assert profiles["profile.agent-dev"]["ttl_max"]
+
+
+@flow("inspectHost", "listStale", "reapStale")
+async def test_the_owner_sees_the_host_and_removes_what_no_record_accounts_for(served: Served) -> None:
+    path = await served.sandbox()
+    host = (await served.client.get("/v1/host")).json()
+    assert host["sandboxes"]["ready"] == 1
+    assert host["backends"][0]["healthy"]
+    box = served.backend.boxes[path.rsplit("/", 1)[1]]
+    stray = "sbx_" + "9" * 26
+    served.backend.boxes[stray] = box
+    assert [s["sandbox_id"] for s in (await served.client.get("/v1/host/stale")).json()["stale"]] == [stray]
+    removed = (await served.client.post("/v1/host/reap-stale")).json()["removed"]
+    assert [s["sandbox_id"] for s in removed] == [stray]
+    assert stray not in served.backend.boxes

@@ -1,0 +1,1 @@
+"""The same API on real walls: what a fake cannot show."""
