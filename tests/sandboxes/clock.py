@@ -39,7 +39,7 @@ class ManualClock:
 
 
 async def eventually(condition: Callable[[], object], *, within_s: float = 5.0) -> None:
-    """Until the condition holds: other tasks and the store's threads need their turn. Fails past the deadline."""
+    """Until the condition holds: other tasks and the store's threads need their turn."""
     deadline = asyncio.get_running_loop().time() + within_s
     while not condition():
         if asyncio.get_running_loop().time() > deadline:

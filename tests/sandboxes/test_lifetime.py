@@ -152,9 +152,11 @@ async def test_a_background_command_is_work_and_a_resident_that_waits_is_not(
 ) -> None:
     async with open_one() as platform:
         sandbox = await platform.sandboxes.create(CreateRequest(idle_timeout="60s"), ALICE)
-        async with platform.sandboxes.line(sandbox.id, ALICE, activity="processes") as guest:
-            async with await guest.run(Command(argv=("sleep", "100000"), tag=tag)):
-                pass
+        async with (
+            platform.sandboxes.line(sandbox.id, ALICE, activity="processes") as guest,
+            await guest.run(Command(argv=("sleep", "100000"), tag=tag)),
+        ):
+            pass
         await pass_time(clock, timedelta(seconds=400), timedelta(seconds=10))
         assert (state_of(platform, sandbox.id) is State.DESTROYED) == is_idle
 

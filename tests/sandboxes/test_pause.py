@@ -21,7 +21,8 @@ async def run(platform: Platform, sandbox_id: str, script: str) -> int:
     async with platform.sandboxes.line(sandbox_id, ALICE, activity="exec") as guest:
         process = await guest.run(Command(argv=("sh", "-c", script)))
         async with process:
-            return [item.code async for item in process.output() if isinstance(item, Exit)][0]
+            (code,) = [item.code async for item in process.output() if isinstance(item, Exit)]
+            return code
 
 
 async def test_a_frozen_sandbox_allows_files_but_no_commands_and_thaws(open_one: OpenPlatform) -> None:
@@ -153,9 +154,11 @@ async def test_a_background_process_keeps_the_sandbox_active(
     async with open_one() as platform:
         book = platform.sandboxes.room.book
         sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
-        async with platform.sandboxes.line(sandbox.id, ALICE, activity="processes") as guest:
-            async with await guest.run(Command(argv=("sleep", "40"))):
-                pass
+        async with (
+            platform.sandboxes.line(sandbox.id, ALICE, activity="processes") as guest,
+            await guest.run(Command(argv=("sleep", "40"))),
+        ):
+            pass
         await eventually(lambda: clock.sleepers() >= 3)
         clock.advance(timedelta(seconds=2))
         await eventually(lambda: book.peek(sandbox.id).state is State.ACTIVE)  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""After a restart: what runs goes on, what was half done is finished or undone, what has no record is removed."""
+"""After a restart: what runs goes on, what was half done is settled, what has no record is removed."""
 
 from __future__ import annotations
 
@@ -39,9 +39,11 @@ async def test_a_living_sandbox_goes_on_over_a_restart_with_its_processes(
 ) -> None:
     async with open_one() as platform:
         sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
-        async with platform.sandboxes.line(sandbox.id, ALICE, activity="processes") as guest:
-            async with await guest.run(Command(argv=("sleep", "1000")), process_id="prc_1"):
-                pass
+        async with (
+            platform.sandboxes.line(sandbox.id, ALICE, activity="processes") as guest,
+            await guest.run(Command(argv=("sleep", "1000")), process_id="prc_1"),
+        ):
+            pass
     async with open_one() as platform:
         assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.READY
         async with platform.sandboxes.line(sandbox.id, ALICE, activity="processes") as guest:

@@ -29,9 +29,7 @@ from sandboxer.kernel.clock import Clock, SystemClock
 from sandboxer.kernel.errors import BackendLost, InvalidRequest, ProvisionFailed
 
 # The shipped canary asks its host for a report with a Python program; this is what the fake answers.
-CANARY_ANSWER = {
-    "python3 - <<'REPORT'": b'{"kernel": "scripted", "cpus": 1, "memory_total_mb": 256}\n'
-}
+CANARY_ANSWER = {"python3 - <<'REPORT'": b'{"kernel": "scripted", "cpus": 1, "memory_total_mb": 256}\n'}
 
 
 class Scripted:

@@ -127,6 +127,8 @@ class Job:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     # A signal that is to end it.
     fatal: int | None = None
+    # A task that is cancelled before its first step never runs at all.
+    has_begun: bool = False
 
     def info(self) -> ProcessInfo:
         return ProcessInfo(
@@ -147,18 +149,24 @@ class Job:
         for child in tuple(self.children):
             child.cancel()
         if self.main is not None and self.exit is None:
-            self.fatal = signals.SIGKILL
-            self.main.cancel()
+            self._end(signals.SIGKILL)
 
     def signal(self, number: int) -> None:
         if self.exit is not None:
             raise GuestRefused(path=self.process_id, errno_name="ESRCH")
         if number in _DEADLY and self.main is not None:
-            self.fatal = number
+            self._end(number)
+
+    def _end(self, number: int) -> None:
+        self.fatal = number
+        if self.has_begun and self.main is not None:
             self.main.cancel()
 
     async def _live(self, work: Callable[[], Awaitable[int]]) -> None:
+        self.has_begun = True
         try:
+            if self.fatal is not None:
+                raise asyncio.CancelledError
             self.exit = Exit(code=await work())
         except asyncio.CancelledError:
             number = self.fatal or signals.SIGKILL

@@ -109,8 +109,8 @@ class Shell:
     async def _loop(self, loop: Loop) -> int:
         code = 0
         if loop.condition is None:
-            for item in loop.items:
-                self.variables[loop.name] = item.expand(self.variables)
+            for item in [text for word in loop.items for text in word.split(self.variables)]:
+                self.variables[loop.name] = item
                 code = await self._list(loop.body)
             return code
         while await self._list(loop.condition) == 0:
@@ -120,7 +120,7 @@ class Shell:
         return code
 
     async def _simple(self, simple: Simple) -> int:
-        words = [word.expand(self.variables) for word in simple.words]
+        words = [text for word in simple.words for text in word.split(self.variables)]
         assigned = dict(self.variables)
         while words and _is_assignment(words[0]):
             name, _, value = words.pop(0).partition("=")

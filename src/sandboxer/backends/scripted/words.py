@@ -19,15 +19,21 @@ class NotUnderstood(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    # (text, may variables stand in it?)
-    parts: tuple[tuple[str, bool], ...]
+    # (text, how it was quoted: "'", '"' or "" for not at all)
+    parts: tuple[tuple[str, str], ...]
 
     @property
     def raw(self) -> str:
         return "".join(text for text, _ in self.parts)
 
     def expand(self, variables: Mapping[str, str]) -> str:
-        return "".join(_expand(text, variables) if live else text for text, live in self.parts)
+        return "".join(text if quote == "'" else _expand(text, variables) for text, quote in self.parts)
+
+    def split(self, variables: Mapping[str, str]) -> list[str]:
+        """As the shell does: a bare variable becomes as many words as it holds."""
+        whole = self.expand(variables)
+        is_bare = all(not quote for _, quote in self.parts) and "$" in self.raw
+        return whole.split() if is_bare else [whole]
 
 
 @dataclass(slots=True)
@@ -92,19 +98,19 @@ def parse(script: str) -> list[Entry]:
 
 
 def _read_word(script: str, at: int) -> tuple[Word, int]:
-    parts: list[tuple[str, bool]] = []
+    parts: list[tuple[str, str]] = []
     while at < len(script) and script[at] not in " \t\n;&|()<>":
         char = script[at]
         if char in "'\"":
             end = script.index(char, at + 1)
-            parts.append((script[at + 1 : end], char == '"'))
+            parts.append((script[at + 1 : end], char))
             at = end + 1
         elif char == "\\":
-            parts.append((script[at + 1 : at + 2], False))
+            parts.append((script[at + 1 : at + 2], "'"))
             at += 2
         elif script.startswith("$((", at):
             end = script.index("))", at) + 2
-            parts.append((script[at:end], True))
+            parts.append((script[at:end], ""))
             at = end
         else:
             end = at + 1
@@ -114,7 +120,7 @@ def _read_word(script: str, at: int) -> tuple[Word, int]:
                 and not script.startswith("$((", end)
             ):
                 end += 1
-            parts.append((script[at:end], True))
+            parts.append((script[at:end], ""))
             at = end
     return Word(tuple(parts)), at
 

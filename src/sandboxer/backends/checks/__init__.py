@@ -1,0 +1,62 @@
+"""The contract suite: what every backend must do, as checks that ship with the product.
+
+Tests run it for our backends; `sandboxer backend check NAME` runs it on an operator's host. A deviation needs
+a reason, and one that starts to pass is a failure: declarations must stay true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+from sandboxer.backends.checks import commands, files, making, pauses
+from sandboxer.backends.checks.suite import Bench, Check, CheckResult, MakeOrder, Reopen, Verdict, run_check
+from sandboxer.backends.contract import Backend
+from sandboxer.kernel.errors import InvalidRequest
+
+CHECKS: Sequence[Check] = (
+    *making.suite.checks,
+    *commands.suite.checks,
+    *files.suite.checks,
+    *pauses.suite.checks,
+)
+
+
+async def run_checks(
+    backend: Backend,
+    make_order: MakeOrder,
+    deviations: Mapping[str, str],
+    *,
+    reopen: Reopen | None = None,
+) -> list[CheckResult]:
+    """Every check in turn, each with sandboxes of its own. `make_order` gives a fresh id on every call."""
+    return [result async for result in iterate_checks(backend, make_order, deviations, reopen=reopen)]
+
+
+async def iterate_checks(
+    backend: Backend,
+    make_order: MakeOrder,
+    deviations: Mapping[str, str],
+    *,
+    reopen: Reopen | None = None,
+) -> AsyncIterator[CheckResult]:
+    """As `run_checks`, each result as it comes: for showing progress."""
+    unknown = set(deviations) - {check.name for check in CHECKS}
+    if unknown:
+        raise InvalidRequest(field="deviations", why=f"there is no check {', '.join(sorted(unknown))}")
+    bench = Bench(backend, make_order, reopen)
+    for check in CHECKS:
+        yield await run_check(check, bench, deviation=deviations.get(check.name))
+
+
+__all__ = [
+    "CHECKS",
+    "Bench",
+    "Check",
+    "CheckResult",
+    "MakeOrder",
+    "Reopen",
+    "Verdict",
+    "iterate_checks",
+    "run_check",
+    "run_checks",
+]

@@ -1,0 +1,220 @@
+"""What a check is, and how one is run against a backend, on a test machine or an operator's host."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from sandboxer.backends.contract import Backend, Capability, Handle, Order, Resources, capabilities_of
+from sandboxer.backends.guest import Command, Exit, Guest, Output, Stream, TerminalSize
+
+MakeOrder = Callable[[], Order]
+Reopen = Callable[[], AbstractAsyncContextManager[Backend]]
+# One behaviour, sandbox included; the slowest takes a few seconds on a busy machine.
+TIMEOUT_S = 60.0
+
+
+class CheckFailed(AssertionError):
+    """The backend does not behave as the contract says."""
+
+
+def expect(condition: object, message: str) -> None:
+    """Not `assert`: the suite is part of the product and must survive `python -O`."""
+    if not condition:
+        raise CheckFailed(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What a command did."""
+
+    exit: Exit
+    stdout: bytes
+    stderr: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A sandbox that a check plays with."""
+
+    backend: Backend
+    order: Order
+    handle: Handle
+
+    async def guest(self) -> Guest:
+        return await self.backend.guest(self.handle)
+
+    async def run(
+        self,
+        script: str,
+        *,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "/",
+        user: str = "root",
+        terminal: TerminalSize | None = None,
+    ) -> Ran:
+        """A shell script to its end."""
+        return await self.run_argv(
+            ("/bin/sh", "-c", script), stdin=stdin, env=env, cwd=cwd, user=user, terminal=terminal
+        )
+
+    async def run_argv(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "/",
+        user: str = "root",
+        terminal: TerminalSize | None = None,
+    ) -> Ran:
+        given = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", **(env or {})}
+        command = Command(
+            argv=argv,
+            env=given,
+            cwd=cwd,
+            user=user,
+            has_stdin=stdin is not None,
+            terminal=terminal,
+            keep=False,
+        )
+        guest = await self.guest()
+        async with await guest.run(command) as process:
+            if stdin is not None:
+                await process.write_stdin(stdin)
+                await process.close_stdin()
+            return await collect(process.output())
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What a check gets: a backend, and sandboxes that are gone when it ends."""
+
+    backend: Backend
+    make_order: MakeOrder
+    # Opens the backend a second time, as a restarted server would; None where the caller cannot.
+    reopen: Reopen | None = None
+
+    @asynccontextmanager
+    async def box(self, **resources: float) -> AsyncIterator[Box]:
+        order = self.make_order()
+        if resources:
+            order = replace(order, resources=_resized(order.resources, resources))
+        handle = await self.backend.provision(order)
+        try:
+            yield Box(self.backend, order, handle)
+        finally:
+            await self.backend.teardown(order.sandbox_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    # What would go wrong for users of a backend that fails it.
+    why: str
+    run: Callable[[Bench], Awaitable[None]]
+    # Only for backends that offer this.
+    needs: Capability | None = None
+
+
+class Verdict(StrEnum):
+    PASSED = "passed"
+    FAILED = "failed"
+    # Fails as the backend's author said it would.
+    DEVIATES = "deviates"
+    # Passes although a deviation is declared: the declaration is out of date.
+    NO_LONGER_DEVIATES = "no_longer_deviates"
+    NOT_OFFERED = "not_offered"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    name: str
+    why: str
+    verdict: Verdict
+    detail: str = ""
+    seconds: float = 0.0
+
+    @property
+    def is_fine(self) -> bool:
+        return self.verdict not in (Verdict.FAILED, Verdict.NO_LONGER_DEVIATES)
+
+
+@dataclass
+class Suite:
+    """Collects checks as they are defined."""
+
+    checks: list[Check] = field(default_factory=list)
+
+    def check(
+        self, why: str, *, needs: Capability | None = None
+    ) -> Callable[[Callable[[Bench], Awaitable[None]]], Callable[[Bench], Awaitable[None]]]:
+        def add(run: Callable[[Bench], Awaitable[None]]) -> Callable[[Bench], Awaitable[None]]:
+            self.checks.append(Check(run.__name__, why, run, needs))
+            return run
+
+        return add
+
+
+async def run_check(check: Check, bench: Bench, *, deviation: str | None = None) -> CheckResult:
+    """One check; a failure of any kind is a result, not an error of this function."""
+    started = time.monotonic()
+    if check.needs is not None and check.needs not in capabilities_of(bench.backend):
+        return CheckResult(name=check.name, why=check.why, verdict=Verdict.NOT_OFFERED)
+    failure = ""
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            await check.run(bench)
+    except Exception as error:
+        # One of the outermost loops: whatever a foreign backend raises is its result.
+        failure = f"{type(error).__name__}: {error}"
+    if deviation is not None:
+        verdict = Verdict.DEVIATES if failure else Verdict.NO_LONGER_DEVIATES
+        failure = deviation if failure else f"declared to fail ({deviation}), but it passes"
+    else:
+        verdict = Verdict.FAILED if failure else Verdict.PASSED
+    spent = time.monotonic() - started
+    return CheckResult(name=check.name, why=check.why, verdict=verdict, detail=failure, seconds=spent)
+
+
+async def collect(output: AsyncIterator[Output | Exit]) -> Ran:
+    kept = {Stream.STDOUT: bytearray(), Stream.STDERR: bytearray()}
+    end: Exit | None = None
+    async for item in output:
+        if isinstance(item, Exit):
+            end = item
+        else:
+            kept[item.stream] += item.data
+    expect(end is not None, "the output ended without an Exit")
+    assert end is not None
+    return Ran(exit=end, stdout=bytes(kept[Stream.STDOUT]), stderr=bytes(kept[Stream.STDERR]))
+
+
+async def until(condition: Callable[[], Awaitable[object]], message: str, *, within_s: float = 5.0) -> None:
+    """Kernel clean-up is asynchronous: give it five seconds."""
+    deadline = time.monotonic() + within_s
+    while not await condition():
+        expect(time.monotonic() < deadline, message)
+        await asyncio.sleep(0.02)
+
+
+@contextlib.asynccontextmanager
+async def raises(*kinds: type[Exception]) -> AsyncIterator[None]:
+    try:
+        yield
+    except kinds:
+        return
+    except Exception as error:
+        wanted = " or ".join(kind.__name__ for kind in kinds)
+        raise CheckFailed(f"{wanted} was expected, not {type(error).__name__}: {error}") from error
+    raise CheckFailed(f"{' or '.join(kind.__name__ for kind in kinds)} was expected, but nothing was raised")
+
+
+def _resized(resources: Resources, changes: Mapping[str, float]) -> Resources:
+    return replace(resources, **changes)  # type: ignore[arg-type]
