@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.census import Census, take_census
+from bench.census import Census, remove_cgroups, take_census
 from bench.client import BadAnswer, Wire
 from sandboxer.sdk.signing import Credentials
 
@@ -60,6 +60,7 @@ def own_folder() -> Iterator[Path]:
         yield folder
     finally:
         _unmount_below(folder)
+        remove_cgroups(folder)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -76,7 +77,12 @@ def open_platform(state_dir: Path, images_dir: Path, *, warm_pool: int = 0) -> I
     process = subprocess.Popen(words, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
         key = _wait_until_ready(state_dir, port, process)
-        yield Running(state_dir, images_dir, port, process, key)
+        running = Running(state_dir, images_dir, port, process, key)
+        try:
+            yield running
+        finally:
+            # Sandboxes outlive their server, by design; the bench's must not.
+            destroy_everything(running)
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -85,6 +91,14 @@ def open_platform(state_dir: Path, images_dir: Path, *, warm_pool: int = 0) -> I
             process.kill()
             process.wait()
         log.close()
+
+
+def destroy_everything(running: Running) -> None:
+    wire = running.wire()
+    while found := wire.ask("GET", "/v1/sandboxes?limit=100").json()["sandboxes"]:
+        for sandbox in found:
+            wire.ask("DELETE", f"/v1/sandboxes/{sandbox['id']}")
+    wire.close()
 
 
 def _wait_until_ready(state_dir: Path, port: int, process: subprocess.Popen[bytes]) -> Credentials:

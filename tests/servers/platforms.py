@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+from bench.census import remove_cgroups
 
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.edges.http.app import create_app
 from sandboxer.edges.http.server import Server, config, listen
+from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.settings import Settings
 from sandboxer.wiring import open_platform
 
@@ -99,12 +101,23 @@ def real_platform(state_dir: Path, *, pool_mb: int = 3072) -> Iterator[Up]:
     up = Up(f"http://127.0.0.1:{port}", state_dir)
     try:
         _wait_until_healthy(up, process)
-        yield up
+        try:
+            yield up
+        finally:
+            _destroy_everything(up)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(30)
         log.close()
         _unmount_below(state_dir)
+        remove_cgroups(state_dir)
+
+
+def _destroy_everything(up: Up) -> None:
+    """Sandboxes outlive their server, by design; a test's must not."""
+    with Sandboxer(owner_file=up.owner_file, url=up.url) as client:
+        for sandbox in client.list(limit=500):
+            client.sandbox(sandbox.id).destroy()
 
 
 def _free_port() -> int:
