@@ -23,7 +23,8 @@ from sandboxer.kernel.errors import Broken
 from sandboxer.kernel.ids import is_sandbox_id
 
 MB = 1024 * 1024
-MAX_AUTOMATIC_MB = 100 * 1024
+# Trying it out must not take a large disk from its owner; who wants more says so.
+MAX_AUTOMATIC_MB = 32 * 1024
 MIN_MB = 256
 # `nodiscard` keeps the loop file allocated; `commit` bounds how long a removed disk's space stays away.
 MOUNT_OPTIONS = "nosuid,nodev,noatime,nodiscard,commit=5"
