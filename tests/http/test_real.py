@@ -1,1 +1,248 @@
 """The same API on real walls: what a fake cannot show."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import resource
+import subprocess
+import tarfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from sandboxer.settings import Settings
+from tests.http.conftest import Served, check_claims, serving
+from tests.http.flows import flow
+from tests.http.signed import target
+from tests.http.test_terminals import dial, read_until
+
+IMAGES = Settings().images_dir
+GUEST = Settings().guest_dir
+
+
+def why_not() -> str | None:
+    if os.geteuid() != 0:
+        return "real walls need root"
+    if not (IMAGES / "base" / "image.json").is_file():
+        return f"there is no base image in {IMAGES}: run `sandboxer image build base`"
+    if not (GUEST / "supervisor").is_file():
+        return f"the supervisor is not built in {GUEST}: run `make -C guest`"
+    return None
+
+
+@pytest.fixture
+async def real(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Served]:
+    if why := why_not():
+        pytest.skip(why)
+    state = tmp_path / "state"
+    settings = Settings(state_dir=state, host="127.0.0.1", port=0, images_dir=IMAGES, pool_size_mb=800)
+    try:
+        async with serving(settings, None) as running:
+            running.defaults = {"resources": {"disk_mb": 128}}
+            try:
+                yield running
+                check_claims(running, request)
+            finally:
+                for sandbox in (await running.client.get("/v1/sandboxes?limit=500")).json()["sandboxes"]:
+                    await running.client.delete(f"/v1/sandboxes/{sandbox['id']}")
+    finally:
+        if os.path.ismount(state / "pool"):
+            await asyncio.to_thread(subprocess.run, ["umount", str(state / "pool")], check=True)
+
+
+async def sh(served: Served, path: str, command: str, **more: object) -> dict[str, object]:
+    answer = await served.client.post(f"{path}/exec", {"command": command, **more})
+    assert answer.status_code == 200, answer.text
+    result: dict[str, object] = answer.json()
+    return result
+
+
+async def test_a_timeout_kills_children_that_ran_away(real: Served) -> None:
+    """Another session, re-parented to PID 1, ignoring signals: all of it ends with its command."""
+    path = await real.sandbox()
+    runaway = "trap '' TERM INT HUP; (setsid sh -c 'trap \"\" TERM; sleep 987654' &) ; sleep 987654"
+    result = await sh(real, path, runaway, timeout_s=0.5)
+    assert result["timed_out"]
+    assert result["reason"] == "timed_out"
+    assert result["exit_code"] == 137
+    left = await sh(real, path, "ps -eo args | grep -c '[9]87654'")
+    assert str(left["stdout"]).strip() == "0"
+
+
+async def test_bash_is_the_shell_and_home_is_the_users(real: Served) -> None:
+    path = await real.sandbox()
+    assert (await sh(real, path, "[[ a == a ]] && echo $HOME $PWD"))["stdout"] == "/root /workspace\n"
+    nobody = await sh(real, path, "id -un; echo $HOME", user="nobody", cwd="/")
+    assert str(nobody["stdout"]).startswith("nobody\n")
+
+
+@pytest.mark.parametrize(
+    "size_mb", [200, pytest.param(10_240, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
+)
+async def test_endless_output_ends_at_the_limit_and_costs_no_memory(real: Served, size_mb: int) -> None:
+    path = await real.sandbox()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    body = {"command": f"head -c {size_mb}M /dev/zero | tr '\\0' x", "timeout_s": 500}
+    answer = await real.client.send("POST", f"{path}/exec", body=body)
+    result = answer.json()
+    assert result["exit_code"] == 0
+    assert result["truncated"]
+    assert result["stdout"] == "x" * 1024 * 1024
+    grown_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown_kb < 64 * 1024
+
+
+async def test_output_that_never_ends_is_cut_by_the_timeout(real: Served) -> None:
+    path = await real.sandbox()
+    result = await sh(real, path, "yes", timeout_s=1, output_limit_bytes=100)
+    assert result["timed_out"]
+    assert result["stdout"] == "y\n" * 50
+
+
+async def test_a_client_that_vanishes_mid_stream_leaves_no_process(real: Served) -> None:
+    path = await real.sandbox()
+    body = {"command": "while true; do echo tick; sleep 0.05; done"}
+    async with aclosing(real.client.events("POST", f"{path}/exec", body=body)) as told:
+        for _ in range(5):
+            await anext(told)
+    deadline = time.monotonic() + 5
+    while (await real.client.get(f"{path}/usage")).json()["processes"] > 1:
+        assert time.monotonic() < deadline, "the command outlived its client"
+        await asyncio.sleep(0.05)
+
+
+async def test_memory_and_disk_limits_are_named_as_reasons(real: Served) -> None:
+    path = await real.sandbox(resources={"memory_mb": 64, "disk_mb": 64})
+    hog = await sh(real, path, "python3 -c 'x = bytearray(500 << 20)'", timeout_s=30)
+    assert hog["exit_code"] != 0
+    assert hog["reason"] == "oom_killed"
+    full = await sh(real, path, "head -c 200M /dev/zero > /workspace/big")
+    assert full["exit_code"] != 0
+    wrote = await real.client.put(target(f"{path}/files/content", path="/workspace/more"), b"x" * (100 << 20))
+    assert wrote.status_code == 409
+    assert wrote.json()["code"] == "disk_full"
+    still = await sh(real, path, "rm -f /workspace/big && echo alive")
+    assert still["stdout"] == "alive\n"
+
+
+@flow("packFolder", "unpackFolder")
+async def test_a_folder_leaves_and_enters_as_tar(real: Served) -> None:
+    path = await real.sandbox()
+    await sh(
+        real,
+        path,
+        "mkdir -p a/b && echo hello > a/b/f && ln -s b a/link && chmod 700 a/b/f && : > $'a/\\xff'",
+    )
+    packed = await real.client.get(target(f"{path}/files/tar", path="/workspace/a"))
+    assert packed.status_code == 200, packed.text
+    with tarfile.open(fileobj=io.BytesIO(packed.content)) as archive:
+        assert archive.getmember("./b/f").mode == 0o700
+        assert archive.getmember("./link").issym()
+    back = await real.client.put(target(f"{path}/files/tar", path="/workspace/new/place"), packed.content)
+    assert back.status_code == 200, back.text
+    assert back.json()["received_bytes"] == len(packed.content)
+    assert (await sh(real, path, "cat new/place/link/f; ls -A /var/tmp | wc -l"))["stdout"] == "hello\n0\n"
+    one = await real.client.get(target(f"{path}/files/tar", path="/workspace/a/b/f"))
+    with tarfile.open(fileobj=io.BytesIO(one.content)) as archive:
+        assert archive.getnames() == ["f"]
+    nothing = await real.client.get(target(f"{path}/files/tar", path="/none"))
+    assert nothing.status_code == 404
+    garbage = await real.client.put(target(f"{path}/files/tar", path="/workspace/g"), b"no tar" * 1000)
+    assert garbage.status_code == 422
+    assert garbage.json()["code"] == "guest_refused"
+
+
+async def test_a_tar_whose_bytes_are_wrong_unpacks_nothing(real: Served) -> None:
+    path = await real.sandbox()
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("evil"), io.BytesIO(b""))
+    where = target(f"{path}/files/tar", path="/workspace")
+    head = real.owner.head("PUT", where, "0" * 64)
+    answer = await real.client.http.put(where, content=buffer.getvalue(), headers=head)
+    assert answer.status_code == 401
+    assert (await sh(real, path, "ls -A /workspace /var/tmp"))["stdout"] == "/var/tmp:\n\n/workspace:\n"
+
+
+async def test_links_lead_nowhere_but_inside(real: Served) -> None:
+    path = await real.sandbox()
+    await sh(real, path, "ln -s ../../../../../../etc/hostname link; ln -s / root; mkfifo pipe")
+    inside = await real.client.get(target(f"{path}/files/content", path="/workspace/link"))
+    assert inside.status_code in (200, 404)
+    if inside.status_code == 200:
+        assert inside.text != Path("/etc/hostname").read_text()
+    for special in ("/workspace/pipe", "/dev/zero", "/workspace/root"):
+        answer = await real.client.get(target(f"{path}/files/content", path=special))
+        assert answer.status_code == 422, special
+    await sh(real, path, "echo old > target; ln -s target over")
+    await real.client.put(target(f"{path}/files/content", path="/workspace/over"), b"new")
+    assert (await real.client.get(target(f"{path}/files/content", path="/workspace/over"))).content == b"new"
+
+
+async def test_a_large_file_goes_in_and_out_unchanged(real: Served) -> None:
+    path = await real.sandbox(resources={"disk_mb": 300})
+    data = os.urandom(1 << 20) * 100
+    where = target(f"{path}/files/content", path="/workspace/large")
+    assert (await real.client.put(where, data)).json()["size"] == len(data)
+    assert (await real.client.get(where)).content == data
+    part = await real.client.get(where, headers={"range": "bytes=52428800-52428899"})
+    assert part.content == data[52428800:52428900]
+
+
+async def test_a_terminal_is_a_real_one(real: Served) -> None:
+    path = await real.sandbox()
+    async with dial(real, path, cols=91, rows=17) as socket:
+        ready = json.loads(await socket.recv())
+        await socket.send(b"tty; stty size\n")
+        assert b"17 91" in await read_until(socket, b"17 91")
+        await socket.send(json.dumps({"type": "resize", "cols": 100, "rows": 20}))
+        await socket.send(b"stty size\n")
+        await read_until(socket, b"20 100")
+        await socket.send(b"MARK=kept$((40+2))\n")
+    async with dial(real, path, terminal_id=ready["terminal_id"]) as socket:
+        await socket.recv()
+        await socket.send(b"echo $MARK\n")
+        await read_until(socket, b"kept42")
+        await socket.send(b"exit 3\n")
+        frames = [frame async for frame in socket]
+    assert json.loads(str(frames[-1]))["exit_code"] == 3
+
+
+async def test_a_watch_sees_what_commands_do(real: Served) -> None:
+    path = await real.sandbox()
+    where = target(f"{path}/files/watch", path="/workspace", recursive=True)
+    async with aclosing(real.client.events("GET", where)) as told:
+        assert (await anext(told)).name == "ready"
+        await sh(real, path, "echo x > seen")
+        event = await anext(told)
+    assert event.data["path"] == "/workspace/seen"
+
+
+async def test_background_processes_outlive_requests_and_keep_their_output(real: Served) -> None:
+    path = await real.sandbox()
+    started = await real.client.post(f"{path}/processes", {"command": "seq 3; sleep 300"})
+    process = f"{path}/processes/{started.json()['process_id']}"
+    async with aclosing(real.client.events("GET", f"{process}/output")) as told:
+        assert (await anext(told)).data["data"].startswith("1")
+    assert (await real.client.get(process)).json()["running"]
+    assert (await real.client.post(f"{process}/signal", {"signal": "TERM"})).status_code == 204
+    assert (await real.client.get(f"{process}/wait?timeout_s=10")).json()["signal"] == 15
+    assert (await real.client.delete(process)).status_code == 204
+
+
+async def test_the_supervisor_killed_from_outside_ends_streams_with_a_typed_error(real: Served) -> None:
+    path = await real.sandbox()
+    body = {"command": "echo up; sleep 600"}
+    async with aclosing(real.client.events("POST", f"{path}/exec", body=body)) as told:
+        assert (await anext(told)).name == "started"
+        await anext(told)
+        await real.client.delete(path)
+        rest = [event async for event in told]
+    assert rest[-1].name == "error"
+    assert rest[-1].data["fault"] == "platform"

@@ -114,6 +114,7 @@ async def test_what_is_missing_is_refused_before_the_upgrade(served: Served) -> 
         assert refused.value.response.status_code == status
 
 
+@flow("openTerminal")
 async def test_a_terminal_without_a_websocket_says_what_it_needs(served: Served) -> None:
     path = await served.sandbox()
     answer = await served.client.get(f"{path}/terminal")

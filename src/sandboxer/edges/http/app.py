@@ -69,7 +69,7 @@ def create_app(platform: Platform) -> FastAPI:
         },
     )
     # Starlette takes such handlers, though its types speak of requests only.
-    app.add_exception_handler(WebSocketRequestValidationError, problems.on_invalid_upgrade)  # type: ignore[arg-type]
+    app.add_exception_handler(WebSocketRequestValidationError, problems.on_invalid_upgrade)
     app.state.platform = platform
     app.state.readiness = "ready"
     app.state.started_at = platform.clock.now()

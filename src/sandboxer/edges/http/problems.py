@@ -31,6 +31,7 @@ STATUS: Mapping[type[SandboxerError], int] = {
     errors.Forbidden: 403,
     errors.NotFound: 404,
     errors.Conflict: 409,
+    errors.InsufficientCredit: 402,
     errors.NotAvailable: 422,
     errors.TooLarge: 413,
     errors.GuestRefused: 422,
