@@ -54,7 +54,10 @@ class Settings(BaseModel):
     )
     pool_size_mb: Annotated[
         int | None,
-        Field(ge=256, description="Size of the storage pool's file; if not given half the free disk, up to 32 GB"),
+        Field(
+            ge=256,
+            description="Size of the storage pool's file; if not given half the free disk, up to 32 GB",
+        ),
     ] = None
     warm_pool: Annotated[
         dict[str, int],
