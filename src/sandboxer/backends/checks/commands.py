@@ -7,7 +7,7 @@ import signal
 
 from sandboxer.backends.checks.suite import Bench, Suite, collect, expect, raises, until
 from sandboxer.backends.guest import Command, Exit, Output, TerminalSize
-from sandboxer.kernel.errors import GuestRefused, NotFound, PathNotFound
+from sandboxer.kernel.errors import InvalidRequest, NotFound, PathNotFound
 
 suite = Suite()
 # A loop that leaves its parent and session, and can be told alive from dead by its file.
@@ -79,7 +79,7 @@ async def a_command_runs_as_the_user_asked_for(bench: Bench) -> None:
         expect(
             (await box.run("id -u", user="65534")).stdout == b"65534\n", "a numeric user is not understood"
         )
-        async with raises(GuestRefused):
+        async with raises(InvalidRequest):
             await box.run("true", user="no-such-user")
 
 

@@ -17,7 +17,15 @@ from sandboxer.backends.scripted.processes import Job, ScriptedProcess, Stdin
 from sandboxer.backends.scripted.programs import PROGRAMS, USERS
 from sandboxer.backends.scripted.shell import Program, Shell, ring_writer
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import BackendLost, Conflict, GuestRefused, NotADirectory, NotFound, PathNotFound
+from sandboxer.kernel.errors import (
+    BackendLost,
+    Conflict,
+    GuestRefused,
+    InvalidRequest,
+    NotADirectory,
+    NotFound,
+    PathNotFound,
+)
 from sandboxer.kernel.ids import new_id
 
 KEEP_ENDED = 64
@@ -138,7 +146,7 @@ class ScriptedGuest:
 
     def _check(self, command: Command) -> None:
         if command.user not in USERS:
-            raise GuestRefused(path=command.user, errno_name="ENOENT")
+            raise InvalidRequest(field="user", why=f"no user {command.user!r} in the sandbox")
         _, folder = self._box.disk.find(command.cwd)
         if folder.kind is not FileKind.DIRECTORY:
             raise NotADirectory(path=command.cwd, errno_name="ENOTDIR")
