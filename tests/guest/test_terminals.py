@@ -40,9 +40,10 @@ async def test_a_terminal_echoes_knows_its_size_and_is_resized(box: Box) -> None
 
 
 async def test_control_c_interrupts_what_runs_in_front(box: Box) -> None:
-    async with await box.guest.run(Command(argv=["sh", "-c", "echo up; sleep 60"], terminal=SIZE)) as process:
+    async with await box.guest.run(Command(argv=["cat"], terminal=SIZE)) as process:
         output = aiter(process.output())
-        await until(output, b"up")
+        await process.write_stdin(b"up\n")
+        await until(output, b"up\r\nup\r\n")
         await process.write_stdin(b"\x03")
         assert (await collect(output)).exit.signal == 2
 
