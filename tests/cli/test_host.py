@@ -1,0 +1,100 @@
+"""Verbs that look at this host, and `up` itself."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sandboxer.edges.cli.exits import Exit
+from tests.cli.conftest import PROGRAM, Cli
+from tests.servers.platforms import IMAGES, Up, why_not_real
+
+NOBODY = Cli({"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"})
+
+
+def test_doctor_tells_walls_lacks_and_remedies(tmp_path: Path) -> None:
+    said = NOBODY("doctor", "--json", "--state-dir", str(tmp_path))
+    assert said.code == Exit.ERROR
+    assert said.json["healthy"] is False
+    [image] = [lack for lack in said.json["lacks"] if lack["what"] == "base image"]
+    assert "sandboxer image build" in image["remedy"]
+    assert all(lack["why"] and lack["remedy"] for lack in said.json["lacks"])
+    assert "cannot make sandboxes" in NOBODY("doctor", "--state-dir", str(tmp_path)).out
+
+
+def test_doctor_is_content_where_sandboxes_work() -> None:
+    if why := why_not_real():
+        pytest.skip(why)
+    environment = NOBODY.environment | {"SANDBOXER_IMAGES_DIR": str(IMAGES)}
+    said = Cli(environment)("doctor", "--json")
+    assert said.code == Exit.OK
+    assert {"files", "network", "uid_range"} <= set(said.json["walls"])
+
+
+def test_config_show_has_every_setting_and_obeys_the_environment() -> None:
+    environment = NOBODY.environment | {"SANDBOXER_PORT": "9000"}
+    assert Cli(environment)("config", "show", "--json").json["port"] == 9000
+    assert "SANDBOXER_STATE_DIR" in NOBODY("config", "show").out
+
+
+def test_a_mistyped_setting_is_refused_with_a_hint() -> None:
+    said = Cli(NOBODY.environment | {"SANDBOXER_PRT": "9000"})("config", "show")
+    assert said.code == Exit.REFUSED
+    assert "SANDBOXER_PORT" in said.err
+
+
+def test_image_list_speaks_json(tmp_path: Path) -> None:
+    assert NOBODY("image", "list", "--json", "--state-dir", str(tmp_path)).json == []
+    assert "image build" in NOBODY("image", "list", "--state-dir", str(tmp_path)).out
+
+
+def test_an_unknown_recipe_is_refused(tmp_path: Path) -> None:
+    said = NOBODY("image", "build", "no-such", "--state-dir", str(tmp_path))
+    assert said.code == Exit.REFUSED
+    assert "base" in said.err
+
+
+def test_a_taken_port_is_explained(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        said = NOBODY("up", "--state-dir", str(tmp_path / "state"), "--port", port)
+    assert said.code == Exit.ERROR
+    assert "--port" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_the_canary_reports_on_its_host(real_cli: Cli) -> None:
+    made = real_cli("create", "--json").json
+    assert made["profile"] == "profile.sandbox-canary"
+    assert made["report"]["kernel"]
+    said = real_cli("create")
+    assert "What it sees of its host" in said.out
+
+
+def test_the_demo_runs_a_program_and_leaves_nothing_when_asked_to_stop(tmp_path: Path) -> None:
+    if why := why_not_real():
+        pytest.skip(why)
+    state = tmp_path / "state"
+    environment = NOBODY.environment | {"SANDBOXER_IMAGES_DIR": str(IMAGES), "SANDBOXER_POOL_SIZE_MB": "1536"}
+    try:
+        said = Cli(environment)("up", "--demo", "--once", "--port", "0", "--state-dir", str(state))
+        assert said.code == Exit.OK, said.err
+        assert "primes: 2 3 5 7" in said.out
+        assert "Network is unreachable" in said.out
+        assert "create" in said.out.split("Timings")[1]
+    finally:
+        subprocess.run(["umount", "-d", str(state / "pool")], check=False)
+
+
+def test_a_second_platform_on_the_same_folder_refuses_to_start(real_up: Up, real_cli: Cli) -> None:
+    # Two would remove each other's sandboxes.
+    words = [*PROGRAM, "up", "--state-dir", str(real_up.state_dir), "--port", "0"]
+    with subprocess.Popen(words, env=real_cli.environment, stderr=subprocess.PIPE) as second:
+        assert second.wait(30) == Exit.REFUSED
+        assert second.stderr is not None
+        assert b"another sandboxer" in second.stderr.read()
