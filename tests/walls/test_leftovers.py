@@ -1,0 +1,179 @@
+"""Ends: nothing outlives its destroy, and a failed or abandoned making leaves nothing. Within five seconds:
+the kernel cleans up when it has time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sandboxer.backends.contract import Presence
+from sandboxer.backends.namespaces import NamespacesBackend
+from sandboxer.kernel.errors import BackendLost, InvalidRequest, NoCapacity, NotFound, ProvisionFailed
+from tests.walls.conftest import Maker, order_for
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def becomes_true(check: Callable[[], bool], within_s: float = 5.0) -> bool:
+    end = time.monotonic() + within_s
+    while not check():
+        if time.monotonic() > end:
+            return False
+        await asyncio.sleep(0.02)
+    return True
+
+
+def traces(backend: NamespacesBackend, sandbox_id: str) -> list[str]:
+    """Everything on this host that bears the sandbox's name."""
+    ground = backend.ground
+    found = [
+        str(path) for path in (ground.boxes.folder(sandbox_id), ground.pool.disk(sandbox_id)) if path.exists()
+    ]
+    found += [f"cgroup {name}" for name in ground.cgroups.ids() if name == sandbox_id]
+    found += [f"mount {line}" for line in Path("/proc/mounts").read_text().splitlines() if sandbox_id in line]
+    found += ["known"] * (sandbox_id in ground.known) + ["lock"] * (sandbox_id in ground.locks)
+    return found
+
+
+def loops_of(backend: NamespacesBackend) -> list[str]:
+    """Loop devices on files of this state folder; other servers of this host have their own."""
+    backing = Path("/sys/block").glob("loop*/loop/backing_file")
+    return [
+        text
+        for text in (file.read_text() for file in backing)
+        if str(backend.ground.settings.state_dir) in text
+    ]
+
+
+def host_has(marker: str) -> bool:
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                if marker in Path(f"/proc/{name}/cmdline").read_text(errors="replace"):
+                    return True
+            except OSError:
+                continue
+    return False
+
+
+async def test_nothing_is_left_after_a_destroy(make: Maker, backend: NamespacesBackend) -> None:
+    loops = loops_of(backend)
+    ranges, promised = backend.ground.ranges.taken, backend.ground.promised
+    box = await make()
+    await box.sh("head -c 5M /dev/urandom > /root/some; sleep 1000 >/dev/null 2>&1 &")
+    assert traces(backend, box.id)
+    await backend.teardown(box.id)
+    assert await becomes_true(lambda: traces(backend, box.id) == [])
+    assert await becomes_true(lambda: not os.path.exists(f"/proc/{box.pid}/ns/pid"))
+    assert backend.ground.ranges.taken == ranges
+    assert backend.ground.promised == promised
+    assert loops_of(backend) == loops
+    assert box.id not in await backend.inventory()
+
+
+async def test_no_process_outlives_its_destroy(make: Maker, backend: NamespacesBackend) -> None:
+    box = await make()
+    await box.sh(
+        "trap '' TERM HUP INT; (setsid nohup sh -c 'trap \"\" TERM; sleep 31415926; :' >/dev/null 2>&1 &)"
+    )
+    assert await becomes_true(lambda: host_has("31415926"))
+    await backend.teardown(box.id)
+    assert await becomes_true(lambda: not host_has("31415926"))
+
+
+async def test_destroying_twice_is_success(make: Maker, backend: NamespacesBackend) -> None:
+    box = await make()
+    await backend.teardown(box.id)
+    await backend.teardown(box.id)
+    assert (await backend.recover(box.handle)).presence is Presence.GONE
+    with pytest.raises(BackendLost):
+        await backend.guest(box.handle)
+
+
+async def test_destroying_a_frozen_one_works(make: Maker, backend: NamespacesBackend) -> None:
+    box = await make()
+    await box.sh("sleep 27182818 >/dev/null 2>&1 &")
+    await backend.freeze(box.handle)
+    await backend.teardown(box.id)
+    assert await becomes_true(lambda: not host_has("27182818"))
+    assert traces(backend, box.id) == []
+
+
+async def test_the_space_of_a_removed_disk_comes_back(make: Maker, backend: NamespacesBackend) -> None:
+    def free_mb() -> int:
+        seen = os.statvfs(backend.ground.pool.path)
+        return seen.f_bavail * seen.f_frsize >> 20
+
+    box = await make(disk_mb=512)
+    await box.sh("head -c 300M /dev/zero | tr '\\0' x > /root/big; sync", timeout_s=60)
+    full = free_mb()
+    await backend.teardown(box.id)
+    assert await becomes_true(lambda: free_mb() > full + 250, within_s=20)
+
+
+async def test_a_failed_making_leaves_nothing(
+    backend: NamespacesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = order_for()
+    before = backend.ground.promised, backend.ground.ranges.taken
+    monkeypatch.setattr(backend.ground, "masked", ("no-such-entry/at/all",))
+    with pytest.raises(ProvisionFailed) as failure:
+        await backend.provision(order)
+    assert failure.value.facts["step"] == "boot"
+    assert "no-such-entry" in str(failure.value)
+    assert traces(backend, order.sandbox_id) == []
+    assert (backend.ground.promised, backend.ground.ranges.taken) == before
+
+
+async def test_a_cancelled_making_leaves_nothing_whenever_it_is_cancelled(backend: NamespacesBackend) -> None:
+    before = backend.ground.promised, backend.ground.ranges.taken
+    for delay_ms in (0, 0.2, 0.5, 1, 1.5, 2, 3, 4, 5, 6, 8):
+        order = order_for()
+        making = asyncio.create_task(backend.provision(order))
+        await asyncio.sleep(delay_ms / 1000)
+        making.cancel()
+        result = (await asyncio.gather(making, return_exceptions=True))[0]
+        if not isinstance(result, BaseException):
+            await backend.teardown(order.sandbox_id)
+        assert traces(backend, order.sandbox_id) == []
+    assert (backend.ground.promised, backend.ground.ranges.taken) == before
+
+
+async def test_an_unknown_image_and_bad_words_are_refused_before_anything_is_made(
+    backend: NamespacesBackend,
+) -> None:
+    order = order_for()
+    for image in ("no-such-image", "../images", "/etc", ""):
+        with pytest.raises(NotFound):
+            await backend.provision(replace(order, image=image))
+    for hostname in ("a b", "x\n127.0.0.1 evil", "", "-a", "a" * 64):
+        with pytest.raises(InvalidRequest):
+            await backend.provision(replace(order, hostname=hostname))
+    assert traces(backend, order.sandbox_id) == []
+
+
+async def test_a_full_host_refuses_with_a_reason(backend: NamespacesBackend) -> None:
+    for limits, resource in (
+        ({"disk_mb": 10_000_000}, "disk"),
+        ({"memory_mb": 100_000_000}, "memory"),
+        ({"vcpus": 10_000.0}, "cpu"),
+        ({"pids": 100_000_000}, "processes"),
+    ):
+        order = order_for(**limits)
+        with pytest.raises(NoCapacity) as refusal:
+            await backend.provision(order)
+        assert refusal.value.facts["resource"] == resource
+        assert traces(backend, order.sandbox_id) == []
+
+
+async def test_disks_are_never_promised_twice(backend: NamespacesBackend) -> None:
+    ground = backend.ground
+    left_mb = ground.host.disk_mb - ground.promised.disk_mb
+    with pytest.raises(NoCapacity):
+        await backend.provision(order_for(disk_mb=left_mb + 1))
