@@ -98,3 +98,13 @@ def test_a_second_platform_on_the_same_folder_refuses_to_start(real_up: Up, real
         assert second.wait(30) == Exit.REFUSED
         assert second.stderr is not None
         assert b"another sandboxer" in second.stderr.read()
+
+
+def test_backend_check_runs_the_contract_suite_and_tells_by_its_exit_code() -> None:
+    said = NOBODY("backend", "check", "ext.scripted", "--json")
+    assert said.code == Exit.OK
+    assert len(said.json["checks"]) > 30
+    # A deviation that does not deviate is a failure too.
+    passing = next(check["name"] for check in said.json["checks"] if check["verdict"] == "passed")
+    assert NOBODY("backend", "check", "ext.scripted", "--deviation", passing).code == Exit.ERROR
+    assert NOBODY("backend", "check", "ext.none").code == Exit.REFUSED

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-from bench.census import remove_cgroups
 
+from bench.census import remove_cgroups
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.edges.http.app import create_app
 from sandboxer.edges.http.server import Server, config, listen
