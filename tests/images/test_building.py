@@ -119,7 +119,10 @@ def test_a_rebuild_keeps_the_old_tree_beside_the_new(tmp_path: Path, recipes: Pa
     second = build_image("tiny", images, recipes_dir=recipes, rebuild=True)
     assert second.digest != first.digest
     assert "less" in second.packages
-    assert visible(images) == ["tiny", f"tiny@{first.digest.removeprefix('sha256:')[:12]}"]
+    trees = [f"tiny@{image.digest.removeprefix('sha256:')[:12]}" for image in (first, second)]
+    assert visible(images) == sorted(["tiny", *trees])
+    assert os.readlink(images / "tiny") == trees[1]
+    assert [image.name for image in list_images(images)] == ["tiny", trees[0]]
 
 
 def test_a_user_without_root_is_told_so(

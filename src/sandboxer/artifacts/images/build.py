@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
 from sandboxer.artifacts.images.bootstrap import bootstrap
@@ -47,8 +48,8 @@ def build_image(
 ) -> Image:
     """Build `<images_dir>/<name>/` from its recipe, or return it when it is there already.
 
-    With `rebuild` a new image takes its place in one step; the old one stays beside it as
-    `<name>@<digest>`, since disks of existing sandboxes are layers over exactly that tree.
+    With `rebuild` a new tree takes its place in one step; the old one stays, since disks of existing
+    sandboxes are layers over exactly that tree.
     """
     recipe, overlay, recipe_digest = load_recipe(name, recipes_dir)
     with suppress(NotFound):
@@ -68,7 +69,7 @@ def build_image(
         packages = _installed(rootfs)
         image = _describe(images_dir / name, recipe_digest, mirrors, packages, size, started)
         (scratch / RECORD).write_text(image.to_json())
-        _publish(scratch, images_dir / name)
+        _publish(scratch, images_dir / name, image.digest)
     progress(Progress("ready", 1.0))
     return image
 
@@ -190,8 +191,14 @@ def _installed(rootfs: Path) -> dict[str, str]:
     return dict(sorted(line.split(" ", 1) for line in listing.splitlines()))
 
 
-def _publish(scratch: Path, target: Path) -> None:
-    if target.exists():
-        digest = find_image(target.name, target.parent).digest.removeprefix("sha256:")[:12]
-        target.rename(target.with_name(f"{target.name}@{digest}"))
-    scratch.rename(target)
+def _publish(scratch: Path, target: Path, digest: str) -> None:
+    """`<name>@<digest>` is this tree for good; `<name>` is a link that changes over to it in one step."""
+    stem = f"{target.name}@{digest.removeprefix('sha256:')[:12]}"
+    names = (stem if number == 1 else f"{stem}-{number}" for number in count(1))
+    tree = next(path for name in names if not (path := target.with_name(name)).exists())
+    scratch.rename(tree)
+    link = target.with_name(f".building-{target.name}-link")
+    link.symlink_to(tree.name)
+    if target.is_dir() and not target.is_symlink():  # put there by hand
+        target.rename(target.with_name(f"{target.name}@by-hand-{os.getpid()}"))
+    link.rename(target)

@@ -1,8 +1,9 @@
-"""The images on this host. A folder is an image only once its `image.json`, written last, is there."""
+"""The images on this host: `<name>@<digest>/` is a tree for good, `<name>` a link to the newest of them."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -45,15 +46,18 @@ def find_image(name: str, images_dir: Path) -> Image:
 
 
 def list_images(images_dir: Path) -> list[Image]:
+    """By name; then, as `name@digest`, older trees that disks of sandboxes may still lie over."""
     if not images_dir.is_dir():
         return []
-    folders = sorted(p for p in images_dir.iterdir() if not p.name.startswith("."))
-    return [_load(folder) for folder in folders if (folder / RECORD).is_file()]
+    folders = sorted(p for p in images_dir.iterdir() if not p.name.startswith(".") and (p / RECORD).is_file())
+    linked = {os.readlink(folder) for folder in folders if folder.is_symlink()}
+    images = [_load(folder) for folder in folders if folder.name not in linked]
+    return sorted(images, key=lambda image: ("@" in image.name, image.name))
 
 
 def _load(folder: Path) -> Image:
     try:
-        facts = json.loads((folder / RECORD).read_text())
+        facts = json.loads((folder / RECORD).read_text()) | {"name": folder.name}
         built_at = datetime.fromisoformat(facts.pop("built_at"))
         return Image(**facts, built_at=built_at, folder=folder)
     except (ValueError, TypeError, KeyError) as error:

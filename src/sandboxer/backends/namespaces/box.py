@@ -35,6 +35,7 @@ class Stage(StrEnum):
 class Box:
     sandbox_id: str
     stage: Stage
+    # The very tree below its disk: the order's image, as it was when the disk was made.
     image: str
     hostname: str
     trust: str
@@ -58,11 +59,11 @@ class Box:
         return self.stage is not Stage.STOPPED
 
 
-def new_box(order: Order, slot: int, boot_id: str) -> Box:
+def new_box(order: Order, slot: int, boot_id: str, *, image: str) -> Box:
     return Box(
         sandbox_id=order.sandbox_id,
         stage=Stage.MAKING,
-        image=order.image,
+        image=image,
         hostname=order.hostname,
         trust=order.trust.value,
         vcpus=order.resources.vcpus,

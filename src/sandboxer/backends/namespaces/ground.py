@@ -27,7 +27,8 @@ from sandboxer.backends.namespaces.uids import UidRanges
 from sandboxer.kernel.errors import Broken, NotFound
 
 LOCK_TIMEOUT_S = 10.0
-_IMAGE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
+# `name@digest` is one tree for good; a plain name is a link to the newest of them.
+_IMAGE_NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,127}")
 
 
 @dataclass(slots=True)
@@ -78,10 +79,16 @@ class Ground:
         self.boxes.write(box)
         self.known[box.sandbox_id] = box
 
-    def image_path(self, name: str) -> Path:
+    def image_tree(self, name: str) -> str:
+        """Which tree the name means now. A disk stays a layer over it, even if the image is built anew."""
         path = self.settings.images_dir / name
         if not _IMAGE_NAME.fullmatch(name) or not path.is_dir():
             raise NotFound(what="image", id=name)
+        target = os.path.basename(os.path.realpath(path))
+        return target if (self.settings.images_dir / target).is_dir() else name
+
+    def image_path(self, name: str) -> Path:
+        path = self.settings.images_dir / self.image_tree(name)
         rootfs = path / "rootfs"
         return rootfs if rootfs.is_dir() else path
 

@@ -46,14 +46,14 @@ class Making:
         ground = self._ground
         if order.sandbox_id in ground.known:
             raise Conflict(why=f"{order.sandbox_id} exists already")
-        image = ground.image_path(order.image)
+        tree = ground.image_tree(order.image)
         ground.promise(order.resources, disk=True)
         try:
             slot = ground.ranges.take()
         except BaseException:
             ground.promised = ground.promised.with_running(order.resources, -1).with_disk(order.resources, -1)
             raise
-        box = new_box(order, slot, ground.boot_id)
+        box = new_box(order, slot, ground.boot_id, image=tree)
         # From here on the box is known, and removing it gives back everything it was promised.
         ground.known[order.sandbox_id] = box
 
@@ -64,7 +64,7 @@ class Making:
         async def undo() -> None:
             await self._ending.remove(order.sandbox_id)
 
-        return await self._start(box, str(image), prepare, undo)
+        return await self._start(box, str(ground.image_path(tree)), prepare, undo)
 
     async def resume(self, box: Box, order: Order) -> tuple[Box, Timings]:
         """On the disk it has; with the order's limits, which may have changed."""
@@ -72,7 +72,7 @@ class Making:
         ground = self._ground
         if not ground.pool.has_disk(box.sandbox_id):
             raise NotFound(what="disk of sandbox", id=box.sandbox_id)
-        image = ground.image_path(order.image)
+        image = ground.image_path(box.image)  # its disk is a layer over exactly this one
         ground.promise(order.resources, disk=False)
         try:
             slot = ground.ranges.take()
@@ -80,7 +80,7 @@ class Making:
             ground.promised = ground.promised.with_running(order.resources, -1)
             raise
         ground.promised = ground.promised.with_disk(box.resources, -1).with_disk(order.resources)
-        starting = replace(new_box(order, slot, ground.boot_id), stage=Stage.RESUMING)
+        starting = replace(new_box(order, slot, ground.boot_id, image=box.image), stage=Stage.RESUMING)
         ground.known[box.sandbox_id] = starting
 
         def prepare() -> None:
