@@ -10,6 +10,7 @@ SandboxerError
 │   ├── Conflict            `why`
 │   │   ├── IllegalTransition   the sandbox's state does not allow this
 │   │   └── IdempotencyConflict same Idempotency-Key, other body
+│   ├── InsufficientCredit  funding needed: `required`, `available` (sats)
 │   ├── NotAvailable        exists in the design, not on this platform (yet): `what`, `why`
 │   ├── TooLarge            `what`, `limit`
 │   └── GuestRefused        the sandbox's own file system or kernel said no: `errno_name`
@@ -103,6 +104,13 @@ class IdempotencyConflict(Conflict):
 
     code = "idempotency_conflict"
     next_step = "Use a new Idempotency-Key for a new request."
+
+
+class InsufficientCredit(Refused):
+    """Not enough credit: {required} sats needed, {available} available."""
+
+    code = "insufficient_credit"
+    next_step = "Add credit to the account, or ask for something cheaper."
 
 
 class NotAvailable(Refused):
