@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -72,6 +73,34 @@ static int refuse_families(scmp_filter_ctx ctx) {
     return 0;
 }
 
+/* Within those families, only protocols that ordinary programs use: opening another makes the host's kernel load
+ * a module for it. */
+static int refuse_protocols(scmp_filter_ctx ctx) {
+    static const unsigned netlink[] = {0 /* route */, 4 /* sock_diag */, 9 /* audit */, 15 /* uevent */, 16 /* generic */};
+    static const unsigned internet[] = {33 /* dccp */, 115 /* l2tp */, 132 /* sctp */};
+    for (unsigned protocol = 0; protocol < 32; protocol++) {
+        bool used = false;
+        for (size_t i = 0; i < sizeof netlink / sizeof *netlink; i++) used |= netlink[i] == protocol;
+        if (!used && seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPROTONOSUPPORT), SCMP_SYS(socket), 2,
+                SCMP_A0(SCMP_CMP_EQ, AF_NETLINK), SCMP_A2(SCMP_CMP_MASKED_EQ, 0xffffffffu, protocol)))
+            return -1;
+    }
+    for (size_t i = 0; i < sizeof internet / sizeof *internet; i++) {
+        struct scmp_arg_cmp protocol = SCMP_A2(SCMP_CMP_MASKED_EQ, 0xffffffffu, internet[i]);
+        if (seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPROTONOSUPPORT), SCMP_SYS(socket), 1, protocol)) return -1;
+    }
+    return 0;
+}
+
+/* The core limit stays at 1, which keeps the kernel from starting the host's crash handler, as the host's root, for
+ * a process of ours; 0 would not. Programs that set it are told it worked. */
+static int hold_core_limit(scmp_filter_ctx ctx) {
+    struct scmp_arg_cmp core = SCMP_A0(SCMP_CMP_MASKED_EQ, 0xffffffffu, RLIMIT_CORE);
+    struct scmp_arg_cmp core_of = SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffffu, RLIMIT_CORE);
+    return seccomp_rule_add(ctx, SCMP_ACT_ERRNO(0), SCMP_SYS(setrlimit), 1, core)
+        || seccomp_rule_add(ctx, SCMP_ACT_ERRNO(0), SCMP_SYS(prlimit64), 2, core_of, SCMP_A2(SCMP_CMP_NE, 0));
+}
+
 static int refuse_terminal_injection(scmp_filter_ctx ctx) {
     unsigned long commands[] = {TIOCSTI, TIOCLINUX};
     for (size_t i = 0; i < 2; i++) {
@@ -88,7 +117,8 @@ int filter_make(void) {
     if (!ctx || fd < 0) return -1;
     int failed = seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS)
         || seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2)
-        || refuse_calls(ctx) || refuse_clone_flags(ctx) || refuse_families(ctx) || refuse_terminal_injection(ctx)
+        || refuse_calls(ctx) || refuse_clone_flags(ctx) || refuse_families(ctx) || refuse_protocols(ctx)
+        || hold_core_limit(ctx) || refuse_terminal_injection(ctx)
         || seccomp_export_bpf(ctx, fd)
         || fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL);
     seccomp_release(ctx);

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -134,7 +135,7 @@ static _Noreturn void child_main(const struct order *order, const struct stage *
     umask(022);
     limit(RLIMIT_SIGPENDING, order->sigpending, order->sigpending);
     limit(RLIMIT_NOFILE, 65536, order->open_files);
-    limit(RLIMIT_CORE, 0, 0);
+    limit(RLIMIT_CORE, 1, 1); /* not 0: see hold_core_limit */
     if (chdir("/")) complain(fds->sync, "chdir");
     arrange_fds(fds);
     execve(stage->bwrap, order->argv, nothing);
@@ -265,5 +266,8 @@ void order_perform(const struct order *order, const struct stage *stage) {
     step("bwrap");
     pid_t pid = read_pid(info[0], errors[0]);
     answer_made(pid, child);
+    /* The sandbox has its own copy of this mount by now. While ours is there, its disk counts as in use, and a
+     * resume right after a stop would lay a second overlay over it. */
+    umount2("/stage/root", MNT_DETACH);
     watch_monitor(stage, child, errors[0]);
 }

@@ -111,7 +111,7 @@ async def test_stopping_keeps_the_disk_and_resuming_finds_it(make: Maker, backen
     await backend.stop(box.handle)
     await backend.stop(box.handle)
     assert (await backend.recover(box.handle)).presence is Presence.STOPPED
-    assert not os.path.exists(f"/proc/{box.pid}/ns/pid")
+    assert not backend.ground.cgroups.ids() & {box.id}
     handle = await backend.resume(box.handle, box.order)
     again = Sandbox(backend, handle, box.order)
     assert (await again.sh("cat /root/file /etc/machine-id")).stdout == "kept\n" + machine

@@ -138,3 +138,33 @@ async def test_a_setuid_program_gives_nothing(attacker: Sandbox) -> None:
     script = "cp /usr/bin/id /tmp/suid-id; chown 0:0 /tmp/suid-id; chmod 4755 /tmp/suid-id; "
     ran = await attacker.sh(script + "setpriv --reuid 65534 --regid 65534 --clear-groups /tmp/suid-id -u")
     assert ran.stdout == "65534\n"
+
+
+async def test_the_core_limit_that_silences_the_hosts_crash_handler_cannot_be_changed(
+    attacker: Sandbox,
+) -> None:
+    program = """
+import resource
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+print(resource.getrlimit(resource.RLIMIT_CORE))
+"""
+    assert (await attacker.python(program)).stdout == "(1, 1)\n"
+
+
+@pytest.mark.parametrize(("family", "kind", "protocol"), [(16, 3, 12), (16, 3, 6), (2, 1, 132), (10, 6, 33)])
+async def test_unusual_protocols_load_no_module(
+    attacker: Sandbox, family: int, kind: int, protocol: int
+) -> None:
+    program = f"""
+import socket
+try:
+    socket.socket({family}, {kind}, {protocol})
+except OSError as error:
+    print(error.errno)
+"""
+    assert (await attacker.python(program)).stdout == "93\n"
+
+
+async def test_the_network_can_be_asked_about_by_netlink(attacker: Sandbox) -> None:
+    program = "import socket; print([name for _, name in socket.if_nameindex()])"
+    assert (await attacker.python(program)).stdout == "['lo']\n"

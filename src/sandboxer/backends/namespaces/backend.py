@@ -14,12 +14,13 @@ from datetime import UTC, datetime
 from sandboxer.backends.contract import Fingerprint, Handle, Observation, Order, Presence, Usage
 from sandboxer.backends.guest import Guest
 from sandboxer.backends.namespaces.box import Box, BoxFolder, Stage
-from sandboxer.backends.namespaces.cgroups import Cgroups, favour_moves, find_hierarchies
+from sandboxer.backends.namespaces.cgroups import Cgroups
 from sandboxer.backends.namespaces.deaths import DeathWatch
 from sandboxer.backends.namespaces.ending import Ending
 from sandboxer.backends.namespaces.fingerprint import examine
 from sandboxer.backends.namespaces.ground import Ground, lock_state, maskable, measure_host
 from sandboxer.backends.namespaces.guest import NamespacesGuest, answers
+from sandboxer.backends.namespaces.hierarchies import favour_moves, find_hierarchies
 from sandboxer.backends.namespaces.launcher import Launcher
 from sandboxer.backends.namespaces.making import Making
 from sandboxer.backends.namespaces.pool import MB, open_pool

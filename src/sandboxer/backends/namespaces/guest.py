@@ -39,8 +39,8 @@ class NamespacesGuest:
         self._line = line
         self._cgroups = cgroups
         self._pool = pool
-        # Cgroup names of commands by process id; rebuilt from the kernel when unknown.
-        self._names: dict[str, str] = {}
+        # Cgroup names of commands by process id. The kernel remembers them over a restart of the server.
+        self._names = {split_name(name)[0]: name for name in cgroups.commands(sandbox_id)}
         self._reasons: dict[str, EndReason] = {}
 
     @property
@@ -130,15 +130,10 @@ class NamespacesGuest:
         return info.exit if info.exit is None or reason is None else replace(info.exit, reason=reason)
 
     async def _kill(self, process_id: str) -> None:
-        name = self._names.get(process_id) or self._find(process_id)
+        name = self._names.get(process_id)
         if name is not None:
             self._reasons.setdefault(process_id, EndReason.KILLED)
             self._cgroups.kill_command(self._id, name)
-
-    def _find(self, process_id: str) -> str | None:
-        return next(
-            (name for name in self._cgroups.commands(self._id) if split_name(name)[0] == process_id), None
-        )
 
     def _sweep(self) -> None:
         if len(self._names) < UNSWEPT:

@@ -19,6 +19,8 @@ from sandboxer.kernel.errors import Broken, ProvisionFailed
 
 ANSWER_BYTES = 16384
 START_TIMEOUT_S = 10.0
+# Far beyond any honest launch, a hundred at once on two cores included.
+LAUNCH_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +110,11 @@ class Launcher:
         running.waiting[order.tag] = waiting
         try:
             self._send(running, order.encode())
-            return await waiting.answer
+            async with asyncio.timeout(LAUNCH_TIMEOUT_S):
+                return await waiting.answer
+        except TimeoutError:
+            running.waiting.pop(order.tag, None)
+            raise ProvisionFailed(step="launcher", why=f"no answer within {LAUNCH_TIMEOUT_S:g} s") from None
         except BaseException:
             running.waiting.pop(order.tag, None)
             raise
