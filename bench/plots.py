@@ -30,9 +30,10 @@ def _ratios(report: Report, path: Path) -> Path:
     axes.barh([row.figure for row in rows], shares, color=[OURS if row.passed else LIMIT for row in rows])
     axes.axvline(1.0, color=LIMIT, linestyle="--", linewidth=1.5)
     axes.set_xlabel("share of the bar used (left of the line: reached)")
-    axes.set_xlim(0, max(1.3, *(share * 1.25 for share in shares)))
+    axes.set_xlim(0, max(2.0, *(share + 1.0 for share in shares)))
     for index, (row, share) in enumerate(zip(rows, shares, strict=True)):
-        axes.text(share + 0.01, index, f" {row.value:.2f} ({row.bar.text})", va="center", fontsize=8)
+        told = f"{row.value:.2f} ({row.bar.text})"
+        axes.text(share + 0.03, index, told, va="center", fontsize=8, backgroundcolor="white")
     return _save(figure, path)
 
 

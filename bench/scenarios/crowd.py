@@ -13,7 +13,7 @@ from bench.figures import Bar, Row, Samples
 from bench.platform import Running
 
 # Five hundred of them stay within what a small host may promise.
-SMALL = {"resources": {"vcpus": 0.25, "memory_mb": 64, "disk_mb": 32, "pids": 64}}
+SMALL = {"resources": {"vcpus": 0.25, "memory_mb": 64, "disk_mb": 16, "pids": 64}}
 SETTLE_S = 5.0
 TICKS = os.sysconf("SC_CLK_TCK")
 

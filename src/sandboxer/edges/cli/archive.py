@@ -25,6 +25,7 @@ MANIFEST = "manifest.json"
 FORMAT = 1
 LEFT_OUT = ("images (build them again: sandboxer image build)", "memory of running sandboxes")
 DISKS_LEFT_OUT = "disks of sandboxes (take them with --with-disks)"
+POSTGRES_LEFT_OUT = "the PostgreSQL database (pg_dump --format=custom it at the same time)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,11 @@ class Manifest:
 
 
 def write_archive(
-    target: Path, files: Sequence[tuple[str, Path]], *, version: str, has_disks: bool
+    target: Path, files: Sequence[tuple[str, Path]], *, version: str, left_out: Sequence[str]
 ) -> Manifest:
     """All or nothing: the file appears complete, mode 0600, or not at all."""
     entries = tuple(_entry(name, path) for name, path in files)
-    left_out = LEFT_OUT if has_disks else (*LEFT_OUT, DISKS_LEFT_OUT)
-    manifest = Manifest(FORMAT, datetime.now(UTC).isoformat(), version, entries, left_out)
+    manifest = Manifest(FORMAT, datetime.now(UTC).isoformat(), version, entries, tuple(left_out))
     fd, draft = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(fd, "wb") as raw, tarfile.open(fileobj=raw, mode="w:gz", compresslevel=3) as tar:

@@ -11,7 +11,15 @@ from typing import Annotated
 import typer
 
 from sandboxer import __version__
-from sandboxer.edges.cli.archive import Manifest, pack_disk, unpack_archive, write_archive
+from sandboxer.edges.cli.archive import (
+    DISKS_LEFT_OUT,
+    LEFT_OUT,
+    POSTGRES_LEFT_OUT,
+    Manifest,
+    pack_disk,
+    unpack_archive,
+    write_archive,
+)
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import Json
 from sandboxer.edges.cli.output import columns, err, out, print_json, size
@@ -38,8 +46,9 @@ def backup(
 ) -> None:
     """Copy the platform's state into one file; the platform may be running.
 
-    In it: database, owner key, master key, profiles; with --with-disks each sandbox's disk as a tar (stop or
-    freeze a sandbox first if it must be of one moment). Not in it: images, which are built again, and memory.
+    In it: the SQLite database (of a PostgreSQL one take a pg_dump beside it), owner key, master key, profiles;
+    with --with-disks each sandbox's disk as a tar (stop or freeze a sandbox first if it must be of one
+    moment). Not in it: images, which are built again, and memory.
     The file opens everything the platform keeps secret: store it like a key.
 
     Examples:
@@ -56,11 +65,12 @@ def backup(
     if not file.absolute().parent.is_dir():
         raise CommandFailed(f"{file.parent} is no folder.", next_step="Make it first.")
     with tempfile.TemporaryDirectory(prefix=".backup-", dir=settings.state_dir) as scratch:
-        back_up(settings.database_url, Path(scratch) / DATABASE)
-        files = [(DATABASE, Path(scratch) / DATABASE), *_small_files(settings)]
+        files = [*_database(settings, Path(scratch)), *_small_files(settings)]
         if with_disks:
             files += _disks(settings, Path(scratch))
-        manifest = write_archive(file.absolute(), files, version=__version__, has_disks=with_disks)
+        left_out = [*LEFT_OUT, *([] if with_disks else [DISKS_LEFT_OUT])]
+        left_out += [] if _is_sqlite(settings) else [POSTGRES_LEFT_OUT]
+        manifest = write_archive(file.absolute(), files, version=__version__, left_out=left_out)
     _show(manifest, file, json)
 
 
@@ -98,6 +108,16 @@ def restore(
         err.print(f"[dim]next:[/] sandboxer up --state-dir {settings.state_dir}")
 
 
+def _is_sqlite(settings: Settings) -> bool:
+    return settings.database_url.startswith("sqlite")
+
+
+def _database(settings: Settings, scratch: Path) -> Iterator[tuple[str, Path]]:
+    if _is_sqlite(settings):
+        back_up(settings.database_url, scratch / DATABASE)
+        yield DATABASE, scratch / DATABASE
+
+
 def _small_files(settings: Settings) -> Iterator[tuple[str, Path]]:
     for name, path in ((OWNER, settings.owner_file), (MASTER, settings.master_key_file)):
         if not path.is_file():
@@ -124,7 +144,8 @@ def _put_in_place(scratch: Path, settings: Settings) -> None:
     for folder, place in (("profiles", "restored-profiles"), ("disks", "restored-disks")):
         if (scratch / folder).is_dir():
             os.replace(scratch / folder, settings.state_dir / place)
-    restore_database(scratch / DATABASE, settings.database_url)
+    if (scratch / DATABASE).exists():
+        restore_database(scratch / DATABASE, settings.database_url)
 
 
 def _show(manifest: Manifest, file: Path, json: bool) -> None:
