@@ -91,12 +91,19 @@ def supervisor() -> Path:
     return GUEST / "build" / "supervisor"
 
 
-def _first_child(pid: int) -> int:
+def _is_supervisor(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text() == "supervisor\n"
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # bubblewrap's own helpers come and go
+
+
+def _find_supervisor(launcher: int) -> int:
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        if children and Path(f"/proc/{children[0]}/comm").read_text() == "supervisor\n":
-            return int(children[0])
+        for child in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
+            if _is_supervisor(child):
+                return int(child)
         time.sleep(0.002)
     raise AssertionError("the supervisor did not start")
 
@@ -144,7 +151,7 @@ def box(supervisor: Path) -> Iterator[Box]:
         argv += ["--cap-add", f"CAP_{name}"]
     process = subprocess.Popen([*argv, "/tmp/supervisor", str(fd)], pass_fds=[fd], stderr=sys.stderr)
     try:
-        pid = _first_child(process.pid)
+        pid = _find_supervisor(process.pid)
         yield Box(SupervisorGuest(str(home / "socket")), str(home / "socket"), root, pid)
         assert process.poll() is None, "the supervisor died"
     finally:

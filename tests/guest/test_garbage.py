@@ -139,6 +139,7 @@ async def test_random_mutations_of_every_request_leave_it_alive_and_lean(box: Bo
 
 
 async def test_descriptors_that_nobody_asked_for_are_closed(box: Box) -> None:
+    await box.guest.ping()
     before = len(os.listdir(f"/proc/{box.pid}/fd"))
     with dial(box) as sock:
         socket.send_fds(sock, [HELLO[:1]], [0, 0, 0])

@@ -53,7 +53,7 @@ class SupervisorGuest(Guest):
     ) -> SupervisorProcess:
         """`cgroup_fd`: of a cgroup.procs the child enters before exec. `forget`: once its exit was read."""
         process_id = process_id or new_id("prc")
-        flags = Flag.FORGET if forget else Flag(0)
+        flags = Flag.FORGET if forget or not command.keep else Flag(0)
         if cgroup_fd is not None:
             flags |= Flag.CGROUP
         request = run_request(command, process_id, flags)
