@@ -8,7 +8,6 @@ it in a thread.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
 import shutil
@@ -26,6 +25,8 @@ MB = 1024 * 1024
 # Trying it out must not take a large disk from its owner; who wants more says so.
 MAX_AUTOMATIC_MB = 32 * 1024
 MIN_MB = 256
+# Left to the host whatever the pool wants.
+HOST_FREE_MB = 128
 # `nodiscard` keeps the loop file allocated; `commit` bounds how long a removed disk's space stays away.
 MOUNT_OPTIONS = "nosuid,nodev,noatime,nodiscard,commit=5"
 # Never through a link that a tenant left.
@@ -191,15 +192,14 @@ def _make_pool(settings: NamespacesSettings) -> tuple[PoolKind, str]:
         return PoolKind.PLAIN, "this kernel has no btrfs"
     fresh = settings.pool_file.with_suffix(".new")
     size_mb = settings.pool_size_mb or _automatic_size_mb(settings.state_dir)
+    _check_room(settings.state_dir, size_mb)
     fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         # Really there: a sparse file on a full disk turns the pool read-only for every tenant.
         os.posix_fallocate(fd, 0, size_mb * MB)
     except OSError as error:
         os.unlink(fresh)
-        if error.errno == errno.ENOSPC:
-            raise Broken(why=f"no room for a storage pool of {size_mb} MB in {settings.state_dir}") from None
-        raise
+        raise Broken(why=f"a storage pool of {size_mb} MB could not be made: {error.strerror}") from None
     finally:
         os.close(fd)
     # -K: a discard would give the space back that was just taken.
@@ -216,9 +216,19 @@ def _kernel_has_btrfs() -> bool:
 
 
 def _automatic_size_mb(state_dir: Path) -> int:
-    seen = os.statvfs(state_dir)
-    half_mb = seen.f_bavail * seen.f_frsize // MB // 2
-    return max(MIN_MB, min(MAX_AUTOMATIC_MB, half_mb))
+    return max(MIN_MB, min(MAX_AUTOMATIC_MB, _free_mb(state_dir) // 2))
+
+
+def _check_room(state_dir: Path, size_mb: int) -> None:
+    """Asked first: an allocation that fails half-way has filled the host's disk for a moment."""
+    free_mb = _free_mb(state_dir)
+    if size_mb > free_mb - HOST_FREE_MB:
+        raise Broken(why=f"no room for a storage pool of {size_mb} MB in {state_dir}: {free_mb} MB are free")
+
+
+def _free_mb(folder: Path) -> int:
+    seen = os.statvfs(folder)
+    return seen.f_bavail * seen.f_frsize // MB
 
 
 def _mount(file: Path, path: Path) -> None:

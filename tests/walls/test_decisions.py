@@ -1,0 +1,169 @@
+"""What is decided before anything is made: admission, uid ranges, bwrap's words, cgroup values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from sandboxer.backends.contract import Resources
+from sandboxer.backends.namespaces.admission import Host, Promised, admit, budget, check_single
+from sandboxer.backends.namespaces.box import Box, BoxFolder, Stage
+from sandboxer.backends.namespaces.bwrap import CAPABILITIES, bwrap_argv
+from sandboxer.backends.namespaces.cgroups import Cgroups
+from sandboxer.backends.namespaces.guest import cgroup_name, split_name
+from sandboxer.backends.namespaces.hierarchies import Hierarchies, find_hierarchies
+from sandboxer.backends.namespaces.recovery import pidfd_of
+from sandboxer.backends.namespaces.settings import NamespacesSettings, Overcommit
+from sandboxer.backends.namespaces.uids import WIDTH, UidRanges
+from sandboxer.kernel.errors import NoCapacity
+from sandboxer.kernel.ids import new_id
+
+SMALL = Resources(vcpus=0.5, memory_mb=256, disk_mb=100, pids=64)
+HOST = Host(memory_mb=4608, cpus=2, pids=10_240, disk_mb=1000)
+ONCE = Overcommit(memory=1, cpu=1, pids=1)
+
+
+def test_a_host_promises_what_it_has_and_no_more() -> None:
+    promised = Promised()
+    for _ in range(4):
+        promised = promised.with_running(SMALL).with_disk(SMALL)
+        admit(HOST, ONCE, promised)
+    with pytest.raises(NoCapacity) as refusal:
+        admit(HOST, ONCE, promised.with_running(SMALL).with_disk(SMALL))
+    assert refusal.value.facts["resource"] == "cpu"
+
+
+def test_overcommit_stretches_everything_but_disk() -> None:
+    stretched = budget(HOST, Overcommit(memory=4, cpu=8, pids=2))
+    plain = budget(HOST, ONCE)
+    assert stretched.memory_mb == 4 * plain.memory_mb
+    assert stretched.vcpus == 8 * plain.vcpus
+    assert stretched.pids == 2 * plain.pids
+    assert stretched.disk_mb == plain.disk_mb == HOST.disk_mb
+
+
+def test_what_was_promised_comes_back_exactly() -> None:
+    promised = Promised().with_running(SMALL).with_disk(SMALL)
+    assert promised.with_running(SMALL, -1).with_disk(SMALL, -1) == Promised()
+
+
+@pytest.mark.parametrize("field", ["vcpus", "memory_mb", "disk_mb", "pids"])
+def test_an_order_larger_than_the_host_is_refused_whatever_the_overcommit(field: str) -> None:
+    with pytest.raises(NoCapacity):
+        check_single(HOST, replace(SMALL, **{field: 1_000_000}))
+
+
+def test_ranges_never_overlap_and_are_used_again() -> None:
+    ranges = UidRanges(base=1_000_000, count=3)
+    slots = [ranges.take() for _ in range(3)]
+    firsts = sorted(ranges.first_uid(slot) for slot in slots)
+    assert all(later - earlier >= WIDTH for earlier, later in pairwise(firsts))
+    with pytest.raises(NoCapacity):
+        ranges.take()
+    ranges.give_back(slots[1])
+    ranges.give_back(slots[1])
+    assert ranges.take() == slots[1]
+    with pytest.raises(NoCapacity):
+        ranges.take()
+
+
+def test_a_range_found_in_use_is_not_given_away() -> None:
+    ranges = UidRanges(base=1_000_000, count=3)
+    ranges.claim(0)
+    ranges.claim(2)
+    assert ranges.take() == 1
+    with pytest.raises(NoCapacity):
+        ranges.take()
+
+
+def test_bwrap_gets_every_namespace_and_only_the_listed_capabilities() -> None:
+    argv = bwrap_argv(hostname="box", shm_bytes=1, masked=("keys",))
+    assert {f"--unshare-{kind}" for kind in ("ipc", "pid", "net", "uts", "cgroup")} <= set(argv)
+    assert argv[argv.index("--cap-drop") + 1] == "ALL"
+    added = [argv[at + 1] for at, word in enumerate(argv) if word == "--cap-add"]
+    assert added == list(CAPABILITIES)
+    assert not {"CAP_SYS_ADMIN", "CAP_SYS_PTRACE", "CAP_NET_ADMIN", "CAP_MKNOD", "CAP_DAC_READ_SEARCH"} & set(
+        added
+    )
+    assert not {"--userns", "--die-with-parent", "--share-net", "--unshare-user"} & set(argv)
+    assert {"--seccomp", "--clearenv", "--as-pid-1"} <= set(argv)
+
+
+MOUNTS_V2 = "cgroup2 {v2} cgroup2 rw,nsdelegate 0 0\n"
+MOUNTS_HYBRID = (
+    MOUNTS_V2 + "cgroup {v1}/memory cgroup rw,memory 0 0\ncgroup {v1}/cpu cgroup rw,cpu,cpuacct 0 0\n"
+)
+
+
+def test_controllers_are_found_where_they_live(tmp_path: Path) -> None:
+    v2, v1 = tmp_path / "v2", tmp_path / "v1"
+    v2.mkdir()
+    (v2 / "cgroup.controllers").write_text("pids io\n")
+    found = find_hierarchies(tmp_path, MOUNTS_HYBRID.format(v2=v2, v1=v1))
+    assert found.unified == v2
+    assert found.v2 == {"pids"}
+    assert found.v1 == {"memory": v1 / "memory", "cpu": v1 / "cpu"}
+
+
+def test_a_pure_v2_host_gets_v2_limits_and_joins_by_birth() -> None:
+    hierarchies = Hierarchies(Path("/cg"), frozenset({"memory", "cpu", "pids"}), {})
+    births = Cgroups(hierarchies, "sandboxer/x").births("sbx_1", SMALL)
+    values = dict(births.acts)
+    assert values["/cg/sandboxer/x/sbx_1/memory.max"] == str(256 << 20)
+    assert values["/cg/sandboxer/x/sbx_1/memory.swap.max"] == "0"
+    assert values["/cg/sandboxer/x/sbx_1/cpu.max"] == "50000 100000"
+    assert births.joins == []
+    assert births.born_in == "/cg/sandboxer/x/sbx_1/guest"
+
+
+def test_a_hybrid_host_gets_v1_limits_and_joins_them() -> None:
+    v1 = {name: Path("/v1") / name for name in ("memory", "cpu", "pids")}
+    births = Cgroups(Hierarchies(Path("/cg"), frozenset(), v1), "sandboxer/x").births("sbx_1", SMALL)
+    values = dict(births.acts)
+    assert values["/v1/memory/sandboxer/x/sbx_1/memory.limit_in_bytes"] == str(256 << 20)
+    assert values["/v1/cpu/sandboxer/x/sbx_1/cpu.cfs_quota_us"] == "50000"
+    assert "/v1/pids/sandboxer/x/sbx_1/tasks" in births.joins
+    # A folder is made before anything is written into it.
+    paths = [path for path, _ in births.acts]
+    assert paths.index("/v1/memory/sandboxer/x/sbx_1") < paths.index(
+        "/v1/memory/sandboxer/x/sbx_1/memory.limit_in_bytes"
+    )
+
+
+def test_a_commands_deadline_survives_in_its_cgroups_name() -> None:
+    assert split_name(cgroup_name("prc_1", None)) == ("prc_1", None)
+    assert split_name(cgroup_name("prc_1", 1700000000.25)) == ("prc_1", 1700000000.25)
+
+
+def test_two_state_folders_never_share_cgroups(tmp_path: Path) -> None:
+    one, two = [
+        NamespacesSettings(state_dir=tmp_path / name, images_dir=tmp_path, guest_dir=tmp_path)
+        for name in "ab"
+    ]
+    assert one.cgroup_parent != two.cgroup_parent
+
+
+def test_a_torn_record_is_no_record(tmp_path: Path) -> None:
+    folder = BoxFolder(tmp_path / "run")
+    box = Box(
+        sandbox_id=new_id("sbx"), stage=Stage.RUNNING, image="base", hostname="h", trust="zero", vcpus=1.0,
+        memory_mb=1, disk_mb=1, pids=1, slot=3, pid=7, started=8, boot_id="b",
+    )  # fmt: skip
+    folder.write(box)
+    assert folder.read(box.sandbox_id) == box
+    (folder.folder(box.sandbox_id) / "box.json").write_text('{"sandbox_id": "sbx_')
+    assert folder.read(box.sandbox_id) is None
+    assert list(folder.ids()) == [box.sandbox_id]
+    folder.remove(box.sandbox_id)
+    folder.remove(box.sandbox_id)
+    assert list(folder.ids()) == []
+    folder.close()
+
+
+def test_a_process_with_the_right_number_and_another_birth_is_not_ours() -> None:
+    pid = 1
+    assert pidfd_of(pid, started=-1) is None
+    assert pidfd_of(0, started=0) is None

@@ -1,0 +1,88 @@
+"""Storage on hosts that have something else: their own btrfs, or none, and what they say of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sandboxer.backends.contract import Wall
+from sandboxer.backends.namespaces import NamespacesBackend, NamespacesSettings, open_backend
+from sandboxer.backends.namespaces.pool import PoolKind, open_pool
+from sandboxer.kernel.errors import Broken
+from tests.walls.conftest import Sandbox, order_for
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@asynccontextmanager
+async def opened(settings: NamespacesSettings, state: Path) -> AsyncIterator[NamespacesBackend]:
+    async with open_backend(replace(settings, state_dir=state, pool_size_mb=256)) as backend:
+        yield backend
+        for sandbox_id in await backend.inventory():
+            await backend.teardown(sandbox_id)
+        pool, cgroups = backend.ground.pool, backend.ground.cgroups
+    cgroups.remove_parents()
+    pool.unmount()
+
+
+async def works(backend: NamespacesBackend) -> bool:
+    order = order_for(disk_mb=32)
+    box = Sandbox(backend, await backend.provision(order), order)
+    ran = await box.sh("echo x > /root/f && chown 7:7 /root/f && cat /root/f")
+    await backend.teardown(order.sandbox_id)
+    return ran.stdout == "x\n" and not backend.ground.pool.has_disk(order.sandbox_id)
+
+
+async def test_without_btrfs_disks_are_plain_folders_and_it_says_so(
+    settings: NamespacesSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandboxer.backends.namespaces.pool.shutil.which", lambda _: None)
+    state = Path(tempfile.mkdtemp(prefix="walls-plain-", dir="/var/tmp"))
+    async with opened(settings, state) as backend:
+        assert backend.ground.pool.kind is PoolKind.PLAIN
+        assert await works(backend)
+        monkeypatch.undo()
+        seen = await backend.fingerprint()
+        assert Wall.DISK not in seen.walls
+        assert any("plain folders" in lack.why for lack in seen.lacks)
+    shutil.rmtree(state)
+
+
+async def test_a_state_folder_on_btrfs_needs_no_loop_file(
+    settings: NamespacesSettings, backend: NamespacesBackend
+) -> None:
+    state = backend.ground.pool.path / "native"
+    async with opened(settings, state) as native:
+        assert native.ground.pool.kind is PoolKind.NATIVE
+        assert not native.ground.settings.pool_file.exists()
+        assert Wall.DISK in (await native.fingerprint()).walls
+        assert await works(native)
+    shutil.rmtree(state)
+
+
+async def test_the_loop_file_is_really_allocated(backend: NamespacesBackend) -> None:
+    seen = os.stat(backend.ground.settings.pool_file)
+    assert seen.st_blocks * 512 >= seen.st_size
+
+
+async def test_a_pool_that_does_not_fit_is_refused_and_leaves_no_file(settings: NamespacesSettings) -> None:
+    state = Path(tempfile.mkdtemp(prefix="walls-big-", dir="/var/tmp"))
+    with pytest.raises(Broken, match="no room"):
+        open_pool(replace(settings, state_dir=state, pool_size_mb=1 << 30))
+    assert os.listdir(state) == ["pool"]
+    shutil.rmtree(state)
+
+
+async def test_the_fingerprint_names_what_this_host_lacks(backend: NamespacesBackend) -> None:
+    seen = await backend.fingerprint()
+    assert seen.healthy
+    assert {Wall.FILES, Wall.SYSCALLS, Wall.UID_RANGE, Wall.MEMORY, Wall.PIDS, Wall.DISK} <= seen.walls
+    assert all(lack.why and lack.remedy for lack in seen.lacks)
+    assert Wall.IO not in seen.walls
