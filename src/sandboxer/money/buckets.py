@@ -1,0 +1,347 @@
+"""An owner's bucket: sats in, sats out, and everything that must happen before either.
+
+Each function first locks the bucket's row, charges what its meters owe, and only then looks at the balance:
+accrued sats cannot be spent twice. Afterwards it decides anew when the bucket runs dry and records what the
+owner should hear (`account.low`, `.dry`, `.reaped`, `.funded`).
+
+An error out of these functions leaves the settlement done and nothing else: the caller may go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, select, update
+
+from sandboxer.kernel.errors import InsufficientCredit, NotFound
+from sandboxer.money.amounts import Nsats, Rate, Sats, checked_amount, sats_for
+from sandboxer.money.dryness import POLICY, GracePolicy, Health, Standing, is_receipt_enough, judge
+from sandboxer.money.ledger import (
+    EXTERNAL,
+    INCOME,
+    LOSS,
+    find_transfer,
+    insert_once,
+    open_account,
+    open_platform_accounts,
+    post_transfer,
+)
+from sandboxer.money.meters import Flow, accrue, change, collect, dry_at
+from sandboxer.money.tables import ledger_accounts, money_buckets
+from sandboxer.money.transfers import AccountKind, Transfer
+from sandboxer.observe.events import record
+from sandboxer.store.workers import announce
+
+ACTOR = "system:money"
+# Announced to `Store.on_commit` when the moment at which a bucket needs attention has changed.
+DUE_TOPIC = "money.due"
+# So much of what runs is kept back from other spending: a hold that renews itself and ends with the meter.
+RESERVE = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    owner: str
+    # What is in it, and how much of that pending transfers hold.
+    posted: Sats
+    held: Sats
+    # What grace cost and nobody has paid yet.
+    debt: Sats
+    flow: Flow
+    settlements: int
+    health: Health
+    due_at: datetime | None
+
+    @property
+    def spendable(self) -> Sats:
+        """What its meters may use up."""
+        return self.posted - self.held
+
+    @property
+    def reserved(self) -> Sats:
+        """What its meters keep for themselves: ten minutes of all that runs, at most what is there."""
+        return min(self.spendable, sats_for(self.flow.rate, RESERVE))
+
+    @property
+    def available(self) -> Sats:
+        """What a new hold, create or transfer may take."""
+        return 0 if self.debt else self.spendable - self.reserved
+
+    @property
+    def dry_at(self) -> datetime | None:
+        """When it runs out if nothing happens; None: nothing flows."""
+        return dry_at(self.spendable, self.flow)
+
+
+def bucket_id(owner: str) -> str:
+    return f"bucket:{owner}"
+
+
+def debt_id(owner: str) -> str:
+    return f"debt:{owner}"
+
+
+def open_bucket(conn: Connection, owner: str, *, now: datetime) -> bool:
+    """False if it is open already."""
+    values = {
+        "owner": owner,
+        "rate_msats": 0,
+        "settled_at": now,
+        "carried_nsats": 0,
+        "settlements": 0,
+        "standing": Standing.ALIVE.value,
+    }
+    if not insert_once(conn, money_buckets, values):
+        return False
+    open_platform_accounts(conn, now=now)
+    open_account(conn, id=bucket_id(owner), kind=AccountKind.BUCKET, owner=owner, now=now)
+    open_account(conn, id=debt_id(owner), kind=AccountKind.DEBT, owner=owner, now=now)
+    return True
+
+
+def settle_account(conn: Connection, owner: str, *, now: datetime, policy: GracePolicy = POLICY) -> Bucket:
+    """Charge what is owed, decide the bucket's condition. Writes nothing if nothing is due.
+
+    Also what to call after a pending transfer into or out of a bucket was resolved in the ledger directly.
+    """
+    return conclude(conn, charge(conn, owner, now=now), now=now, policy=policy)
+
+
+def credit(
+    conn: Connection,
+    owner: str,
+    amount: Sats,
+    *,
+    id: str,
+    reason: str,
+    now: datetime,
+    debit: str = EXTERNAL,
+    kind: str = "credit",
+    data: Mapping[str, Any] | None = None,
+    policy: GracePolicy = POLICY,
+) -> Bucket:
+    """Put sats in; a debt is paid from them first. The same id credits once."""
+    bucket = charge(conn, owner, now=now)
+    transfer = Transfer(
+        id=id,
+        debit=debit,
+        credit=bucket_id(owner),
+        amount=amount,
+        kind=kind,
+        reason=reason,
+        at=now,
+        data=data or {},
+    )
+    if post_transfer(conn, transfer):
+        bucket = replace(bucket, posted=bucket.posted + amount)
+    return conclude(conn, bucket, now=now, policy=policy)
+
+
+def spend(
+    conn: Connection,
+    owner: str,
+    amount: Sats,
+    *,
+    id: str,
+    to: str,
+    kind: str,
+    reason: str,
+    now: datetime,
+    data: Mapping[str, Any] | None = None,
+    policy: GracePolicy = POLICY,
+) -> Bucket:
+    """Move sats out to another account, leaving its meters their reserve. The same id spends once.
+
+    Raises InsufficientCredit. If `to` is another bucket, call `settle_account` for its owner afterwards.
+    """
+    checked_amount(amount)
+    bucket = settle_account(conn, owner, now=now, policy=policy)
+    if amount > bucket.available and find_transfer(conn, id) is None:
+        raise InsufficientCredit(required=amount, available=bucket.available, account=owner)
+    transfer = Transfer(
+        id=id,
+        debit=bucket_id(owner),
+        credit=to,
+        amount=amount,
+        kind=kind,
+        reason=reason,
+        at=now,
+        data=data or {},
+    )
+    if post_transfer(conn, transfer):
+        bucket = replace(bucket, posted=bucket.posted - amount)
+    return conclude(conn, bucket, now=now, policy=policy)
+
+
+def receipt(conn: Connection, owner: str, sats: Sats, *, now: datetime, policy: GracePolicy = POLICY) -> bool:
+    """A payment was seen but is not final: if it would cover a while, grace starts anew within its cap."""
+    bucket = settle_account(conn, owner, now=now, policy=policy)
+    if bucket.health.standing is not Standing.GRACE or not is_receipt_enough(sats, bucket.flow, policy):
+        return False
+    health = replace(bucket.health, last_receipt_at=now)
+    conclude(conn, replace(bucket, health=health), now=now, policy=policy)
+    return True
+
+
+def write_off(conn: Connection, owner: str, *, reason: str, now: datetime) -> Sats:
+    """What cannot be collected becomes a loss. Returns how much; zero if nothing was owed."""
+    bucket = settle_account(conn, owner, now=now)
+    if bucket.debt:
+        id = f"writeoff:{owner}:{bucket.settlements}"
+        _post(conn, id, LOSS, debt_id(owner), bucket.debt, "write_off", reason, now)
+        conclude(conn, replace(bucket, debt=0, settlements=bucket.settlements + 1), now=now)
+    return bucket.debt
+
+
+def load_bucket(conn: Connection, owner: str, *, lock: bool = False) -> Bucket:
+    """As last written; nothing is settled. `lock`: nobody else changes it before the transaction ends."""
+    statement = _LOAD_LOCKED if lock else _LOAD
+    row = conn.execute(
+        statement, {"owner": owner, "bucket_id": bucket_id(owner), "debt_id": debt_id(owner)}
+    ).one_or_none()
+    if row is None:
+        raise NotFound(what="bucket of account", id=owner)
+    return _from_row(row)
+
+
+def charge(
+    conn: Connection,
+    owner: str,
+    *,
+    now: datetime,
+    by: Rate = 0,
+    at: datetime | None = None,
+    extra: Nsats = 0,
+) -> Bucket:
+    """Lock, settle, change the flow `by` so much as of `at`, add `extra`, charge whole sats; no verdict yet.
+
+    Without a change, and with no whole sat owed, nothing is written. `at` says that something ended then.
+    """
+    before = load_bucket(conn, owner, lock=True)
+    flow = accrue(before.flow, now=now)
+    if at is not None:
+        flow = change(flow, by=by, at=min(at, flow.settled_at))
+    sats, flow = collect(replace(flow, carried=flow.carried + extra))
+    if not (sats or extra) and at is None:
+        return before
+    return _save(conn, before, replace(_move(conn, before, sats, now), flow=flow))
+
+
+def conclude(conn: Connection, bucket: Bucket, *, now: datetime, policy: GracePolicy = POLICY) -> Bucket:
+    """Pay a debt from what is there, judge the bucket's condition, tell of it."""
+    after = bucket
+    if bucket.debt and bucket.spendable > 0:
+        amount = min(bucket.debt, bucket.spendable)
+        id = f"repay:{bucket.owner}:{bucket.settlements}"
+        sides = (bucket_id(bucket.owner), debt_id(bucket.owner))
+        _post(conn, id, *sides, amount, "repay", "debt is paid first", now)
+        after = replace(
+            bucket,
+            posted=bucket.posted - amount,
+            debt=bucket.debt - amount,
+            settlements=bucket.settlements + 1,
+        )
+    verdict = judge(after.health, spendable=after.spendable, flow=after.flow, now=now, policy=policy)
+    after = _save(conn, bucket, replace(after, health=verdict.health, due_at=verdict.due_at))
+    for tiding in verdict.tidings:
+        record(
+            conn,
+            subject=after.owner,
+            kind=tiding.kind,
+            actor=ACTOR,
+            reason=tiding.reason,
+            at=now,
+            data=tiding.data,
+        )
+    return after
+
+
+def _move(conn: Connection, bucket: Bucket, sats: Sats, now: datetime) -> Bucket:
+    """Charge so many sats, or give them back if below zero. Debt is charged last and paid first."""
+    if not sats:
+        return bucket
+    mine, debt = bucket_id(bucket.owner), debt_id(bucket.owner)
+    word = "charge" if sats > 0 else "refund"
+    id = f"{word}:{bucket.owner}:{bucket.settlements}"
+    from_bucket = min(sats, max(0, bucket.spendable)) if sats > 0 else min(0, sats + bucket.debt)
+    from_debt = sats - from_bucket
+    for name, account, amount in ((id, mine, from_bucket), (f"{id}:debt", debt, from_debt)):
+        if amount > 0:
+            _post(conn, name, account, INCOME, amount, word, "usage", now)
+        elif amount < 0:
+            _post(conn, name, INCOME, account, -amount, word, "charged for time it did not run", now)
+    return replace(
+        bucket,
+        posted=bucket.posted - from_bucket,
+        debt=bucket.debt + from_debt,
+        settlements=bucket.settlements + 1,
+    )
+
+
+def _post(
+    conn: Connection, id: str, debit: str, credit: str, amount: Sats, kind: str, reason: str, now: datetime
+) -> None:
+    post_transfer(
+        conn,
+        Transfer(id=id, debit=debit, credit=credit, amount=amount, kind=kind, reason=reason, at=now),
+    )
+
+
+_bucket, _debt = ledger_accounts.alias("bucket"), ledger_accounts.alias("debt")
+_LOAD = select(
+    money_buckets,
+    (_bucket.c.credits_posted - _bucket.c.debits_posted).label("posted"),
+    _bucket.c.debits_pending.label("held"),
+    (_debt.c.debits_posted - _debt.c.credits_posted).label("owes"),
+).where(
+    money_buckets.c.owner == bindparam("owner"),
+    _bucket.c.id == bindparam("bucket_id"),
+    _debt.c.id == bindparam("debt_id"),
+)
+# All three rows: PostgreSQL shows the newest version only of what it had to wait for.
+_LOAD_LOCKED = _LOAD.with_for_update()
+_SAVE = update(money_buckets).where(money_buckets.c.owner == bindparam("of"))
+
+
+def _from_row(row: Row[Any]) -> Bucket:
+    return Bucket(
+        owner=row.owner,
+        posted=row.posted,
+        held=row.held,
+        debt=row.owes,
+        flow=Flow(rate=row.rate_msats, settled_at=row.settled_at, carried=row.carried_nsats),
+        settlements=row.settlements,
+        health=Health(
+            standing=Standing(row.standing),
+            grace_began_at=row.grace_began_at,
+            last_receipt_at=row.last_receipt_at,
+            warned_s=row.warned_s,
+        ),
+        due_at=row.due_at,
+    )
+
+
+def _to_row(bucket: Bucket) -> dict[str, object]:
+    return {
+        "rate_msats": bucket.flow.rate,
+        "settled_at": bucket.flow.settled_at,
+        "carried_nsats": bucket.flow.carried,
+        "settlements": bucket.settlements,
+        "standing": bucket.health.standing.value,
+        "grace_began_at": bucket.health.grace_began_at,
+        "last_receipt_at": bucket.health.last_receipt_at,
+        "warned_s": bucket.health.warned_s,
+        "due_at": bucket.due_at,
+    }
+
+
+def _save(conn: Connection, before: Bucket, after: Bucket) -> Bucket:
+    row = _to_row(after)
+    if row != _to_row(before):
+        conn.execute(_SAVE, {**row, "of": after.owner})
+    if after.due_at is not None and after.due_at != before.due_at:
+        announce(conn, DUE_TOPIC)
+    return after

@@ -1,0 +1,147 @@
+"""Sats set aside before a sandbox exists, so that concurrent creates cannot overspend.
+
+    create ──hold_slice──> pending ──probe passed──> begin_charge: the hold is freed, a meter runs
+                              └─────provision failed──> release: nothing was charged
+
+While a sandbox runs, its meter keeps ten minutes of its rate from other spending (`Bucket.reserved`): that is
+the hold, renewed at every moment without a write. It ends with the meter, by state and never by a clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, select
+
+from sandboxer.kernel.errors import InsufficientCredit
+from sandboxer.money.amounts import Rate, Sats, checked_rate, sats_for
+from sandboxer.money.buckets import Bucket, bucket_id, charge, conclude, settle_account
+from sandboxer.money.dryness import POLICY, GracePolicy
+from sandboxer.money.ledger import INCOME, find_transfer, is_pending, post_transfer, void_pending
+from sandboxer.money.metering import open_meter
+from sandboxer.money.meters import Use
+from sandboxer.money.tables import ledger_pendings
+from sandboxer.money.transfers import Phase, Transfer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldPolicy:
+    slice: timedelta = timedelta(minutes=10)
+    # A bucket that cannot pay so much is refused: a sandbox must live long enough to be paid for.
+    least: timedelta = timedelta(seconds=1)
+
+
+HOLDS = HoldPolicy()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    id: str
+    sats: Sats
+
+
+def hold_slice(
+    conn: Connection,
+    owner: str,
+    *,
+    id: str,
+    rate: Rate,
+    reason: str,
+    now: datetime,
+    holds: HoldPolicy = HOLDS,
+    policy: GracePolicy = POLICY,
+) -> Hold | None:
+    """Set aside a slice of the rate, at most what is available; None if the rate is zero.
+
+    The same id holds once. Raises InsufficientCredit if not even the least is available.
+    """
+    if not checked_rate(rate):
+        return None
+    bucket = settle_account(conn, owner, now=now, policy=policy)
+    if (known := find_transfer(conn, id)) is not None:
+        return Hold(id=id, sats=known.amount)
+    least = sats_for(rate, holds.least)
+    if bucket.available < least:
+        raise InsufficientCredit(required=least, available=bucket.available, account=owner)
+    sats = min(sats_for(rate, holds.slice), bucket.available)
+    hold_sats(conn, bucket, sats, id=id, to=INCOME, reason=reason, now=now, policy=policy)
+    return Hold(id=id, sats=sats)
+
+
+def hold_sats(
+    conn: Connection,
+    bucket: Bucket,
+    sats: Sats,
+    *,
+    id: str,
+    to: str,
+    reason: str,
+    now: datetime,
+    policy: GracePolicy = POLICY,
+) -> Bucket:
+    """Hold an exact sum of a settled bucket for `to`. Raises InsufficientCredit. The same id holds once."""
+    if sats > bucket.available and find_transfer(conn, id) is None:
+        raise InsufficientCredit(required=sats, available=bucket.available, account=bucket.owner)
+    transfer = Transfer(
+        id=id,
+        debit=bucket_id(bucket.owner),
+        credit=to,
+        amount=sats,
+        kind="hold",
+        phase=Phase.PENDING,
+        reason=reason,
+        at=now,
+    )
+    if post_transfer(conn, transfer):
+        bucket = replace(bucket, held=bucket.held + sats)
+    return conclude(conn, bucket, now=now, policy=policy)
+
+
+def release(
+    conn: Connection, owner: str, hold_id: str, *, reason: str, now: datetime, policy: GracePolicy = POLICY
+) -> Bucket:
+    """Free a hold; nothing is charged for it. A hold that is free or was never made is left as it is."""
+    charge(conn, owner, now=now)
+    if is_pending(conn, hold_id):
+        void_pending(conn, hold_id, reason=reason, now=now)
+    return settle_account(conn, owner, now=now, policy=policy)
+
+
+def begin_charge(
+    conn: Connection,
+    owner: str,
+    *,
+    hold_id: str | None,
+    meter_id: str,
+    subject: str,
+    rate: Rate,
+    now: datetime,
+    ready_at: datetime | None = None,
+    step: int = 0,
+    policy: GracePolicy = POLICY,
+) -> Bucket:
+    """The probe passed: the hold becomes a meter that charges from `ready_at`, in one transaction."""
+    charge(conn, owner, now=now)
+    if hold_id is not None and is_pending(conn, hold_id):
+        void_pending(conn, hold_id, reason="became a meter", now=now)
+    return open_meter(
+        conn,
+        owner,
+        id=meter_id,
+        subject=subject,
+        use=Use.RUNNING,
+        rate=rate,
+        now=now,
+        at=ready_at,
+        step=step,
+        policy=policy,
+    )
+
+
+def open_holds(conn: Connection, owner: str) -> list[Hold]:
+    """What is held of a bucket now: to be compared with what is being made."""
+    query = select(ledger_pendings.c.id, ledger_pendings.c.amount).where(
+        ledger_pendings.c.debit == bucket_id(owner)
+    )
+    return [Hold(id=id, sats=sats) for id, sats in conn.execute(query)]

@@ -1,0 +1,292 @@
+"""The one door through which money moves: double entry, immutable, the same id is the same transfer.
+
+Each account row carries running totals, kept in the transfer's own transaction by a statement that refuses to
+spend what is not there. So a transfer costs three statements and a balance one, however long the history.
+
+An error other than InsufficientCredit, NotFound or Conflict means a bug. After those three nothing of the
+refused transfer is left in the transaction, so a caller may go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Connection, Insert, Row, Table, Update, bindparam, delete, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from sandboxer.kernel.errors import Broken, Conflict, InsufficientCredit, InvalidRequest, NotFound
+from sandboxer.money.tables import ledger_accounts, ledger_pendings, ledger_transfers
+from sandboxer.money.transfers import DIGEST_MODULUS, MAY_OVERDRAW, AccountKind, Asset, Phase, Transfer
+
+# The platform's own accounts in sats.
+INCOME = "income:usage"
+LOSS = "loss:uncollected"
+EXTERNAL = "external:operator"
+PLATFORM = {INCOME: AccountKind.INCOME, LOSS: AccountKind.LOSS, EXTERNAL: AccountKind.EXTERNAL}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    posted: int
+    # Reserved by pending transfers out of it; announced by pending transfers into it.
+    held: int
+    incoming: int
+
+    @property
+    def available(self) -> int:
+        return self.posted - self.held
+
+
+def open_account(
+    conn: Connection,
+    *,
+    id: str,
+    kind: AccountKind,
+    owner: str = "",
+    asset: Asset = Asset.SATS,
+    now: datetime,
+) -> bool:
+    """False if it was open already; Conflict if it is open as something else."""
+    row = {
+        "id": id,
+        "kind": kind.value,
+        "asset": asset.value,
+        "owner": owner,
+        "may_overdraw": kind in MAY_OVERDRAW,
+        "debits_posted": 0,
+        "credits_posted": 0,
+        "debits_pending": 0,
+        "credits_pending": 0,
+        "transfers": 0,
+        "digest": 0,
+        "created_at": now,
+    }
+    if insert_once(conn, ledger_accounts, row):
+        return True
+    found = _account(conn, id)
+    if (found.kind, found.asset, found.owner) != (kind.value, asset.value, owner):
+        raise Conflict(why=f"the account {id} is open already as another kind, asset or owner")
+    return False
+
+
+def open_platform_accounts(conn: Connection, *, now: datetime) -> None:
+    for id, kind in PLATFORM.items():
+        open_account(conn, id=id, kind=kind, now=now)
+
+
+def post_transfer(conn: Connection, transfer: Transfer) -> bool:
+    """Move money (`single`) or reserve it (`pending`). False if this very transfer was made before.
+
+    Raises InsufficientCredit if the debit side may not go below zero and would, Conflict if the id belongs to
+    another transfer, NotFound for an account that is not open in this asset.
+    """
+    if transfer.phase is Phase.SINGLE:
+        step = _Step(posted=transfer.amount, pending=0)
+    elif transfer.phase is Phase.PENDING:
+        step = _Step(posted=0, pending=transfer.amount)
+    else:
+        raise InvalidRequest(field="phase", why="a pending transfer is resolved by its id")
+    digest = transfer.digest()
+    if not _move(conn, _DEBIT, transfer.debit, transfer, step, digest):
+        if _is_known(conn, transfer):
+            return False
+        raise _why_not(conn, transfer)
+    if not insert_once(conn, ledger_transfers, _to_row(transfer, digest)):
+        _move(conn, _DEBIT, transfer.debit, transfer, step.undone(), -digest, count=-1)
+        return not _is_known(conn, transfer)
+    if not _move(conn, _CREDIT, transfer.credit, transfer, step, digest):
+        raise Broken(why=f"no account {transfer.credit} in {transfer.asset} to credit")
+    if transfer.phase is Phase.PENDING:
+        conn.execute(
+            ledger_pendings.insert(),
+            {"id": transfer.id, "debit": transfer.debit, "amount": transfer.amount},
+        )
+    return True
+
+
+def post_pending(
+    conn: Connection, pending_id: str, *, amount: int | None = None, reason: str, now: datetime
+) -> bool:
+    """Carry out a pending transfer, whole or in part; the rest is free again. False if it was done before."""
+    return _resolve(conn, pending_id, Phase.POST, amount, reason, now)
+
+
+def void_pending(conn: Connection, pending_id: str, *, reason: str, now: datetime) -> bool:
+    """Give up a pending transfer; all of it is free again. False if that was done before."""
+    return _resolve(conn, pending_id, Phase.VOID, None, reason, now)
+
+
+def is_pending(conn: Connection, pending_id: str) -> bool:
+    query = select(ledger_pendings.c.id).where(ledger_pendings.c.id == pending_id)
+    return conn.execute(query).one_or_none() is not None
+
+
+def balance(conn: Connection, account_id: str) -> Balance:
+    row = _account(conn, account_id)
+    return Balance(
+        posted=row.credits_posted - row.debits_posted,
+        held=row.debits_pending,
+        incoming=row.credits_pending,
+    )
+
+
+def find_transfer(conn: Connection, transfer_id: str) -> Transfer | None:
+    row = conn.execute(_BY_ID, {"wanted": transfer_id}).one_or_none()
+    return None if row is None else from_row(row)
+
+
+def from_row(row: Row[Any]) -> Transfer:
+    return Transfer(
+        id=row.id,
+        debit=row.debit,
+        credit=row.credit,
+        amount=row.amount,
+        asset=Asset(row.asset),
+        kind=row.kind,
+        phase=Phase(row.phase),
+        pending_id=row.pending_id,
+        reason=row.reason,
+        at=row.at,
+        data=row.data or {},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    posted: int
+    pending: int
+
+    def undone(self) -> _Step:
+        return _Step(-self.posted, -self.pending)
+
+
+@cache
+def _insert_once(dialect: str, table: Table) -> Insert:
+    insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
+    # Otherwise the driver's count is lost with its cursor.
+    return insert(table).on_conflict_do_nothing().inline().execution_options(preserve_rowcount=True)
+
+
+def insert_once(conn: Connection, table: Table, row: Mapping[str, object]) -> bool:
+    """Insert unless a row with such a key is there; False then."""
+    return conn.execute(_insert_once(conn.dialect.name, table), row).rowcount == 1
+
+
+def _mover(side: str) -> Update:
+    columns = ledger_accounts.c
+    posted, pending = columns[f"{side}s_posted"], columns[f"{side}s_pending"]
+    free = columns.credits_posted - columns.debits_posted - columns.debits_pending
+    moved = (
+        update(ledger_accounts)
+        .where(columns.id == bindparam("account"), columns.asset == bindparam("in_asset"))
+        .values(
+            {
+                posted: posted + bindparam("posted"),
+                pending: pending + bindparam("pending"),
+                columns.transfers: columns.transfers + bindparam("count"),
+                columns.digest: (columns.digest + bindparam("add_digest")) % DIGEST_MODULUS,
+            }
+        )
+    )
+    return moved.where(or_(columns.may_overdraw, free >= bindparam("needed"))) if side == "debit" else moved
+
+
+_DEBIT, _CREDIT = _mover("debit"), _mover("credit")
+_BY_ID = select(ledger_transfers).where(ledger_transfers.c.id == bindparam("wanted"))
+
+
+def _move(
+    conn: Connection, side: Update, account: str, transfer: Transfer, step: _Step, digest: int, count: int = 1
+) -> bool:
+    values = {
+        "account": account,
+        "in_asset": transfer.asset.value,
+        "posted": step.posted,
+        "pending": step.pending,
+        "count": count,
+        "add_digest": digest % DIGEST_MODULUS,
+    }
+    if side is _DEBIT:
+        values["needed"] = step.posted + step.pending
+    return conn.execute(side, values).rowcount == 1
+
+
+def _resolve(
+    conn: Connection, pending_id: str, phase: Phase, amount: int | None, reason: str, now: datetime
+) -> bool:
+    pending = find_transfer(conn, pending_id)
+    if pending is None or pending.phase is not Phase.PENDING:
+        raise NotFound(what="pending transfer", id=pending_id)
+    if amount is not None and amount > pending.amount:
+        raise InvalidRequest(field="amount", why=f"only {pending.amount} were held")
+    resolution = replace(
+        pending,
+        id=f"{pending_id}:{phase.value}",
+        amount=pending.amount if amount is None else amount,
+        phase=phase,
+        pending_id=pending_id,
+        reason=reason,
+        at=now,
+        data={},
+    )
+    digest = resolution.digest()
+    mine = delete(ledger_pendings).where(ledger_pendings.c.id == pending_id)
+    if conn.execute(mine).rowcount != 1:
+        return _was_resolved(conn, resolution)
+    conn.execute(ledger_transfers.insert(), _to_row(resolution, digest))
+    step = _Step(resolution.amount if phase is Phase.POST else 0, -pending.amount)
+    for side, account in ((_DEBIT, pending.debit), (_CREDIT, pending.credit)):
+        if not _move(conn, side, account, resolution, step, digest):
+            raise Broken(why=f"the totals of {account} do not hold the pending transfer {pending_id}")
+    return True
+
+
+def _was_resolved(conn: Connection, wanted: Transfer) -> bool:
+    found = find_transfer(conn, wanted.id)
+    # Why it was given up may be told differently the second time; how much was taken may not.
+    if found is None or found.amount != wanted.amount:
+        raise Conflict(why=f"the pending transfer {wanted.pending_id} was resolved otherwise")
+    return False
+
+
+def _is_known(conn: Connection, transfer: Transfer) -> bool:
+    found = find_transfer(conn, transfer.id)
+    if found is not None and found.content() != transfer.content():
+        raise Conflict(why=f"the transfer id {transfer.id} was already used for another transfer")
+    return found is not None
+
+
+def _why_not(conn: Connection, transfer: Transfer) -> Exception:
+    row = _account(conn, transfer.debit)
+    if row.asset != transfer.asset.value:
+        return InvalidRequest(field="asset", why=f"{transfer.debit} is in {row.asset}, not {transfer.asset}")
+    free = row.credits_posted - row.debits_posted - row.debits_pending
+    return InsufficientCredit(required=transfer.amount, available=max(0, free), account=row.owner)
+
+
+def _account(conn: Connection, account_id: str) -> Row[Any]:
+    row = conn.execute(select(ledger_accounts).where(ledger_accounts.c.id == account_id)).one_or_none()
+    if row is None:
+        raise NotFound(what="ledger account", id=account_id)
+    return row
+
+
+def _to_row(transfer: Transfer, digest: int) -> dict[str, object]:
+    return {
+        "id": transfer.id,
+        "debit": transfer.debit,
+        "credit": transfer.credit,
+        "amount": transfer.amount,
+        "asset": transfer.asset.value,
+        "kind": transfer.kind,
+        "phase": transfer.phase.value,
+        "pending_id": transfer.pending_id,
+        "reason": transfer.reason,
+        "at": transfer.at,
+        "data": dict(transfer.data) or None,
+        "digest": digest,
+    }

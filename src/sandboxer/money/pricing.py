@@ -1,0 +1,217 @@
+"""What things cost. Pure: prices come from settings, time and exchange rate from the caller.
+
+Two price lists side by side. *Tiers* are bought in US cents for months: 32 tiers × 5 durations = 160 prices.
+*Rates* are msats per second of what a sandbox occupies; each may be zero, and a profile may be free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.money.amounts import Cents, Msats, Rate, Sats, checked_rate, sats_for
+from sandboxer.money.meters import Use
+
+TIERS = 32
+_GB = 1 << 30
+_MILLI = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierPrices:
+    cents_per_month: Cents = 700
+    # Months offered, each with its discount in thousandths.
+    discounts: Mapping[int, int] = field(default_factory=lambda: {1: 0, 3: 70, 6: 100, 12: 150, 24: 200})
+    requests_per_minute: int = 7
+    tiers_per_slot: int = 4
+
+    def __post_init__(self) -> None:
+        if self.cents_per_month < 0 or any(
+            months < 1 or not 0 <= thousandths <= _MILLI for months, thousandths in self.discounts.items()
+        ):
+            raise InvalidRequest(
+                field="tier prices", why="months from 1, discounts from 0 to 1000 thousandths"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierPrice:
+    tier: int
+    months: int
+    cents: Cents
+    discount_thousandths: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entitlement:
+    tier: int
+    requests_per_minute: int
+    # Sandboxes at once at rate zero.
+    slots: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Prices in msats per second; egress in msats per GB."""
+
+    running_msats: Rate = 10
+    # Per whole virtual CPU, and per GB of memory and disk while running.
+    vcpu_msats: Rate = 10
+    memory_gb_msats: Rate = 5
+    disk_gb_msats: Rate = 0
+    # Per GB of memory while frozen, per GB of disk while stopped, reaped, or a snapshot, image or volume.
+    frozen_memory_gb_msats: Rate = 2
+    stored_disk_gb_msats: Rate = 0
+    egress_gb_msats: Msats = 0
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            checked_rate(getattr(self, name), field=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """What a sandbox occupies; thousandths of a CPU, so that no float touches money."""
+
+    vcpu_thousandths: int
+    memory_mb: int
+    disk_mb: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateCard:
+    """The rates of one sandbox in each state of its life, fixed when it is created."""
+
+    running: Rate
+    frozen: Rate
+    stored: Rate
+
+    def rate(self, use: Use) -> Rate:
+        return {Use.RUNNING: self.running, Use.FROZEN: self.frozen, Use.STORED: self.stored}.get(use, 0)
+
+
+FREE = RateCard(running=0, frozen=0, stored=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pricing:
+    tiers: TierPrices = field(default_factory=TierPrices)
+    rates: Rates = field(default_factory=Rates)
+    # Rates of profiles that have their own; everything else pays `rates`.
+    profiles: Mapping[str, Rates] = field(default_factory=dict)
+    free_profiles: frozenset[str] = frozenset()
+    quote_lives: timedelta = timedelta(minutes=10)
+
+    def rates_of(self, profile: str) -> Rates:
+        return self.profiles.get(profile, self.rates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """A promise: a create that names this quote before it expires pays these rates."""
+
+    profile: str
+    size: Size
+    card: RateCard
+    egress_gb_msats: Msats
+    duration: timedelta
+    # What the duration costs if it runs all the time, rounded up.
+    sats: Sats
+    quoted_at: datetime
+    expires_at: datetime
+
+    def is_open(self, *, now: datetime) -> bool:
+        return now < self.expires_at
+
+
+def tier_price(tier: int, months: int, prices: TierPrices) -> TierPrice:
+    """tier × $7 × months, less the discount; half a cent is rounded up."""
+    _check_tier(tier)
+    discount = prices.discounts.get(months)
+    if discount is None:
+        offered = ", ".join(str(m) for m in sorted(prices.discounts))
+        raise InvalidRequest(field="months", why=f"{months} is not offered; choose one of {offered}")
+    whole = tier * prices.cents_per_month * months * (_MILLI - discount)
+    return TierPrice(
+        tier=tier, months=months, cents=(whole + _MILLI // 2) // _MILLI, discount_thousandths=discount
+    )
+
+
+def all_tier_prices(prices: TierPrices) -> list[TierPrice]:
+    """All of them: 160 with five durations."""
+    return [
+        tier_price(tier, months, prices)
+        for tier in range(1, TIERS + 1)
+        for months in sorted(prices.discounts)
+    ]
+
+
+def entitlement(tier: int, prices: TierPrices) -> Entitlement:
+    """Tier N: 7N requests a minute and floor((N−1)/4)+1 sandboxes at once."""
+    _check_tier(tier)
+    return Entitlement(
+        tier=tier,
+        requests_per_minute=prices.requests_per_minute * tier,
+        slots=(tier - 1) // prices.tiers_per_slot + 1,
+    )
+
+
+def rate_card(profile: str, size: Size, pricing: Pricing) -> RateCard:
+    """What a sandbox of this profile and size costs per second; each sum is rounded up to a whole msat."""
+    if profile in pricing.free_profiles:
+        return FREE
+    rates = pricing.rates_of(profile)
+    # In 1/1024000 msat: thousandths of a CPU and MB of a GB have this common denominator.
+    running = (
+        rates.vcpu_msats * size.vcpu_thousandths * 1024
+        + rates.memory_gb_msats * size.memory_mb * _MILLI
+        + rates.disk_gb_msats * size.disk_mb * _MILLI
+    )
+    stored = _per_gb(rates.stored_disk_gb_msats, size.disk_mb)
+    return RateCard(
+        running=checked_rate(rates.running_msats + -(-running // (1024 * _MILLI))),
+        # Frozen keeps its disk too.
+        frozen=checked_rate(_per_gb(rates.frozen_memory_gb_msats, size.memory_mb) + stored),
+        stored=checked_rate(stored),
+    )
+
+
+def stored_rate(disk_mb: int, pricing: Pricing) -> Rate:
+    """What a snapshot, image or volume of this size costs per second."""
+    return checked_rate(_per_gb(pricing.rates.stored_disk_gb_msats, disk_mb))
+
+
+def egress_msats(profile: str, byte_count: int, pricing: Pricing) -> Msats:
+    """What so many bytes out cost, rounded up to a whole msat; zero for free profiles."""
+    if profile in pricing.free_profiles:
+        return 0
+    return -(-pricing.rates_of(profile).egress_gb_msats * byte_count // _GB)
+
+
+def quote(profile: str, size: Size, duration: timedelta, pricing: Pricing, *, now: datetime) -> Quote:
+    """What running so long would cost, with the rates locked for the quote's life."""
+    if duration <= timedelta(0):
+        raise InvalidRequest(field="duration", why="it must be longer than nothing")
+    card = rate_card(profile, size, pricing)
+    is_free = profile in pricing.free_profiles
+    return Quote(
+        profile=profile,
+        size=size,
+        card=card,
+        egress_gb_msats=0 if is_free else pricing.rates_of(profile).egress_gb_msats,
+        duration=duration,
+        sats=sats_for(card.running, duration),
+        quoted_at=now,
+        expires_at=now + pricing.quote_lives,
+    )
+
+
+def _per_gb(msats: Rate, megabytes: int) -> Rate:
+    return -(-msats * megabytes // 1024)
+
+
+def _check_tier(tier: int) -> None:
+    if not 1 <= tier <= TIERS:
+        raise InvalidRequest(field="tier", why=f"tiers go from 1 to {TIERS}")

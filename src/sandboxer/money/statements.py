@@ -1,0 +1,297 @@
+"""What an owner or an outside book-keeper may read: the account as of now, its transfers, its usage, exports.
+
+Reading never writes: what is owed at `now` is computed, not settled, so a look charges the same as none.
+Exports are streamed, one short read per page.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Column, Connection, Row, func, select
+
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.money.amounts import NSATS_PER_MSAT, NSATS_PER_SAT, Nsats, Rate, Sats, microseconds
+from sandboxer.money.buckets import Bucket, load_bucket
+from sandboxer.money.dryness import Standing, reap_at
+from sandboxer.money.ledger import from_row
+from sandboxer.money.meters import Use, nsats_between, owed
+from sandboxer.money.tables import ledger_accounts, ledger_transfers, meter_segments, meters
+from sandboxer.money.transfers import Phase, Transfer
+from sandboxer.store.engine import Store
+
+MAX_PAGE = 500
+CSV_COLUMNS = (
+    "seq",
+    "at",
+    "id",
+    "kind",
+    "phase",
+    "asset",
+    "debit",
+    "credit",
+    "amount",
+    "change",
+    "reason",
+    "data",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountView:
+    owner: str
+    # What is in the bucket after what is owed at this moment.
+    balance: Sats
+    # Of that: set aside for creates and budgets; kept for what runs; free for anything.
+    held: Sats
+    reserved: Sats
+    available: Sats
+    debt: Sats
+    # Announced and not final.
+    incoming: Sats
+    rate_msats: Rate
+    standing: Standing
+    dry_at: datetime | None
+    # When what is in grace is stopped.
+    reap_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A transfer as its owner sees it."""
+
+    seq: int
+    transfer: Transfer
+    # What it did to the owner's own accounts, taken together: above zero is better for the owner.
+    change: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    lines: Sequence[Line]
+    # Give it back to see what follows; None at the end.
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageLine:
+    subject: str
+    use: Use
+    began_at: datetime
+    ended_at: datetime
+    seconds_us: int
+    nsats: Nsats
+
+    @property
+    def msats(self) -> int:
+        """Rounded down, to be shown; sums are made of `nsats`."""
+        return self.nsats // NSATS_PER_MSAT
+
+
+def account_view(conn: Connection, owner: str, *, now: datetime) -> AccountView:
+    bucket = load_bucket(conn, owner)
+    now_owed = owed(bucket.flow, now=now) // NSATS_PER_SAT
+    paid = max(0, min(now_owed, bucket.spendable))
+    seen = _after(bucket, paid, now_owed - paid)
+    began = bucket.health.grace_began_at
+    mine = (ledger_accounts.c.owner == owner, ledger_accounts.c.kind == "bucket")
+    incoming = conn.execute(select(func.sum(ledger_accounts.c.credits_pending)).where(*mine)).scalar()
+    return AccountView(
+        owner=owner,
+        balance=seen.posted,
+        held=seen.held,
+        reserved=seen.reserved,
+        available=seen.available,
+        debt=seen.debt,
+        incoming=int(incoming or 0),
+        rate_msats=bucket.flow.rate,
+        standing=bucket.health.standing,
+        # From the stored flow: the moment does not depend on when one looks.
+        dry_at=bucket.dry_at,
+        reap_at=None if began is None else reap_at(began, bucket.health.last_receipt_at),
+    )
+
+
+def transfers_page(
+    conn: Connection, owner: str, *, cursor: str | None = None, limit: int = 100, newest_first: bool = True
+) -> Page:
+    """The transfers that touch any account of the owner's."""
+    limit = max(1, min(limit, MAX_PAGE))
+    mine = _accounts_of(conn, owner)
+    after = _open_cursor(cursor)
+    found: dict[int, Row[Any]] = {}
+    # One walk of one index for each side of each account: an OR would make SQLite sort the whole history.
+    for account in mine:
+        for side in (ledger_transfers.c.debit, ledger_transfers.c.credit):
+            for row in conn.execute(_walk(side, account, after, newest_first).limit(limit + 1)):
+                found[row.seq] = row
+    rows = [found[seq] for seq in sorted(found, reverse=newest_first)]
+    lines = [_line(row, mine) for row in rows[:limit]]
+    return Page(lines=lines, next_cursor=str(lines[-1].seq) if len(rows) > limit else None)
+
+
+def usage(
+    conn: Connection,
+    owner: str,
+    *,
+    since: datetime,
+    until: datetime,
+    now: datetime,
+    subject: str | None = None,
+) -> list[UsageLine]:
+    """What was used between two moments, one line for each thing and kind of use; open meters up to `now`."""
+    sums: dict[tuple[str, str], UsageLine] = {}
+    for row, ended in _segments(conn, owner, since, until, now, subject):
+        began, ended = max(row.began_at, since), min(ended, until)
+        nsats = nsats_between(row.rate_msats, began, ended)
+        if getattr(row, "msats", 0) and since <= row.began_at < until:
+            nsats += row.msats * NSATS_PER_MSAT
+        key = (row.subject, row.kind)
+        before = sums.get(key)
+        sums[key] = UsageLine(
+            subject=row.subject,
+            use=Use(row.kind),
+            began_at=min(began, before.began_at) if before else began,
+            ended_at=max(ended, before.ended_at) if before else ended,
+            seconds_us=(before.seconds_us if before else 0) + max(0, microseconds(ended - began)),
+            nsats=(before.nsats if before else 0) + nsats,
+        )
+    return [sums[key] for key in sorted(sums)]
+
+
+def usage_by_period(
+    conn: Connection, owner: str, *, since: datetime, until: datetime, step: timedelta, now: datetime
+) -> Iterator[tuple[datetime, list[UsageLine]]]:
+    """Usage of each step between two moments; the steps add up to the whole exactly."""
+    if step < timedelta(minutes=1):
+        raise InvalidRequest(field="step", why="a step is at least a minute")
+    while since < until:
+        end = min(since + step, until)
+        yield since, usage(conn, owner, since=since, until=end, now=now)
+        since = end
+
+
+def actuals(conn: Connection, owner: str, subject: str, *, now: datetime) -> list[UsageLine]:
+    """All that one thing has used in its life: what `destroy` tells."""
+    everything = datetime.min.replace(tzinfo=now.tzinfo)
+    return usage(
+        conn, owner, since=everything, until=now + timedelta(microseconds=1), now=now, subject=subject
+    )
+
+
+def as_json(line: Line) -> dict[str, object]:
+    transfer = line.transfer
+    return {
+        "seq": line.seq,
+        "at": transfer.at.isoformat(),
+        "id": transfer.id,
+        "kind": transfer.kind,
+        "phase": transfer.phase.value,
+        "asset": transfer.asset.value,
+        "debit": transfer.debit,
+        "credit": transfer.credit,
+        "amount": transfer.amount,
+        "change": line.change,
+        "reason": transfer.reason,
+        "data": dict(transfer.data),
+    }
+
+
+async def export_lines(store: Store, owner: str) -> AsyncIterator[Line]:
+    """The whole history, oldest first."""
+    cursor: str | None = None
+    while True:
+        page = await store.read(_page_reader(owner, cursor))
+        for line in page.lines:
+            yield line
+        if page.next_cursor is None:
+            return
+        cursor = page.next_cursor
+
+
+async def export_json(store: Store, owner: str) -> AsyncIterator[str]:
+    """One JSON object a line."""
+    async for line in export_lines(store, owner):
+        yield json.dumps(as_json(line), separators=(",", ":")) + "\n"
+
+
+async def export_csv(store: Store, owner: str) -> AsyncIterator[str]:
+    yield _csv([CSV_COLUMNS])
+    async for line in export_lines(store, owner):
+        cells = as_json(line)
+        cells["data"] = json.dumps(cells["data"], separators=(",", ":")) if cells["data"] else ""
+        yield _csv([[_harmless(cells[name]) for name in CSV_COLUMNS]])
+
+
+def _after(bucket: Bucket, paid: Sats, unpaid: Sats) -> Bucket:
+    return replace(bucket, posted=bucket.posted - paid, debt=bucket.debt + unpaid)
+
+
+def _accounts_of(conn: Connection, owner: str) -> frozenset[str]:
+    if not owner:
+        raise InvalidRequest(field="owner", why="the platform's own accounts belong to nobody")
+    query = select(ledger_accounts.c.id).where(ledger_accounts.c.owner == owner)
+    return frozenset(conn.execute(query).scalars())
+
+
+def _walk(side: Column[Any], account: str, after: int | None, newest_first: bool) -> Any:
+    seq = ledger_transfers.c.seq
+    query = select(ledger_transfers).where(side == account)
+    if after is not None:
+        query = query.where(seq < after if newest_first else seq > after)
+    return query.order_by(seq.desc() if newest_first else seq)
+
+
+def _line(row: Row[Any], mine: frozenset[str]) -> Line:
+    transfer = from_row(row)
+    sign = (transfer.credit in mine) - (transfer.debit in mine)
+    moves = transfer.phase in (Phase.SINGLE, Phase.POST)
+    return Line(seq=row.seq, transfer=transfer, change=sign * transfer.amount if moves else 0)
+
+
+def _segments(
+    conn: Connection, owner: str, since: datetime, until: datetime, now: datetime, subject: str | None
+) -> Iterator[tuple[Row[Any], datetime]]:
+    columns = meter_segments.c
+    ended = select(meter_segments).where(
+        columns.owner == owner, columns.ended_at >= since, columns.began_at < until
+    )
+    running = select(meters).where(
+        meters.c.owner == owner, meters.c.closed_at.is_(None), meters.c.began_at < until
+    )
+    if subject is not None:
+        ended, running = ended.where(columns.subject == subject), running.where(meters.c.subject == subject)
+    for row in conn.execute(ended):
+        yield row, row.ended_at
+    for row in conn.execute(running):
+        if now > since:
+            yield row, max(now, row.began_at)
+
+
+def _page_reader(owner: str, cursor: str | None) -> Any:
+    return lambda conn: transfers_page(conn, owner, cursor=cursor, limit=MAX_PAGE, newest_first=False)
+
+
+def _open_cursor(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+        raise InvalidRequest(field="cursor", why="it is not a cursor that this list returned")
+    return int(cursor)
+
+
+def _csv(rows: Iterable[Iterable[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue()
+
+
+def _harmless(cell: object) -> object:
+    """A spreadsheet must not run a reason that someone else wrote as a formula."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell

@@ -1,0 +1,145 @@
+"""The tables of the money room.
+
+`ledger_transfers` and `meter_segments` only ever grow and are what is true. The totals in `ledger_accounts`,
+the rows of `ledger_pendings` and the flow in `money_buckets` are derived from them in the same transaction:
+no balance has to be summed up. `verification.verify` recomputes them all.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, Index, Integer, Table, Text, text
+
+from sandboxer.store.metadata import JsonValue, RowId, UtcDateTime, metadata
+
+ledger_accounts = Table(
+    "ledger_accounts",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("asset", Text, nullable=False),
+    # Whose it is; empty for the platform's own.
+    Column("owner", Text, nullable=False),
+    Column("may_overdraw", Boolean, nullable=False),
+    Column("debits_posted", BigInteger, nullable=False),
+    Column("credits_posted", BigInteger, nullable=False),
+    Column("debits_pending", BigInteger, nullable=False),
+    Column("credits_pending", BigInteger, nullable=False),
+    # How many transfers touched it, and the sum of their digests modulo 2⁶²: both change with any of them.
+    Column("transfers", BigInteger, nullable=False),
+    Column("digest", BigInteger, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    # The last line of defence: even a wrong program cannot spend what is not there.
+    CheckConstraint("may_overdraw OR credits_posted - debits_posted - debits_pending >= 0", name="covered"),
+    CheckConstraint("debits_pending >= 0 AND credits_pending >= 0", name="pendings"),
+    Index(None, "owner"),
+)
+
+ledger_transfers = Table(
+    "ledger_transfers",
+    metadata,
+    Column("seq", RowId, primary_key=True, autoincrement=True),
+    Column("id", Text, nullable=False),
+    Column("debit", Text, nullable=False),
+    Column("credit", Text, nullable=False),
+    Column("amount", BigInteger, nullable=False),
+    Column("asset", Text, nullable=False),
+    # What it is for: credit, charge, refund, hold, repay, spend, …
+    Column("kind", Text, nullable=False),
+    # single, or one step of two: pending, then post or void.
+    Column("phase", Text, nullable=False),
+    # The pending transfer that a post or void resolves.
+    Column("pending_id", Text),
+    Column("reason", Text, nullable=False),
+    Column("at", UtcDateTime, nullable=False),
+    Column("data", JsonValue),
+    Column("digest", BigInteger, nullable=False),
+    CheckConstraint("amount > 0", name="amount"),
+    CheckConstraint("debit <> credit", name="sides"),
+    Index("uq_ledger_transfers_id", "id", unique=True),
+    # A pending transfer is resolved once.
+    Index(
+        "uq_ledger_transfers_pending_id",
+        "pending_id",
+        unique=True,
+        sqlite_where=text("pending_id IS NOT NULL"),
+        postgresql_where=text("pending_id IS NOT NULL"),
+    ),
+    Index(None, "debit", "seq"),
+    Index(None, "credit", "seq"),
+    sqlite_autoincrement=True,
+)
+
+# The pending transfers that nobody has resolved yet.
+ledger_pendings = Table(
+    "ledger_pendings",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("debit", Text, nullable=False),
+    Column("amount", BigInteger, nullable=False),
+    Index(None, "debit"),
+)
+
+money_buckets = Table(
+    "money_buckets",
+    metadata,
+    Column("owner", Text, primary_key=True),
+    # The flow out of it: the sum of its open meters' rates, since when, and what is owed but not yet a sat.
+    Column("rate_msats", BigInteger, nullable=False),
+    Column("settled_at", UtcDateTime, nullable=False),
+    Column("carried_nsats", BigInteger, nullable=False),
+    # Names the next charge, so that no charge can be made twice.
+    Column("settlements", BigInteger, nullable=False),
+    # alive, grace or reaped, and what the next decision about it needs.
+    Column("standing", Text, nullable=False),
+    Column("grace_began_at", UtcDateTime),
+    Column("last_receipt_at", UtcDateTime),
+    Column("warned_s", Integer),
+    # The next moment at which something becomes true by itself; the one timer reads its smallest value.
+    Column("due_at", UtcDateTime),
+    Index(
+        None,
+        "due_at",
+        sqlite_where=text("due_at IS NOT NULL"),
+        postgresql_where=text("due_at IS NOT NULL"),
+    ),
+)
+
+meters = Table(
+    "meters",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("owner", Text, nullable=False),
+    # What it measures: a sandbox, a snapshot, a volume.
+    Column("subject", Text, nullable=False),
+    # What the present rate is for: running, frozen, stored.
+    Column("kind", Text, nullable=False),
+    Column("rate_msats", BigInteger, nullable=False),
+    # Since when at this rate; what was before is in `meter_segments`.
+    Column("began_at", UtcDateTime, nullable=False),
+    Column("closed_at", UtcDateTime),
+    # How many rates it had before: numbers its segments.
+    Column("segments", Integer, nullable=False),
+    # The newest step of its subject's life it has heard of; older ones are late and change nothing.
+    Column("step", BigInteger, nullable=False),
+    Index(None, "owner"),
+    Index(None, "subject"),
+)
+
+# What was used: a time at a rate, or a single charge in msats (began_at = ended_at).
+meter_segments = Table(
+    "meter_segments",
+    metadata,
+    Column("seq", RowId, primary_key=True, autoincrement=True),
+    # `<meter>:<n>`, or the caller's own id of a single charge.
+    Column("id", Text, nullable=False, unique=True),
+    Column("owner", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("rate_msats", BigInteger, nullable=False),
+    Column("began_at", UtcDateTime, nullable=False),
+    Column("ended_at", UtcDateTime, nullable=False),
+    Column("msats", BigInteger, nullable=False),
+    Index(None, "owner", "ended_at"),
+    Index(None, "subject"),
+    sqlite_autoincrement=True,
+)

@@ -1,0 +1,100 @@
+"""A transfer as a value: what moves from where to where, why, and the id by which it is the same transfer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.money.amounts import checked_amount
+
+MAX_ID_CHARACTERS = 200
+# Two of them still add up within 64 bits.
+DIGEST_MODULUS = 1 << 62
+
+
+class Asset(StrEnum):
+    SATS = "sats"
+    USD_CENTS = "usd_cents"
+
+
+class AccountKind(StrEnum):
+    # What an owner may spend: never below zero.
+    BUCKET = "bucket"
+    # What an owner owes for grace: zero or below.
+    DEBT = "debt"
+    # A gift card or another prepaid thing in its own asset: never below zero.
+    CARD = "card"
+    # What the platform earned; a refund after a payout may take it below zero.
+    INCOME = "income"
+    # What could not be collected.
+    LOSS = "loss"
+    # The world outside: the other side of what came in and went out.
+    EXTERNAL = "external"
+    # The platform's own stock of an asset, the other side of an exchange.
+    EXCHANGE = "exchange"
+
+
+MAY_OVERDRAW = frozenset(AccountKind) - {AccountKind.BUCKET, AccountKind.CARD}
+
+
+class Phase(StrEnum):
+    SINGLE = "single"
+    PENDING = "pending"
+    POST = "post"
+    VOID = "void"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    # Chosen before the call: a retry with the same id is the same transfer.
+    id: str
+    debit: str
+    credit: str
+    amount: int
+    kind: str
+    reason: str
+    at: datetime
+    asset: Asset = Asset.SATS
+    phase: Phase = Phase.SINGLE
+    pending_id: str | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises; `assert` would not survive `python -O`."""
+        checked_amount(self.amount)
+        if self.debit == self.credit:
+            raise InvalidRequest(field="credit", why="a transfer has two different sides")
+        if not 0 < len(self.id) <= MAX_ID_CHARACTERS:
+            raise InvalidRequest(field="id", why=f"a transfer's id has 1 to {MAX_ID_CHARACTERS} characters")
+        if (self.phase in (Phase.POST, Phase.VOID)) is (self.pending_id is None):
+            raise InvalidRequest(field="pending_id", why="named by a post or void, and only by those")
+
+    def content(self) -> tuple[object, ...]:
+        """What must be the same for two transfers to be the same; a retry comes later, so not the moment."""
+        return (
+            self.id,
+            self.debit,
+            self.credit,
+            self.amount,
+            self.asset.value,
+            self.kind,
+            self.phase.value,
+            self.pending_id,
+            self.reason,
+            _canonical(self.data),
+        )
+
+    def digest(self) -> int:
+        """62 bits that change with any part of it, the moment included."""
+        text = json.dumps([*self.content(), self.at.astimezone(UTC).isoformat()], separators=(",", ":"))
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) % DIGEST_MODULUS
+
+
+def _canonical(data: Mapping[str, Any]) -> str:
+    return json.dumps(dict(data), sort_keys=True, separators=(",", ":"), allow_nan=False) if data else ""

@@ -1,0 +1,57 @@
+"""A ledger on each database, driven synchronously: one `with begin() as conn` is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import Connection, Engine, delete
+
+from sandboxer.money import tables
+from sandboxer.money.buckets import credit, open_bucket
+from sandboxer.observe.events import events
+from sandboxer.store.databases import open_database
+from sandboxer.store.migrate import migrate
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+ALICE, BOB = "acc_alice", "acc_bob"
+ALL = (
+    tables.ledger_transfers,
+    tables.ledger_accounts,
+    tables.ledger_pendings,
+    tables.money_buckets,
+    tables.meters,
+    tables.meter_segments,
+    events,
+)
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    database = open_database(database_url)
+    migrate(database)
+    yield database.writing
+    database.dispose()
+
+
+@pytest.fixture
+def conn(engine: Engine) -> Iterator[Connection]:
+    """One long transaction: for tests that are not about transactions."""
+    with engine.begin() as connection:
+        yield connection
+
+
+def later(seconds: float = 0, *, us: int = 0) -> datetime:
+    return NOW + timedelta(seconds=seconds, microseconds=us)
+
+
+def fund(conn: Connection, owner: str, sats: int, *, id: str | None = None) -> None:
+    open_bucket(conn, owner, now=NOW)
+    if sats:
+        credit(conn, owner, sats, id=id or f"fund:{owner}", reason="test", now=NOW)
+
+
+def wipe(conn: Connection) -> None:
+    for table in ALL:
+        conn.execute(delete(table))
