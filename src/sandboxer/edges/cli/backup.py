@@ -47,8 +47,8 @@ def backup(
     """Copy the platform's state into one file; the platform may be running.
 
     In it: the SQLite database (of a PostgreSQL one take a pg_dump beside it), owner key, master key and
-    profiles; with --with-disks each sandbox's disk as a tar (stop or freeze a sandbox first if it must be of one
-    moment). Not in it: images, which are built again, and memory.
+    profiles; with --with-disks each sandbox's disk as a tar (stop or freeze a sandbox first if its disk must
+    be of one moment). Not in it: images, which are built again, and memory.
     The file opens everything the platform keeps secret: store it like a key.
 
     Examples:
