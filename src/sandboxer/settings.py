@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from sandboxer.kernel.durations import parse_duration
 from sandboxer.kernel.errors import InvalidRequest
@@ -75,6 +75,12 @@ class Settings(BaseModel):
     metrics_public: Annotated[bool, Field(description="Serve /metrics to others than loopback.")] = False
     retention: Annotated[str, Field(description="How long stopped and failed sandboxes are kept.")] = "7d"
     log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
+
+    @field_validator("state_dir", "images_dir_given", "guest_dir", "profiles_dir", mode="after")
+    @classmethod
+    def _absolute(cls, path: Path | None) -> Path | None:
+        # The launcher and mounts see other working folders than the one `up` was started in.
+        return None if path is None else path.absolute()
 
     @property
     def images_dir(self) -> Path:

@@ -24,6 +24,7 @@ from sandboxer.observe.events import Events
 from sandboxer.observe.metrics import Metrics
 from sandboxer.sandboxes.activity import Activity
 from sandboxer.sandboxes.book import Book
+from sandboxer.sandboxes.figures import keep_figures
 from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.loops import start_loops
 from sandboxer.sandboxes.operations import Operations
@@ -119,6 +120,7 @@ async def _open_rooms(
         )
         sandboxes = SandboxUseCases(room)
         work = open_work(sandboxes, clock)
+        keep_figures(metrics, room.book)
         await reconcile(room)
         living = [sandbox.id for sandbox in room.book.living() if sandbox.state in LIVE]
         try:

@@ -52,6 +52,9 @@ class Step:
     data: Mapping[str, object] = field(default_factory=dict)
 
 
+Watcher = Callable[[Sandbox, Sequence[Step]], None]
+
+
 class Book:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -59,10 +62,10 @@ class Book:
         self._memory: dict[str, Sandbox] = {}
         # Ids that ended lately.
         self._ended: OrderedDict[str, None] = OrderedDict()
-        self._watchers: list[Callable[[Sandbox], None]] = []
+        self._watchers: list[Watcher] = []
 
-    def on_change(self, watcher: Callable[[Sandbox], None]) -> None:
-        """Called after every committed write with the new record. Must be quick and must not raise."""
+    def on_change(self, watcher: Watcher) -> None:
+        """Called with the new record and the steps to it after every commit. Must be quick and not raise."""
         self._watchers.append(watcher)
 
     async def load_living(self) -> Sequence[Sandbox]:
@@ -114,7 +117,7 @@ class Book:
                 _record_step(conn, entry, now)
 
         await self._write(final.id, write)
-        return self._remember(final)
+        return self._remember(final, steps)
 
     async def move(self, sandbox_id: str, *steps: Step) -> Sandbox:
         """Take it through `steps` from the state it is in now. Raises IllegalTransition, Conflict."""
@@ -125,7 +128,7 @@ class Book:
             if await self._write(
                 sandbox_id, partial(_apply, before=before, after=after, chain=chain, now=now)
             ):
-                return self._remember(after)
+                return self._remember(after, steps)
             await self._look_again(sandbox_id)
         raise Conflict(why=f"sandbox {sandbox_id} is changing too fast")
 
@@ -175,7 +178,7 @@ class Book:
         if stored is not None:
             self._remember(stored)
 
-    def _remember(self, sandbox: Sandbox) -> Sandbox:
+    def _remember(self, sandbox: Sandbox, steps: Sequence[Step] = ()) -> Sandbox:
         # Writers come back in any order: an older version must not replace a newer one, nor undo an end.
         known = self._memory.get(sandbox.id)
         if sandbox.id in self._ended or (known is not None and known.version >= sandbox.version):
@@ -188,7 +191,7 @@ class Book:
         else:
             self._memory[sandbox.id] = sandbox
         for watcher in self._watchers:
-            watcher(sandbox)
+            watcher(sandbox, steps)
         return sandbox
 
 

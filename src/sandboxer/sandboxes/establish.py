@@ -6,6 +6,7 @@ Slow, and no transaction is open meanwhile. If anything goes wrong, nothing is l
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.room import Room
 from sandboxer.sandboxes.setup import run_setup
 
+log = logging.getLogger(__name__)
 MAX_REPORT_BYTES = 64 * 1024
 
 
@@ -105,7 +107,11 @@ def _parse_report(printed: bytes) -> Mapping[str, object]:
 async def _undo(room: Room, backend: Backend, sandbox: Sandbox, error: BaseException, actor: str) -> None:
     if isinstance(error, SandboxerError):
         error.facts.setdefault("sandbox_id", sandbox.id)
-    await backend.teardown(sandbox.id)
+    try:
+        await backend.teardown(sandbox.id)
+    except SandboxerError:
+        # A failed sandbox that still holds something is stale: seen by `stale`, removed at the next start.
+        log.exception("could not undo %s", sandbox.id)
     reason = error.code if isinstance(error, SandboxerError) else "interrupted"
     failed = Step(
         signal=Signal.FAIL,

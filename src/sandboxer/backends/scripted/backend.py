@@ -155,6 +155,10 @@ class Scripted:
         box.presence = Presence.RUNNING
         box.thawed.set()
 
+    def fail_next(self, method: str, error: Exception) -> None:
+        """Add to the script while it runs."""
+        self._failures.setdefault(method, deque()).append(error)
+
     def die(self, sandbox_id: str, *, reason: str = "exited", keeps_disk: bool = True) -> None:
         """As if its PID 1 had ended unasked."""
         box = self.boxes[sandbox_id]

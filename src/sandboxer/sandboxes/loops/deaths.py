@@ -64,7 +64,7 @@ async def record_end(room: Room, sandbox: Sandbox, seen: Observation, *, actor: 
         step = Step(signal=Signal.HALTED, actor=actor, reason=reason, changes=changes, data=facts)
         await room.book.move(sandbox.id, step)
         return
-    await backend.teardown(sandbox.id)
     changes = {"handle": None, "expires_at": now + room.retention}
     lost = Step(signal=Signal.LOST, actor=actor, reason=reason, changes=changes, data=facts)
     await room.book.move(sandbox.id, lost)
+    await backend.teardown(sandbox.id)

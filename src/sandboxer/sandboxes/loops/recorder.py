@@ -37,10 +37,10 @@ async def record_activity(room: Room) -> None:
 
 async def _settle(room: Room, sandbox_id: str, now: datetime) -> None:
     sandbox = room.book.peek(sandbox_id)
-    pulse = room.activity.pulse(sandbox_id)
     if sandbox is None or sandbox.state not in (State.READY, State.ACTIVE):
         room.activity.unsettled.discard(sandbox_id)
         return
+    pulse = room.activity.pulse(sandbox_id)
     if now - pulse.since < LAG:
         return
     if not pulse.open_lines and await _background_runs(room, sandbox, now):

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import SandboxerError
+from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.destroy import RETRY
 from sandboxer.sandboxes.idleness import idle_check_at, is_idle
 from sandboxer.sandboxes.lifecycle import State
@@ -43,16 +45,18 @@ class Timer:
             await wait_until(self._planned, self._sooner, self._room.clock)
             await self._sweep()
 
-    def _hear(self, sandbox: Sandbox) -> None:
-        if self._moment(sandbox) < self._planned:
+    def _hear(self, sandbox: Sandbox, steps: Sequence[Step]) -> None:
+        if sandbox.state is State.DESTROYED:
+            self._not_before.pop(sandbox.id, None)
+        elif self._moment(sandbox) < self._planned:
             self._sooner.set()
 
     def _moment(self, sandbox: Sandbox) -> datetime:
         """When this sandbox must be looked at."""
-        now = self._room.clock.now()
-        idle = idle_check_at(sandbox, self._room.activity.pulse(sandbox.id), now=now) or _FAR
         if sandbox.state is State.DESTROYED:
             return _FAR
+        now = self._room.clock.now()
+        idle = idle_check_at(sandbox, self._room.activity.pulse(sandbox.id), now=now) or _FAR
         ends = now if sandbox.state is State.EXPIRED else sandbox.expires_at or _FAR
         moment = min(ends, idle)
         return max(moment, self._not_before.get(sandbox.id, moment))
