@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
+from sandboxer.backends.contract import Presence
 from sandboxer.backends.guest import Command, EndReason, Exit, Output
 from sandboxer.backends.namespaces import NamespacesBackend
+from sandboxer.kernel.errors import NoCapacity
 from tests.walls.conftest import Maker, Sandbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -182,3 +185,19 @@ async def test_killing_a_command_takes_children_it_gave_away(make: Maker) -> Non
     left = await box.sh("cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '")
     assert not any(word in left.stdout for word in ("77777", "88888", "99999"))
     assert os.path.exists(f"/proc/{box.pid}")
+
+
+async def test_lines_to_one_sandbox_are_counted_and_given_back(make: Maker) -> None:
+    box = await make(pids=512, memory_mb=512)
+    guest = await box.guest()
+    limit = box.backend.ground.settings.streams
+    sleeper = Command(argv=["/bin/sleep", "1000"], keep=False)
+    async with AsyncExitStack() as lines:
+        for _ in range(limit):
+            await lines.enter_async_context(await guest.run(sleeper))
+        with pytest.raises(NoCapacity) as refusal:
+            await guest.ping()
+        assert refusal.value.facts["resource"] == "streams"
+        # The host itself is not shut out.
+        assert (await box.backend.recover(box.handle)).presence is Presence.RUNNING
+    await guest.ping()

@@ -29,6 +29,7 @@ from sandboxer.backends.namespaces.settings import NamespacesSettings
 from sandboxer.backends.namespaces.settled import in_thread, to_the_end
 from sandboxer.backends.namespaces.uids import UidRanges
 from sandboxer.backends.supervisor.client import SupervisorGuest
+from sandboxer.backends.supervisor.line import Gate
 from sandboxer.kernel.errors import BackendLost, NotFound, Unavailable
 from sandboxer.kernel.ids import is_sandbox_id
 
@@ -166,7 +167,8 @@ class NamespacesBackend:
     def _guest(self, sandbox_id: str) -> NamespacesGuest:
         guest = self._guests.get(sandbox_id)
         if guest is None:
-            line = SupervisorGuest(self.ground.boxes.dial_path(sandbox_id))
+            gate = Gate(self.ground.settings.streams)
+            line = SupervisorGuest(self.ground.boxes.dial_path(sandbox_id), gate=gate)
             guest = NamespacesGuest(sandbox_id, line, self.ground.cgroups, self.ground.pool)
             self._guests[sandbox_id] = guest
         return guest

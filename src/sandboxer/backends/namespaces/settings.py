@@ -38,7 +38,7 @@ class NamespacesSettings:
     sigpending: int = 1024
     open_files: int = 1_048_576
     # Lines to one supervisor that may be open at once.
-    streams: int = 64
+    streams: int = 128
 
     @property
     def run_dir(self) -> Path:

@@ -22,7 +22,7 @@ from sandboxer.backends.supervisor.codec import (
 )
 from sandboxer.backends.supervisor.connection import SupervisorConnection
 from sandboxer.backends.supervisor.files import ANSWER_S, WORK_S, SupervisorFiles
-from sandboxer.backends.supervisor.line import Line, dial
+from sandboxer.backends.supervisor.line import Gate, Line, dial
 from sandboxer.backends.supervisor.process import SupervisorProcess, read_exit
 from sandboxer.backends.supervisor.refusals import refusal
 from sandboxer.kernel.errors import GuestMisbehaved, InvalidRequest, TooLarge
@@ -33,10 +33,18 @@ MAX_ITEMS = 4096
 
 
 class SupervisorGuest(Guest):
-    def __init__(self, socket_path: str, *, answer_s: float = ANSWER_S, work_s: float = WORK_S) -> None:
+    def __init__(
+        self,
+        socket_path: str,
+        *,
+        answer_s: float = ANSWER_S,
+        work_s: float = WORK_S,
+        gate: Gate | None = None,
+    ) -> None:
         self._socket_path = socket_path
         self._answer_s = answer_s
-        self._files = SupervisorFiles(socket_path, answer_s=answer_s, work_s=work_s)
+        self._gate = gate
+        self._files = SupervisorFiles(socket_path, answer_s=answer_s, work_s=work_s, gate=gate)
 
     @property
     def files(self) -> SupervisorFiles:
@@ -57,7 +65,9 @@ class SupervisorGuest(Guest):
         if cgroup_fd is not None:
             flags |= Flag.CGROUP
         request = run_request(command, process_id, flags)
-        line = await dial(self._socket_path, request, passed_fd=cgroup_fd, limit_s=self._answer_s)
+        line = await dial(
+            self._socket_path, request, passed_fd=cgroup_fd, limit_s=self._answer_s, gate=self._gate
+        )
         facts = {"subject": command.argv[0], "cwd": command.cwd, "user": command.user}
         return await self._started(line, process_id, on_kill, facts)
 
@@ -67,7 +77,9 @@ class SupervisorGuest(Guest):
         """`*_from`: bytes of each stream the caller already has."""
         payload = text(Tag.ID, process_id)
         payload += u64(Tag.FROM_STDOUT, stdout_from) + u64(Tag.FROM_STDERR, stderr_from)
-        line = await dial(self._socket_path, frame(Frame.ATTACH, payload), limit_s=self._answer_s)
+        line = await dial(
+            self._socket_path, frame(Frame.ATTACH, payload), limit_s=self._answer_s, gate=self._gate
+        )
         return await self._started(line, process_id, on_kill, {"subject": process_id})
 
     async def _started(
@@ -99,7 +111,9 @@ class SupervisorGuest(Guest):
         if not 0 < port < 65536:
             raise InvalidRequest(field="port", why="must be between 1 and 65535")
         request = frame(Frame.CONNECT, u32(Tag.PORT, port))
-        line = await dial(self._socket_path, request, limit_s=self._answer_s, raw_after_done=True)
+        line = await dial(
+            self._socket_path, request, limit_s=self._answer_s, raw_after_done=True, gate=self._gate
+        )
         try:
             # Twice: the guest itself waits up to 10 s for the port to answer.
             kind, payload = await line.next(self._answer_s * 2)
@@ -120,7 +134,7 @@ class SupervisorGuest(Guest):
     ) -> list[bytes]:
         """The items of an answer, up to DONE."""
         found: list[bytes] = []
-        line = await dial(self._socket_path, frame(kind, payload), limit_s=self._answer_s)
+        line = await dial(self._socket_path, frame(kind, payload), limit_s=self._answer_s, gate=self._gate)
         try:
             while True:
                 answer, body = await line.next(self._answer_s)

@@ -19,7 +19,7 @@ from sandboxer.backends.supervisor.codec import (
     u32,
     u64,
 )
-from sandboxer.backends.supervisor.line import Line, dial
+from sandboxer.backends.supervisor.line import Gate, Line, dial
 from sandboxer.backends.supervisor.refusals import refusal
 from sandboxer.kernel.errors import GuestMisbehaved, InvalidRequest
 
@@ -86,8 +86,16 @@ class _Exchange:
 
 
 class SupervisorFiles(Files):
-    def __init__(self, socket_path: str, *, answer_s: float = ANSWER_S, work_s: float = WORK_S) -> None:
+    def __init__(
+        self,
+        socket_path: str,
+        *,
+        answer_s: float = ANSWER_S,
+        work_s: float = WORK_S,
+        gate: Gate | None = None,
+    ) -> None:
         self._socket_path = socket_path
+        self._gate = gate
         self._answer_s = answer_s
         self._work_s = work_s
         self._piece_s = min(PIECE_S, work_s)
@@ -100,7 +108,7 @@ class SupervisorFiles(Files):
             line.close()
 
     async def _dial(self, kind: Frame, payload: bytes) -> Line:
-        return await dial(self._socket_path, frame(kind, payload), limit_s=self._answer_s)
+        return await dial(self._socket_path, frame(kind, payload), limit_s=self._answer_s, gate=self._gate)
 
     async def _do(self, kind: Frame, payload: bytes, subject: str, target: str = "") -> None:
         with self._closing(await self._dial(kind, payload), subject, target) as exchange:

@@ -12,7 +12,7 @@ import time
 from collections import deque
 
 from sandboxer.backends.supervisor.codec import HELLO, OLDEST, VERSION, Deframer, Fields, Frame, Tag
-from sandboxer.kernel.errors import BackendLost, GuestMisbehaved, SandboxerError
+from sandboxer.kernel.errors import BackendLost, GuestMisbehaved, NoCapacity, SandboxerError
 
 _SMALL, _LARGE = 64 * 1024, 256 * 1024
 # Bytes taken from the guest and not yet asked for; beyond it the guest has to wait.
@@ -21,9 +21,28 @@ _READ_AHEAD = 1024 * 1024
 _WRITE_BEHIND = 512 * 1024
 
 
+class Gate:
+    """How many lines to one sandbox may be open at once: what a tenant can make the host hold is bounded."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._open = 0
+
+    def enter(self) -> None:
+        if self._open >= self._limit:
+            raise NoCapacity(resource="streams", why=f"{self._limit} lines to this sandbox are open already")
+        self._open += 1
+
+    def leave(self) -> None:
+        self._open -= 1
+
+
 class Line:
-    def __init__(self, sock: socket.socket, *, raw_after_done: bool = False) -> None:
+    def __init__(
+        self, sock: socket.socket, *, raw_after_done: bool = False, gate: Gate | None = None
+    ) -> None:
         self._sock = sock
+        self._gate = gate
         self._loop = asyncio.get_running_loop()
         self._deframer = Deframer(raw_after_done=raw_after_done)
         self._frames: deque[tuple[int, bytes]] = deque()
@@ -226,6 +245,8 @@ class Line:
         if self._closed:
             return
         self._closed = True
+        if self._gate:
+            self._gate.leave()
         if self._out:
             self._loop.remove_writer(self._sock.fileno())
             self._out.clear()
@@ -240,8 +261,11 @@ async def dial(
     passed_fd: int | None = None,
     limit_s: float = 10,
     raw_after_done: bool = False,
+    gate: Gate | None = None,
 ) -> Line:
-    """A connection on which the greeting and `request` are already under way. Raises BackendLost."""
+    """A connection with the greeting and `request` already under way. Raises BackendLost, NoCapacity."""
+    if gate:
+        gate.enter()
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         deadline = time.monotonic() + limit_s
@@ -250,8 +274,10 @@ async def dial(
             if time.monotonic() > deadline:
                 raise BackendLost(why="the supervisor does not take calls")
             await asyncio.sleep(0.005)
-        line = Line(sock, raw_after_done=raw_after_done)
+        line = Line(sock, raw_after_done=raw_after_done, gate=gate)
     except BaseException:
+        if gate:
+            gate.leave()
         sock.close()
         raise
     line.send(HELLO + request, passed_fd=passed_fd)
