@@ -27,6 +27,17 @@ _PROBLEM = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 # Any signed request can meet these.
 _ALWAYS = (401, 408, 413, 422, 500, 503)
 
+# One event of a stream; its data is the JSON of the model that the route names.
+SERVER_EVENT: dict[str, Any] = {
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {
+        "event": {"type": "string"},
+        "id": {"type": "string"},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+}
+
 Responses = dict[int | str, dict[str, Any]]
 
 
@@ -52,7 +63,7 @@ def _responses(*statuses: int) -> Responses:
 
 def stream(description: str) -> dict[str, Any]:
     """A 200 answer of server-sent events."""
-    return {"description": description, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+    return {"description": description, "content": {"text/event-stream": {"schema": SERVER_EVENT}}}
 
 
 def octets(description: str, media_type: str = "application/octet-stream") -> dict[str, Any]:

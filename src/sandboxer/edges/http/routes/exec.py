@@ -13,7 +13,7 @@ from starlette.responses import Response
 from sandboxer.backends.guest import Output
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.disconnect import until_client_goes
-from sandboxer.edges.http.failures import inside
+from sandboxer.edges.http.failures import inside, stream
 from sandboxer.edges.http.sse import EVENT_STREAM, EventStream, ServerEvent
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.edges.http.streams import OutputEvents, in_bytes, in_words
@@ -32,10 +32,7 @@ from sandboxer.work.commands import Wanted
 from sandboxer.work.exec import End, Run, Started
 
 router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}", tags=["exec"])
-_STREAMED = {
-    "description": "How it ended; or, streamed: `started`, `stdout` and `stderr`, then `exit` or `error`.",
-    "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
-}
+_STREAMED = stream("How it ended; or, streamed: `started`, `stdout` and `stderr`, then `exit` or `error`.")
 
 
 @router.post(
@@ -49,12 +46,13 @@ async def run_command(
     request: Request,
     sandbox_id: SandboxId,
     body: RunCommand,
-    stream: Annotated[
-        bool, Query(description="Answer with server-sent events, as `Accept: text/event-stream` does.")
+    is_streamed: Annotated[
+        bool,
+        Query(alias="stream", description="Server-sent events, as `Accept: text/event-stream` asks for."),
     ] = False,
 ) -> Response:
     runs = platform_of(request).work.exec
-    if stream or EVENT_STREAM in request.headers.get("accept", ""):
+    if is_streamed or EVENT_STREAM in request.headers.get("accept", ""):
         source = runs.stream(sandbox_id, caller(request), _run(body, body.output_limit_bytes))
         return EventStream(_events(source, body.encoding))
     limit = OUTPUT_LIMIT_DEFAULT if body.output_limit_bytes is None else body.output_limit_bytes

@@ -1,0 +1,191 @@
+"""The OpenAPI document against the server: no answer that the document does not name."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
+from requests.auth import AuthBase
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    allow_header_conformance,
+    content_type_conformance,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from sandboxer.backends.scripted.backend import Scripted
+from sandboxer.settings import Settings
+from tests.http.conftest import Served, serving
+from tests.http.signed import Credentials
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    response_headers_conformance,
+    allow_header_conformance,
+    negative_data_rejection,
+]
+# They answer for as long as someone listens; tests of their own read them.
+ENDLESS = {"watchFiles", "attachProcess"}
+
+
+class Signed(AuthBase):
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        parts = urlsplit(request.url or "")
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        body = request.body or b""
+        raw = body.encode() if isinstance(body, str) else bytes(body)
+        head = self._credentials.head(request.method or "", target, hashlib.sha256(raw).hexdigest())
+        request.headers.update(head)
+        return request
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server on a thread of its own: schemathesis does not await."""
+    started: list[Served] = []
+    up = threading.Event()
+    down: list[Any] = []
+
+    async def serve(state: Path) -> None:
+        backend = Scripted(name="ext.namespaces")
+        done = asyncio.Event()
+        async with serving(Settings(state_dir=state, port=0), {"ext.namespaces": backend}) as running:
+            started.append(running)
+            down.extend([asyncio.get_running_loop(), done])
+            up.set()
+            await done.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve(tmp_path_factory.mktemp("live"))))
+    thread.start()
+    assert up.wait(30)
+    yield started[0]
+    down[0].call_soon_threadsafe(down[1].set)
+    thread.join(30)
+
+
+@schemathesis.serializer("application/x-tar")
+def as_it_is(_: Any, value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def operations(url: str) -> list[Any]:
+    document = requests.get(f"{url}/openapi.json", timeout=30).json()
+    # We sign every case ourselves: a case "without a signature" would not be one.
+    del document["security"], document["components"]["securitySchemes"]
+    _shorten(document)
+    schema = schemathesis.openapi.from_dict(document)
+    schema.config.update(base_url=url)
+    return [result.ok() for result in schema.get_all_operations()]
+
+
+def _shorten(schema: Any) -> None:
+    """Large bounds are tested elsewhere; here they only make every case a megabyte."""
+    if isinstance(schema, list):
+        for item in schema:
+            _shorten(item)
+    if isinstance(schema, dict):
+        for bound in ("maxLength", "maxItems", "maxProperties"):
+            if isinstance(schema.get(bound), int) and schema[bound] > 300:
+                del schema[bound]
+        for item in schema.values():
+            _shorten(item)
+
+
+def a_sandbox(live: Served, auth: Signed) -> tuple[str, str]:
+    answer = requests.post(f"{live.url}/v1/sandboxes", json={}, auth=auth, timeout=30)
+    assert answer.status_code == 201, answer.text
+    sandbox_id = answer.json()["id"]
+    started = requests.post(
+        f"{live.url}/v1/sandboxes/{sandbox_id}/processes",
+        json={"argv": ["cat"], "has_stdin": True},
+        auth=auth,
+        timeout=30,
+    )
+    return sandbox_id, started.json()["process_id"]
+
+
+def examine(live: Served, examples: int, mode: GenerationMode) -> int:
+    auth = Signed(live.owner)
+    asked = 0
+    with requests.Session() as session:
+        for operation in operations(live.url):
+            if operation.definition.raw["operationId"] in ENDLESS:
+                continue
+            asked += _examine_one(live, operation, examples, mode, auth, session)
+    return asked
+
+
+def _examine_one(
+    live: Served, operation: Any, examples: int, mode: GenerationMode, auth: Signed, session: requests.Session
+) -> int:
+    sandbox_id, process_id = a_sandbox(live, auth)
+    asked = 0
+
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy(generation_mode=mode), is_real=st.booleans())
+    def ask(case: Any, is_real: bool) -> None:
+        nonlocal asked
+        asked += 1
+        if is_real and mode is GenerationMode.POSITIVE:
+            _aim(case, sandbox_id, process_id)
+        case.call_and_validate(checks=CHECKS, auth=auth, session=session, timeout=30)
+
+    # A route without parameters has nothing that could be wrong.
+    with contextlib.suppress(Unsatisfiable):
+        ask()
+    return asked
+
+
+def _aim(case: Any, sandbox_id: str, process_id: str) -> None:
+    """At a sandbox and a process that exist, so that more than the refusal is seen."""
+    if "sandbox_id" in (case.path_parameters or {}):
+        case.path_parameters["sandbox_id"] = sandbox_id
+    if "process_id" in (case.path_parameters or {}):
+        case.path_parameters["process_id"] = process_id
+    quick = {"followEvents": {"follow": "false"}, "waitProcess": {"timeout_s": "0"}}
+    name = case.operation.definition.raw["operationId"]
+    case.query = {**(case.query or {}), **quick.get(name, {})}
+    if name in ("runCommand", "startProcess") and isinstance(case.body, dict):
+        case.body["timeout_s"] = 0.2
+
+
+@pytest.mark.timeout(300)
+def test_no_answer_is_undocumented(live: Served) -> None:
+    assert examine(live, 12, GenerationMode.POSITIVE) > 300
+    assert examine(live, 8, GenerationMode.NEGATIVE) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_no_answer_is_undocumented_in_a_long_run(live: Served) -> None:
+    examine(live, 300, GenerationMode.POSITIVE)
+    examine(live, 200, GenerationMode.NEGATIVE)
