@@ -10,7 +10,7 @@ import binascii
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import (
@@ -25,6 +25,7 @@ from sqlalchemy import (
     Table,
     Text,
     and_,
+    bindparam,
     exists,
     func,
     insert,
@@ -34,7 +35,7 @@ from sqlalchemy import (
 )
 
 from sandboxer.backends.contract import Handle, Order, Resources, Trust
-from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.errors import Broken, InvalidRequest
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
 
@@ -143,6 +144,31 @@ sandbox_labels = Table(
 )
 
 
+# All else stays as it was requested.
+CHANGES = (
+    "version",
+    "state",
+    "reason",
+    "env",
+    "ttl_s",
+    "state_since",
+    "ready_at",
+    "expires_at",
+    "ended_at",
+    "ttl_left_s",
+    "handle",
+    "timings_ms",
+    "report",
+)
+# One statement for every change: building and compiling another each time costs more than the write.
+_INSERT = insert(sandboxes).inline()
+_UPDATE = (
+    update(sandboxes)
+    .where(sandboxes.c.id == bindparam("fence_id"), sandboxes.c.version == bindparam("fence_version"))
+    .values({name: bindparam(f"new_{name}", type_=sandboxes.c[name].type) for name in CHANGES})
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     sandboxes: Sequence[Sandbox]
@@ -151,18 +177,20 @@ class Page:
 
 
 def insert_record(conn: Connection, sandbox: Sandbox) -> None:
-    conn.execute(insert(sandboxes), _to_row(sandbox))
+    conn.execute(_INSERT, _to_row(sandbox))
     if sandbox.labels:
         rows = [{"sandbox_id": sandbox.id, "key": k, "value": v} for k, v in sandbox.labels.items()]
         conn.execute(insert(sandbox_labels), rows)
 
 
 def replace_record(conn: Connection, before: Sandbox, after: Sandbox) -> bool:
-    """Write what differs, unless someone wrote first; False then, and nothing is changed."""
-    old, new = _to_row(before), _to_row(after)
-    changed = {name: value for name, value in new.items() if value != old[name]}
-    fence = and_(sandboxes.c.id == before.id, sandboxes.c.version == before.version)
-    return conn.execute(update(sandboxes).where(fence).values(**changed)).rowcount == 1
+    """Write what may change in a life, unless someone wrote first; False then, and nothing is changed."""
+    row = _to_row(after)
+    values = {f"new_{name}": row[name] for name in CHANGES}
+    return (
+        conn.execute(_UPDATE, {"fence_id": before.id, "fence_version": before.version, **values}).rowcount
+        == 1
+    )
 
 
 def load_record(conn: Connection, sandbox_id: str) -> Sandbox | None:
@@ -238,6 +266,8 @@ def _open_cursor(cursor: str) -> tuple[datetime, str]:
 
 # Kept in another shape than the value's: plain numbers and JSON instead of types of ours.
 _SPECIAL = ("state", "trust", "resources", "handle", "ttl", "ttl_max", "idle_timeout", "ttl_left")
+_MAY_CHANGE = frozenset(name.removesuffix("_s") for name in CHANGES)
+_RESOURCES = tuple(f.name for f in fields(Resources))
 _PLAIN = tuple(f.name for f in fields(Sandbox) if f.name not in _SPECIAL)
 
 
@@ -245,7 +275,7 @@ def _to_row(sandbox: Sandbox) -> dict[str, object]:
     row: dict[str, object] = {name: getattr(sandbox, name) for name in _PLAIN}
     row["state"] = sandbox.state.value
     row["trust"] = sandbox.trust.value
-    row["resources"] = asdict(sandbox.resources)
+    row["resources"] = {name: getattr(sandbox.resources, name) for name in _RESOURCES}
     row["handle"] = None if sandbox.handle is None else _handle_to_json(sandbox.handle)
     row["ttl_s"] = sandbox.ttl.total_seconds()
     row["ttl_max_s"] = sandbox.ttl_max.total_seconds()
@@ -290,7 +320,9 @@ def _duration(seconds: float | None) -> timedelta | None:
 def stepped(
     sandbox: Sandbox, state: State, *, reason: str, now: datetime, changes: Mapping[str, object]
 ) -> Sandbox:
-    """The record after one step of its life."""
+    """The record after one step of its life. Raises Broken for a change that would not be written."""
+    if not changes.keys() <= _MAY_CHANGE:
+        raise Broken(why=f"{sorted(changes.keys() - _MAY_CHANGE)} cannot change in a sandbox's life")
     since = sandbox.state_since if state is sandbox.state else now
     return replace(
         sandbox,
