@@ -127,7 +127,7 @@ def settings(host_ready: None) -> Iterator[NamespacesSettings]:
         state_dir=state,
         images_dir=images_dir(),
         guest_dir=GUEST_DIR,
-        pool_size_mb=3072,
+        pool_size_mb=1536,
         uid_base=1_000_000_000 + (os.getpid() % 1000) * 65536 * 16,
     )
     shutil.rmtree(state, ignore_errors=True)
@@ -139,8 +139,7 @@ async def backend(settings: NamespacesSettings) -> AsyncIterator[NamespacesBacke
         yield opened
         for sandbox_id in await opened.inventory():
             await opened.teardown(sandbox_id)
-        pool, cgroups = opened.ground.pool, opened.ground.cgroups
-    cgroups.remove_parents()
+        pool = opened.ground.pool
     pool.unmount()
 
 

@@ -101,3 +101,15 @@ async def test_ids_differ_between_sandboxes(attacker: Sandbox, neighbour: Sandbo
     assert len(one) == len(two) == 32
     assert one != two
     assert (await attacker.sh("hostname; getent hosts walled")).stdout.startswith("walled\n127.0.1.1")
+
+
+async def test_even_ones_own_kernel_settings_cannot_be_turned(attacker: Sandbox) -> None:
+    ran = await attacker.sh("v=/proc/sys/net/ipv4/ip_default_ttl; now=$(cat $v) && echo $now > $v")
+    assert ran.code != 0
+    assert "Read-only" in ran.stderr
+    # It shows the reader's own namespaces, not those of the host it is bound from.
+    assert (await attacker.sh("cat /proc/sys/kernel/hostname")).stdout == "walled\n"
+    assert (await attacker.sh("ls /proc/sys/net/ipv4/conf")).stdout.split() == ["all", "default", "lo"]
+    assert (await attacker.sh("ls /proc/sys/../1/cmdline && cd /proc/sys && ls ..")).stdout.count(
+        "cmdline"
+    ) >= 1

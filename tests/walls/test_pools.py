@@ -27,15 +27,18 @@ async def opened(settings: NamespacesSettings, state: Path) -> AsyncIterator[Nam
         yield backend
         for sandbox_id in await backend.inventory():
             await backend.teardown(sandbox_id)
-        pool, cgroups = backend.ground.pool, backend.ground.cgroups
-    cgroups.remove_parents()
+        pool = backend.ground.pool
     pool.unmount()
 
 
 async def works(backend: NamespacesBackend) -> bool:
     order = order_for(disk_mb=32)
     box = Sandbox(backend, await backend.provision(order), order)
-    ran = await box.sh("echo x > /root/f && chown 7:7 /root/f && cat /root/f")
+    # Deeper than a Python stack: removing must not mind.
+    deep = "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"
+    ran = await box.sh(
+        f'echo x > /root/f && chown 7:7 /root/f && cd /root && python3 -c "{deep}" && cat /root/f'
+    )
     await backend.teardown(order.sandbox_id)
     return ran.stdout == "x\n" and not backend.ground.pool.has_disk(order.sandbox_id)
 

@@ -36,8 +36,7 @@ async def own(settings: NamespacesSettings) -> AsyncIterator[NamespacesSettings]
     async with open_backend(mine) as backend:
         for sandbox_id in await backend.inventory():
             await backend.teardown(sandbox_id)
-        pool, cgroups = backend.ground.pool, backend.ground.cgroups
-    cgroups.remove_parents()
+        pool = backend.ground.pool
     pool.unmount()
     shutil.rmtree(state, ignore_errors=True)
 

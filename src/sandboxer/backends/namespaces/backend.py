@@ -220,6 +220,7 @@ async def open_backend(settings: NamespacesSettings) -> AsyncIterator[Namespaces
         boxes = BoxFolder(settings.run_dir)
         stack.callback(boxes.close)
         cgroups = await in_thread(threads, _open_cgroups, settings)
+        stack.callback(cgroups.remove_parents)
         launcher = Launcher(
             program=settings.guest_dir / "launcher",
             bwrap=settings.bwrap,

@@ -37,7 +37,9 @@ def bwrap_argv(*, hostname: str, shm_bytes: int, masked: tuple[str, ...]) -> lis
     argv = ["bwrap", "--bind", "/stage/root", "/"]
     argv += ["--dev-bind", "/stage/dev", "/dev", "--dev-bind", "/stage/pts", "/dev/pts"]
     argv += ["--perms", "1777", "--size", str(shm_bytes), "--tmpfs", "/dev/shm"]
-    argv += ["--proc", "/proc"]
+    # The host's view of /proc/sys shows each reader its own namespaces' values, as a fresh one would; bound
+    # read-only, root inside cannot turn even its own.
+    argv += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]
     for name in masked:
         argv += ["--ro-bind", "/stage/empty", f"/proc/{name}"]
     argv += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup"]

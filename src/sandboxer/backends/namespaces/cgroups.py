@@ -78,10 +78,9 @@ class Cgroups:
             _write(str(folder / "cgroup.subtree_control"), wanted)
 
     def remove_parents(self) -> None:
-        """When nothing is left below them. For tests and uninstalling."""
+        """Where nothing is left below them; the next start makes them again."""
         for root in {self._unified, *self._limits.values()}:
-            for folder in (root, os.path.dirname(root)):
-                _rmdir(folder, patient=False)
+            _rmdir(root, patient=False)
 
     def births(self, sandbox_id: str, resources: Resources) -> Births:
         top = f"{self._unified}/{sandbox_id}"

@@ -75,10 +75,6 @@ class Ground:
         admission.admit(self.host, self.settings.overcommit, wanted)
         self.promised = wanted
 
-    def record(self, box: Box) -> None:
-        self.boxes.write(box)
-        self.known[box.sandbox_id] = box
-
     def image_tree(self, name: str) -> str:
         """Which tree the name means now. A disk stays a layer over it, even if the image is built anew."""
         path = self.settings.images_dir / name
@@ -113,7 +109,8 @@ def measure_host(pool: Pool, headroom_mb: int) -> Host:
         memory_mb=total_kb // 1024,
         cpus=len(os.sched_getaffinity(0)),
         pids=int(Path("/proc/sys/kernel/pid_max").read_text()),
-        disk_mb=max(0, pool.size_mb - headroom_mb),
+        # A pool whose data fills every chunk has nowhere left for its metadata.
+        disk_mb=max(0, pool.size_mb - max(headroom_mb, pool.size_mb // 20)),
     )
 
 
