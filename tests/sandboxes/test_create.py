@@ -154,7 +154,7 @@ async def test_a_sandbox_that_does_not_boot_leaves_nothing(
         with pytest.raises(ProvisionFailed):
             await platform.sandboxes.create(CreateRequest(), ALICE)
         assert not backend.boxes
-        assert (await platform.sandboxes.counts()) == {"failed": 1}
+        assert {s: n for s, n in (await platform.sandboxes.counts()).items() if n} == {"failed": 1}
 
 
 async def test_a_failing_setup_command_undoes_the_sandbox(open_one: OpenPlatform, clock: ManualClock) -> None:

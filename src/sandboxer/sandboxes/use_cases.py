@@ -86,8 +86,8 @@ class SandboxUseCases:
         return await stale.reap(self.room, caller)
 
     async def counts(self) -> Mapping[str, int]:
-        """How many sandboxes there are, by state."""
-        return await self.room.book.counts()
+        """How many sandboxes there are, by state; zeros too, or a gauge would keep its last figure."""
+        return {state.value: 0 for state in State} | await self.room.book.counts()
 
     async def fingerprints(self) -> Mapping[str, Fingerprint]:
         return await inspection.fingerprints(self.room)
