@@ -22,8 +22,8 @@ from sandboxer.kernel.errors import InvalidRequest
 PREFIX = "SANDBOXER_"
 # Belong to the client (CLI and SDK), which shares the prefix.
 CLIENT_VARIABLES = frozenset({"URL", "PUBLIC_KEY", "SECRET_KEY", "CREDENTIALS", "JSON"})
-# Set for programs inside a sandbox, where a nested server may run.
-INSIDE_PREFIXES = ("INPUT_",)
+# Set for programs inside a sandbox, where a nested server may run; for Caddy; for the test suite.
+FOREIGN_PREFIXES = ("INPUT_", "SANDBOX_ID", "SITE", "UPSTREAM", "TEST_")
 _SOURCE_TREE = Path(__file__).resolve().parents[2]
 
 
@@ -131,7 +131,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
     values: dict[str, object] = {}
     for variable, text in environment.items():
         word = variable.removeprefix(PREFIX)
-        if word == variable or word in CLIENT_VARIABLES or word.startswith(INSIDE_PREFIXES):
+        if word == variable or word in CLIENT_VARIABLES or word.startswith(FOREIGN_PREFIXES):
             continue
         name = word.lower()
         if name not in KNOWN:

@@ -67,4 +67,11 @@ def test_a_wrong_value_names_its_setting(variable: str, value: str) -> None:
 
 
 def test_the_client_s_variables_and_a_sandbox_s_inputs_are_not_settings() -> None:
-    load_settings({"SANDBOXER_URL": "http://x", "SANDBOXER_SECRET_KEY": "y", "SANDBOXER_INPUT_REPO": "z"})
+    load_settings(
+        {
+            "SANDBOXER_URL": "http://x",
+            "SANDBOXER_SECRET_KEY": "y",
+            "SANDBOXER_INPUT_REPO": "z",
+            "SANDBOXER_SANDBOX_ID": "s",
+        }
+    )
