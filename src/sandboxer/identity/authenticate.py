@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from sandboxer.identity.keys import Caller, Key, Keys
 from sandboxer.identity.nonces import WINDOW_S, NonceBook
-from sandboxer.identity.signing import canonical_v1, canonical_v2, matches, sign, v1_is_ambiguous
+from sandboxer.identity.signing import (
+    canonical_paper,
+    canonical_v1,
+    canonical_v2,
+    matches,
+    sign,
+    v1_is_ambiguous,
+)
 from sandboxer.kernel.errors import TooLarge, Unauthenticated
 
 # A v1 signature covers the raw body, which therefore has to be held in memory.
@@ -24,11 +32,17 @@ _NONCE = re.compile(rb"[A-Za-z0-9_-]{16,128}")
 _HEX_SHA256 = re.compile(rb"[0-9a-f]{64}")
 _ANY_HEX_SHA256 = re.compile(rb"[0-9A-Fa-f]{64}")
 _BEARER = re.compile(rb"[Bb][Ee][Aa][Rr][Ee][Rr] +([!-~]{1,256})")
-_HEADERS = frozenset({b"authorization", b"x-timestamp", b"x-nonce", b"x-content-sha256", b"x-signature"})
+_API_KEY = re.compile(rb"[!-~]{1,256}")
+_HEADERS = frozenset(
+    {b"authorization", b"x-api-key", b"x-timestamp", b"x-nonce", b"x-content-sha256", b"x-signature"}
+)
 _NOBODY = b"sbx-sk-" + b"0" * 52
 _HOW = (
     "Send Authorization, X-Timestamp, X-Nonce, X-Content-SHA256 and X-Signature; see docs/reference/auth.md."
 )
+
+_V1_FORM = "{timestamp}:{METHOD}:{path with query}:{raw body}"
+_PAPER_FORM = "{METHOD}{path with query}{timestamp}{hex sha256 of body}"
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
 
@@ -85,14 +99,17 @@ class PendingV1:
     method: str
     path_with_query: str
     signature: str = field(repr=False)
+    # The paper's way to put the same parts together.
+    is_paper: bool
+    now: datetime
 
     def verify(self, body: bytes) -> None:
         if len(body) > MAX_V1_BODY:
             raise TooLarge(what="a body signed with v1", limit=f"{MAX_V1_BODY} bytes")
-        canonical = canonical_v1(self.timestamp, self.method, self.path_with_query, body)
-        _check_signature(
-            self.key, canonical, self.signature, "{timestamp}:{METHOD}:{path with query}:{raw body}"
-        )
+        parts = (self.timestamp, self.method, self.path_with_query, body)
+        canonical = canonical_paper(*parts) if self.is_paper else canonical_v1(*parts)
+        form = _PAPER_FORM if self.is_paper else _V1_FORM
+        _refuse_unfit(_check_signature(self.key, canonical, self.signature, form), self.now)
 
 
 class Authenticator:
@@ -114,24 +131,33 @@ class Authenticator:
         timestamp = _timestamp(head, now)
         signature = _required(head, b"x-signature", _HEX_SHA256, "64 lower-case hex digits", "bad_signature")
         if b"x-nonce" not in head and b"x-content-sha256" not in head:
-            return await self._check_v1(public_key, timestamp, signature, method, path_with_query)
+            pending = partial(
+                PendingV1,
+                timestamp=str(timestamp),
+                method=method,
+                path_with_query=path_with_query,
+                signature=signature,
+                is_paper=b"x-api-key" in head,
+                now=now,
+            )
+            return await self._check_v1(public_key, pending)
         nonce = _required(head, b"x-nonce", _NONCE, "16 to 128 of [A-Za-z0-9_-]", "bad_nonce")
         sha256 = _required(head, b"x-content-sha256", _ANY_HEX_SHA256, "64 hex digits", "missing")
         self._nonces.refuse_forgotten(timestamp, now)
-        key = await self._keys.find(public_key)
+        key = await self._keys.lookup(public_key)
         canonical = canonical_v2(str(timestamp), nonce, method, path_with_query, sha256)
         form = "v2:{timestamp}:{nonce}:{METHOD}:{path with query}:{content sha256}"
         known = _check_signature(key, canonical, signature, form)
+        _refuse_unfit(known, now)
         self._nonces.use(public_key, nonce, timestamp, now)
         return Verdict(caller=known.caller, content_sha256=sha256.lower())
 
-    async def _check_v1(
-        self, public_key: str, timestamp: int, signature: str, method: str, path_with_query: str
-    ) -> Verdict:
-        key = await self._keys.find(public_key)
+    async def _check_v1(self, public_key: str, pending: Callable[..., PendingV1]) -> Verdict:
+        key = await self._keys.lookup(public_key)
+        made = pending(key=key)
         if key is None:
             # Refused here, not after the body: a stranger must not make us hold a megabyte.
-            _check_signature(None, b"", signature, "")
+            _check_signature(None, b"", made.signature, "")
         assert key is not None
         if not key.caller.accepts_v1:
             raise _refusal(
@@ -139,24 +165,17 @@ class Authenticator:
                 "this key takes signatures of version 2 only",
                 "Add X-Nonce and X-Content-SHA256 and sign v2; " + _HOW,
             )
-        if v1_is_ambiguous(path_with_query):
+        if not made.is_paper and v1_is_ambiguous(made.path_with_query):
             raise _refusal(
                 "bad_signature",
                 "with a bare ':' in path or query a v1 signature does not say where the body begins",
                 "Write it as %3A in the URL, or sign v2.",
             )
-        pending = PendingV1(
-            key=key,
-            timestamp=str(timestamp),
-            method=method,
-            path_with_query=path_with_query,
-            signature=signature,
-        )
-        return Verdict(caller=key.caller, content_sha256=None, pending_v1=pending)
+        return Verdict(caller=key.caller, content_sha256=None, pending_v1=made)
 
 
 def _collect(headers: RawHeaders) -> dict[bytes, bytes]:
-    """Our five headers. One given twice is refused: two readers could believe two different ones."""
+    """Our headers. One given twice is refused: two readers could believe two different ones."""
     head: dict[bytes, bytes] = {}
     for name, value in headers:
         if name in _HEADERS:
@@ -167,6 +186,12 @@ def _collect(headers: RawHeaders) -> dict[bytes, bytes]:
 
 
 def _public_key(head: dict[bytes, bytes]) -> str:
+    if b"x-api-key" in head:
+        if b"authorization" in head:
+            raise _refusal("missing", "Authorization and X-API-Key both name a key", "Send one of them.")
+        if _API_KEY.fullmatch(head[b"x-api-key"]) is None:
+            raise _refusal("missing", "X-API-Key is not a public key", _HOW)
+        return head[b"x-api-key"].decode("ascii")
     if b"authorization" not in head:
         raise _refusal("missing", "there is no Authorization header", _HOW)
     match = _BEARER.fullmatch(head[b"authorization"])
@@ -214,6 +239,24 @@ def _check_signature(key: Key | None, canonical: bytes, signature: str, form: st
     if not is_right:
         raise _refusal("bad_signature", "the signature does not match", f"Sign `{form}` with the secret key.")
     return key
+
+
+def _refuse_unfit(key: Key, now: datetime) -> None:
+    """After the signature: only whoever holds the secret is told why it does not work."""
+    match key.why_not(now):
+        case "suspended":
+            raise _refusal(
+                "suspended",
+                f"this key is suspended: {key.suspended_why}",
+                "Ask the operator; nothing was deleted.",
+            )
+        case "expired":
+            assert key.expires_at is not None
+            raise _refusal(
+                "expired",
+                f"this key expired at {key.expires_at.isoformat()}",
+                "Extend it by paying, or use another key of the account.",
+            )
 
 
 def _refusal(reason: str, why: str, hint: str) -> Unauthenticated:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import (
     Boolean,
@@ -25,12 +26,13 @@ from sqlalchemy import (
 
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.clock import Clock, SystemClock
-from sandboxer.kernel.errors import Conflict, NotFound
+from sandboxer.kernel.errors import Broken, Conflict, NotFound
 from sandboxer.observe.events import record
 from sandboxer.store.engine import Store
 from sandboxer.store.metadata import UtcDateTime, metadata
 
 OWNER_ACCOUNT = "owner"
+Reason = Literal["revoked", "suspended", "expired"]
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PUBLIC_KEY = re.compile(r"sbx-pk-[0-9a-hjkmnp-tv-z]{26}")
 _SECRET_KEY = re.compile(r"sbx-sk-[0-9a-hjkmnp-tv-z]{52}")
@@ -49,6 +51,16 @@ keys = Table(
     Column("accepts_v1", Boolean, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("revoked_at", UtcDateTime, nullable=True),
+    # SHA-256 of the secret, so that a sealed secret that opens to something else is noticed.
+    Column("secret_hash", Text, nullable=True),
+    Column("expires_at", UtcDateTime, nullable=True),
+    Column("suspended_at", UtcDateTime, nullable=True),
+    Column("suspended_why", Text, nullable=True),
+    Column("rotated_at", UtcDateTime, nullable=True),
+    # Who may fetch the secret of a key made in his absence: SHA-256 of what he was given beforehand.
+    Column("claim_hash", Text, nullable=True),
+    # When the secret was handed over; it is never handed over again.
+    Column("revealed_at", UtcDateTime, nullable=True),
     Index(None, "account"),
 )
 
@@ -69,11 +81,24 @@ class Key:
     name: str
     created_at: datetime
     revoked_at: datetime | None
+    expires_at: datetime | None = None
+    suspended_at: datetime | None = None
+    suspended_why: str | None = None
     secret: bytes = field(repr=False)
 
     @property
     def public_key(self) -> str:
         return self.caller.public_key
+
+    def why_not(self, now: datetime) -> Reason | None:
+        """Why it may not sign now, if it may not."""
+        if self.revoked_at is not None:
+            return "revoked"
+        if self.suspended_at is not None:
+            return "suspended"
+        if self.expires_at is not None and self.expires_at <= now:
+            return "expired"
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +129,15 @@ class Keys:
         self._revocations = 0
 
     async def find(self, public_key: str) -> Key | None:
-        """The key that may sign now; None if unknown or revoked. Usually answered without the database."""
+        """The key that may sign now; None if there is none, or it may not."""
+        key = await self.lookup(public_key)
+        return None if key is None or key.why_not(self._clock.now()) else key
+
+    async def lookup(self, public_key: str) -> Key | None:
+        """The key, also if it is suspended or has expired; None if unknown or revoked.
+
+        Usually answered without the database.
+        """
         now = self._clock.now()
         cached = self._cache.get(public_key)
         if cached is not None and cached[1] > now:
@@ -124,11 +157,19 @@ class Keys:
         return key
 
     async def create(
-        self, account: str, name: str, accepts_v1: bool = False, *, actor: str = "owner"
+        self,
+        account: str,
+        name: str,
+        accepts_v1: bool = False,
+        *,
+        actor: str = "owner",
+        expires_at: datetime | None = None,
     ) -> NewKey:
         """A fresh key, usable at once. Unless it `accepts_v1`, only replay-proof signatures are taken."""
         new = generate(account, name, accepts_v1=accepts_v1)
-        await self._store.write(lambda conn: self._insert(conn, new, is_owner=False, actor=actor))
+        await self._store.write(
+            lambda conn: self.insert(conn, new, is_owner=False, actor=actor, expires_at=expires_at)
+        )
         return new
 
     async def revoke(self, public_key: str, *, actor: str = "owner") -> None:
@@ -149,8 +190,12 @@ class Keys:
         try:
             await self._store.write(revoke)
         finally:
-            self._revocations += 1
-            self._cache.pop(public_key, None)
+            self.forget(public_key)
+
+    def forget(self, public_key: str) -> None:
+        """Its row has changed: what was read before must be used no more, nor be put back."""
+        self._revocations += 1
+        self._cache.pop(public_key, None)
 
     async def list(self, account: str | None = None) -> list[Key]:
         """Every key, or every key of an account, oldest first, revoked ones included."""
@@ -170,28 +215,58 @@ class Keys:
         def adopt(conn: Connection) -> None:
             known = select(keys.c.public_key).where(keys.c.public_key == new.public_key)
             if conn.execute(known).one_or_none() is None:
-                self._insert(conn, new, is_owner=True, actor="system:start")
+                self.insert(conn, new, is_owner=True, actor="system:start")
 
         await self._store.write(adopt)
 
-    def _insert(self, conn: Connection, new: NewKey, *, is_owner: bool, actor: str) -> None:
+    def insert(
+        self,
+        conn: Connection,
+        new: NewKey,
+        *,
+        is_owner: bool = False,
+        actor: str,
+        expires_at: datetime | None = None,
+        claim_hash: str | None = None,
+    ) -> None:
+        """In the caller's transaction, so that a key and what it is for come to be together.
+
+        With a `claim_hash` the secret waits to be fetched; without one it counts as handed over now.
+        """
         now = self._clock.now()
         conn.execute(
             insert(keys).values(
                 public_key=new.public_key,
                 account=new.account,
                 name=new.name,
-                sealed_secret=self._seal.close(new.secret_key.encode(), context=new.public_key),
                 is_owner=is_owner,
                 accepts_v1=new.accepts_v1,
                 created_at=now,
                 revoked_at=None,
+                expires_at=expires_at,
+                claim_hash=claim_hash,
+                revealed_at=now if claim_hash is None else None,
+                **self.sealed(new.public_key, new.secret_key),
             )
         )
         facts = {"account": new.account, "name": new.name, "accepts_v1": new.accepts_v1}
         record(
             conn, subject=new.public_key, kind="key.created", actor=actor, reason="asked", at=now, data=facts
         )
+
+    def sealed(self, public_key: str, secret_key: str) -> dict[str, Any]:
+        """The columns that stand for a secret."""
+        return {
+            "sealed_secret": self._seal.close(secret_key.encode(), context=public_key),
+            "secret_hash": secret_hash(secret_key.encode()),
+        }
+
+    def opened(self, row: Row[Any]) -> bytes:
+        """The secret of a row. Raises Broken if it is not the one that was put there."""
+        secret = self._seal.open(row.sealed_secret, context=row.public_key)
+        if row.secret_hash is not None and row.secret_hash != secret_hash(secret):
+            raise Broken(why=f"the secret of {row.public_key} is not the one that was sealed")
+        return secret
 
     def _key(self, row: Row[Any]) -> Key:
         return Key(
@@ -204,7 +279,10 @@ class Keys:
             name=row.name,
             created_at=row.created_at,
             revoked_at=row.revoked_at,
-            secret=self._seal.open(row.sealed_secret, context=row.public_key),
+            expires_at=row.expires_at,
+            suspended_at=row.suspended_at,
+            suspended_why=row.suspended_why,
+            secret=self.opened(row),
         )
 
     def _remember(self, key: Key, *, until: datetime) -> None:
@@ -216,11 +294,20 @@ class Keys:
 def generate(account: str, name: str, *, accepts_v1: bool) -> NewKey:
     return NewKey(
         public_key="sbx-pk-" + _random(26),
-        secret_key="sbx-sk-" + _random(52),
+        secret_key=random_secret(),
         account=account,
         name=name,
         accepts_v1=accepts_v1,
     )
+
+
+def random_secret() -> str:
+    return "sbx-sk-" + _random(52)
+
+
+def secret_hash(secret: bytes) -> str:
+    """Unsalted: a secret has 260 random bits, nobody can try them all."""
+    return hashlib.sha256(secret).hexdigest()
 
 
 def _random(characters: int) -> str:

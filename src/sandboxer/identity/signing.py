@@ -1,8 +1,9 @@
 """What a signature covers, byte for byte. Pure; the server's side of what every client repeats.
 
 v2 is unambiguous: of its parts only the path may hold a colon, and it is followed by 64 hex digits.
-v1 is as existing clients do it, and is not: see `v1_is_ambiguous`. The two cannot be taken for one another,
-since a v1 text starts with digits.
+v1 is as existing clients do it, and is not: see `v1_is_ambiguous`. The paper's form puts its parts end to
+end: a method has no slash, and from the end come 64 hex digits and the 10 digits of the time. None can be
+taken for another: v2 starts with "v2:", v1 with digits, the paper's with the letters of a method.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ def canonical_v2(timestamp: str, nonce: str, method: str, path_with_query: str, 
 
 def canonical_v1(timestamp: str, method: str, path_with_query: str, body: bytes) -> bytes:
     return f"{timestamp}:{method}:{path_with_query}:".encode() + body
+
+
+def canonical_paper(timestamp: str, method: str, path_with_query: str, body: bytes) -> bytes:
+    return f"{method}{path_with_query}{timestamp}{hashlib.sha256(body).hexdigest()}".encode()
 
 
 def v1_is_ambiguous(path_with_query: str) -> bool:

@@ -11,8 +11,10 @@ SandboxerError
 │   │   ├── IllegalTransition   the sandbox's state does not allow this
 │   │   └── IdempotencyConflict same Idempotency-Key, other body
 │   ├── InsufficientCredit  funding needed: `required`, `available` (sats)
+│   ├── SecondProofNeeded   sign the challenge with the other factor: `challenge`, `message`
 │   ├── NotAvailable        exists in the design, not on this platform (yet): `what`, `why`
 │   ├── TooLarge            `what`, `limit`
+│   ├── TooManyRequests     slow down: `limit` a minute, `retry_after_s`
 │   └── GuestRefused        the sandbox's own file system or kernel said no: `errno_name`
 │       ├── PathNotFound  ├── PathExists  ├── NotADirectory  ├── IsADirectory
 │       ├── NotARegularFile ├── PermissionDenied ├── DirectoryNotEmpty └── DiskFull
@@ -113,6 +115,13 @@ class InsufficientCredit(Refused):
     next_step = "Add credit to the account, or ask for something cheaper."
 
 
+class SecondProofNeeded(Refused):
+    """A second proof is needed: {why}"""
+
+    code = "second_proof_needed"
+    next_step = "Sign the message with the named factor and repeat the request with the answer."
+
+
 class NotAvailable(Refused):
     """{what} is not available here: {why}"""
 
@@ -125,6 +134,13 @@ class TooLarge(Refused):
 
     code = "too_large"
     next_step = "Send less, or use a streaming route."
+
+
+class TooManyRequests(Refused):
+    """Too many requests: {limit} a minute are allowed; try again in {retry_after_s} s."""
+
+    code = "too_many_requests"
+    next_step = "Wait retry_after_s seconds, then go on more slowly."
 
 
 class GuestRefused(Refused):

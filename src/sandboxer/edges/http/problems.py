@@ -32,8 +32,10 @@ STATUS: Mapping[type[SandboxerError], int] = {
     errors.NotFound: 404,
     errors.Conflict: 409,
     errors.InsufficientCredit: 402,
+    errors.SecondProofNeeded: 428,
     errors.NotAvailable: 422,
     errors.TooLarge: 413,
+    errors.TooManyRequests: 429,
     errors.GuestRefused: 422,
     errors.PathNotFound: 404,
     errors.PathExists: 409,
@@ -84,6 +86,8 @@ def response(error: SandboxerError, request_id: str) -> Response:
         headers["www-authenticate"] = 'Bearer realm="sandboxer", error="invalid_request"'
     if status == 503:
         headers["retry-after"] = RETRY_AFTER_S
+    if status == 429:
+        headers["retry-after"] = str(error.facts.get("retry_after_s", RETRY_AFTER_S))
     return _render(document(error, request_id), headers)
 
 

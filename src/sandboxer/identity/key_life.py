@@ -1,0 +1,272 @@
+"""An API key after its making: its secret is fetched once, it is regenerated, suspended, judged.
+
+A key that was made while nobody was listening (a payment came in) waits for its secret to be fetched within
+15 minutes, by whoever holds the claim that was handed out beforehand. Later only a new one can be had, free.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Row, select, update
+
+from sandboxer.identity.keys import Keys, NewKey, generate, keys, random_secret, secret_hash
+from sandboxer.identity.signing import matches
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import Conflict, NotFound
+from sandboxer.observe.events import record
+from sandboxer.store.engine import Store
+
+REVEAL_FOR = timedelta(minutes=15)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Hand `token` to whoever will pay; keep only `hash`."""
+
+    token: str = field(repr=False)
+
+    @property
+    def hash(self) -> str:
+        return secret_hash(self.token.encode())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """What an account has paid for, as the room of accounts knows it."""
+
+    level: int
+    requests_per_minute: int
+    slots: int
+    until: datetime | None
+
+
+T = TypeVar("T")
+TierOf = Callable[[str], Awaitable[Tier | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyReport:
+    """What anyone who knows a public key may know of it: not whose it is, nor why it was suspended."""
+
+    public_key: str
+    is_valid: bool
+    # Why not: invalid_key (unknown or revoked), suspended, expired.
+    reason: str | None
+    expires_at: datetime | None
+    expired_ago_s: int | None
+    tier: Tier | None
+
+
+def new_claim() -> Claim:
+    return Claim(secrets.token_urlsafe(32))
+
+
+class KeyLife:
+    def __init__(self, keys: Keys, store: Store, clock: Clock) -> None:
+        self._keys = keys
+        self._store = store
+        self._clock = clock
+
+    def prepare(
+        self,
+        conn: Connection,
+        account: str,
+        name: str,
+        *,
+        claim_hash: str,
+        actor: str,
+        expires_at: datetime | None = None,
+    ) -> str:
+        """A key whose secret waits to be fetched with the claim; returns its public half.
+
+        Inside the caller's write transaction: the key exists if and only if what paid for it does.
+        """
+        new = generate(account, name, accepts_v1=False)
+        self._keys.insert(conn, new, actor=actor, expires_at=expires_at, claim_hash=claim_hash)
+        return new.public_key
+
+    async def reveal(self, public_key: str, claim: str) -> NewKey:
+        """The secret, once, within 15 minutes of the key's making."""
+        now = self._clock.now()
+
+        def reveal(conn: Connection) -> NewKey:
+            row = _claimed(conn, public_key, claim)
+            if row.revealed_at is not None:
+                raise Conflict(
+                    why="this secret was handed over before",
+                    reason="already_revealed",
+                    hint="Regenerate it with the account's other credentials; that is free.",
+                )
+            if now >= row.created_at + REVEAL_FOR:
+                raise Conflict(
+                    why="the 15 minutes in which this secret could be fetched are over",
+                    reason="reveal_over",
+                    hint="Regenerate it with the same claim; that is free.",
+                )
+            _change(conn, public_key, revealed_at=now)
+            _tell(conn, row, "key.revealed", actor="claim", now=now)
+            return _new_key(row, self._keys.opened(row).decode())
+
+        return await self._store.write(reveal)
+
+    async def regenerate(self, public_key: str, *, account: str | None, actor: str) -> NewKey:
+        """A new secret for the same key; the old one ends at once. Free. `account` None: by an operator."""
+
+        def pick(conn: Connection) -> Row[Any]:
+            row = _live(conn, public_key)
+            if account is not None and row.account != account:
+                raise _unknown(public_key)
+            return row
+
+        return await self._regenerate(pick, public_key, actor)
+
+    async def regenerate_by_claim(self, public_key: str, claim: str) -> NewKey:
+        """For who came too late to fetch the secret. Works until a secret was handed over."""
+
+        def pick(conn: Connection) -> Row[Any]:
+            row = _claimed(conn, public_key, claim)
+            if row.revealed_at is not None:
+                raise Conflict(
+                    why="this key's secret was handed over before",
+                    reason="already_revealed",
+                    hint="Regenerate it with the account's other credentials.",
+                )
+            return row
+
+        return await self._regenerate(pick, public_key, "claim")
+
+    async def suspend(self, public_key: str, *, why: str, actor: str) -> None:
+        """It signs nothing until unsuspended. Suspending twice keeps the first reason."""
+        now = self._clock.now()
+
+        def suspend(conn: Connection) -> None:
+            row = _live(conn, public_key)
+            _refuse_owner(row, "suspended: nobody could undo it")
+            if row.suspended_at is None:
+                _change(conn, public_key, suspended_at=now, suspended_why=why)
+                _tell(conn, row, "key.suspended", actor=actor, now=now, reason=why)
+
+        await self._apply(suspend, public_key)
+
+    async def unsuspend(self, public_key: str, *, actor: str) -> None:
+        now = self._clock.now()
+
+        def unsuspend(conn: Connection) -> None:
+            row = _live(conn, public_key)
+            if row.suspended_at is not None:
+                _change(conn, public_key, suspended_at=None, suspended_why=None)
+                _tell(conn, row, "key.unsuspended", actor=actor, now=now)
+
+        await self._apply(unsuspend, public_key)
+
+    async def set_expiry(self, public_key: str, expires_at: datetime | None, *, actor: str) -> None:
+        """Also of a key that has expired: paying for it wakes it."""
+        now = self._clock.now()
+
+        def change(conn: Connection) -> None:
+            row = _live(conn, public_key)
+            _refuse_owner(row, "made to expire: nobody could make another")
+            _change(conn, public_key, expires_at=expires_at)
+            _tell(conn, row, "key.expiry_set", actor=actor, now=now)
+
+        await self._apply(change, public_key)
+
+    async def validate(self, public_key: str, *, tier_of: TierOf | None = None) -> KeyReport:
+        """Would this key be let in, and with which limits? Unknown and revoked look the same."""
+        now = self._clock.now()
+        key = await self._keys.lookup(public_key)
+        if key is None:
+            return KeyReport(
+                public_key=public_key,
+                is_valid=False,
+                reason="invalid_key",
+                expires_at=None,
+                expired_ago_s=None,
+                tier=None,
+            )
+        reason = key.why_not(now)
+        ago = int((now - key.expires_at).total_seconds()) if key.expires_at and reason == "expired" else None
+        return KeyReport(
+            public_key=public_key,
+            is_valid=reason is None,
+            reason=reason,
+            expires_at=key.expires_at,
+            expired_ago_s=ago,
+            tier=None if tier_of is None else await tier_of(key.caller.account),
+        )
+
+    async def _regenerate(
+        self, pick: Callable[[Connection], Row[Any]], public_key: str, actor: str
+    ) -> NewKey:
+        now = self._clock.now()
+        secret_key = random_secret()
+
+        def regenerate(conn: Connection) -> NewKey:
+            row = pick(conn)
+            _refuse_owner(row, "regenerated here: owner.json holds its secret")
+            columns = self._keys.sealed(public_key, secret_key)
+            _change(conn, public_key, **columns, rotated_at=now, revealed_at=now)
+            _tell(conn, row, "key.regenerated", actor=actor, now=now)
+            return _new_key(row, secret_key)
+
+        return await self._apply(regenerate, public_key)
+
+    async def _apply(self, change: Callable[[Connection], T], public_key: str) -> T:
+        try:
+            return await self._store.write(change)
+        finally:
+            self._keys.forget(public_key)
+
+
+def _live(conn: Connection, public_key: str) -> Row[Any]:
+    row = conn.execute(
+        select(keys).where(keys.c.public_key == public_key, keys.c.revoked_at.is_(None))
+    ).one_or_none()
+    if row is None:
+        raise _unknown(public_key)
+    return row
+
+
+def _claimed(conn: Connection, public_key: str, claim: str) -> Row[Any]:
+    """A wrong claim and an unknown key are answered alike."""
+    row = conn.execute(
+        select(keys).where(keys.c.public_key == public_key, keys.c.revoked_at.is_(None))
+    ).one_or_none()
+    expected = "" if row is None or row.claim_hash is None else row.claim_hash
+    if not matches(expected, secret_hash(claim.encode("utf-8", "surrogatepass"))) or row is None:
+        raise _unknown(public_key)
+    return row
+
+
+def _change(conn: Connection, public_key: str, **columns: Any) -> None:
+    conn.execute(update(keys).where(keys.c.public_key == public_key).values(**columns))
+
+
+def _tell(
+    conn: Connection, row: Row[Any], kind: str, *, actor: str, now: datetime, reason: str = "asked"
+) -> None:
+    record(conn, subject=row.public_key, kind=kind, actor=actor, reason=reason, at=now)
+
+
+def _refuse_owner(row: Row[Any], what: str) -> None:
+    if row.is_owner:
+        raise Conflict(why=f"the owner's key cannot be {what}")
+
+
+def _unknown(public_key: str) -> NotFound:
+    return NotFound(what="key", id=public_key)
+
+
+def _new_key(row: Row[Any], secret_key: str) -> NewKey:
+    return NewKey(
+        public_key=row.public_key,
+        secret_key=secret_key,
+        account=row.account,
+        name=row.name,
+        accepts_v1=row.accepts_v1,
+    )

@@ -1,0 +1,164 @@
+"""Destroying or unlocking what is locked needs a second proof: a fresh signature by the account's other
+factor.
+
+Whoever called with an API key answers with a wallet, whoever called with a wallet session with an API key. An
+account with only one kind of factor signs the challenge with that one: it is fresh and names what it allows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal, NoReturn
+
+from sandboxer.identity.keys import Caller, Keys, is_public_key
+from sandboxer.identity.sessions.challenges import Challenge, Challenges
+from sandboxer.identity.sessions.wallets import Wallets
+from sandboxer.identity.signatures.wallets import verify_message, wallet_of
+from sandboxer.identity.signing import matches, sign
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import SecondProofNeeded, Unauthenticated
+
+Factor = Literal["api_key", "wallet"]
+_HEADERS = {b"x-sudo-challenge": "challenge", b"x-sudo-by": "by", b"x-sudo-otp": "proof"}
+_WORDS: dict[Factor, str] = {"api_key": "an API key", "wallet": "a wallet"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecondProof:
+    """The answer to a challenge."""
+
+    challenge: str
+    # The public key or wallet address that signed.
+    by: str
+    proof: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """What a challenge allows, once: one action on one resource."""
+
+    action: str
+    resource: str
+    factor: Factor
+
+    def text(self) -> str:
+        return json.dumps([self.action, self.resource, self.factor])
+
+
+def proof_from_headers(headers: Iterable[tuple[bytes, bytes]]) -> SecondProof | None:
+    """None if there is none; Unauthenticated if it is there in part, or twice."""
+    found: dict[str, str] = {}
+    for name, value in headers:
+        part = _HEADERS.get(name)
+        if part is not None:
+            if part in found:
+                raise _refused("incomplete_proof", f"{name.decode()} was sent twice")
+            found[part] = value.decode("latin-1")
+    if not found:
+        return None
+    if len(found) < len(_HEADERS):
+        raise _refused("incomplete_proof", "X-Sudo-Challenge, X-Sudo-By and X-Sudo-OTP belong together")
+    return SecondProof(**found)
+
+
+def proof_message(challenge: Challenge, domain: str) -> str:
+    """What is signed. Starts like no request's canonical form, so that neither can stand for the other."""
+    action, resource, _ = json.loads(challenge.bound_to)
+    return "\n".join(
+        [
+            "Sign this message to confirm an action with sandboxer.",
+            "",
+            f"Domain: {domain}",
+            f"Account: {challenge.account}",
+            f"Action: {action}",
+            f"Resource: {resource}",
+            f"Challenge: {challenge.nonce}",
+            f"Expires: {int(challenge.expires_at.timestamp())}",
+        ]
+    )
+
+
+def factor_needed(used: Factor, available: frozenset[Factor]) -> Factor:
+    """The other one, where there is one."""
+    other: Factor = "wallet" if used == "api_key" else "api_key"
+    return other if other in available else used
+
+
+class SecondProofs:
+    def __init__(
+        self, challenges: Challenges, keys: Keys, wallets: Wallets, clock: Clock, *, domain: str
+    ) -> None:
+        self._challenges = challenges
+        self._keys = keys
+        self._wallets = wallets
+        self._clock = clock
+        self._domain = domain
+
+    async def require(self, caller: Caller, *, action: str, resource: str, proof: SecondProof | None) -> None:
+        """Returns if the proof holds. Without one: SecondProofNeeded, with the challenge to sign."""
+        used: Factor = "api_key" if is_public_key(caller.public_key) else "wallet"
+        factor = factor_needed(used, await self._factors(caller.account))
+        bound = Bound(action=action, resource=resource, factor=factor)
+        if proof is None:
+            await self._demand(caller, bound)
+        challenge = await self._challenges.take("second-proof", proof.challenge)
+        if challenge.account != caller.account or challenge.bound_to != bound.text():
+            raise _refused("bad_nonce", "this challenge was handed out for something else")
+        await self._check(challenge, factor, proof)
+
+    async def _demand(self, caller: Caller, bound: Bound) -> NoReturn:
+        made = await self._challenges.issue("second-proof", account=caller.account, bound_to=bound.text())
+        how = (
+            "hex HMAC-SHA256 of `message` with the secret of an API key of the account"
+            if bound.factor == "api_key"
+            else "the signature of `message` by a wallet of the account"
+        )
+        raise SecondProofNeeded(
+            why=f"{bound.action} of {bound.resource} must be confirmed by {_WORDS[bound.factor]}",
+            reason="second_proof_needed",
+            challenge=made.nonce,
+            message=proof_message(made, self._domain),
+            factor=bound.factor,
+            expires_at=made.expires_at.isoformat(),
+            hint=f"Repeat the request with X-Sudo-Challenge: the challenge, X-Sudo-By: your public key or"
+            f" address, X-Sudo-OTP: {how}.",
+        )
+
+    async def _check(self, challenge: Challenge, factor: Factor, proof: SecondProof) -> None:
+        message = proof_message(challenge, self._domain)
+        if factor == "api_key":
+            await self._check_key(challenge.account, message, proof)
+        else:
+            await self._check_wallet(challenge.account, message, proof)
+
+    async def _check_key(self, account: str, message: str, proof: SecondProof) -> None:
+        key = await self._keys.find(proof.by)
+        expected = sign(b"\x00" if key is None else key.secret, message.encode())
+        if not matches(expected, proof.proof) or key is None or key.caller.account != account:
+            raise _refused("bad_signature", "no API key of this account signed the challenge")
+
+    async def _check_wallet(self, account: str, message: str, proof: SecondProof) -> None:
+        wallet = wallet_of(proof.by)
+        known = await self._wallets.find(wallet.caip10)
+        if known is None or known.account != account or known.revoked_at is not None:
+            raise _refused("bad_signature", "no wallet of this account signed the challenge")
+        verify_message(wallet, message, proof.proof)
+
+    async def _factors(self, account: str) -> frozenset[Factor]:
+        now = self._clock.now()
+        found: set[Factor] = set()
+        if any(key.why_not(now) is None for key in await self._keys.list(account)):
+            found.add("api_key")
+        if any(wallet.revoked_at is None for wallet in await self._wallets.of_account(account)):
+            found.add("wallet")
+        return frozenset(found)
+
+
+def _refused(reason: str, why: str) -> Unauthenticated:
+    return Unauthenticated(
+        why=why,
+        reason=reason,
+        hint="Repeat the request without X-Sudo headers to get a new challenge, and sign that.",
+    )

@@ -1,0 +1,144 @@
+"""The token of a session: PASETO v4.local. Pure: with the key and the time, what does a token say?
+
+A token alone opens nothing: the session it names must also be known and not revoked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pyseto
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from sandboxer.kernel.errors import InvalidRequest, Unauthenticated
+
+HEADER = "v4.local."
+LONGEST_TOKEN = 1024
+SHORTEST_SECRET = 32
+_SALT = b"sandboxer-paseto-v4"
+_INFO = b"session-auth-symmetric-key-v1"
+# Bound into every token, so that nothing else encrypted with the same key can pass for a session.
+_ASSERTION = b"sandboxer-session-v1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    session_id: str
+    address: str
+    issued_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TokenKey:
+    key: bytes = field(repr=False)
+
+    @property
+    def kid(self) -> str:
+        """A name that gives nothing of the key away."""
+        return hmac.digest(self.key, b"kid", "sha256")[:8].hex()
+
+
+def derive_key(secret: str) -> TokenKey:
+    """From the operator's SESSION_AUTH_SECRET."""
+    if len(secret.encode()) < SHORTEST_SECRET:
+        raise InvalidRequest(
+            field="SESSION_AUTH_SECRET",
+            why=f"it is shorter than {SHORTEST_SECRET} bytes",
+            hint="Set it to the output of `openssl rand -hex 32`.",
+        )
+    return TokenKey(HKDF(SHA256(), 32, _SALT, _INFO).derive(secret.encode()))
+
+
+class TokenKeys:
+    """New tokens are made with the first key; those of the others still open."""
+
+    def __init__(self, keys: Iterable[TokenKey]) -> None:
+        ordered = list(keys)
+        self._newest = ordered[0]
+        self._by_kid: Mapping[str, TokenKey] = {key.kid: key for key in ordered}
+
+    def seal(self, claims: Claims) -> str:
+        payload = {
+            "jti": claims.session_id,
+            "sub": claims.address,
+            "iat": _text(claims.issued_at),
+            "exp": _text(claims.expires_at),
+        }
+        token = pyseto.encode(
+            _paseto_key(self._newest),
+            json.dumps(payload).encode(),
+            footer=json.dumps({"kid": self._newest.kid}).encode(),
+            implicit_assertion=_ASSERTION,
+        )
+        return token.decode("ascii")
+
+    def open(self, token: str, now: datetime) -> Claims:
+        """What the token says, or Unauthenticated: forged, cut, of another key, or over."""
+        claims = self._claims(token)
+        if claims is None:
+            raise bad_token()
+        if claims.expires_at <= now:
+            raise Unauthenticated(
+                why="this session is over",
+                reason="session_expired",
+                expired_at=_text(claims.expires_at),
+                hint="Sign in again: POST /v1/auth/challenge, then /v1/auth/session.",
+            )
+        return claims
+
+    def _claims(self, token: str) -> Claims | None:
+        if not (token.startswith(HEADER) and len(token) <= LONGEST_TOKEN and token.isascii()):
+            return None
+        for key in self._by_kid.values():
+            # The footer is not believed before the token opens: it could name any key.
+            try:
+                opened = pyseto.decode(_paseto_key(key), token, implicit_assertion=_ASSERTION)
+            except (pyseto.PysetoError, ValueError):
+                continue
+            if opened.footer == json.dumps({"kid": key.kid}).encode():
+                return _read(opened.payload)
+        return None
+
+
+def bad_token() -> Unauthenticated:
+    return Unauthenticated(
+        why="this is no session of this platform, or it was ended",
+        reason="bad_session",
+        hint="Sign in again: POST /v1/auth/challenge, then /v1/auth/session.",
+    )
+
+
+def fingerprint(token: str) -> bytes:
+    """What stands for a token in memory."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+def _paseto_key(key: TokenKey) -> pyseto.KeyInterface:
+    return pyseto.Key.new(version=4, purpose="local", key=key.key)
+
+
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _read(payload: object) -> Claims | None:
+    """Only we can have written it, but perhaps another version of us."""
+    if not isinstance(payload, bytes):
+        return None
+    try:
+        said = json.loads(payload)
+        return Claims(
+            session_id=str(said["jti"]),
+            address=str(said["sub"]),
+            issued_at=datetime.fromisoformat(said["iat"]),
+            expires_at=datetime.fromisoformat(said["exp"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
