@@ -58,6 +58,19 @@ async def test_without_btrfs_disks_are_plain_folders_and_it_says_so(
     shutil.rmtree(state)
 
 
+async def test_without_loop_devices_disks_are_plain_folders_too(
+    settings: NamespacesSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def no_device(file: Path, path: Path) -> None:
+        raise Broken(why="losetup: cannot find an unused loop device")
+
+    monkeypatch.setattr("sandboxer.backends.namespaces.pool._mount", no_device)
+    pool = open_pool(replace(settings, state_dir=tmp_path, pool_size_mb=256))
+    assert (pool.kind, pool.why_plain) == (PoolKind.PLAIN, "losetup: cannot find an unused loop device")
+    assert os.listdir(tmp_path) == ["pool"]
+    pool.close()
+
+
 async def test_a_state_folder_on_btrfs_needs_no_loop_file(
     settings: NamespacesSettings, backend: NamespacesBackend
 ) -> None:

@@ -30,7 +30,7 @@ from sandboxer.backends.namespaces.settled import in_thread, to_the_end
 from sandboxer.backends.namespaces.uids import UidRanges
 from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.backends.supervisor.line import Gate
-from sandboxer.kernel.errors import BackendLost, NotFound, Unavailable
+from sandboxer.kernel.errors import BackendLost, Broken, NotFound, Unavailable
 from sandboxer.kernel.ids import is_sandbox_id
 
 NAME = "ext.namespaces"
@@ -255,7 +255,10 @@ def _open_cgroups(settings: NamespacesSettings) -> Cgroups:
     hierarchies = find_hierarchies(settings.state_dir / "cgroup2")
     favour_moves(hierarchies.unified)
     cgroups = Cgroups(hierarchies, settings.cgroup_parent)
-    cgroups.prepare()
+    try:
+        cgroups.prepare()
+    except OSError as error:
+        raise Broken(why=f"cgroups cannot be made: {error}") from error
     return cgroups
 
 

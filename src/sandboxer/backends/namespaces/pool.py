@@ -206,7 +206,12 @@ def _make_pool(settings: NamespacesSettings) -> tuple[PoolKind, str]:
     # -K: a discard would give the space back that was just taken.
     _run("mkfs.btrfs", "-q", "-K", "-m", "single", "-d", "single", "-L", "sandboxer", str(fresh))
     os.rename(fresh, settings.pool_file)
-    _mount(settings.pool_file, settings.pool_dir)
+    try:
+        _mount(settings.pool_file, settings.pool_dir)
+    except Broken as error:
+        # No loop devices, as in many containers. Nothing is lost yet: the file was made a moment ago.
+        os.unlink(settings.pool_file)
+        return PoolKind.PLAIN, str(error.facts["why"])
     return PoolKind.LOOP, ""
 
 
