@@ -6,7 +6,6 @@ import argparse
 import importlib
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.figures import Report, Row, Samples
+from bench.figures import Report, Row, Samples, Skipped
 from bench.platform import open_platform, own_folder
 from bench.report import machine_facts, markdown, print_table
 from bench.scenarios import crowd, life
@@ -23,7 +22,7 @@ from bench.scenarios.transfer import transfer
 RESULTS = Path(__file__).parent / "results"
 SCENARIOS = ("cold", "warm", "burst", "transfer", "idle")
 WARM_POOL = 4
-Findings = Iterator[Row | Samples]
+Findings = Iterator[Row | Samples | Skipped]
 
 
 def parse_words() -> argparse.Namespace:
@@ -42,24 +41,28 @@ def run(words: argparse.Namespace, console: Console) -> Report:
     wanted = words.only or SCENARIOS
     rows: list[Row] = []
     extras: list[Samples] = []
-    skipped: dict[str, str] = {}
+    skipped: list[Skipped] = []
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     machine = machine_facts()
     images_dir = words.image.resolve().parents[1]
 
-    def measure(name: str, findings: Callable[[], Findings]) -> None:
+    def measure(
+        name: str, findings: Callable[[], Iterator[Row | Samples | Skipped] | Iterator[Row | Samples]]
+    ) -> None:
         if name not in wanted:
             return
         with console.status(f"measuring: {name}"):
             for found in findings():
-                (rows if isinstance(found, Row) else extras).append(found)  # type: ignore[arg-type]
+                if isinstance(found, Row):
+                    rows.append(found)
+                elif isinstance(found, Samples):
+                    extras.append(found)
+                else:
+                    skipped.append(found)
 
-    with_podman = shutil.which("podman") is not None
-    if not with_podman:
-        skipped["podman"] = "not installed (apt-get install podman)"
     with own_folder() as folder:
         with open_platform(folder, images_dir) as running:
-            measure("cold", lambda: life.cold(running, words.image, rounds, with_podman=with_podman))
+            measure("cold", lambda: life.cold(running, words.image, rounds))
             count = 20 if words.quick else 100
             measure("burst", lambda: crowd.burst(running, words.image, rounds, count=count))
             measure("transfer", lambda: transfer(running, rounds))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 
@@ -87,6 +87,14 @@ class Row:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """What could not be measured, and why. Never silent."""
+
+    name: str
+    why: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """A whole run: where, when, the rows, and measurements that no bar is held against."""
@@ -95,7 +103,7 @@ class Report:
     started_at: str
     rows: Sequence[Row]
     extras: Sequence[Samples] = ()
-    skipped: dict[str, str] = field(default_factory=dict)
+    skipped: Sequence[Skipped] = ()
 
     @property
     def passed(self) -> bool:
@@ -108,5 +116,5 @@ class Report:
             "passed": self.passed,
             "rows": [row.as_json() for row in self.rows],
             "extras": [samples.as_json() for samples in self.extras],
-            "skipped": self.skipped,
+            "skipped": [asdict(one) for one in self.skipped],
         }

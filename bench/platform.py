@@ -21,7 +21,7 @@ from bench.client import BadAnswer, Wire
 from sandboxer.sdk.signing import Credentials
 
 # Disk quotas are never promised twice, so the pool must hold the largest crowd's.
-POOL_MB = 12_000
+POOL_MB = 9_500
 STOP_S = 30.0
 
 

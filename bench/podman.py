@@ -43,45 +43,66 @@ class Podman:
     def _line(self) -> str:
         line = self._answer.readline().strip()
         if not line or line.startswith("!"):
-            raise RuntimeError(f"podman does not work here: {line[1:] or 'no answer'}")
+            raise PodmanUnusable(f"podman run: {line[1:] or 'no answer'}")
         return line
+
+
+class PodmanUnusable(Exception):
+    """Podman cannot be compared with here; says why."""
 
 
 @contextmanager
 def open_podman(image: Path) -> Iterator[Podman]:
     if shutil.which("podman") is None:
-        raise RuntimeError("podman is not installed (apt-get install podman)")
-    tar = subprocess.Popen(["tar", "-C", str(image), "-c", "."], stdout=subprocess.PIPE)
+        raise PodmanUnusable("not installed (apt-get install podman)")
+    # Two benches on one host must not remove each other's image.
+    tag = f"{TAG}:{os.getpid()}"
     try:
-        subprocess.run(
-            ["podman", "import", "-q", "-", TAG], stdin=tar.stdout, capture_output=True, check=True
+        _import(image, tag)
+        timer = subprocess.Popen(
+            ["unshare", "--mount", sys.executable, "-m", "bench.podman", tag],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parent.parent,
+        )
+        try:
+            assert timer.stdin is not None
+            assert timer.stdout is not None
+            yield Podman(timer.stdin, timer.stdout)
+        finally:
+            timer.communicate()
+    finally:
+        subprocess.run(["podman", "rmi", "-f", tag], capture_output=True, check=False)
+
+
+def _import(image: Path, tag: str) -> None:
+    tar = subprocess.Popen(["tar", "-C", str(image), "-c", "."], stdout=subprocess.PIPE)
+    assert tar.stdout is not None
+    try:
+        done = subprocess.run(
+            ["podman", "import", "-q", "-", tag],
+            stdin=tar.stdout,
+            capture_output=True,
+            text=True,
+            check=False,
         )
     finally:
+        # Without a reader it ends; with our copy of the pipe open it would wait for ever.
+        tar.stdout.close()
         tar.wait()
-    timer = subprocess.Popen(
-        ["unshare", "--mount", sys.executable, "-m", "bench.podman"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parent.parent,
-    )
-    try:
-        assert timer.stdin is not None
-        assert timer.stdout is not None
-        yield Podman(timer.stdin, timer.stdout)
-    finally:
-        timer.communicate()
-        subprocess.run(["podman", "rmi", "-f", TAG], capture_output=True, check=False)
+    if done.returncode:
+        raise PodmanUnusable(f"podman import: {done.stderr.strip()}")
 
 
-def _working_argv() -> list[str]:
+def _working_argv(tag: str) -> list[str]:
     """The first variant that says hi; hides the v2 half of a hybrid host only if none does."""
     program = shutil.which("podman") or "podman"
     for is_hidden in (False, True):
         if is_hidden and subprocess.run(["umount", UNIFIED], capture_output=True, check=False).returncode:
             break
         for flags in VARIANTS:
-            argv = [program, "run", "--rm", *flags, TAG, "/bin/echo", "hi"]
+            argv = [program, "run", "--rm", *flags, tag, "/bin/echo", "hi"]
             tried = subprocess.run(argv, capture_output=True, text=True, check=False)
             if tried.stdout == "hi\n":
                 print(" ".join(flags) + (" (cgroup v2 half hidden)" if is_hidden else ""), flush=True)
@@ -89,10 +110,10 @@ def _working_argv() -> list[str]:
     raise RuntimeError(tried.stderr.strip())
 
 
-def _serve() -> None:
+def _serve(tag: str) -> None:
     """Runs in the private mount namespace: one timing per line, until stdin ends."""
     try:
-        argv = _working_argv()
+        argv = _working_argv(tag)
     except RuntimeError as error:
         print("!" + str(error).replace("\n", " "), flush=True)
         return
@@ -102,4 +123,4 @@ def _serve() -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-    _serve()
+    _serve(sys.argv[1])

@@ -49,8 +49,8 @@ def print_table(report: Report, console: Console) -> None:
     for samples in report.extras:
         extras.add_row(samples.name, amount(samples, samples.median), amount(samples, samples.p95))
     console.print(extras)
-    for name, why in report.skipped.items():
-        console.print(f"[yellow]not measured:[/] {name}: {why}")
+    for one in report.skipped:
+        console.print(f"[yellow]not measured:[/] {one.name}: {one.why}")
 
 
 def cells(row: Row) -> tuple[str, ...]:

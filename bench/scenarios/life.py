@@ -12,9 +12,9 @@ from typing import Any
 from bench import bwrap
 from bench.census import wait_for_census
 from bench.client import Wire
-from bench.figures import Bar, Row, Samples
+from bench.figures import Bar, Row, Samples, Skipped
 from bench.platform import Running
-from bench.podman import open_podman
+from bench.podman import Podman, PodmanUnusable, open_podman
 from sandboxer.sdk.sync.client import Sandboxer
 
 ECHO = {"argv": ["/bin/echo", "hi"]}
@@ -61,12 +61,16 @@ def one_life(wire: Wire, measured: Measured) -> None:
     measured.add("destroy", timed(lambda: wire.ask("DELETE", target).json())[0])
 
 
-def cold(running: Running, image: Path, rounds: int, *, with_podman: bool) -> Iterator[Row | Samples]:
+def cold(running: Running, image: Path, rounds: int) -> Iterator[Row | Samples | Skipped]:
     measured = Measured()
     floor = bwrap.argv(image)
     wire = running.wire()
     with ExitStack() as stack:
-        podman = stack.enter_context(open_podman(image)) if with_podman else None
+        podman: Podman | None = None
+        try:
+            podman = stack.enter_context(open_podman(image))
+        except PodmanUnusable as error:
+            yield Skipped("podman run --rm", str(error))
         before = running.census()
         for number in range(WARM_UP + rounds):
             if number == WARM_UP:
