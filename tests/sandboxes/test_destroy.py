@@ -82,8 +82,8 @@ async def test_a_paused_sandbox_can_be_destroyed(
 async def test_a_removal_that_fails_is_tried_again_by_the_timer(
     open_one: OpenPlatform, clock: ManualClock
 ) -> None:
-    stuck = BackendLost(why="device busy")
-    backend = Scripted(name="ext.namespaces", clock=clock, fail_on={"teardown": [stuck, stuck]})
+    stuck = [BackendLost(why="device busy"), OSError("no space left on device")]
+    backend = Scripted(name="ext.namespaces", clock=clock, fail_on={"teardown": stuck})
     async with open_one(on=backend) as platform:
         sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
         with pytest.raises(BackendLost):

@@ -167,3 +167,14 @@ async def test_two_servers_cannot_share_a_state_folder(open_one: OpenPlatform) -
         with pytest.raises(Conflict, match="another sandboxer"):
             async with open_one():
                 pass
+
+
+async def test_trouble_with_one_sandbox_does_not_keep_the_server_from_starting(
+    open_one: OpenPlatform, backend: Scripted
+) -> None:
+    async with open_one() as platform:
+        made = [(await platform.sandboxes.create(CreateRequest(), ALICE)).id for _ in range(3)]
+    backend.fail_next("recover", OSError("no space left on device"))
+    async with open_one() as platform:
+        for sandbox_id in made:
+            assert (await platform.sandboxes.get(sandbox_id, ALICE)).state is State.READY

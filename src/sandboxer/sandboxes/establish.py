@@ -109,7 +109,7 @@ async def _undo(room: Room, backend: Backend, sandbox: Sandbox, error: BaseExcep
         error.facts.setdefault("sandbox_id", sandbox.id)
     try:
         await backend.teardown(sandbox.id)
-    except SandboxerError:
+    except Exception:
         # A failed sandbox that still holds something is stale: seen by `stale`, removed at the next start.
         log.exception("could not undo %s", sandbox.id)
     reason = error.code if isinstance(error, SandboxerError) else "interrupted"

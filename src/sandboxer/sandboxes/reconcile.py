@@ -11,7 +11,6 @@ import logging
 from enum import StrEnum
 
 from sandboxer.backends.contract import Freezes, Observation, Presence, Stops
-from sandboxer.kernel.errors import SandboxerError
 from sandboxer.sandboxes import stale
 from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.destroy import remove
@@ -64,8 +63,12 @@ async def reconcile(room: Room) -> None:
     async with asyncio.TaskGroup() as group:
         for sandbox in living:
             group.create_task(_settle(room, sandbox, limit))
-    for item in await stale.reap_all(room):
-        log.info("removed %s of %s: %s", item.sandbox_id, item.backend, item.why)
+    for item in await stale.find_all(room):
+        try:
+            await room.backends[item.backend].teardown(item.sandbox_id)
+            log.info("removed %s of %s: %s", item.sandbox_id, item.backend, item.why)
+        except Exception:
+            log.exception("%s of %s could not be removed (%s)", item.sandbox_id, item.backend, item.why)
 
 
 async def _settle(room: Room, sandbox: Sandbox, limit: asyncio.Semaphore) -> None:
@@ -74,7 +77,8 @@ async def _settle(room: Room, sandbox: Sandbox, limit: asyncio.Semaphore) -> Non
             seen = await _observe(room, sandbox)
             verdict = judge(sandbox.state, seen.presence)
             await _carry_out(room, sandbox, seen, verdict)
-        except SandboxerError:
+        except Exception:
+            # One sandbox must not keep the server from starting for all others.
             log.exception("sandbox %s could not be reconciled", sandbox.id)
 
 

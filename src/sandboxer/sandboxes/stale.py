@@ -26,7 +26,10 @@ async def find(room: Room, caller: Caller) -> Sequence[StaleSandbox]:
 async def reap(room: Room, caller: Caller) -> Sequence[StaleSandbox]:
     """Remove it, and say what was removed."""
     require_owner(caller)
-    return await reap_all(room)
+    stale = await find_all(room)
+    for item in stale:
+        await room.backends[item.backend].teardown(item.sandbox_id)
+    return stale
 
 
 async def find_all(room: Room) -> Sequence[StaleSandbox]:
@@ -37,13 +40,6 @@ async def find_all(room: Room) -> Sequence[StaleSandbox]:
             if why is not None:
                 found.append(StaleSandbox(sandbox_id=sandbox_id, backend=name, why=why))
     return found
-
-
-async def reap_all(room: Room) -> Sequence[StaleSandbox]:
-    stale = await find_all(room)
-    for item in stale:
-        await room.backends[item.backend].teardown(item.sandbox_id)
-    return stale
 
 
 def require_owner(caller: Caller) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sandboxer.backends.contract import Backend, Handle, Order, Resources, Trust
-from sandboxer.kernel.errors import SandboxerError
 from sandboxer.kernel.ids import new_id
 from sandboxer.sandboxes.records import Sandbox
 
@@ -99,5 +98,6 @@ class WarmPool:
                 handle = ready.popleft()
                 try:
                     await self._backends[kind.backend].teardown(handle.sandbox_id)
-                except SandboxerError:
+                except Exception:
+                    # The server is ending: the others must be removed too.
                     log.exception("warm sandbox %s stays behind until the next start", handle.sandbox_id)

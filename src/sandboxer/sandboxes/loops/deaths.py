@@ -7,7 +7,7 @@ import logging
 from datetime import timedelta
 
 from sandboxer.backends.contract import Backend, Observation, Presence, Stops
-from sandboxer.kernel.errors import Conflict, SandboxerError
+from sandboxer.kernel.errors import Conflict
 from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.lifecycle import LIVE, Signal
 from sandboxer.sandboxes.pause import stopped_changes
@@ -26,7 +26,8 @@ async def watch_deaths(room: Room, backend: Backend) -> None:
             async with asyncio.TaskGroup() as group:
                 async for sandbox_id in backend.deaths():
                     group.create_task(bury(room, backend, sandbox_id))
-        except* SandboxerError as errors:
+        except* Exception as errors:
+            # An outermost loop: a watch that breaks is begun again.
             log.warning("the watch for deaths of %s broke: %s", backend.name, errors.exceptions)
         await room.clock.sleep(PAUSE)
 
@@ -47,7 +48,8 @@ async def bury(room: Room, backend: Backend, sandbox_id: str) -> None:
         await room.operations.perform(sandbox_id, "death", act)
     except Conflict as busy:
         log.info("death of %s left to the operation under way: %s", sandbox_id, busy)
-    except SandboxerError:
+    except Exception:
+        # An outermost loop: the next start will look at this sandbox again.
         log.exception("could not write down the death of %s", sandbox_id)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 
-from sandboxer.kernel.errors import SandboxerError
 from sandboxer.sandboxes.operations import LONG
 from sandboxer.sandboxes.room import Room
 
@@ -21,6 +20,7 @@ async def keep_filled(room: Room) -> None:
             await room.operations.quiet(LONG)
             try:
                 await room.warm.make(kind)
-            except SandboxerError as error:
-                log.warning("could not make a warm sandbox: %s", error)
+            except Exception as error:
+                # An outermost loop: without warm sandboxes the platform is slower, not broken.
+                log.warning("could not make a warm sandbox: %r", error)
                 await room.clock.sleep(PAUSE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from datetime import datetime, timedelta
 
-from sandboxer.kernel.errors import SandboxerError
 from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.idleness import runs_commands
 from sandboxer.sandboxes.lifecycle import Signal, State
@@ -28,8 +27,9 @@ async def record_activity(room: Room) -> None:
         for sandbox_id in tuple(room.activity.unsettled):
             try:
                 await _settle(room, sandbox_id, now)
-            except SandboxerError as error:
-                log.info("activity of %s not recorded: %s", sandbox_id, error)
+            except Exception as error:
+                # An outermost loop: one sandbox's trouble must not stop the record of all.
+                log.warning("activity of %s not recorded: %r", sandbox_id, error)
                 room.activity.unsettled.discard(sandbox_id)
         if not room.activity.unsettled:
             room.activity.stirred.clear()

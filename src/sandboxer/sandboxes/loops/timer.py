@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import SandboxerError
 from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.destroy import RETRY
 from sandboxer.sandboxes.idleness import idle_check_at, is_idle
@@ -75,8 +74,9 @@ class Timer:
                 async with asyncio.timeout(PATIENCE_S):
                     await self._act(sandbox)
                 self._not_before.pop(sandbox.id, None)
-            except (SandboxerError, TimeoutError) as error:
-                log.warning("the timer could not attend to %s: %s", sandbox.id, error)
+            except Exception:
+                # An outermost loop: one sandbox's trouble must not stop the clock of all.
+                log.exception("the timer could not attend to %s", sandbox.id)
                 self._not_before[sandbox.id] = self._room.clock.now() + RETRY
 
     async def _act(self, sandbox: Sandbox) -> None:
