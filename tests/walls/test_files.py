@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sandboxer.backends.namespaces import NamespacesBackend
-from tests.walls.conftest import Maker, Sandbox
+from tests.walls.conftest import Maker, Sandbox, order_for
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -113,3 +114,12 @@ async def test_even_ones_own_kernel_settings_cannot_be_turned(attacker: Sandbox)
     assert (await attacker.sh("ls /proc/sys/../1/cmdline && cd /proc/sys && ls ..")).stdout.count(
         "cmdline"
     ) >= 1
+
+
+async def test_a_sandbox_without_a_name_gets_one_of_its_own(backend: NamespacesBackend) -> None:
+    order = replace(order_for(), hostname="")
+    box = Sandbox(backend, await backend.provision(order), order)
+    name = (await box.sh("hostname")).stdout.strip()
+    assert name.startswith("sbx-")
+    assert name[4:] in order.sandbox_id
+    await backend.teardown(order.sandbox_id)

@@ -152,7 +152,7 @@ async def test_an_unknown_image_and_bad_words_are_refused_before_anything_is_mad
     for image in ("no-such-image", "../images", "/etc", ""):
         with pytest.raises(NotFound):
             await backend.provision(replace(order, image=image))
-    for hostname in ("a b", "x\n127.0.0.1 evil", "", "-a", "a" * 64):
+    for hostname in ("a b", "x\n127.0.0.1 evil", "-a", "a" * 64):
         with pytest.raises(InvalidRequest):
             await backend.provision(replace(order, hostname=hostname))
     assert traces(backend, order.sandbox_id) == []

@@ -53,7 +53,8 @@ class Order:
     image: str
     resources: Resources
     trust: Trust
-    hostname: str = "sandbox"
+    # Empty: the backend makes one from the id, so that no two sandboxes have the same.
+    hostname: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

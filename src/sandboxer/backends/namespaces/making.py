@@ -42,6 +42,7 @@ class Making:
         self._ending = ending
 
     async def make(self, order: Order) -> tuple[Box, Timings]:
+        order = named(order)
         check_order(order)
         ground = self._ground
         if order.sandbox_id in ground.known:
@@ -68,6 +69,7 @@ class Making:
 
     async def resume(self, box: Box, order: Order) -> tuple[Box, Timings]:
         """On the disk it has; with the order's limits, which may have changed."""
+        order = named(order)
         check_order(order)
         ground = self._ground
         if not ground.pool.has_disk(box.sandbox_id):
@@ -158,6 +160,10 @@ class Making:
             return os.pidfd_open(launched.pid)
         except ProcessLookupError:
             raise ProvisionFailed(step="boot", why="the sandbox ended at once") from None
+
+
+def named(order: Order) -> Order:
+    return order if order.hostname else replace(order, hostname="sbx-" + order.sandbox_id[4:16])
 
 
 def check_order(order: Order) -> None:
