@@ -104,14 +104,20 @@ def test_two_sides_differ_and_ids_are_named() -> None:
 
 
 def test_unknown_accounts_are_named(ledger: Connection) -> None:
-    with pytest.raises(NotFound, match="nobody"):
-        post_transfer(ledger, gift("t1", 1, debit="nobody"))
+    for side in ("debit", "credit"):
+        with pytest.raises(NotFound, match="nobody"):
+            post_transfer(ledger, gift("t1", 1, **{side: "nobody"}))
+    assert balance(ledger, "a").posted == 1000
+    assert verify(ledger).is_whole
 
 
 def test_a_transfer_never_crosses_assets(ledger: Connection) -> None:
     open_account(ledger, id="card", kind=AccountKind.CARD, asset=Asset.USD_CENTS, owner="a", now=NOW)
     with pytest.raises(InvalidRequest, match="usd_cents"):
         post_transfer(ledger, gift("t1", 1, debit="card"))
+    with pytest.raises(InvalidRequest, match="usd_cents"):
+        post_transfer(ledger, gift("t1", 1, credit="card"))
+    assert verify(ledger).is_whole
 
 
 def test_a_hold_is_out_of_reach_until_it_is_voided(ledger: Connection) -> None:

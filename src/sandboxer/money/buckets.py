@@ -291,15 +291,16 @@ def _post(
 
 
 _bucket, _debt = ledger_accounts.alias("bucket"), ledger_accounts.alias("debt")
-_LOAD = select(
-    money_buckets,
-    (_bucket.c.credits_posted - _bucket.c.debits_posted).label("posted"),
-    _bucket.c.debits_pending.label("held"),
-    (_debt.c.debits_posted - _debt.c.credits_posted).label("owes"),
-).where(
-    money_buckets.c.owner == bindparam("owner"),
-    _bucket.c.id == bindparam("bucket_id"),
-    _debt.c.id == bindparam("debt_id"),
+_LOAD = (
+    select(
+        money_buckets,
+        (_bucket.c.credits_posted - _bucket.c.debits_posted).label("posted"),
+        _bucket.c.debits_pending.label("held"),
+        (_debt.c.debits_posted - _debt.c.credits_posted).label("owes"),
+    )
+    .join_from(money_buckets, _bucket, _bucket.c.id == bindparam("bucket_id"))
+    .join(_debt, _debt.c.id == bindparam("debt_id"))
+    .where(money_buckets.c.owner == bindparam("owner"))
 )
 # All three rows: PostgreSQL shows the newest version only of what it had to wait for.
 _LOAD_LOCKED = _LOAD.with_for_update()
