@@ -15,7 +15,7 @@ from rich.console import Console
 
 from bench.figures import Report, Row, Samples, Skipped
 from bench.platform import open_platform, own_folder
-from bench.report import machine_facts, markdown, print_table
+from bench.report import machine_facts, markdown, print_table, write_into
 from bench.scenarios import crowd, life
 from bench.scenarios.transfer import transfer
 
@@ -32,6 +32,7 @@ def parse_words() -> argparse.Namespace:
     parser.add_argument("--only", action="append", choices=SCENARIOS, help="only this scenario (repeatable)")
     parser.add_argument("--plot", type=Path, help="folder for plots")
     parser.add_argument("--image", type=Path, default=Path("/var/lib/sandboxer/images/base/rootfs"))
+    parser.add_argument("--doc", type=Path, help="document whose figures are to be replaced")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 
@@ -90,6 +91,8 @@ def main() -> int:
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "latest.json").write_text(json.dumps(report.as_json(), indent=1))
     (RESULTS / "latest.md").write_text(markdown(report))
+    if words.doc:
+        write_into(words.doc, report)
     if words.plot:
         # Only now: drawing is optional and its library is not part of the platform.
         plots = importlib.import_module("bench.plots")

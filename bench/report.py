@@ -11,6 +11,8 @@ from rich.table import Table
 
 from bench.figures import Report, Row, Samples
 
+BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
+
 
 def machine_facts() -> dict[str, str]:
     cpu = next(
@@ -82,3 +84,14 @@ def markdown(report: Report) -> str:
     lines += ["", "| Where the time goes | median | p95 |", "|---|---|---|"]
     lines += [f"| {one.name} | {amount(one, one.median)} | {amount(one, one.p95)} |" for one in report.extras]
     return "\n".join(lines) + "\n"
+
+
+def write_into(document: Path, report: Report) -> None:
+    """Replaces the figures between the marks of a document that is kept in the repository."""
+    before, _, rest = document.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    facts = ", ".join(f"{name}: {value}" for name, value in report.machine.items())
+    notes = "".join(f"- {row.figure}: {row.note}\n" for row in report.rows if row.note)
+    notes += "".join(f"- not measured: {one.name}: {one.why}\n" for one in report.skipped)
+    figures = f"{report.started_at[:10]}; {facts}.\n\n{markdown(report)}\n{notes}"
+    document.write_text(f"{before}{BEGIN}\n{figures}{END}{after}")

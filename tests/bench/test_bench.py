@@ -12,7 +12,7 @@ import pytest
 from bench import bwrap
 from bench.census import Census
 from bench.figures import Bar, Report, Row, Samples
-from bench.report import markdown
+from bench.report import BEGIN, END, markdown, write_into
 from tests.servers.platforms import IMAGES, ROOT, why_not_real
 
 FLOOR = Samples("bwrap", "ms", tuple(float(value) for value in range(1, 101)))
@@ -77,3 +77,18 @@ def test_a_short_run_measures_and_leaves_nothing_behind(tmp_path: Path) -> None:
     assert done.returncode == (0 if report["passed"] else 1)
     assert (tmp_path / "ratios.png").stat().st_size > 1000
     assert not list(Path("/var/lib").glob("sandboxer-bench-*"))
+
+
+def test_the_figures_of_a_document_are_replaced_and_the_rest_is_kept(tmp_path: Path) -> None:
+    document = tmp_path / "doc.md"
+    document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    ours = Samples("ours", "ms", (5.0, 6.0))
+    row = Row(figure="speed", subject=ours, baseline=FLOOR, bar=Bar(text="≤ 1 ×", limit=1.0), note="noted")
+    for _ in range(2):
+        write_into(document, Report(machine={"cpu": "2"}, started_at="2026-11-15", rows=[row]))
+    text = document.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    assert text.count("| speed |") == 1
+    assert "noted" in text

@@ -23,6 +23,9 @@ def bench(
         list[str] | None, typer.Option("--only", help="Only this scenario; can be repeated.")
     ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="DIR", help="Write plots (PNG) there.")] = None,
+    doc: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Replace the figures of this document.")
+    ] = None,
     image: Annotated[Path | None, typer.Option(metavar="DIR", help="Root tree of the base image.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON; the table goes to stderr.")] = False,
 ) -> None:
@@ -46,6 +49,7 @@ def bench(
     words += ["--quick"] if quick else []
     words += [word for name in only or [] for word in ("--only", name)]
     words += ["--plot", str(plot.resolve())] if plot else []
+    words += ["--doc", str(doc.resolve())] if doc else []
     words += ["--image", str(image.resolve())] if image else []
     words += ["--json"] if json else []
     raise typer.Exit(subprocess.run(words, cwd=CHECKOUT, check=False).returncode)
