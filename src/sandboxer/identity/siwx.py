@@ -138,10 +138,12 @@ def from_header(value: str) -> tuple[SiwxMessage, str]:
             expiration_time=_optional(said, "expirationTime"),
             not_before=_optional(said, "notBefore"),
             request_id=_optional(said, "requestId"),
-            resources=tuple(_string(item) for item in said.get("resources") or ()),
+            resources=_strings(said.get("resources")),
         )
         # A line break in a field could say something else to the wallet than to us.
-        return parse(made.text()), _string(said["signature"])
+        if parse(made.text()) != made:
+            raise ValueError
+        return made, _string(said["signature"])
     except (ValueError, KeyError, TypeError, AttributeError, binascii.Error, RecursionError):
         raise _malformed(
             "SIGN-IN-WITH-X is not base64 of a JSON object with the fields of CAIP-122"
@@ -252,8 +254,15 @@ def _string(value: object) -> str:
     return value
 
 
+def _strings(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | None):
+        raise TypeError
+    return tuple(_string(item) for item in value or ())
+
+
 def _optional(said: dict[str, object], name: str) -> str | None:
-    return None if said.get(name) is None else _string(said[name])
+    """Some clients write an empty text for what they leave out."""
+    return _string(said[name]) if said.get(name) else None
 
 
 def _malformed(why: str) -> Unauthenticated:
