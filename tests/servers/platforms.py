@@ -90,37 +90,49 @@ def why_not_real() -> str | None:
 @contextmanager
 def real_platform(state_dir: Path, *, pool_mb: int = 3072) -> Iterator[Up]:
     """`sandboxer up` as an operator would start it, with its own state; everything is removed at the end."""
+    try:
+        with served_once(state_dir, free_port(), pool_mb=pool_mb) as up:
+            try:
+                yield up
+            finally:
+                destroy_everything(up)
+    finally:
+        remove_ground(state_dir)
+
+
+@contextmanager
+def served_once(state_dir: Path, port: int, *, pool_mb: int = 3072) -> Iterator[Up]:
+    """One life of the server; sandboxes outlive it."""
     state_dir.mkdir(parents=True, exist_ok=True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SANDBOXER_")}
     environment |= {"SANDBOXER_IMAGES_DIR": str(IMAGES), "SANDBOXER_POOL_SIZE_MB": str(pool_mb)}
-    port = _free_port()
     words = [sys.executable, "-m", "sandboxer.edges.cli.main", "up"]
     words += ["--state-dir", str(state_dir), "--port", str(port)]
-    log = (state_dir / "up.log").open("wb")
-    process = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
-    up = Up(f"http://127.0.0.1:{port}", state_dir)
-    try:
-        _wait_until_healthy(up, process)
+    with (state_dir / "up.log").open("ab") as log:
+        process = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
+        up = Up(f"http://127.0.0.1:{port}", state_dir)
         try:
+            _wait_until_healthy(up, process)
             yield up
         finally:
-            _destroy_everything(up)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(30)
-        log.close()
-        _unmount_below(state_dir)
-        remove_cgroups(state_dir)
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
 
 
-def _destroy_everything(up: Up) -> None:
+def remove_ground(state_dir: Path) -> None:
+    """What outlives a server by design: the mounted pool, and cgroup parents."""
+    _unmount_below(state_dir)
+    remove_cgroups(state_dir)
+
+
+def destroy_everything(up: Up) -> None:
     """Sandboxes outlive their server, by design; a test's must not."""
     with Sandboxer(owner_file=up.owner_file, url=up.url) as client:
         for sandbox in client.list(limit=500):
             client.sandbox(sandbox.id).destroy()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with listen("127.0.0.1", 0) as probe:
         return int(probe.getsockname()[1])
 

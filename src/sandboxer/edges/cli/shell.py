@@ -83,13 +83,12 @@ def raw_terminal() -> Iterator[None]:
 
 def _converse(sandbox: Sandbox, session: Session) -> Session:
     """Until the program ends or the user detaches; over as many connections as it takes."""
-    with Keyboard() as keyboard:
+    with Keyboard(session) as keyboard:
         while True:
-            keyboard.session = session
             _show(session)
             if session.exit is not None or keyboard.has_detached:
                 return session
-            session = _again(sandbox, session)
+            session = keyboard.session = _again(sandbox, session)
 
 
 def _show(session: Session) -> None:
@@ -114,8 +113,8 @@ def _again(sandbox: Sandbox, lost: Session) -> Session:
 class Keyboard:
     """A thread that alone writes to the session: keys, and the window's size when it changes."""
 
-    def __init__(self) -> None:
-        self.session: Session | None = None
+    def __init__(self, session: Session) -> None:
+        self.session = session
         self.has_detached = False
         self._wake_reader, self._wake_writer = os.pipe()
         self._thread = threading.Thread(target=self._listen, daemon=True)
@@ -146,19 +145,16 @@ class Keyboard:
                 keys = os.read(0, 65536)
                 if not keys or DETACH in keys:
                     self.has_detached = True
-                    if self.session is not None:
-                        self.session.detach()
+                    self.session.detach()
                     return
                 self._send(keys)
 
     def _send(self, keys: bytes) -> None:
         # Keys typed while the line is down are lost, as on any terminal that hangs up.
-        if self.session is not None:
-            with contextlib.suppress(Exception):
-                self.session.write(keys)
+        with contextlib.suppress(Exception):
+            self.session.write(keys)
 
     def _send_size(self) -> None:
-        if self.session is not None:
-            cols, rows = shutil.get_terminal_size()
-            with contextlib.suppress(Exception):
-                self.session.resize(cols, rows)
+        cols, rows = shutil.get_terminal_size()
+        with contextlib.suppress(Exception):
+            self.session.resize(cols, rows)
