@@ -18,7 +18,7 @@ from sandboxer.store.migrate import known_head, migrate, revision_of
 
 def declare_all_tables() -> None:
     """Tables are declared by the rooms; whoever uses the metadata must have met them all."""
-    for room in ("store", "observe", "identity", "money", "sandboxes"):
+    for room in ("store", "observe", "identity", "money", "accounts", "sandboxes"):
         package = importlib.import_module(f"sandboxer.{room}")
         for module in pkgutil.iter_modules(package.__path__, f"{sandboxer.__name__}.{room}."):
             importlib.import_module(module.name)

@@ -1,0 +1,249 @@
+"""Who did what: an append-only log in which each row's hash covers the row and the hash before it.
+
+What `verify` finds: a row edited, deleted, inserted or swapped anywhere (the chain breaks there), and rows
+missing from the end (the head row knows the newest; so does every checkpoint, which is an event in the event
+log). What it cannot find without help: someone who may write the whole database can rewrite the rows from
+some point on, the head and the events alike. Against that keep a checkpoint outside (`checkpoint`, or the
+last line of an export) and give it to `verify` as `anchor`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, insert, select, update
+
+from sandboxer.accounts.tables import audit_head, audit_log
+from sandboxer.kernel.errors import Broken, InvalidRequest
+from sandboxer.observe.events import events, record
+from sandboxer.store.engine import Store
+
+GENESIS = "0" * 64
+CHECKPOINT = "audit.checkpoint"
+SUBJECT = "audit"
+# An event remembers the head each time so many rows were added.
+CHECKPOINT_EVERY = 50
+_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    seq: int
+    at: datetime
+    actor: str
+    action: str
+    subject: str
+    reason: str
+    data: Mapping[str, Any]
+    previous: str
+    hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """So many rows, and the hash of the last of them."""
+
+    seq: int
+    hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    rows: int
+    head: Checkpoint
+    # The first row that does not follow, and why; None: the log is whole.
+    broken_at: int | None = None
+    why: str | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        return self.broken_at is None
+
+
+def append(
+    conn: Connection,
+    *,
+    actor: str,
+    action: str,
+    subject: str,
+    reason: str,
+    data: Mapping[str, Any] | None = None,
+    now: datetime,
+) -> Entry:
+    """Write the next link, in the transaction of what it tells of."""
+    # The lock makes one chain of all writers; only then is the head known.
+    head = conn.execute(select(audit_head).where(audit_head.c.id == 1).with_for_update()).one_or_none()
+    if head is None:
+        raise Broken(why="the head of the audit log is missing")
+    # As it will be read again: keys as text, tuples as lists.
+    plain = json.loads(_canonical(dict(data or {})))
+    seq = head.seq + 1
+    told = {
+        "seq": seq,
+        "at": now.astimezone(UTC),
+        "actor": actor,
+        "action": action,
+        "subject": subject,
+        "reason": reason,
+        "data": plain,
+    }
+    link = _hash(head.hash, told)
+    conn.execute(insert(audit_log), {**told, "previous": head.hash, "hash": link})
+    conn.execute(update(audit_head).where(audit_head.c.id == 1).values(seq=seq, hash=link))
+    if seq % CHECKPOINT_EVERY == 0:
+        _remember(conn, Checkpoint(seq=seq, hash=link), now)
+    return Entry(**told, previous=head.hash, hash=link)
+
+
+def checkpoint(conn: Connection, *, now: datetime) -> Checkpoint:
+    """The head as of now, also told as an event. Keep it elsewhere: it is what `verify` takes as `anchor`."""
+    row = conn.execute(select(audit_head).where(audit_head.c.id == 1)).one()
+    head = Checkpoint(seq=row.seq, hash=row.hash)
+    _remember(conn, head, now)
+    return head
+
+
+def verify(conn: Connection, *, anchor: Checkpoint | None = None) -> Proof:
+    """Walk the whole chain. Use it in `store.read`, where the database stands still."""
+    witnesses = {w.seq: w.hash for w in _checkpoints(conn)}
+    if anchor is not None:
+        # Last: what was kept outside counts more than what lies beside the log.
+        witnesses[anchor.seq] = anchor.hash
+    last = Checkpoint(seq=0, hash=GENESIS)
+    for row in _rows(conn):
+        why = _fault(row, last, witnesses)
+        if why is not None:
+            return Proof(rows=last.seq, head=last, broken_at=last.seq + 1, why=why)
+        last = Checkpoint(seq=row.seq, hash=row.hash)
+    head = conn.execute(select(audit_head).where(audit_head.c.id == 1)).one_or_none()
+    known = max([*witnesses, 0 if head is None else head.seq])
+    if known > last.seq:
+        why = f"the log ends at row {last.seq}, but there were {known}"
+        return Proof(rows=last.seq, head=last, broken_at=last.seq + 1, why=why)
+    if head is None or (head.seq, head.hash) != (last.seq, last.hash):
+        return Proof(rows=last.seq, head=last, broken_at=last.seq + 1, why="the head names another row")
+    return Proof(rows=last.seq, head=last)
+
+
+def page(conn: Connection, *, after: int = 0, subject: str | None = None, limit: int = 100) -> list[Entry]:
+    """Rows after a number, oldest first."""
+    query = select(audit_log).where(audit_log.c.seq > after).order_by(audit_log.c.seq)
+    if subject is not None:
+        query = query.where(audit_log.c.subject == subject)
+    return [_entry(row) for row in conn.execute(query.limit(max(1, min(limit, _PAGE))))]
+
+
+async def export(store: Store) -> AsyncIterator[str]:
+    """The whole log, one JSON object a line; the last line's `seq` and `hash` are an anchor."""
+    after = 0
+    while True:
+        entries = await store.read(_page_reader(after))
+        for entry in entries:
+            yield _canonical(as_json(entry)) + "\n"
+            after = entry.seq
+        if len(entries) < _PAGE:
+            return
+
+
+def as_json(entry: Entry) -> dict[str, Any]:
+    return {
+        "seq": entry.seq,
+        "at": entry.at.astimezone(UTC).isoformat(),
+        "actor": entry.actor,
+        "action": entry.action,
+        "subject": entry.subject,
+        "reason": entry.reason,
+        "data": dict(entry.data),
+        "previous": entry.previous,
+        "hash": entry.hash,
+    }
+
+
+def verify_export(lines: Iterator[str]) -> Checkpoint:
+    """Check an exported file by itself. Raises InvalidRequest naming the first bad row."""
+    last = Checkpoint(seq=0, hash=GENESIS)
+    for line in lines:
+        try:
+            told = json.loads(line)
+            previous, link = told.pop("previous"), told.pop("hash")
+            at = told.pop("at")
+            expected = _hash(previous, {**told, "at": datetime.fromisoformat(at)})
+            follows = (told["seq"], previous) == (last.seq + 1, last.hash)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise InvalidRequest(field="export", why=f"row {last.seq + 1} cannot be read") from None
+        if not follows or expected != link:
+            raise InvalidRequest(field="export", why=f"row {last.seq + 1} does not follow the one before it")
+        last = Checkpoint(seq=told["seq"], hash=link)
+    return last
+
+
+def _fault(row: Row[Any], last: Checkpoint, witnesses: Mapping[int, str]) -> str | None:
+    if row.seq != last.seq + 1:
+        return f"row {last.seq + 1} is missing; row {row.seq} follows"
+    if row.previous != last.hash:
+        return f"row {row.seq} does not follow row {last.seq}"
+    told = {
+        name: getattr(row, name) for name in ("seq", "at", "actor", "action", "subject", "reason", "data")
+    }
+    if _hash(last.hash, told) != row.hash:
+        return f"row {row.seq} was changed: its hash does not match"
+    if witnesses.get(row.seq, row.hash) != row.hash:
+        return f"row {row.seq} is not the one that a checkpoint saw"
+    return None
+
+
+def _hash(previous: str, told: Mapping[str, Any]) -> str:
+    row = {**told, "at": told["at"].astimezone(UTC).isoformat()}
+    return hashlib.sha256(f"{previous}\n{_canonical(row)}".encode()).hexdigest()
+
+
+def _canonical(value: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidRequest(field="data", why=f"it is not plain JSON: {error}") from None
+
+
+def _rows(conn: Connection) -> Iterator[Row[Any]]:
+    last = -(1 << 62)
+    while True:
+        query = select(audit_log).where(audit_log.c.seq > last).order_by(audit_log.c.seq).limit(_PAGE)
+        rows = conn.execute(query).all()
+        yield from rows
+        if len(rows) < _PAGE:
+            return
+        last = rows[-1].seq
+
+
+def _checkpoints(conn: Connection) -> Iterator[Checkpoint]:
+    query = select(events.c.data).where(events.c.subject == SUBJECT, events.c.kind == CHECKPOINT)
+    for data in conn.execute(query).scalars():
+        yield Checkpoint(seq=int(data["seq"]), hash=str(data["hash"]))
+
+
+def _remember(conn: Connection, head: Checkpoint, now: datetime) -> None:
+    data = {"seq": head.seq, "hash": head.hash}
+    record(conn, subject=SUBJECT, kind=CHECKPOINT, actor="system:audit", reason="head", at=now, data=data)
+
+
+def _page_reader(after: int) -> Callable[[Connection], list[Entry]]:
+    return lambda conn: page(conn, after=after, limit=_PAGE)
+
+
+def _entry(row: Row[Any]) -> Entry:
+    return Entry(
+        seq=row.seq,
+        at=row.at,
+        actor=row.actor,
+        action=row.action,
+        subject=row.subject,
+        reason=row.reason,
+        data=row.data,
+        previous=row.previous,
+        hash=row.hash,
+    )

@@ -1,0 +1,233 @@
+"""What a caller may do at this moment: its account, its ancestry, its scopes. Asked on every request.
+
+A delegated key is worth no more than what stands above it: if any ancestor is suspended, ending, expired or
+closed, so is the key. The book answers from memory; every commit that touches an account or one of its
+ancestors makes it look again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Connection, Row, select
+
+from sandboxer.accounts import scopes as words
+from sandboxer.accounts.caps import Caps, from_json
+from sandboxer.accounts.limits import Sender
+from sandboxer.accounts.records import Account, Kind, Status, ensure, find, has_bucket, load
+from sandboxer.accounts.scopes import Scope
+from sandboxer.accounts.tables import accounts, delegated_keys
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import Forbidden
+from sandboxer.store.engine import Store
+
+# How many generations an account may raise below it, unless the operator says otherwise.
+ROOT_DEPTH = 8
+CACHED = 10_000
+# A change by another process on the same database takes hold within this.
+CACHED_FOR = timedelta(seconds=15)
+
+
+class KeyState(StrEnum):
+    ACTIVE = "active"
+    # Revoked or expired: may do nothing more; what it has is being destroyed and settled.
+    ENDING = "ending"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authority:
+    account: Account
+    # From the root to the account itself.
+    ancestry: tuple[str, ...]
+    scopes: frozenset[Scope]
+    # Generations that may still follow; sandboxes at once, children's included (None: no limit).
+    depth: int
+    slots: int | None
+    # The first moment at which it or any ancestor expires.
+    expires_at: datetime | None
+    # Its own caps; a child's are never wider than its parent's were when it was cut.
+    caps: Caps
+    # Why it may not act at all, if so: words for the caller.
+    refused_why: str | None
+    root_tier: int | None
+    root_entitled_until: datetime | None
+    is_root_owner: bool
+
+    @property
+    def is_delegated(self) -> bool:
+        return len(self.ancestry) > 1
+
+    @property
+    def root(self) -> str:
+        return self.ancestry[0]
+
+    def sender(self, caller: Caller, *, now: datetime) -> Sender:
+        """What the limits need to know."""
+        until = self.root_entitled_until
+        return Sender(
+            public_key=caller.public_key,
+            root=self.root,
+            is_owner=caller.is_owner,
+            is_root_owner=self.is_root_owner,
+            tier=self.account.tier_at(now),
+            root_tier=self.root_tier if until is not None and now < until else None,
+        )
+
+
+def demand_active(authority: Authority, *, now: datetime) -> None:
+    """Raises Forbidden unless the account and all above it may act."""
+    why = authority.refused_why
+    if why is None and authority.expires_at is not None and authority.expires_at <= now:
+        why = "this delegated key, or one above it, has expired"
+    if why is not None:
+        raise Forbidden(
+            why=why, reason="not_active", hint="Use another key, or ask whoever gave you this one."
+        )
+
+
+def demand(authority: Authority, scope: Scope, *, now: datetime) -> None:
+    """Raises Forbidden unless the caller may act, and may do this."""
+    demand_active(authority, now=now)
+    if scope not in authority.scopes:
+        raise Forbidden(
+            why=f"this key has no scope {scope.value}",
+            reason="missing_scope",
+            scope=scope.value,
+            scopes=words.to_json(authority.scopes),
+            hint=f"Use a key with the scope {scope.value}.",
+        )
+
+
+def load_authority(conn: Connection, account: str, *, root_depth: int = ROOT_DEPTH) -> Authority:
+    """As of the last commit. Raises NotFound for an account without a record."""
+    mine = load(conn, account)
+    key = conn.execute(select(delegated_keys).where(delegated_keys.c.account == account)).one_or_none()
+    if key is None:
+        # An account that says it is delegated and is not would be a forgery.
+        is_orphan = mine.kind is Kind.DELEGATED
+        return Authority(
+            account=mine,
+            ancestry=(account,),
+            scopes=frozenset() if is_orphan else words.ALL,
+            depth=0 if is_orphan else root_depth,
+            slots=0 if is_orphan else None,
+            expires_at=None,
+            caps=mine.caps,
+            refused_why="this key belongs to nobody"
+            if is_orphan
+            else _why_not(mine.status.value, None, True),
+            root_tier=mine.tier,
+            root_entitled_until=mine.entitled_until,
+            is_root_owner=mine.kind is Kind.OWNER,
+        )
+    return _delegated(conn, mine, key)
+
+
+def _delegated(conn: Connection, mine: Account, key: Row[Any]) -> Authority:
+    ancestry = tuple(key.path.split("/"))
+    above = {
+        row.id: row
+        for row in conn.execute(
+            select(
+                accounts.c.id,
+                accounts.c.kind,
+                accounts.c.status,
+                accounts.c.tier,
+                accounts.c.entitled_until,
+                accounts.c.caps,
+                delegated_keys.c.state,
+                delegated_keys.c.expires_at,
+            )
+            .outerjoin(delegated_keys, delegated_keys.c.account == accounts.c.id)
+            .where(accounts.c.id.in_(ancestry))
+        )
+    }
+    whys = [
+        _why_not(above[id].status, above[id].state, id == mine.id) if id in above else "an ancestor is gone"
+        for id in reversed(ancestry)
+    ]
+    ends = [row.expires_at for row in above.values() if row.expires_at is not None]
+    root = above.get(ancestry[0])
+    return Authority(
+        account=mine,
+        ancestry=ancestry,
+        scopes=words.parse(key.scopes),
+        depth=key.depth,
+        slots=key.slots,
+        expires_at=min(ends, default=None),
+        caps=from_json(above[mine.id].caps),
+        refused_why=next((why for why in whys if why is not None), None),
+        root_tier=None if root is None else root.tier,
+        root_entitled_until=None if root is None else root.entitled_until,
+        is_root_owner=root is not None and root.kind == Kind.OWNER.value,
+    )
+
+
+def _why_not(status: str, state: str | None, is_self: bool) -> str | None:
+    # Of an ancestor no more is told than that it is the reason.
+    if status == Status.ACTIVE.value and state in (None, KeyState.ACTIVE.value):
+        return None
+    if not is_self:
+        return "a key or account above this one may not act"
+    if state in (KeyState.ENDING.value, KeyState.ENDED.value):
+        return "this key was revoked"
+    return f"this account is {status}"
+
+
+class AuthorityBook:
+    """Authorities in memory. Lives on one event loop; `close` it before the store."""
+
+    def __init__(self, store: Store, clock: Clock, *, root_depth: int = ROOT_DEPTH) -> None:
+        self._store = store
+        self._clock = clock
+        self._root_depth = root_depth
+        self._known: OrderedDict[str, tuple[Authority, datetime]] = OrderedDict()
+        # Counts commits heard of: what was read before one must not be put back after it.
+        self._heard = 0
+        self._leave: Callable[[], None] = store.on_commit(self._hear)
+
+    async def of(self, caller: Caller) -> Authority:
+        """The authority of a caller that identity has proven; an account seen first gets its record."""
+        now = self._clock.now()
+        cached = self._known.get(caller.account)
+        if cached is not None and cached[1] > now:
+            return cached[0]
+        heard = self._heard
+        found = await self._store.read(lambda conn: self._find(conn, caller.account))
+        if found is None:
+            found = await self._store.write(lambda conn: self._ensure(conn, caller, now))
+        elif heard == self._heard:
+            self._remember(found, until=now + CACHED_FOR)
+        return found
+
+    def close(self) -> None:
+        self._leave()
+
+    def _find(self, conn: Connection, account: str) -> Authority | None:
+        if find(conn, account) is None or not has_bucket(conn, account):
+            return None
+        return load_authority(conn, account, root_depth=self._root_depth)
+
+    def _ensure(self, conn: Connection, caller: Caller, now: datetime) -> Authority:
+        ensure(conn, caller.account, actor=f"key:{caller.public_key}", now=now)
+        return load_authority(conn, caller.account, root_depth=self._root_depth)
+
+    def _remember(self, authority: Authority, *, until: datetime) -> None:
+        self._known[authority.account.id] = (authority, until)
+        while len(self._known) > CACHED:
+            self._known.popitem(last=False)
+
+    def _hear(self, topics: frozenset[str]) -> None:
+        self._heard += 1
+        touched = [
+            id for id, (authority, _) in self._known.items() if not topics.isdisjoint(authority.ancestry)
+        ]
+        for id in touched:
+            del self._known[id]

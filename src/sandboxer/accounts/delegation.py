@@ -1,0 +1,379 @@
+"""Cutting a child key from a parent: a budget, scopes, depth, slots, an end; never more than the parent has.
+
+A child has an account and a bucket of its own. Its budget is moved there by the ledger, so neither can spend
+the other's, and a parent that gave everything away is not dry: nothing of its own runs unpaid.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, insert, select
+
+from sandboxer.accounts import audit, caps, records, scopes
+from sandboxer.accounts.authority import ROOT_DEPTH, Authority, KeyState, demand, load_authority
+from sandboxer.accounts.caps import NO_CAPS, Caps
+from sandboxer.accounts.records import Kind
+from sandboxer.accounts.scopes import Scope
+from sandboxer.accounts.sums import GIVEN, spent_by
+from sandboxer.accounts.tables import delegated_keys
+from sandboxer.identity.keys import is_public_key
+from sandboxer.kernel.errors import Conflict, Forbidden, InsufficientCredit, InvalidRequest, NotFound
+from sandboxer.kernel.ids import new_id
+from sandboxer.money.amounts import MAX_AMOUNT, Sats, checked_amount
+from sandboxer.money.buckets import bucket_id, open_bucket, settle_account, spend
+from sandboxer.observe.events import record
+
+# Living children of one account: a limit on everything.
+MAX_CHILDREN = 1000
+MAX_SLOTS = 1_000_000
+MAX_NAME = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """What is asked for; the defaults ask for little. `expires_at` None asks for the parent's end."""
+
+    name: str = ""
+    budget_sats: Sats = 0
+    scopes: frozenset[Scope]
+    depth: int = 0
+    # None: whatever the parent is not bound by.
+    slots: int | None = None
+    expires_at: datetime | None = None
+    caps: Caps = NO_CAPS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """What a parent has left to give."""
+
+    scopes: frozenset[Scope]
+    depth: int
+    slots: int | None
+    expires_at: datetime | None
+    caps: Caps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelegatedKey:
+    account: str
+    public_key: str
+    name: str
+    parent: str
+    root: str
+    path: str
+    generation: int
+    cut_by: str
+    scopes: frozenset[Scope]
+    depth: int
+    slots: int | None
+    expires_at: datetime | None
+    state: KeyState
+    reason: str
+    created_at: datetime
+    ended_at: datetime | None
+    returned_sats: Sats | None
+    kept_sats: Sats | None
+
+    @property
+    def ancestry(self) -> tuple[str, ...]:
+        """From the root to itself."""
+        return tuple(self.path.split("/"))
+
+
+def attenuate(allowance: Allowance, wish: Cut, *, now: datetime) -> Cut:
+    """The wish as it can be granted, or a refusal that names the axis it grows on. Pure; money is later."""
+    _check_form(wish)
+    if beyond := wish.scopes - allowance.scopes:
+        raise _grows("scopes", f"this key has no {', '.join(scopes.to_json(beyond))} to give")
+    if allowance.depth < 1:
+        raise _grows("depth", "no further generation may be cut below this key")
+    if wish.depth > allowance.depth - 1:
+        raise _grows("depth", f"a child of this key has a depth of at most {allowance.depth - 1}")
+    slots = wish.slots
+    if allowance.slots is not None:
+        if slots is None:
+            raise _grows("slots", f"this key has {allowance.slots} slots left: say how many of them")
+        if slots > allowance.slots:
+            raise _grows("slots", f"this key has {allowance.slots} slots left")
+    expires_at = allowance.expires_at if wish.expires_at is None else wish.expires_at
+    if expires_at is not None and expires_at <= now:
+        raise InvalidRequest(field="expires_at", why="it has passed")
+    if allowance.expires_at is not None and expires_at is not None and expires_at > allowance.expires_at:
+        raise _grows("expires_at", f"this key itself ends at {allowance.expires_at.isoformat()}")
+    return Cut(
+        name=wish.name,
+        budget_sats=wish.budget_sats,
+        scopes=wish.scopes,
+        depth=wish.depth,
+        slots=slots,
+        expires_at=expires_at,
+        caps=caps.attenuate(allowance.caps, wish.caps),
+    )
+
+
+def cut(
+    conn: Connection,
+    parent: str,
+    wish: Cut,
+    *,
+    public_key: str,
+    cut_by: str,
+    now: datetime,
+    account: str | None = None,
+    slots_in_use: int = 0,
+    root_depth: int = ROOT_DEPTH,
+) -> DelegatedKey:
+    """A child of `parent`, in one transaction with its budget. Insert the key itself in the same one.
+
+    `cut_by` is the caller's public key, `slots_in_use` how many sandboxes the parent has itself. Raises
+    Forbidden (grows on an axis, may not act), InsufficientCredit, Conflict (id or key taken, too many).
+    """
+    if not is_public_key(public_key):
+        raise InvalidRequest(field="public_key", why="it is not a public key")
+    # The parent's row is the gate: two cuts at once are judged one after the other.
+    records.load(conn, parent, lock=True)
+    open_bucket(conn, parent, now=now)
+    authority = load_authority(conn, parent, root_depth=root_depth)
+    demand(authority, Scope.KEYS_DELEGATE, now=now)
+    granted = attenuate(_allowance(conn, authority, slots_in_use), wish, now=now)
+    if _living_children(conn, parent) >= MAX_CHILDREN:
+        raise Conflict(why=f"an account has at most {MAX_CHILDREN} living delegated keys", limit=MAX_CHILDREN)
+    child = account or new_id("acc")
+    if child in authority.ancestry:
+        raise Conflict(why="a key cannot be its own ancestor")
+    _insert(conn, authority, child, public_key, cut_by, granted, now)
+    if granted.budget_sats:
+        give(conn, parent, child, granted.budget_sats, id=f"{GIVEN}:{child}", now=now)
+    facts = {
+        "child": child,
+        "public_key": public_key,
+        "budget_sats": granted.budget_sats,
+        "scopes": scopes.to_json(granted.scopes),
+        "depth": granted.depth,
+        "slots": granted.slots,
+        "expires_at": None if granted.expires_at is None else granted.expires_at.isoformat(),
+    }
+    actor = f"key:{cut_by}"
+    for subject in (parent, child):
+        record(conn, subject=subject, kind="delegation.cut", actor=actor, reason="asked", at=now, data=facts)
+    audit.append(
+        conn, actor=actor, action="delegation.cut", subject=parent, reason="asked", data=facts, now=now
+    )
+    return load_key(conn, child)
+
+
+def top_up(
+    conn: Connection, parent: str, child: str, sats: Sats, *, id: str, cut_by: str, now: datetime
+) -> None:
+    """Give a living child more. Only its own parent may; the same id gives once."""
+    records.load(conn, parent, lock=True)
+    authority = load_authority(conn, parent)
+    demand(authority, Scope.KEYS_DELEGATE, now=now)
+    key = find_key(conn, child)
+    if key is None or key.parent != parent:
+        raise NotFound(what="delegated key", id=child)
+    if key.state is not KeyState.ACTIVE:
+        raise Conflict(why="this key has been revoked")
+    give(conn, parent, child, sats, id=f"{GIVEN}:{child}:{id}", now=now)
+    audit.append(
+        conn,
+        actor=f"key:{cut_by}",
+        action="delegation.top_up",
+        subject=parent,
+        reason="asked",
+        data={"child": child, "sats": sats, "id": id},
+        now=now,
+    )
+
+
+def give(conn: Connection, parent: str, child: str, sats: Sats, *, id: str, now: datetime) -> None:
+    """Move sats down, within the parent's caps. Raises InsufficientCredit, Forbidden."""
+    checked_amount(sats, field="budget_sats")
+    bounds = records.load(conn, parent).caps
+    caps.check(bounds, spent_by(conn, parent, bounds, now=now), wanted=sats)
+    try:
+        spend(
+            conn,
+            parent,
+            sats,
+            id=id,
+            to=bucket_id(child),
+            kind=GIVEN,
+            reason="budget of a delegated key",
+            now=now,
+            data={"parent": parent, "child": child},
+        )
+    except InsufficientCredit as error:
+        facts = {**error.facts, "hint": "Give less, or add credit to this account first."}
+        raise InsufficientCredit(**facts) from None
+    settle_account(conn, child, now=now)
+
+
+def find_key(conn: Connection, account: str) -> DelegatedKey | None:
+    row = conn.execute(select(delegated_keys).where(delegated_keys.c.account == account)).one_or_none()
+    return None if row is None else from_row(row)
+
+
+def load_key(conn: Connection, account: str) -> DelegatedKey:
+    found = find_key(conn, account)
+    if found is None:
+        raise NotFound(what="delegated key", id=account)
+    return found
+
+
+def find_below(conn: Connection, ancestor: str, public_key: str) -> DelegatedKey:
+    """A key somewhere below an account, by its public key; NotFound if it is elsewhere or nowhere alike."""
+    row = conn.execute(select(delegated_keys).where(delegated_keys.c.public_key == public_key)).one_or_none()
+    if row is None or ancestor not in row.path.split("/")[:-1]:
+        raise NotFound(what="delegated key", id=public_key)
+    return from_row(row)
+
+
+def children(
+    conn: Connection, parent: str, *, after: str | None = None, limit: int = 100, living_only: bool = False
+) -> list[DelegatedKey]:
+    """The keys cut directly from an account, by account id; `after` is the last one seen."""
+    columns = delegated_keys.c
+    query = select(delegated_keys).where(columns.parent == parent).order_by(columns.account)
+    if after is not None:
+        query = query.where(columns.account > after)
+    if living_only:
+        query = query.where(columns.state != KeyState.ENDED.value)
+    return [from_row(row) for row in conn.execute(query.limit(max(1, min(limit, MAX_CHILDREN))))]
+
+
+def below(conn: Connection, account: str, *, living_only: bool = False) -> list[DelegatedKey]:
+    """Every key below an account, not itself, parents before children."""
+    columns = delegated_keys.c
+    mine = find_key(conn, account)
+    if mine is None:
+        query = select(delegated_keys).where(columns.root == account)
+    else:
+        query = select(delegated_keys).where(
+            columns.root == mine.root, columns.path.startswith(f"{mine.path}/", autoescape=True)
+        )
+    if living_only:
+        query = query.where(columns.state != KeyState.ENDED.value)
+    return [from_row(row) for row in conn.execute(query.order_by(columns.generation, columns.account))]
+
+
+def slots_left(conn: Connection, authority: Authority, slots_in_use: int) -> int | None:
+    """Sandboxes an account may still have or give away: its slots, less its own and its children's."""
+    if authority.slots is None:
+        return None
+    given = conn.execute(
+        select(func.sum(delegated_keys.c.slots)).where(
+            delegated_keys.c.parent == authority.account.id, delegated_keys.c.state != KeyState.ENDED.value
+        )
+    ).scalar()
+    return max(0, authority.slots - int(given or 0) - slots_in_use)
+
+
+def _allowance(conn: Connection, authority: Authority, slots_in_use: int) -> Allowance:
+    return Allowance(
+        scopes=authority.scopes,
+        depth=authority.depth,
+        slots=slots_left(conn, authority, slots_in_use),
+        expires_at=authority.expires_at,
+        caps=authority.caps,
+    )
+
+
+def _check_form(wish: Cut) -> None:
+    for name, value, most in (
+        ("budget_sats", wish.budget_sats, MAX_AMOUNT),
+        ("depth", wish.depth, 1000),
+        ("slots", 0 if wish.slots is None else wish.slots, MAX_SLOTS),
+    ):
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+            raise InvalidRequest(field=name, why=f"it is a whole number between 0 and {most}")
+    if len(wish.name) > MAX_NAME:
+        raise InvalidRequest(field="name", why=f"it has more than {MAX_NAME} characters")
+    if wish.expires_at is not None and wish.expires_at.tzinfo is None:
+        raise InvalidRequest(field="expires_at", why="it needs a time zone")
+
+
+def _grows(axis: str, why: str) -> Forbidden:
+    return Forbidden(
+        why=f"{axis}: {why}",
+        reason="attenuation_only",
+        axis=axis,
+        hint="Ask for no more than this key has itself.",
+    )
+
+
+def _living_children(conn: Connection, parent: str) -> int:
+    query = select(func.count()).where(
+        delegated_keys.c.parent == parent, delegated_keys.c.state != KeyState.ENDED.value
+    )
+    return int(conn.execute(query).scalar() or 0)
+
+
+def _insert(
+    conn: Connection,
+    parent: Authority,
+    child: str,
+    public_key: str,
+    cut_by: str,
+    granted: Cut,
+    now: datetime,
+) -> None:
+    taken = select(delegated_keys.c.account).where(delegated_keys.c.public_key == public_key)
+    if conn.execute(taken).one_or_none() is not None:
+        raise Conflict(why="this key is delegated already")
+    records.create(
+        conn,
+        id=child,
+        kind=Kind.DELEGATED,
+        name=granted.name,
+        caps=granted.caps,
+        actor=f"key:{cut_by}",
+        reason="delegated",
+        now=now,
+    )
+    conn.execute(
+        insert(delegated_keys).values(
+            account=child,
+            public_key=public_key,
+            name=granted.name,
+            parent=parent.account.id,
+            root=parent.root,
+            path="/".join((*parent.ancestry, child)),
+            generation=len(parent.ancestry),
+            cut_by=cut_by,
+            scopes=scopes.to_json(granted.scopes),
+            depth=granted.depth,
+            slots=granted.slots,
+            expires_at=granted.expires_at,
+            state=KeyState.ACTIVE.value,
+            reason="cut",
+            created_at=now,
+        )
+    )
+
+
+def from_row(row: Row[Any]) -> DelegatedKey:
+    return DelegatedKey(
+        account=row.account,
+        public_key=row.public_key,
+        name=row.name,
+        parent=row.parent,
+        root=row.root,
+        path=row.path,
+        generation=row.generation,
+        cut_by=row.cut_by,
+        scopes=scopes.parse(row.scopes),
+        depth=row.depth,
+        slots=row.slots,
+        expires_at=row.expires_at,
+        state=KeyState(row.state),
+        reason=row.reason,
+        created_at=row.created_at,
+        ended_at=row.ended_at,
+        returned_sats=row.returned_sats,
+        kept_sats=row.kept_sats,
+    )

@@ -1,0 +1,132 @@
+"""Which sandboxes of an account its tier pays for, and which pay per second. Pure.
+
+A tier gives slots at rate zero and a pool of resources for them. A sandbox beyond either is not refused: it
+pays. Who is free stays free while the entitlement lasts, whatever comes and goes beside it; a slot that
+becomes free goes to the oldest that fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from sandboxer.accounts.limits import LIMITS, LimitPolicy, free_slots
+from sandboxer.money.pricing import Size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entitlement:
+    tier: int
+    until: datetime
+
+    def is_live(self, now: datetime) -> bool:
+        return now < self.until
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierResources:
+    """What each step of a tier adds to the pool that its free sandboxes share."""
+
+    vcpu_thousandths: int = 2000
+    memory_mb: int = 4096
+    disk_mb: int = 20480
+
+    def pool(self, tier: int) -> Size:
+        return Size(
+            vcpu_thousandths=self.vcpu_thousandths * tier,
+            memory_mb=self.memory_mb * tier,
+            disk_mb=self.disk_mb * tier,
+        )
+
+
+RESOURCES = TierResources()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Living:
+    """A sandbox that occupies a slot: being made, running or frozen."""
+
+    id: str
+    since: datetime
+    size: Size
+    # What it is now; a new one is not free yet.
+    is_free: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """This sandbox changes sides: to rate zero, or to paying per second from the bucket."""
+
+    id: str
+    to_free: bool
+
+
+def free_ones(
+    living: Iterable[Living],
+    entitlement: Entitlement | None,
+    *,
+    now: datetime,
+    resources: TierResources = RESOURCES,
+    policy: LimitPolicy = LIMITS,
+) -> frozenset[str]:
+    """The ids of those at rate zero."""
+    if entitlement is None or not entitlement.is_live(now):
+        return frozenset()
+    left = resources.pool(entitlement.tier)
+    slots = free_slots(entitlement.tier, policy=policy)
+    free: set[str] = set()
+    for one in sorted(living, key=lambda s: (not s.is_free, s.since, s.id)):
+        if len(free) < slots and _fits(one.size, left):
+            free.add(one.id)
+            left = _minus(left, one.size)
+    return frozenset(free)
+
+
+def moves(
+    living: Iterable[Living],
+    entitlement: Entitlement | None,
+    *,
+    now: datetime,
+    resources: TierResources = RESOURCES,
+    policy: LimitPolicy = LIMITS,
+) -> tuple[Move, ...]:
+    """Who changes sides now, those who begin to pay first: their bucket must be judged with them.
+
+    Call it whenever a sandbox came or went, a tier was bought, and at the moment an entitlement ends.
+    """
+    present = tuple(living)
+    free = free_ones(present, entitlement, now=now, resources=resources, policy=policy)
+    changed = [Move(id=s.id, to_free=s.id in free) for s in present if s.is_free is not (s.id in free)]
+    return tuple(sorted(changed, key=lambda move: (move.to_free, move.id)))
+
+
+def would_be_free(
+    living: Iterable[Living],
+    size: Size,
+    entitlement: Entitlement | None,
+    *,
+    now: datetime,
+    resources: TierResources = RESOURCES,
+    policy: LimitPolicy = LIMITS,
+) -> bool:
+    """Whether one more of this size would run at rate zero: what create and quote ask."""
+    newcomer = Living(id="", since=now, size=size)
+    present = (*living, newcomer)
+    return "" in free_ones(present, entitlement, now=now, resources=resources, policy=policy)
+
+
+def _fits(size: Size, left: Size) -> bool:
+    return (
+        size.vcpu_thousandths <= left.vcpu_thousandths
+        and size.memory_mb <= left.memory_mb
+        and size.disk_mb <= left.disk_mb
+    )
+
+
+def _minus(left: Size, size: Size) -> Size:
+    return Size(
+        vcpu_thousandths=left.vcpu_thousandths - size.vcpu_thousandths,
+        memory_mb=left.memory_mb - size.memory_mb,
+        disk_mb=left.disk_mb - size.disk_mb,
+    )

@@ -1,0 +1,306 @@
+"""The end of a delegated key and of everything below it, bottom-up: stop, destroy, settle, then release.
+
+    active ──revoke, expire──> ending ──its sandboxes are gone, its children have ended──> ended
+
+`revoke` shuts the whole subtree at once (no key of it may act or cut any more) and tells of each account,
+deepest first. Destroying is the sandboxes room's work: it hears `delegation.ending` and calls `finish` for
+the account once nothing of it is left. `finish` settles and releases: unspent budget flows to the parent,
+what outsiders paid stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from sqlalchemy import Connection, exists, select, update
+
+from sandboxer.accounts import audit, records
+from sandboxer.accounts.authority import KeyState
+from sandboxer.accounts.delegation import DelegatedKey, from_row, load_key
+from sandboxer.accounts.records import Change, Status, open_meters
+from sandboxer.accounts.sums import RETURNED, paid_by_outsiders, returnable
+from sandboxer.accounts.tables import delegated_keys
+from sandboxer.identity.keys import keys
+from sandboxer.kernel.errors import Conflict, IllegalTransition
+from sandboxer.money.amounts import NSATS_PER_MSAT, Nsats
+from sandboxer.money.buckets import bucket_id, settle_account, spend, write_off
+from sandboxer.money.holds import open_holds
+from sandboxer.money.metering import charge_once
+from sandboxer.money.meters import Use
+from sandboxer.observe.events import record
+
+ENDING = "delegation.ending"
+ENDED = "delegation.ended"
+ACTOR = "system:delegation"
+# Subtrees whose time has come are ended so many at a time.
+AT_ONCE = 50
+
+
+class Signal(StrEnum):
+    REVOKE = "revoke"
+    FINISH = "finish"
+
+
+TRANSITIONS: Mapping[tuple[KeyState, Signal], KeyState] = {
+    (KeyState.ACTIVE, Signal.REVOKE): KeyState.ENDING,
+    (KeyState.ENDING, Signal.FINISH): KeyState.ENDED,
+}
+
+
+class Act(StrEnum):
+    """In this order for each account, and for each account only after all below it."""
+
+    STOP = "stop"
+    DESTROY = "destroy"
+    SETTLE = "settle"
+    RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    act: Act
+    account: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revocation:
+    """What is to be done, in order, and the keys whose cached copies must be forgotten."""
+
+    steps: tuple[Step, ...]
+    public_keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    account: str
+    parent: str
+    returned_sats: int
+    kept_sats: int
+    lost_sats: int
+    is_new: bool
+
+
+def next_state(state: KeyState, signal: Signal) -> KeyState:
+    try:
+        return TRANSITIONS[state, signal]
+    except KeyError:
+        raise IllegalTransition(signal=signal.value, state=state.value) from None
+
+
+def plan_revocation(tree: Iterable[DelegatedKey]) -> tuple[Step, ...]:
+    """The steps that end these keys, children before parents. Pure."""
+    living = [key for key in tree if key.state is not KeyState.ENDED]
+    deepest_first = sorted(living, key=lambda key: (-key.generation, key.account))
+    return tuple(Step(act, key.account) for key in deepest_first for act in Act)
+
+
+def revoke(conn: Connection, account: str, *, actor: str, reason: str, now: datetime) -> Revocation:
+    """Shut a key and all below it, and tell what is to be destroyed. Revoking again tells only what is left.
+
+    Who may: check with `find_below` that the key lies below the caller.
+    """
+    root = load_key(conn, account)
+    tree = _lock_subtree(conn, root)
+    steps = plan_revocation(tree)
+    shut = [key for key in tree if key.state is KeyState.ACTIVE]
+    for key in sorted(shut, key=lambda k: (-k.generation, k.account)):
+        _shut(conn, key, top=account, actor=actor, reason=reason, now=now)
+    if shut:
+        data = {"key": root.public_key, "accounts": len(shut)}
+        audit.append(
+            conn, actor=actor, action="delegation.revoke", subject=account, reason=reason, data=data, now=now
+        )
+    return Revocation(steps=steps, public_keys=tuple(key.public_key for key in tree))
+
+
+def revoke_cut_by(
+    conn: Connection, public_key: str, *, actor: str, reason: str, now: datetime
+) -> list[Revocation]:
+    """When an ordinary key is revoked, so is all that it cut."""
+    columns = delegated_keys.c
+    query = select(columns.account).where(
+        columns.cut_by == public_key, columns.state == KeyState.ACTIVE.value
+    )
+    found = list(conn.execute(query.order_by(columns.generation, columns.account)).scalars())
+    return [revoke(conn, account, actor=actor, reason=reason, now=now) for account in found]
+
+
+def revoke_children(
+    conn: Connection, parent: str, *, actor: str, reason: str, now: datetime
+) -> list[Revocation]:
+    """All that hangs below an account, before it is closed."""
+    columns = delegated_keys.c
+    query = select(columns.account).where(columns.parent == parent, columns.state == KeyState.ACTIVE.value)
+    found = list(conn.execute(query.order_by(columns.account)).scalars())
+    return [revoke(conn, account, actor=actor, reason=reason, now=now) for account in found]
+
+
+def expire_due(conn: Connection, *, now: datetime) -> list[Revocation]:
+    """Revoke some of the keys whose time is over; empty when done."""
+    columns = delegated_keys.c
+    query = (
+        select(columns.account)
+        .where(columns.state == KeyState.ACTIVE.value, columns.expires_at <= now)
+        .order_by(columns.expires_at, columns.generation)
+        .limit(AT_ONCE)
+    )
+    found = list(conn.execute(query).scalars())
+    return [revoke(conn, account, actor=ACTOR, reason="expired", now=now) for account in found]
+
+
+def next_expiry(conn: Connection) -> datetime | None:
+    columns = delegated_keys.c
+    query = (
+        select(columns.expires_at)
+        .where(columns.state == KeyState.ACTIVE.value, columns.expires_at.is_not(None))
+        .order_by(columns.expires_at)
+        .limit(1)
+    )
+    return conn.execute(query).scalar()
+
+
+def ending(conn: Connection, *, limit: int = 500) -> list[DelegatedKey]:
+    """The keys on their way out, deepest first: what to look at after a restart."""
+    columns = delegated_keys.c
+    query = (
+        select(delegated_keys)
+        .where(columns.state == KeyState.ENDING.value)
+        .order_by(columns.generation.desc(), columns.account)
+        .limit(limit)
+    )
+    return [from_row(row) for row in conn.execute(query)]
+
+
+def finish(conn: Connection, account: str, *, now: datetime) -> Release:
+    """Settle and release a key that is ending and of which nothing is left. Finishing again changes nothing.
+
+    Raises Conflict while a child has not ended, a meter runs or a hold is open: destroy first.
+    """
+    key = load_key(conn, account)
+    records.load(conn, key.parent, lock=True)
+    key = load_key(conn, account)
+    if key.state is KeyState.ENDED:
+        return _released(key, lost=0, is_new=False)
+    next_state(key.state, Signal.FINISH)
+    _refuse_unfinished(conn, account)
+    lost = write_off(conn, account, reason="the delegated key ended", now=now)
+    bucket = settle_account(conn, account, now=now)
+    returned = returnable(balance=bucket.posted, outside=paid_by_outsiders(conn, account))
+    if returned:
+        spend(
+            conn,
+            account,
+            returned,
+            id=f"{RETURNED}:{account}",
+            to=bucket_id(key.parent),
+            kind=RETURNED,
+            reason="unspent budget of a delegated key",
+            now=now,
+            data={"parent": key.parent, "child": account},
+        )
+        settle_account(conn, key.parent, now=now)
+        _pass_up_fraction(conn, key, bucket.flow.carried, now=now)
+    values = {
+        "state": KeyState.ENDED.value,
+        "ended_at": now,
+        "returned_sats": returned,
+        "kept_sats": bucket.posted - returned,
+    }
+    conn.execute(update(delegated_keys).where(delegated_keys.c.account == account).values(**values))
+    ended = load_key(conn, account)
+    if records.load(conn, account).status is not Status.CLOSED:
+        records.change_status(conn, account, Change.CLOSE, actor=ACTOR, reason=key.reason, now=now)
+    data = {"parent": key.parent, "returned_sats": returned, "kept_sats": bucket.posted - returned}
+    for subject in (account, key.parent):
+        record(
+            conn,
+            subject=subject,
+            kind=ENDED,
+            actor=ACTOR,
+            reason=key.reason,
+            at=now,
+            data={**data, "child": account},
+        )
+    return _released(ended, lost=lost, is_new=True)
+
+
+def _lock_subtree(conn: Connection, root: DelegatedKey) -> list[DelegatedKey]:
+    """The whole subtree, each account locked before its children are read: `cut` passes the same gate, so
+    nothing new can slip in below. Parents before children, or two of these could wait for each other."""
+    records.load(conn, root.parent, lock=True)
+    tree: list[DelegatedKey] = []
+    level = [root.account]
+    while level:
+        for account in level:
+            records.load(conn, account, lock=True)
+        tree += [load_key(conn, account) for account in level]
+        query = select(delegated_keys.c.account).where(delegated_keys.c.parent.in_(level))
+        level = list(conn.execute(query.order_by(delegated_keys.c.account)).scalars())
+    return tree
+
+
+def _shut(conn: Connection, key: DelegatedKey, *, top: str, actor: str, reason: str, now: datetime) -> None:
+    state = next_state(key.state, Signal.REVOKE)
+    why = reason if key.account == top else f"{reason} (with {top})"
+    conn.execute(
+        update(delegated_keys)
+        .where(delegated_keys.c.account == key.account)
+        .values(state=state.value, reason=why)
+    )
+    conn.execute(
+        update(keys).where(keys.c.account == key.account, keys.c.revoked_at.is_(None)).values(revoked_at=now)
+    )
+    data = {"key": key.public_key, "top": top, "generation": key.generation, "acts": [a.value for a in Act]}
+    record(conn, subject=key.account, kind=ENDING, actor=actor, reason=why, at=now, data=data)
+
+
+def _pass_up_fraction(conn: Connection, key: DelegatedKey, carried: Nsats, *, now: datetime) -> None:
+    """What the child used and that is no whole sat yet is taken from what flowed back: otherwise a parent
+    could run everything in short-lived children and never fill a sat."""
+    if msats := carried // NSATS_PER_MSAT:
+        charge_once(
+            conn,
+            key.parent,
+            id=f"fraction:{key.account}",
+            subject=key.account,
+            use=Use.RUNNING,
+            msats=msats,
+            now=now,
+        )
+
+
+def _refuse_unfinished(conn: Connection, account: str) -> None:
+    columns = delegated_keys.c
+    living = exists().where(columns.parent == account, columns.state != KeyState.ENDED.value)
+    if conn.execute(select(living)).scalar():
+        raise Conflict(why="a key below it has not ended", account=account)
+    if running := open_meters(conn, account):
+        raise Conflict(why=f"{running} meters still run", account=account)
+    if holds := open_holds(conn, account):
+        raise Conflict(why=f"{len(holds)} holds are open", account=account)
+
+
+def _released(key: DelegatedKey, *, lost: int, is_new: bool) -> Release:
+    return Release(
+        account=key.account,
+        parent=key.parent,
+        returned_sats=key.returned_sats or 0,
+        kept_sats=key.kept_sats or 0,
+        lost_sats=lost,
+        is_new=is_new,
+    )
+
+
+def finish_all(conn: Connection, accounts: Sequence[str], *, now: datetime) -> list[Release]:
+    """Finish those of these accounts that can be, deepest first; the others are left for later."""
+    found = sorted((load_key(conn, id) for id in accounts), key=lambda k: (-k.generation, k.account))
+    done = []
+    for key in found:
+        try:
+            done.append(finish(conn, key.account, now=now))
+        except Conflict:
+            continue
+    return done

@@ -1,0 +1,151 @@
+"""What the ledger says about delegation: what was given, what came from outside, what was spent.
+
+All derived from transfers and usage whenever it is asked for; nothing is counted on the side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, func, select
+
+from sandboxer.accounts.caps import Caps, Spent, day_of
+from sandboxer.money.amounts import NSATS_PER_SAT, Nsats, Sats
+from sandboxer.money.buckets import bucket_id, debt_id
+from sandboxer.money.meters import Flow, owed
+from sandboxer.money.statements import usage
+from sandboxer.money.tables import ledger_accounts, ledger_transfers, money_buckets
+from sandboxer.money.transfers import Phase
+
+# Kinds of transfers between parent and child; everything else that comes into a child is an outsider's.
+GIVEN = "delegate"
+RETURNED = "delegate_return"
+# Comes into a bucket and is nobody's payment: a charge taken back.
+_REFUND = "refund"
+_MOVED = (Phase.SINGLE.value, Phase.POST.value)
+# Ids in one statement: SQLite takes 32,766 parameters.
+_CHUNK = 1000
+_columns = ledger_transfers.c
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """One account of a tree, in sats."""
+
+    # From its parent, in all; back to it.
+    given: Sats = 0
+    returned: Sats = 0
+    # Paid in by anyone else.
+    outside: Sats = 0
+    # To its own children, less what came back.
+    passed_on: Sats = 0
+    # Charged for what it used itself, up to this moment.
+    spent: Sats = 0
+    balance: Sats = 0
+
+
+def paid_by_outsiders(conn: Connection, owner: str) -> Sats:
+    """All that came into a bucket from neither its parent nor its children."""
+    query = select(func.sum(_columns.amount)).where(
+        _columns.credit == bucket_id(owner),
+        _columns.phase.in_(_MOVED),
+        _columns.kind.not_in((GIVEN, RETURNED, _REFUND)),
+    )
+    return int(conn.execute(query).scalar() or 0)
+
+
+def returnable(*, balance: Sats, outside: Sats) -> Sats:
+    """What flows back up at the end. A child uses up its budget first, then what outsiders paid: so as long
+    as outsiders' money lasts in full, all above it is the parent's, and none of it otherwise."""
+    return max(0, balance - outside)
+
+
+def spent_by(conn: Connection, owner: str, caps: Caps, *, now: datetime, sandbox: str | None = None) -> Spent:
+    """What an account's caps count, read only as far as a cap is set. `key` counts the whole account."""
+    ever = day_of(now).replace(year=1970)
+    return Spent(
+        key=0 if caps.per_key_sats is None else _given_and_used(conn, owner, ever, now),
+        sandbox=(
+            0 if caps.per_sandbox_sats is None or sandbox is None else _used(conn, owner, ever, now, sandbox)
+        ),
+        today=0 if caps.per_day_sats is None else _given_and_used(conn, owner, day_of(now), now),
+    )
+
+
+def figures(conn: Connection, owners: Sequence[str], *, now: datetime) -> dict[str, Figures]:
+    """The figures of many accounts at once, a few statements for every thousand."""
+    found: dict[str, Figures] = {}
+    for chunk in _chunks(owners):
+        buckets = {bucket_id(owner): owner for owner in chunk}
+        debts = {debt_id(owner): owner for owner in chunk}
+        out = _sums(conn, _columns.debit, {**buckets, **debts})
+        into = _sums(conn, _columns.credit, {**buckets, **debts})
+        balances = _balances(conn, buckets)
+        owes = _owed(conn, chunk, now)
+        for owner in chunk:
+            paid, got = out.get(owner, {}), into.get(owner, {})
+            known = (GIVEN, RETURNED, _REFUND, "repay", "write_off")
+            # What runs has used so much already, though it is charged later.
+            due = owes.get(owner, 0)
+            found[owner] = Figures(
+                given=got.get(GIVEN, 0),
+                returned=paid.get(RETURNED, 0),
+                outside=sum(sats for kind, sats in got.items() if kind not in known),
+                passed_on=paid.get(GIVEN, 0) - got.get(RETURNED, 0),
+                spent=paid.get("charge", 0) - got.get(_REFUND, 0) + due,
+                balance=max(0, balances.get(owner, 0) - due),
+            )
+    return found
+
+
+def _sums(conn: Connection, side: object, owners: dict[str, str]) -> dict[str, dict[str, int]]:
+    query = (
+        select(side, _columns.kind, func.sum(_columns.amount))  # type: ignore[call-overload]
+        .where(side.in_(owners), _columns.phase.in_(_MOVED))  # type: ignore[attr-defined]
+        .group_by(side, _columns.kind)
+    )
+    sums: dict[str, dict[str, int]] = {}
+    for account, kind, amount in conn.execute(query):
+        kinds = sums.setdefault(owners[account], {})
+        kinds[kind] = kinds.get(kind, 0) + int(amount)
+    return sums
+
+
+def _balances(conn: Connection, buckets: dict[str, str]) -> dict[str, int]:
+    account = ledger_accounts.c
+    query = select(account.id, account.credits_posted - account.debits_posted).where(account.id.in_(buckets))
+    return {buckets[id]: posted for id, posted in conn.execute(query)}
+
+
+def _owed(conn: Connection, owners: Iterable[str], now: datetime) -> dict[str, int]:
+    query = select(money_buckets).where(
+        money_buckets.c.owner.in_(list(owners)), money_buckets.c.rate_msats > 0
+    )
+    flows = {
+        row.owner: Flow(rate=row.rate_msats, settled_at=row.settled_at, carried=row.carried_nsats)
+        for row in conn.execute(query)
+    }
+    return {owner: owed(flow, now=now) // NSATS_PER_SAT for owner, flow in flows.items()}
+
+
+def _used(conn: Connection, owner: str, since: datetime, now: datetime, subject: str | None = None) -> Nsats:
+    return sum(line.nsats for line in usage(conn, owner, since=since, until=now, now=now, subject=subject))
+
+
+def _given_and_used(conn: Connection, owner: str, since: datetime, now: datetime) -> Nsats:
+    mine = bucket_id(owner)
+    moved = (_columns.phase.in_(_MOVED), _columns.at >= since)
+    total = func.coalesce(func.sum(_columns.amount), 0)
+    given = conn.execute(select(total).where(_columns.debit == mine, _columns.kind == GIVEN, *moved)).scalar()
+    back = conn.execute(
+        select(total).where(_columns.credit == mine, _columns.kind == RETURNED, *moved)
+    ).scalar()
+    net = max(0, int(given or 0) - int(back or 0))
+    return _used(conn, owner, since, now) + net * NSATS_PER_SAT
+
+
+def _chunks(owners: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(owners), _CHUNK):
+        yield owners[start : start + _CHUNK]

@@ -1,0 +1,51 @@
+"""A key, everything below it, and what each has spent: what `GET /v1/keys/tree` shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from sandboxer.accounts.delegation import DelegatedKey, below, find_key
+from sandboxer.accounts.sums import Figures, figures
+from sandboxer.kernel.errors import TooLarge
+from sandboxer.money.amounts import Sats
+
+MAX_NODES = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    account: str
+    # None for an account that nobody delegated.
+    key: DelegatedKey | None
+    figures: Figures
+    # Its own spending and that of all below it.
+    subtree_spent: Sats
+    children: tuple[Node, ...]
+
+
+def tree(conn: Connection, account: str, *, now: datetime, living_only: bool = False) -> Node:
+    """The tree below an account, itself at the top. Its ancestors are nobody's business but theirs."""
+    found = below(conn, account, living_only=living_only)
+    if len(found) > MAX_NODES:
+        raise TooLarge(what="This tree of keys", limit=f"{MAX_NODES} keys")
+    sums = figures(conn, [account, *(key.account for key in found)], now=now)
+    made: dict[str, list[Node]] = {}
+    # Parents come before children, so from the end every node's children are made before it.
+    for key in reversed(found):
+        node = _node(key.account, key, sums, made.pop(key.account, []))
+        made.setdefault(key.parent, []).append(node)
+    return _node(account, find_key(conn, account), sums, made.pop(account, []))
+
+
+def _node(account: str, key: DelegatedKey | None, sums: dict[str, Figures], children: list[Node]) -> Node:
+    ordered = tuple(sorted(children, key=lambda node: node.account))
+    return Node(
+        account=account,
+        key=key,
+        figures=sums[account],
+        subtree_spent=sums[account].spent + sum(child.subtree_spent for child in ordered),
+        children=ordered,
+    )
