@@ -1,7 +1,7 @@
 """One sandbox's record on disk, `run/<id>/box.json`.
 
-Written before the first thing of a sandbox is made and after each change, always by rename: whatever the
-server was doing when it was killed, the next one finds every sandbox that owns anything, and what it had.
+Written before the first thing of a sandbox is made and after each change: whatever the server was doing when
+it was killed, the next one finds every sandbox that owns anything, and what it had.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 
 from sandboxer.backends.contract import Order, Resources, Trust
+from sandboxer.kernel.errors import Broken
 from sandboxer.kernel.ids import is_sandbox_id
 
 RECORD = "box.json"
+RECORD_BYTES = 2048
 SOCKET = "guest.sock"
 
 
@@ -57,6 +59,9 @@ class Box:
     @property
     def holds_processes(self) -> bool:
         return self.stage is not Stage.STOPPED
+
+
+_FIELDS = tuple(field.name for field in fields(Box))
 
 
 def new_box(order: Order, slot: int, boot_id: str, *, image: str) -> Box:
@@ -107,16 +112,19 @@ class BoxFolder:
         return f"/proc/self/fd/{self._fd}/{sandbox_id}/{SOCKET}"
 
     def write(self, box: Box) -> None:
+        """One write of a fixed size over what was there: whole or not at all to whoever is killed, and cheap
+        enough to be made between two awaits."""
         folder = str(self._path / box.sandbox_id)
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder, 0o700)
-        data = json.dumps(asdict(box)).encode()
-        fd = os.open(f"{folder}/{RECORD}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        data = json.dumps({name: getattr(box, name) for name in _FIELDS}).encode().ljust(RECORD_BYTES)
+        if len(data) > RECORD_BYTES:
+            raise Broken(why=f"the record of {box.sandbox_id} has {len(data)} bytes")
+        fd = os.open(f"{folder}/{RECORD}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.write(fd, data)
         finally:
             os.close(fd)
-        os.rename(f"{folder}/{RECORD}.new", f"{folder}/{RECORD}")
 
     def read(self, sandbox_id: str) -> Box | None:
         """None when there is none, or when the server was killed before it was whole."""
@@ -128,7 +136,7 @@ class BoxFolder:
 
     def remove(self, sandbox_id: str) -> None:
         folder = self._path / sandbox_id
-        for name in (SOCKET, f"{RECORD}.new", RECORD):
+        for name in (SOCKET, RECORD):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(folder / name)
         try:

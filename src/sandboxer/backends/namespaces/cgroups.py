@@ -84,7 +84,11 @@ class Cgroups:
 
     def births(self, sandbox_id: str, resources: Resources) -> Births:
         top = f"{self._unified}/{sandbox_id}"
-        acts: list[tuple[str, str | None]] = [(top, None), (f"{top}/guest", None), (f"{top}/work", None)]
+        # The parents too: an administrator's broom may have taken them while they were empty.
+        acts: list[tuple[str, str | None]] = [
+            (root, None) for root in {self._unified, *self._limits.values()}
+        ]
+        acts += [(top, None), (f"{top}/guest", None), (f"{top}/work", None)]
         joins: list[str] = []
         for name, root in self._limits.items():
             folder = f"{root}/{sandbox_id}"

@@ -16,7 +16,7 @@ from sandboxer.backends.namespaces.bwrap import bwrap_argv
 from sandboxer.backends.namespaces.ending import Ending
 from sandboxer.backends.namespaces.ground import Ground
 from sandboxer.backends.namespaces.launcher import Launched, LaunchOrder
-from sandboxer.backends.namespaces.settled import in_thread, settle, to_the_end
+from sandboxer.backends.namespaces.settled import in_thread, to_the_end
 from sandboxer.backends.namespaces.uids import WIDTH
 from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.kernel.errors import (
@@ -111,11 +111,8 @@ class Making:
             made = time.perf_counter()
             box = replace(box, stage=Stage.RUNNING, pid=launched.pid, started=launched.started)
             ground.known[box.sandbox_id] = box
-            recording = asyncio.get_running_loop().run_in_executor(ground.threads, ground.boxes.write, box)
-            try:
-                await self._first_answer(box, launched)
-            finally:
-                await settle(recording)
+            ground.boxes.write(box)
+            await self._first_answer(box, launched)
             answered = time.perf_counter()
             ground.launcher.let_go(box.sandbox_id, launched)
             ground.deaths.watch(box.sandbox_id, self._pidfd(launched))

@@ -14,16 +14,15 @@ P = ParamSpec("P")
 
 async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
     """The result of `work`; a cancellation is raised only after it has ended."""
-    return await settle(asyncio.ensure_future(work))
+    return await _settle(asyncio.ensure_future(work))
 
 
 async def in_thread(executor: Executor, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """`act` in a thread, which cannot be stopped: the same promise."""
-    return await settle(asyncio.get_running_loop().run_in_executor(executor, lambda: act(*args, **kwargs)))
+    return await _settle(asyncio.get_running_loop().run_in_executor(executor, lambda: act(*args, **kwargs)))
 
 
-async def settle(future: asyncio.Future[T]) -> T:
-    """The same for something under way already."""
+async def _settle(future: asyncio.Future[T]) -> T:
     cancelled: asyncio.CancelledError | None = None
     while not future.done():
         try:
