@@ -180,3 +180,15 @@ async def test_semi_trust_is_not_available_yet_and_says_so(served: Served) -> No
     answer = await served.client.post("/v1/sandboxes", {"trust": "semi"})
     assert answer.status_code == 422
     assert answer.json()["code"] == "not_available"
+
+
+@pytest.mark.parametrize(
+    "value", ["NaN", "Infinity", "-Infinity", "[" * 300 + "]" * 300, '"' + "x" * 70_000 + '"']
+)
+async def test_what_could_not_be_kept_is_refused(served: Served, value: str) -> None:
+    for field in ("inputs", "consumer"):
+        body = f'{{"{field}": {{"a": {value}}}}}'.encode()
+        answer = await served.client.send(
+            "POST", "/v1/sandboxes", content=body, headers={"content-type": "application/json"}
+        )
+        assert answer.status_code == 422, (field, value[:10], answer.status_code)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue
 
 from sandboxer.wire.words import (
     Answer,
@@ -51,6 +52,21 @@ ImageName = Annotated[
         examples=["base"],
     ),
 ]
+# Kept with the record and told in events: bounded as a whole.
+MAX_KEPT_JSON_BYTES = 64 * 1024
+
+
+def _keepable(values: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Numbers that JSON does not have would come back as no JSON at all."""
+    try:
+        size = len(json.dumps(values, allow_nan=False))
+    except (ValueError, RecursionError):
+        raise ValueError("must be JSON: no NaN, no infinity, not nested too deeply") from None
+    if size > MAX_KEPT_JSON_BYTES:
+        raise ValueError(f"must be at most {MAX_KEPT_JSON_BYTES} bytes of JSON")
+    return values
+
+
 InputName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,62}$", max_length=63)]
 
 
@@ -79,6 +95,7 @@ class CreateSandbox(Request):
     labels: Labels = Field(default_factory=dict)
     inputs: Annotated[
         dict[InputName, JsonValue],
+        AfterValidator(_keepable),
         Field(
             max_length=64,
             description="Parameters of the profile; each is the environment variable SANDBOXER_INPUT_<NAME>.",
@@ -87,6 +104,7 @@ class CreateSandbox(Request):
     ] = Field(default_factory=dict)
     consumer: Annotated[
         dict[InputName, JsonValue],
+        AfterValidator(_keepable),
         Field(
             max_length=16,
             description="Who this is for, kept with the sandbox and its events as it is.",

@@ -14,6 +14,7 @@ from sandboxer.backends.guest import Output
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.disconnect import until_client_goes
 from sandboxer.edges.http.failures import inside, stream
+from sandboxer.edges.http.lean import LeanRoute
 from sandboxer.edges.http.sse import EVENT_STREAM, EventStream, ServerEvent
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.edges.http.streams import OutputEvents, in_bytes, in_words
@@ -31,7 +32,7 @@ from sandboxer.wire.words import SandboxId
 from sandboxer.work.commands import Wanted
 from sandboxer.work.exec import End, Run, Started
 
-router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}", tags=["exec"])
+router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}", tags=["exec"], route_class=LeanRoute)
 _STREAMED = stream("How it ended; or, streamed: `started`, `stdout` and `stderr`, then `exit` or `error`.")
 
 

@@ -12,6 +12,7 @@ from sandboxer.edges.http import answers
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.failures import failures, inside
 from sandboxer.edges.http.idempotency import IdempotencyKey, once
+from sandboxer.edges.http.lean import LeanRoute
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.sandboxes.lifecycle import State
@@ -28,7 +29,7 @@ from sandboxer.wire.sandboxes import (
 )
 from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, Cursor, SandboxId
 
-router = APIRouter(prefix="/v1/sandboxes", tags=["sandboxes"])
+router = APIRouter(prefix="/v1/sandboxes", tags=["sandboxes"], route_class=LeanRoute)
 LabelFilter = Annotated[
     str, Query(pattern=r"^[a-z0-9][a-z0-9._/-]{0,62}=[^\x00]{0,255}$", examples=["team=search"])
 ]
