@@ -105,7 +105,7 @@ async def offered(door: Door, signer: Signer = ALICE, **changes: Any) -> SiwxMes
     return replace(message, **changes)
 
 
-def header(message: SiwxMessage, signature: str, **changes: object) -> str:
+def header(message: SiwxMessage, signature: str, /, **changes: object) -> str:
     said = {
         "domain": message.domain,
         "address": message.address,
