@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class EndReason(StrEnum):
@@ -171,6 +171,14 @@ class Files(Protocol):
 
     def watch(self, path: str, *, recursive: bool = False) -> AsyncIterator[FileEvent]:
         """Changes from now on. The first item arrives only after the watch is in place."""
+
+
+@runtime_checkable
+class PlacesWatches(Protocol):
+    """Files that can say when a watch is in place."""
+
+    async def watching(self, path: str, *, recursive: bool = False) -> AsyncIterator[FileEvent]:
+        """Returns once the watch is in place; what it returns yields the changes since."""
 
 
 class Connection(Protocol):

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from sandboxer.backends.guest import FileEvent, FileInfo, Files
+from sandboxer.backends.guest import FileEvent, FileInfo, Files, PlacesWatches
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.sandboxes.access import ActivityKind
@@ -114,10 +114,17 @@ class SandboxFiles:
 
     async def watch(
         self, sandbox_id: str, caller: Caller, path: str, *, recursive: bool
-    ) -> AsyncIterator[FileEvent]:
+    ) -> AsyncIterator[FileEvent | None]:
+        """None once, when the watch is in place: from there on no change is missed. Then each change."""
         check_path(path)
         async with self._files(sandbox_id, caller) as files:
-            async for event in files.watch(path, recursive=recursive):
+            if isinstance(files, PlacesWatches):
+                source = await files.watching(path, recursive=recursive)
+            else:
+                await files.stat(path)
+                source = files.watch(path, recursive=recursive)
+            yield None
+            async for event in source:
                 yield event
 
 

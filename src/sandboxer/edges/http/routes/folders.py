@@ -48,10 +48,8 @@ async def watch(
     recursive: Annotated[bool, Query(description="Also in folders below.")] = False,
 ) -> Response:
     where = path_of(request.scope)
-    files = platform_of(request).work.files
-    await files.stat(sandbox_id, caller(request), where)
-    source = files.watch(sandbox_id, caller(request), where, recursive=recursive)
-    return EventStream(_changes(source, where, recursive), begin_at_once=True)
+    source = platform_of(request).work.files.watch(sandbox_id, caller(request), where, recursive=recursive)
+    return EventStream(_changes(source, where, recursive))
 
 
 @router.get(
@@ -89,9 +87,11 @@ async def unpack(request: Request, sandbox_id: SandboxId, path: QueryPath) -> Re
 
 
 async def _changes(
-    source: AsyncIterator[FileEvent], path: str, recursive: bool
+    source: AsyncIterator[FileEvent | None], path: str, recursive: bool
 ) -> AsyncIterator[ServerEvent]:
-    yield ServerEvent("ready", WatchReady(path=answers.printable(path), recursive=recursive))
     async with aclosing(source) as changes:  # type: ignore[type-var]
         async for change in changes:
-            yield ServerEvent("change", answers.file_event(change))
+            if change is None:
+                yield ServerEvent("ready", WatchReady(path=answers.printable(path), recursive=recursive))
+            else:
+                yield ServerEvent("change", answers.file_event(change))
