@@ -60,7 +60,12 @@ def create_app(platform: Platform) -> FastAPI:
         redirect_slashes=False,
         middleware=[
             Middleware(Envelope, metrics=platform.metrics),
-            Middleware(Authentication, authenticator=platform.authenticator, clock=platform.clock),
+            Middleware(
+                Authentication,
+                authenticator=platform.authenticator,
+                clock=platform.clock,
+                metrics=platform.metrics,
+            ),
         ],
         exception_handlers={
             SandboxerError: problems.on_sandboxer_error,

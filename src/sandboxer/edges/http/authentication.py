@@ -18,6 +18,7 @@ from sandboxer.identity.authenticate import MAX_V1_BODY, Authenticator, BodyChec
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import SandboxerError
+from sandboxer.observe.metrics import Metrics
 
 CALLER = "sandboxer.caller"
 # The whole list. `/metrics` has a rule of its own (loopback only, by default).
@@ -35,8 +36,9 @@ class TooSlow(Exception):
 
 
 class Authentication:
-    def __init__(self, app: ASGIApp, authenticator: Authenticator, clock: Clock) -> None:
+    def __init__(self, app: ASGIApp, authenticator: Authenticator, clock: Clock, metrics: Metrics) -> None:
         self._app = app
+        self._metrics = metrics
         self._authenticator = authenticator
         self._clock = clock
 
@@ -53,6 +55,7 @@ class Authentication:
             else:
                 receive = await _checked(scope, receive, verdict)
         except SandboxerError as error:
+            self._metrics.refused_signatures.labels(str(error.facts.get("reason", error.code))).inc()
             await _refuse(error, scope, receive, send)
             return
         except TooSlow:

@@ -104,6 +104,8 @@ async def on_sandboxer_error(request: Request, error: Exception) -> Response:
     request_id = request_id_of(request.scope)
     if isinstance(error, Broken):
         log.error("broken (%s): %s", request_id, error, exc_info=error)
+    if status_of(error) >= 500:
+        request.app.state.platform.metrics.failures.labels(error.code).inc()
     return response(error, request_id)
 
 

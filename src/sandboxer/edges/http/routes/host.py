@@ -66,7 +66,7 @@ async def reap_stale(request: Request) -> Response:
     return json_response(Reaped(removed=_listed(removed)))
 
 
-def backend(name: str, seen: Fingerprint, *, capabilities: Sequence[str] = ()) -> BackendCapabilities:
+def backend(name: str, seen: Fingerprint, capabilities: Sequence[str] = ()) -> BackendCapabilities:
     return BackendCapabilities(
         name=name,
         healthy=seen.healthy,

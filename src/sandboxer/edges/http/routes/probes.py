@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import replace
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -10,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from sandboxer import __version__
-from sandboxer.backends.contract import capabilities_of
+from sandboxer.backends.contract import Capability, capabilities_of
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.failures import unsigned_failures
 from sandboxer.edges.http.routes.host import backend
@@ -92,7 +93,8 @@ async def capabilities(request: Request) -> Response:
     shown = Capabilities(
         version=__version__,
         backends=[
-            backend(name, seen, capabilities=[c.value for c in capabilities_of(room.backends[name])])
+            # What the host lacks, and why, is for its owner (GET /v1/host).
+            backend(name, replace(seen, lacks=()), _names(capabilities_of(room.backends[name])))
             for name, seen in sorted(prints.items())
         ],
         trust_levels=["zero"],
@@ -107,6 +109,10 @@ async def capabilities(request: Request) -> Response:
         },
     )
     return json_response(shown)
+
+
+def _names(capabilities: frozenset[Capability]) -> list[str]:
+    return [capability.value for capability in capabilities]
 
 
 def is_local(scope: Scope) -> bool:

@@ -1,0 +1,98 @@
+"""The server as a process: it starts, answers, and ends well."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import stat
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sandboxer.edges.http.server import listen, url_of
+from sandboxer.settings import Settings
+from tests.http.signed import Client, Credentials
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from sandboxer.edges.http.server import run
+from sandboxer.settings import Settings
+state, profiles = map(Path, sys.argv[1:3])
+settings = Settings(state_dir=state, port=0, profiles_dir=profiles, backends=("ext.scripted",))
+run(settings, on_ready=lambda url: print(url, flush=True))
+"""
+
+
+def profiles_for_the_fake(folder: Path) -> Path:
+    folder.mkdir()
+    shipped = Settings().profiles_dir / "agent-dev.yaml"
+    (folder / "agent-dev.yaml").write_text(shipped.read_text().replace("ext.namespaces", "ext.scripted"))
+    return folder
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_it_ends_at_a_signal_even_while_someone_listens(tmp_path: Path, number: signal.Signals) -> None:
+    profiles = profiles_for_the_fake(tmp_path / "profiles")
+    server = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        PROGRAM,
+        str(tmp_path / "state"),
+        str(profiles),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert server.stdout is not None
+    try:
+        url = (await asyncio.wait_for(server.stdout.readline(), 30)).decode().strip()
+        owner_file = tmp_path / "state" / "owner.json"
+        owner = json.loads(owner_file.read_text())
+        assert stat.S_IMODE(os.stat(owner_file).st_mode) == 0o600
+        assert owner["url"] == url
+        async with httpx.AsyncClient(base_url=url, timeout=30) as http:
+            client = Client(http, Credentials(owner["public_key"], owner["secret_key"]))
+            assert (await http.get("/readyz")).json() == {"status": "ready"}
+            made = await client.post("/v1/sandboxes", {})
+            assert made.status_code == 201, made.text
+            path = made.headers["location"]
+            told = client.events("GET", f"{path}/events")
+            await anext(told)
+            began = time.monotonic()
+            server.send_signal(number)
+            out, errors = await asyncio.wait_for(server.communicate(), 30)
+            assert time.monotonic() - began < 15
+            await told.aclose()
+        assert server.returncode == 0, errors.decode()
+        assert owner["secret_key"].encode() not in out + errors
+    finally:
+        if server.returncode is None:
+            server.kill()
+            await server.wait()
+
+
+def test_a_taken_port_is_refused_before_anything_is_opened() -> None:
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        with pytest.raises(OSError, match="in use"):
+            listen("127.0.0.1", port)
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:1"),
+        ("0.0.0.0", "http://127.0.0.1:1"),
+        ("::", "http://[::1]:1"),
+        ("box", "http://box:1"),
+    ],
+)
+def test_the_address_is_one_that_can_be_dialled(host: str, url: str) -> None:
+    assert url_of(host, 1) == url
