@@ -9,9 +9,10 @@ refused transfer is left in the transaction, so a caller may go on.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -20,7 +21,15 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from sandboxer.kernel.errors import Broken, Conflict, InsufficientCredit, InvalidRequest, NotFound
 from sandboxer.money.tables import ledger_accounts, ledger_pendings, ledger_transfers
-from sandboxer.money.transfers import DIGEST_MODULUS, MAY_OVERDRAW, AccountKind, Asset, Phase, Transfer
+from sandboxer.money.transfers import (
+    DIGEST_MODULUS,
+    MAY_OVERDRAW,
+    AccountKind,
+    Asset,
+    Phase,
+    Transfer,
+    canonical,
+)
 
 # The platform's own accounts in sats.
 INCOME = "income:usage"
@@ -98,7 +107,7 @@ def post_transfer(conn: Connection, transfer: Transfer) -> bool:
         if _is_known(conn, transfer):
             return False
         raise _why_not(conn, transfer)
-    if not insert_once(conn, ledger_transfers, _to_row(transfer, digest)):
+    if not _keep(conn, transfer, digest):
         _move(conn, transfer, step.undone(), -digest, count=-1)
         return not _is_known(conn, transfer)
     if transfer.phase is Phase.PENDING:
@@ -177,8 +186,8 @@ def insert_once(conn: Connection, table: Table, row: Mapping[str, object]) -> bo
     return conn.execute(_insert_once(conn.dialect.name, table), row).rowcount == 1
 
 
-# Both sides in one statement, in the driver's own words: this is the hottest line of the ledger, and building
-# it by SQLAlchemy costs more than the database takes to carry it out. Binary "and" is "modulo 2⁶²".
+# In the driver's own words: these are the two hot lines of the ledger, and building them by SQLAlchemy costs
+# more than the database takes to carry them out. Both sides move in one statement; "& mask" is "modulo 2⁶²".
 _MOVE = """
 UPDATE ledger_accounts SET
   debits_posted = debits_posted + CASE WHEN id = {debit} THEN {posted} ELSE 0 END,
@@ -190,11 +199,20 @@ UPDATE ledger_accounts SET
 WHERE id IN ({debit}, {credit}) AND asset = {asset}
   AND (id <> {debit} OR may_overdraw OR credits_posted - debits_posted - debits_pending >= {needed})
 """
-_MOVE_FIELDS = ("debit", "credit", "asset", "posted", "pending", "count", "digest", "mask", "needed")
-_MOVE_FOR = {
-    "sqlite": _MOVE.format(**{name: f":{name}" for name in _MOVE_FIELDS}),
-    "postgresql": _MOVE.format(**{name: f"%({name})s" for name in _MOVE_FIELDS}),
-}
+_ROW = tuple(column.name for column in ledger_transfers.columns if column.name != "seq")
+_KEEP = f"""
+INSERT INTO ledger_transfers ({", ".join(_ROW)}) VALUES ({", ".join(f"{{{name}}}" for name in _ROW)})
+ON CONFLICT DO NOTHING
+"""
+
+
+def _in_words_of(statement: str, placeholder: str) -> str:
+    return re.sub(r"\{(\w+)\}", placeholder, statement)
+
+
+_WORDS = {"sqlite": r":\1", "postgresql": r"%(\1)s"}
+_MOVE_FOR = {dialect: _in_words_of(_MOVE, placeholder) for dialect, placeholder in _WORDS.items()}
+_KEEP_FOR = {dialect: _in_words_of(_KEEP, placeholder) for dialect, placeholder in _WORDS.items()}
 _BY_ID = select(ledger_transfers).where(ledger_transfers.c.id == bindparam("wanted"))
 
 
@@ -246,7 +264,8 @@ def _resolve(
     mine = delete(ledger_pendings).where(ledger_pendings.c.id == pending_id)
     if conn.execute(mine).rowcount != 1:
         return _was_resolved(conn, resolution)
-    conn.execute(ledger_transfers.insert(), _to_row(resolution, digest))
+    if not _keep(conn, resolution, digest):
+        raise Broken(why=f"the id {resolution.id} is taken by another transfer")
     step = _Step(resolution.amount if phase is Phase.POST else 0, -pending.amount)
     if _move(conn, resolution, step, digest) != 2:
         raise Broken(why=f"the totals of its accounts do not hold the pending transfer {pending_id}")
@@ -284,8 +303,12 @@ def _account(conn: Connection, account_id: str) -> Row[Any]:
     return row
 
 
-def _to_row(transfer: Transfer, digest: int) -> dict[str, object]:
-    return {
+def _keep(conn: Connection, transfer: Transfer, digest: int) -> bool:
+    """False if there is a transfer with this id. Written as the column types of `tables` would write it."""
+    at: object = transfer.at.astimezone(UTC)
+    if conn.dialect.name == "sqlite":
+        at = transfer.at.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
+    row = {
         "id": transfer.id,
         "debit": transfer.debit,
         "credit": transfer.credit,
@@ -295,7 +318,8 @@ def _to_row(transfer: Transfer, digest: int) -> dict[str, object]:
         "phase": transfer.phase.value,
         "pending_id": transfer.pending_id,
         "reason": transfer.reason,
-        "at": transfer.at,
-        "data": dict(transfer.data) or None,
+        "at": at,
+        "data": canonical(transfer.data) if transfer.data else None,
         "digest": digest,
     }
+    return conn.exec_driver_sql(_KEEP_FOR[conn.dialect.name], row).rowcount == 1

@@ -1,0 +1,307 @@
+"""Ledger transfers against bare single-row commits of the same driver, every commit flushed to the disk; and
+100,000 live meters under the one timer.
+
+    python -m bench.scenarios.ledger [--transfers 1000000] [--quick]
+
+Rounds of bare commits and transfers alternate, so that other load on the disk hits both alike. Transfers go
+through `Store.write`, one transaction each, asked for by a few callers at once as in a server; bare commits
+are one INSERT of one short row by the driver alone, one after the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import sqlite3
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import psycopg
+from rich.console import Console
+from sqlalchemy import Connection, insert, select
+
+from bench.figures import Bar, Report, Row, Samples
+from bench.platform import own_folder
+from bench.report import machine_facts, print_table
+from sandboxer.kernel.clock import SystemClock
+from sandboxer.money.buckets import credit, open_bucket
+from sandboxer.money.ledger import EXTERNAL, INCOME, open_account, open_platform_accounts, post_transfer
+from sandboxer.money.metering import open_meter
+from sandboxer.money.meters import Use
+from sandboxer.money.tables import ledger_accounts, meters, money_buckets
+from sandboxer.money.timer import BucketTimer
+from sandboxer.money.transfers import AccountKind, Transfer
+from sandboxer.money.verification import verify
+from sandboxer.observe.events import events
+from sandboxer.store.engine import Store, open_store
+
+BUCKETS = 10_000
+METERS = 100_000
+# Short rounds: the disk's mood changes within a second.
+A_ROUND = 40
+CALLERS = 4
+HISTORY = 1_000_000
+_numbers = itertools.count(1)
+BAR = Bar(text="≥ 0.5 × bare single-row commits, fsync on", limit=0.5, at_least=True)
+Commit = Callable[[int], None]
+
+
+def ledger(folder: Path, rounds: int, *, history: int, postgres: str | None) -> Iterator[Row | Samples]:
+    """All figures. `postgres`: URL of an empty database on a server with fsync on, if there is one."""
+    yield from asyncio.run(_databases(folder, rounds, history, postgres))
+    yield from asyncio.run(_live_meters(folder))
+
+
+async def _databases(folder: Path, rounds: int, history: int, postgres: str | None) -> list[Row | Samples]:
+    found: list[Row | Samples] = []
+    url = f"sqlite:///{folder}/ledger.db"
+    with closing(sqlite3.connect(folder / "bare.db", isolation_level=None)) as bare:
+        for words in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", BARE_TABLE):
+            bare.execute(words)
+
+        def commit(number: int) -> None:
+            bare.execute("BEGIN IMMEDIATE")
+            bare.execute("INSERT INTO bare VALUES (?, ?)", (f"row-{number}", number))
+            bare.execute("COMMIT")
+
+        found += await _figures("SQLite", url, commit, rounds, history)
+    if postgres is not None:
+        with psycopg.connect(postgres) as conn:
+            conn.execute(BARE_TABLE)
+            conn.commit()
+
+            def commit_there(number: int) -> None:
+                conn.execute("INSERT INTO bare VALUES (%s, %s)", (f"row-{number}", number))
+                conn.commit()
+
+            found += await _figures("PostgreSQL", postgres, commit_there, rounds, history // 10)
+    return found
+
+
+BARE_TABLE = "CREATE TABLE bare (id TEXT PRIMARY KEY, number BIGINT)"
+
+
+async def _figures(name: str, url: str, commit: Commit, rounds: int, history: int) -> list[Row | Samples]:
+    store = open_store(url, durability="full")
+    try:
+        await store.write(_open_accounts)
+        found: list[Row | Samples] = [
+            await _compare(f"{name}: transfers", store, commit, rounds, _spread),
+            await _compare(f"{name}: transfers into one hot account", store, commit, rounds, _hot),
+        ]
+        took = await _grow(store, history)
+        found.append(
+            await _compare(f"{name}: transfers after {history:,} more", store, commit, rounds, _spread)
+        )
+        start = time.perf_counter()
+        proof = await store.read(verify)
+        if not proof.is_whole:
+            raise RuntimeError(f"the ledger is not whole: {proof.faults}")
+        found.append(
+            Samples(f"{name}: verify {proof.transfers:,} transfers", "s", (time.perf_counter() - start,))
+        )
+        found.append(Samples(f"{name}: transfers, 1,000 to a transaction", "/s", (history / took,)))
+        return found
+    finally:
+        await store.close()
+
+
+def _open_accounts(conn: Connection) -> None:
+    now = datetime.now(UTC)
+    open_platform_accounts(conn, now=now)
+    for number in range(BUCKETS):
+        id = f"bucket:acc_{number}"
+        open_account(conn, id=id, kind=AccountKind.BUCKET, owner=f"acc_{number}", now=now)
+        post_transfer(conn, _transfer(EXTERNAL, id, 1_000_000))
+
+
+def _spread(number: int) -> Transfer:
+    """From one of many buckets to another."""
+    debit = number * 7919 % BUCKETS
+    return _transfer(f"bucket:acc_{debit}", f"bucket:acc_{(debit + 1 + number % 97) % BUCKETS}", 1)
+
+
+def _hot(number: int) -> Transfer:
+    """From one of many buckets into the platform's income."""
+    return _transfer(f"bucket:acc_{number * 7919 % BUCKETS}", INCOME, 1)
+
+
+def _transfer(debit: str, credit: str, amount: int) -> Transfer:
+    number = next(_numbers)
+    # Ids as callers choose them: in no order.
+    id = f"{number * 2_654_435_761 % 2**32:08x}-{number}"
+    return Transfer(
+        id=id,
+        debit=debit,
+        credit=credit,
+        amount=amount,
+        kind="bench",
+        reason="measured",
+        at=datetime.now(UTC),
+    )
+
+
+async def _compare(
+    figure: str, store: Store, commit: Commit, rounds: int, make: Callable[[int], Transfer]
+) -> Row:
+    ours: list[float] = []
+    bare: list[float] = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        for _ in range(A_ROUND):
+            commit(next(_numbers))
+        bare.append(A_ROUND / (time.perf_counter() - start))
+        start = time.perf_counter()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(CALLERS):
+                group.create_task(_call(store, make, A_ROUND // CALLERS))
+        ours.append(A_ROUND / (time.perf_counter() - start))
+    return Row(
+        figure=figure,
+        subject=Samples(figure, "/s", tuple(ours)),
+        baseline=Samples("bare commits", "/s", tuple(bare)),
+        bar=BAR,
+    )
+
+
+async def _call(store: Store, make: Callable[[int], Transfer], count: int) -> None:
+    for _ in range(count):
+        transfer = make(next(_numbers))
+        await store.write(lambda conn, transfer=transfer: post_transfer(conn, transfer))  # type: ignore[misc]
+
+
+async def _grow(store: Store, count: int) -> float:
+    """A long history, made through the same door, many to a transaction. Seconds it took."""
+    start = time.perf_counter()
+    for first in range(0, count, 1000):
+
+        def thousand(conn: Connection, first: int = first) -> None:
+            for number in range(first, first + 1000):
+                post_transfer(conn, _spread(number))
+
+        await store.write(thousand)
+    return time.perf_counter() - start
+
+
+async def _live_meters(folder: Path) -> list[Row | Samples]:
+    store = open_store(f"sqlite:///{folder}/meters.db")
+    try:
+        await store.write(lambda conn: live_meters(conn, METERS, datetime.now(UTC)))
+        share, late_ms = await _watch(store)
+    finally:
+        await store.close()
+    return [
+        Row(
+            figure=f"{METERS:,} live meters",
+            subject=Samples("CPU", "%", (100 * share,)),
+            baseline=None,
+            bar=Bar(text="< 1 % CPU", limit=1.0),
+        ),
+        Row(
+            figure="next expiry is late by",
+            subject=Samples("late", "ms", tuple(late_ms)),
+            baseline=None,
+            bar=Bar(text="≤ 100 ms", limit=100.0),
+        ),
+    ]
+
+
+async def _watch(store: Store, *, quiet_s: float = 10.0, expiries: int = 10) -> tuple[float, list[float]]:
+    async with _ticking(BucketTimer(store, SystemClock())):
+        await asyncio.sleep(0.5)
+        spent, wall = time.process_time(), time.monotonic()
+        await asyncio.sleep(quiet_s)
+        share = (time.process_time() - spent) / (time.monotonic() - wall)
+        due: dict[str, datetime] = {}
+        for number in range(expiries):
+            owner, now = f"dying_{number}", datetime.now(UTC)
+            due[owner] = now + timedelta(seconds=1)
+            await store.write(lambda conn, owner=owner, now=now: _dying(conn, owner, now))  # type: ignore[misc]
+            await asyncio.sleep(0.13)
+        await asyncio.sleep(1.5)
+    seen = await store.read(
+        lambda conn: conn.execute(
+            select(events.c.subject, events.c.at).where(events.c.kind == "account.dry")
+        ).all()
+    )
+    if {subject for subject, _ in seen} != due.keys():
+        raise RuntimeError(f"{len(seen)} of {expiries} buckets were found dry")
+    return share, [(at - due[subject]).total_seconds() * 1000 for subject, at in seen]
+
+
+def _dying(conn: Connection, owner: str, now: datetime) -> None:
+    """A bucket that lasts a second."""
+    open_bucket(conn, owner, now=now)
+    credit(conn, owner, 1000, id=f"c:{owner}", reason="bench", now=now)
+    open_meter(conn, owner, id=f"m:{owner}", subject=owner, use=Use.RUNNING, rate=1_000_000, now=now)
+
+
+def live_meters(conn: Connection, count: int, now: datetime) -> None:
+    """So many buckets with a meter each, far from dry, written as rows: opening them takes minutes."""
+    names = [f"acc_{number:06}" for number in range(count)]
+    zeros = dict.fromkeys(("debits_posted", "debits_pending", "credits_pending", "transfers", "digest"), 0)
+    account = {**zeros, "asset": "sats", "created_at": now}
+    for kind, sats in (("bucket", 86_400_000), ("debt", 0)):
+        rows = [
+            {
+                **account,
+                "id": f"{kind}:{name}",
+                "kind": kind,
+                "owner": name,
+                "may_overdraw": kind == "debt",
+                "credits_posted": sats,
+            }
+            for name in names
+        ]
+        conn.execute(insert(ledger_accounts), rows)
+    flow = {"rate_msats": 1000, "settled_at": now, "carried_nsats": 0, "settlements": 0, "standing": "alive"}
+    far = now + timedelta(days=1000)
+    conn.execute(
+        insert(money_buckets),
+        [{**flow, "owner": name, "due_at": far + timedelta(seconds=i)} for i, name in enumerate(names)],
+    )
+    meter = {"kind": "running", "rate_msats": 1000, "began_at": now, "segments": 0, "step": 0}
+    conn.execute(
+        insert(meters), [{**meter, "id": f"m:{name}", "owner": name, "subject": name} for name in names]
+    )
+
+
+@asynccontextmanager
+async def _ticking(timer: BucketTimer) -> AsyncIterator[None]:
+    task = asyncio.create_task(timer.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--transfers", type=int, default=HISTORY, help="length of the long history")
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--postgres", help="URL of an empty database on a server with fsync on")
+    words = parser.parse_args()
+    started_at = datetime.now(UTC).isoformat(timespec="seconds")
+    history = 20_000 if words.quick else words.transfers
+    rounds = 20 if words.quick else words.rounds
+    with own_folder() as folder:
+        found = list(ledger(folder, rounds, history=history, postgres=words.postgres))
+    report = Report(
+        machine=machine_facts(),
+        started_at=started_at,
+        rows=[row for row in found if isinstance(row, Row)],
+        extras=[extra for extra in found if isinstance(extra, Samples)],
+    )
+    print_table(report, Console(highlight=False, width=150))
+    return 0 if report.passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
