@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import func, select
 
 from sandboxer.identity.keys import Caller
+from sandboxer.identity.sessions.bearer import session_token
 from sandboxer.identity.sessions.challenges import Challenges
 from sandboxer.identity.sessions.sessions import OpenedSession, WalletSessions
 from sandboxer.identity.sessions.token_keys import load_token_keys, require_session_secret
@@ -62,7 +63,7 @@ async def test_a_wallet_signs_in_and_its_account_stays_the_same(door: Door) -> N
     assert (await sign_in(door)).account == first.account
     assert (await sign_in(door, BOB)).account != first.account
     kinds = [event.kind for event in await Events(door.store).page(first.account)]
-    assert kinds == ["account.opened", "session.opened", "session.opened"]
+    assert kinds == ["wallet.linked", "session.opened", "session.opened"]
 
 
 async def test_bitcoin_and_stacks_wallets_sign_in_too(door: Door) -> None:
@@ -427,6 +428,26 @@ def test_our_paseto_library_opens_what_another_made(vector: dict[str, str]) -> N
     opened = pyseto.decode(key, vector["token"], implicit_assertion=vector["assertion"].encode())
     assert json.loads(opened.payload) == vector["payload"]
     assert opened.footer == vector["footer"].encode()
+
+
+def test_a_session_is_read_from_the_head_and_never_beside_another_caller() -> None:
+    bearer = (b"authorization", b"Bearer v4.local.abc.def")
+    assert session_token([(b"host", b"x"), bearer]) == "v4.local.abc.def"
+    assert session_token([(b"authorization", b"bearer  v4.local.abc.def")]) == "v4.local.abc.def"
+    for other in (b"Bearer sbx-pk-x", b"Basic v4.local.x", b"v4.local.x", b"", b"Bearer"):
+        assert session_token([(b"authorization", other), (b"x-signature", b"s")]) is None
+    assert session_token([]) is None
+    for beside in (
+        bearer,
+        (b"authorization", b"Bearer sbx-pk-x"),
+        (b"x-signature", b"0"),
+        (b"x-api-key", b"sbx-pk-x"),
+        (b"x-nonce", b"n"),
+    ):
+        for headers in ([bearer, beside], [beside, bearer]):
+            with pytest.raises(Unauthenticated) as caught:
+                session_token(headers)
+            assert caught.value.facts["reason"] == "two_callers"
 
 
 def test_neither_token_nor_key_is_shown_by_accident() -> None:

@@ -82,7 +82,7 @@ def account_of(conn: Connection, wallet: Wallet, now: datetime) -> str:
         record(
             conn,
             subject=account,
-            kind="account.opened",
+            kind="wallet.linked",
             actor=wallet.caip10,
             reason="first_sign_in",
             at=now,
