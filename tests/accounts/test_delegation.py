@@ -242,7 +242,7 @@ def test_revoking_shuts_every_key_below_at_once_and_twice_is_harmless(conn: Conn
 def test_a_key_ends_at_its_time_with_all_below_it(conn: Connection) -> None:
     root = rich(conn)
     short = child_of(conn, root, expires_at=later(60)).account
-    below_it = child_of(conn, short, budget_sats=1).account
+    below_it = child_of(conn, short, budget_sats=1, depth=0).account
     long = child_of(conn, root, expires_at=later(600)).account
     assert load_key(conn, below_it).expires_at == later(60)
     assert next_expiry(conn) == later(60)
