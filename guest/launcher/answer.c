@@ -3,7 +3,6 @@
  * The forked worker answers by itself with one datagram on the socket it shares with the resident process. */
 #include "launcher.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -11,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -68,14 +66,13 @@ static unsigned long long start_time(pid_t pid) {
     return at ? strtoull(at + 1, NULL, 10) : 0;
 }
 
-void answer_made(pid_t pid, pid_t monitor) {
+void answer_made(pid_t pid) {
     char out[2048];
     unsigned long long started = start_time(pid);
     step("answer");
     size_t used = field(out, 0, sizeof out, "tag=%s", answer_tag);
     used = field(out, used, sizeof out, "made=1");
     used = field(out, used, sizeof out, "pid=%d", pid);
-    used = field(out, used, sizeof out, "monitor=%d", monitor);
     used = field(out, used, sizeof out, "start=%llu", started);
     for (size_t i = 0; i + 1 < step_count; i++)
         used = field(out, used, sizeof out, "t.%s=%.3f", steps[i].name, steps[i].ms);
@@ -85,10 +82,7 @@ void answer_made(pid_t pid, pid_t monitor) {
 
 _Noreturn void answer_failed(const char *name, int err, const char *text) {
     char out[8192];
-    if (doomed > 0) {
-        kill(doomed, SIGKILL);
-        waitpid(doomed, NULL, 0);
-    }
+    if (doomed > 0) kill(doomed, SIGKILL);
     size_t used = field(out, 0, sizeof out, "tag=%s", answer_tag);
     used = field(out, used, sizeof out, "failed=%s", name);
     used = field(out, used, sizeof out, "errno=%d", err);

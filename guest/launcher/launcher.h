@@ -4,22 +4,30 @@
 
 #define _GNU_SOURCE
 
+#include <errno.h>
+#include <linux/filter.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 #define ORDER_BYTES 65536
-#define LIST_MAX 160
+#define LIST_MAX 64
 #define STEPS_MAX 24
 
-/* What bwrap and, after it, the supervisor inherit; everything above is closed. */
-enum { FD_LISTEN = 3, FD_SECCOMP = 4, FD_INFO = 5, FD_FIRST_CLOSED = 6 };
+/* What the supervisor inherits beside stdio; everything above is closed. */
+enum { FD_LISTEN = 3, FD_FIRST_CLOSED = 4 };
 
-/* One thing to do in a cgroup hierarchy, in the order given: make a folder, or write a value. */
+/* One thing to do on the host, in the order given. */
+enum act_kind { ACT_FOLDER, ACT_WRITE, ACT_CREATE, ACT_SUBVOLUME, ACT_LIMIT };
 struct act {
+    enum act_kind kind;
     const char *path;
-    const char *value; /* NULL: make the folder */
+    const char *value; /* what to write; bytes of a limit */
+};
+struct acts {
+    struct act list[LIST_MAX];
+    size_t count;
 };
 
 /* One order, pointing into the datagram it came in. Python decides every word of it. */
@@ -29,25 +37,41 @@ struct order {
     const char *disk;     /* holds upper/ and work/ */
     const char *socket;   /* absolute host path of the listening socket */
     const char *cgroup;   /* v2 folder to be born in */
+    const char *hostname;
     uint32_t base, count; /* the sandbox's uid range */
+    uint64_t capabilities;
+    unsigned long shm_bytes;
     unsigned ptys;
     unsigned long sigpending;
     unsigned long open_files;
-    struct act acts[LIST_MAX];
-    size_t act_count;
+    struct acts cgroups;  /* before the sandbox's first process exists */
+    struct acts disks;    /* while it makes its namespaces */
     const char *joins[LIST_MAX]; /* v1 `tasks` files */
     size_t join_count;
-    char *argv[LIST_MAX + 1]; /* bwrap's */
-    size_t argc;
+    const char *masks[LIST_MAX]; /* entries of /proc to cover */
+    size_t mask_count;
 };
 
 /* What the resident process prepared once and every order uses. */
 struct stage {
     int orders;      /* the server's end of life is an EOF here */
     int mounts;      /* the clean mount namespace */
-    int filter;      /* sealed memfd holding the seccomp program */
     int null;        /* /dev/null */
-    const char *bwrap;
+    struct sock_fprog filter;
+};
+
+/* What the first process keeps by intention, by the numbers it has in the worker. */
+struct kept {
+    int sync, listen, null;
+    int joins[LIST_MAX];
+};
+
+/* From the child or the first process to the worker. */
+enum word { WORD_USERNS = 1, WORD_PID, WORD_FAILED };
+struct message {
+    enum word word;
+    int number; /* pid, or errno */
+    char step[32];
 };
 
 /* order.c */
@@ -56,26 +80,43 @@ bool order_parse(struct order *order, char *data, size_t size, const char **why)
 /* answer.c: every step is named, timed, and on failure answered with its errno. */
 void step(const char *name);
 void answer_begin(int fd, const char *tag);
-void answer_made(pid_t pid, pid_t monitor);
+void answer_made(pid_t pid);
 _Noreturn void answer_failed(const char *step, int err, const char *text);
 void answer_on_failure_kill(pid_t child);
 const char *step_current(void);
 /* CHECK ends this order with the current step's name when `call` failed. */
 #define CHECK(call) do { if ((call) < 0) answer_failed(step_current(), errno, NULL); } while (0)
 
-/* stage.c */
+/* acts.c */
+void acts_perform(const struct acts *acts);
+void write_file(const char *path, const char *value);
+
+/* stage.c: the clean mount namespace, and where things are in it */
+#define STAGE_IMAGE "/stage/image"
+#define STAGE_DISK "/stage/disk"
+#define STAGE_ROOT "/stage/root"
+#define STAGE_DEV "/stage/dev"
+#define STAGE_EMPTY "/stage/empty"
+#define SUPERVISOR "/dev/.sandboxer/supervisor"
 int stage_make(const char *supervisor);
 
 /* seccomp.c */
-int filter_make(void);
+bool filter_make(struct sock_fprog *program);
 
 /* mounts.c */
 int tree_clone(const char *path);
 void tree_place(int tree, int userns, bool read_only, const char *where);
 void overlay_mount(uint32_t base);
-void terminals_mount(uint32_t base, unsigned ptys);
+void devices_mount(const struct order *order);
 
-/* spawn.c */
+/* worker.c */
 _Noreturn void order_perform(const struct order *order, const struct stage *stage);
+
+/* child.c */
+_Noreturn void child_main(const struct order *order, const struct stage *stage, struct kept *kept);
+_Noreturn void complain(int sync, const char *step_name);
+
+/* walls.c */
+_Noreturn void first_process(const struct order *order, const struct stage *stage, struct kept *kept);
 
 #endif

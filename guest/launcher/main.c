@@ -4,14 +4,12 @@
  * does; sandboxes go on. It exists because the acts need a fork without a Python heap behind it, several
  * processes that are not threads, and single milliseconds. It decides nothing: see launcher.h, struct order.
  *
- *     launcher ORDERS_FD BWRAP SUPERVISOR [LOCK_FD]
+ *     launcher ORDERS_FD SUPERVISOR [LOCK_FD]
  *
- * Answers: `tag=…` then `made=1 pid= monitor= start= t.<step>=<ms>…`, or `failed=<step> errno= text=`.
- * An order that was made may still be followed by one `failed=bwrap` when bwrap's monitor ends.
+ * Answers: `tag=…` then `made=1 pid= start= t.<step>=<ms>…`, or `failed=<step> errno= text=`.
  * LOCK_FD is only held: whoever can lock it knows that no worker is left. */
 #include "launcher.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
@@ -60,13 +58,12 @@ static void serve_one(const struct stage *stage) {
 }
 
 static struct stage prepare(char **argv) {
-    struct stage stage = {.orders = atoi(argv[1]), .bwrap = argv[2]};
+    struct stage stage = {.orders = atoi(argv[1])};
     /* Sockets made for sandboxes must not belong to the host's network. */
     if (unshare(CLONE_NEWNET)) perror("launcher: network namespace"), exit(1);
     stage.null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    stage.filter = filter_make();
-    if (stage.filter < 0) fprintf(stderr, "launcher: seccomp filter\n"), exit(1);
-    stage.mounts = stage_make(argv[3]);
+    if (!filter_make(&stage.filter)) fprintf(stderr, "launcher: seccomp filter\n"), exit(1);
+    stage.mounts = stage_make(argv[2]);
     if (stage.mounts < 0) fprintf(stderr, "launcher: stage\n"), exit(1);
     fcntl(stage.orders, F_SETFD, FD_CLOEXEC);
     return stage;

@@ -3,8 +3,8 @@
  * answers with the step's name and leaves nothing, since the namespace dies with the worker. */
 #include "launcher.h"
 
-#include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <linux/securebits.h>
 #include <stdio.h>
 #include <sys/fsuid.h>
@@ -34,25 +34,62 @@ void tree_place(int tree, int userns, bool read_only, const char *where) {
 /* Mounted with the file ids of the range: as plain root the upper side has no such user and the overlay
  * comes up read-only without a word. Not from inside the namespace: `userxattr` forbids redirect_dir. */
 void overlay_mount(uint32_t base) {
-    static const char options[] = "lowerdir=/stage/image,upperdir=/stage/disk/upper,workdir=/stage/disk/work,redirect_dir=on";
+    static const char options[] = 
+        "lowerdir=" STAGE_IMAGE ",upperdir=" STAGE_DISK "/upper,workdir=" STAGE_DISK "/work,redirect_dir=on";
     struct statvfs seen;
     /* The overlay works below with these very credentials, on files of every user inside: the change of
      * file ids must not cost the capabilities for that. */
     CHECK(prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP));
     setfsuid(base);
     setfsgid(base);
-    int failed = mount("overlay", "/stage/root", "overlay", MS_NOSUID | MS_NODEV, options);
+    int failed = mount("overlay", STAGE_ROOT, "overlay", MS_NOSUID | MS_NODEV, options);
     int err = errno;
     setfsuid(0);
     setfsgid(0);
     if (failed) answer_failed(step_current(), err, NULL);
-    CHECK(statvfs("/stage/root", &seen));
+    CHECK(statvfs(STAGE_ROOT, &seen));
     if (seen.f_flag & ST_RDONLY) answer_failed(step_current(), EROFS, "the overlay came up read-only");
 }
 
-/* Its own instance with its own ceiling: the kernel's count of terminals is shared by the whole host. */
-void terminals_mount(uint32_t base, unsigned ptys) {
-    char options[128];
-    snprintf(options, sizeof options, "newinstance,ptmxmode=0666,mode=620,gid=%u,max=%u", base + 5, ptys);
-    CHECK(mount("devpts", "/stage/pts", "devpts", MS_NOSUID | MS_NOEXEC, options));
+/* A folder of the sandbox's root, with no link of a tenant's making on the way. */
+static void place_at(int tree, const char *name) {
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
+    int root = open(STAGE_ROOT, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    CHECK(root);
+    int where = (int)syscall(SYS_openat2, root, name, &how, sizeof how);
+    CHECK(where);
+    CHECK(move_mount(tree, "", where, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH));
+    close(where);
+    close(root);
+    close(tree);
+}
+
+static int new_mount(const char *type, unsigned attributes, const char *const (*options)[2]) {
+    int context = fsopen(type, FSOPEN_CLOEXEC);
+    CHECK(context);
+    for (; (*options)[0]; options++) CHECK(fsconfig(context, FSCONFIG_SET_STRING, (*options)[0], (*options)[1], 0));
+    CHECK(fsconfig(context, FSCONFIG_CMD_CREATE, NULL, NULL, 0));
+    int mounted = fsmount(context, FSMOUNT_CLOEXEC, attributes);
+    CHECK(mounted);
+    close(context);
+    return mounted;
+}
+
+/* /dev as the launcher prepared it, read-only; terminals of its own, with a ceiling, since the kernel's count of
+ * them is shared by the whole host; shared memory with a size. */
+void devices_mount(const struct order *order) {
+    char gid[16], max[16], size[24], owner[16];
+    snprintf(gid, sizeof gid, "%u", order->base + 5);
+    snprintf(max, sizeof max, "%u", order->ptys);
+    snprintf(size, sizeof size, "%lu", order->shm_bytes);
+    snprintf(owner, sizeof owner, "%u", order->base);
+    place_at(tree_clone(STAGE_DEV), "dev");
+    const char *const terminals[][2] = {
+        {"ptmxmode", "0666"}, {"mode", "620"}, {"gid", gid}, {"max", max}, {NULL, NULL},
+    };
+    place_at(new_mount("devpts", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, terminals), "dev/pts");
+    const char *const memory[][2] = {
+        {"mode", "1777"}, {"size", size}, {"uid", owner}, {"gid", owner}, {NULL, NULL},
+    };
+    place_at(new_mount("tmpfs", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, memory), "dev/shm");
 }

@@ -1,16 +1,34 @@
 /* Reading an order: NUL-ended `key=value` fields in one datagram. Nothing here acts. */
 #include "launcher.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 static bool number(const char *text, unsigned long max, unsigned long *out) {
     char *end;
     errno = 0;
-    unsigned long value = strtoul(text, &end, 10);
+    unsigned long value = strtoul(text, &end, 0);
     if (errno || end == text || *end || *text == '-' || value > max) return false;
     *out = value;
+    return true;
+}
+
+static bool add(struct acts *acts, enum act_kind kind, const char *path) {
+    if (acts->count == LIST_MAX) return false;
+    acts->list[acts->count++] = (struct act){.kind = kind, .path = path, .value = ""};
+    return true;
+}
+
+static bool take_act(struct order *o, const char *key, char *value) {
+    if (!strcmp(key, "cgroup.folder")) return add(&o->cgroups, ACT_FOLDER, value);
+    if (!strcmp(key, "cgroup.write")) return add(&o->cgroups, ACT_WRITE, value);
+    if (!strcmp(key, "disk.folder")) return add(&o->disks, ACT_FOLDER, value);
+    if (!strcmp(key, "disk.create")) return add(&o->disks, ACT_CREATE, value);
+    if (!strcmp(key, "disk.subvolume")) return add(&o->disks, ACT_SUBVOLUME, value);
+    if (!strcmp(key, "disk.limit")) return add(&o->disks, ACT_LIMIT, value);
+    struct acts *acts = !strcmp(key, "cgroup.value") ? &o->cgroups : !strcmp(key, "disk.value") ? &o->disks : NULL;
+    if (!acts || !acts->count) return false;
+    acts->list[acts->count - 1].value = value;
     return true;
 }
 
@@ -21,20 +39,17 @@ static bool take(struct order *o, const char *key, char *value) {
     else if (!strcmp(key, "disk")) o->disk = value;
     else if (!strcmp(key, "socket")) o->socket = value;
     else if (!strcmp(key, "cgroup")) o->cgroup = value;
+    else if (!strcmp(key, "hostname")) o->hostname = value;
     else if (!strcmp(key, "base") && number(value, UINT32_MAX, &n)) o->base = (uint32_t)n;
     else if (!strcmp(key, "count") && number(value, UINT32_MAX, &n)) o->count = (uint32_t)n;
+    else if (!strcmp(key, "capabilities") && number(value, ~0ul, &n)) o->capabilities = n;
+    else if (!strcmp(key, "shm_bytes") && number(value, ~0ul, &n)) o->shm_bytes = n;
     else if (!strcmp(key, "ptys") && number(value, 4096, &n)) o->ptys = (unsigned)n;
     else if (!strcmp(key, "sigpending") && number(value, 1u << 20, &n)) o->sigpending = n;
     else if (!strcmp(key, "open_files") && number(value, 1u << 20, &n)) o->open_files = n;
-    else if (!strcmp(key, "mkdir") && o->act_count < LIST_MAX)
-        o->acts[o->act_count++] = (struct act){.path = value};
-    else if (!strcmp(key, "write") && o->act_count < LIST_MAX)
-        o->acts[o->act_count++] = (struct act){.path = value, .value = ""};
-    else if (!strcmp(key, "value") && o->act_count && o->acts[o->act_count - 1].value)
-        o->acts[o->act_count - 1].value = value;
     else if (!strcmp(key, "join") && o->join_count < LIST_MAX) o->joins[o->join_count++] = value;
-    else if (!strcmp(key, "arg") && o->argc < LIST_MAX) o->argv[o->argc++] = value;
-    else return false;
+    else if (!strcmp(key, "mask") && o->mask_count < LIST_MAX) o->masks[o->mask_count++] = value;
+    else return take_act(o, key, value);
     return true;
 }
 
@@ -50,7 +65,7 @@ bool order_parse(struct order *order, char *data, size_t size, const char **why)
         if (!take(order, field, equals + 1)) return *why = field, false;
         field = next;
     }
-    if (!order->image || !order->disk || !order->socket || !order->cgroup || !order->argc)
+    if (!order->image || !order->disk || !order->socket || !order->cgroup || !order->hostname)
         return *why = "field missing", false;
     /* Host root must never be part of a sandbox's range. */
     if (order->base < 65536 || !order->count || order->base > UINT32_MAX - order->count)

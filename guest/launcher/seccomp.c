@@ -2,7 +2,6 @@
  * must work, and what a refused call guards is guarded by namespaces and capabilities too. */
 #include "launcher.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <seccomp.h>
@@ -110,18 +109,22 @@ static int refuse_terminal_injection(scmp_filter_ctx ctx) {
     return 0;
 }
 
-/* A sealed memfd holding the program, as bwrap's --seccomp wants it. */
-int filter_make(void) {
+/* The program, kept in memory for every sandbox to come. */
+bool filter_make(struct sock_fprog *program) {
+    static struct sock_filter code[BPF_MAXINSNS];
     scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
-    int fd = memfd_create("seccomp", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (!ctx || fd < 0) return -1;
+    int fd = memfd_create("seccomp", MFD_CLOEXEC);
+    if (!ctx || fd < 0) return false;
     int failed = seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS)
         || seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2)
         || refuse_calls(ctx) || refuse_clone_flags(ctx) || refuse_families(ctx) || refuse_protocols(ctx)
         || hold_core_limit(ctx) || refuse_terminal_injection(ctx)
-        || seccomp_export_bpf(ctx, fd)
-        || fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL);
+        || seccomp_export_bpf(ctx, fd);
     seccomp_release(ctx);
-    if (failed) return close(fd), -1;
-    return fd;
+    ssize_t size = failed ? -1 : pread(fd, code, sizeof code, 0);
+    close(fd);
+    if (size <= 0 || (size_t)size == sizeof code || (size_t)size % sizeof *code) return false;
+    program->len = (unsigned short)((size_t)size / sizeof *code);
+    program->filter = code;
+    return true;
 }

@@ -1,10 +1,9 @@
-/* The clean mount namespace every sandbox starts from, made once: a small read-only tmpfs root with bwrap's
- * libraries, the supervisor, device nodes, and empty places for an order's mounts.
+/* The clean mount namespace every sandbox starts from, made once: a small read-only tmpfs with the supervisor,
+ * device nodes, /proc, and empty places for an order's mounts. Nothing of the host is in it.
  *
  * Starting from the host's mounts instead costs time for every mount the host has, twice per sandbox. */
 #include "launcher.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -23,10 +22,9 @@
 #define MUST(call) do { if ((call) < 0) { perror("launcher: stage: " #call); _exit(1); } } while (0)
 
 static const char *const folders[] = {
-    "usr", "etc", "proc", "dev", "tmp", "old", "stage", "stage/image", "stage/disk", "stage/root", "stage/pts",
-    "stage/dev", "stage/dev/pts", "stage/dev/shm", "stage/dev/mqueue", "stage/dev/.sandboxer",
+    "proc", "old", "stage", "stage/image", "stage/disk", "stage/root", "stage/dev",
+    "stage/dev/pts", "stage/dev/shm", "stage/dev/mqueue", "stage/dev/.sandboxer",
 };
-static const char *const libraries[] = {"bin", "sbin", "lib", "lib32", "lib64", "libx32"};
 static const struct { const char *name; unsigned major, minor; } nodes[] = {
     {"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7}, {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0},
 };
@@ -61,26 +59,6 @@ static void copy_program(const char *from, const char *to) {
     close(out);
 }
 
-/* As the host has them: symlinks into usr on a merged-usr system, folders to bind elsewhere. */
-static void place_libraries(void) {
-    char host[64], ours[64], target[256];
-    MUST(mount("/usr", ROOT "/usr", NULL, MS_BIND, NULL));
-    MUST(mount(NULL, ROOT "/usr", NULL, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NODEV, NULL));
-    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
-        snprintf(host, sizeof host, "/%s", libraries[i]);
-        snprintf(ours, sizeof ours, ROOT "/%s", libraries[i]);
-        ssize_t n = readlink(host, target, sizeof target - 1);
-        if (n > 0) {
-            target[n] = 0;
-            MUST(symlink(target, ours));
-        } else if (!access(host, F_OK)) {
-            MUST(mkdir(ours, 0755));
-            MUST(mount(host, ours, NULL, MS_BIND, NULL));
-            MUST(mount(NULL, ours, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NODEV, NULL));
-        }
-    }
-}
-
 static void build(const char *supervisor) {
     char path[256];
     MUST(unshare(CLONE_NEWNS));
@@ -92,19 +70,17 @@ static void build(const char *supervisor) {
         snprintf(path, sizeof path, ROOT "/%s", folders[i]);
         MUST(mkdir(path, 0755));
     }
-    int empty = open(ROOT "/stage/empty", O_WRONLY | O_CREAT | O_CLOEXEC, 0444);
+    int empty = open(ROOT STAGE_EMPTY, O_WRONLY | O_CREAT | O_CLOEXEC, 0444);
     MUST(empty);
     close(empty);
-    make_devices(ROOT "/dev");
-    make_devices(ROOT "/stage/dev");
+    make_devices(ROOT STAGE_DEV);
     for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
         snprintf(path, sizeof path, ROOT "/stage/dev/%s", links[i][1]);
         MUST(symlink(links[i][0], path));
     }
     /* A copy: an upgrade may replace the file while sandboxes run it, and its folder may be closed to others. */
     snprintf(path, sizeof path, "/proc/self/fd/%d", program);
-    copy_program(path, ROOT "/stage/dev/.sandboxer/supervisor");
-    place_libraries();
+    copy_program(path, ROOT "/stage" SUPERVISOR);
     MUST(mount("proc", ROOT "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL));
     MUST(chdir(ROOT));
     MUST(syscall(SYS_pivot_root, ".", "old"));

@@ -1,4 +1,4 @@
-"""What is decided before anything is made: admission, uid ranges, bwrap's words, cgroup values."""
+"""What is decided before anything is made: admission, uid ranges, cgroup values, launch orders."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import pytest
 from sandboxer.backends.contract import Resources
 from sandboxer.backends.namespaces.admission import Host, Promised, admit, budget, check_single
 from sandboxer.backends.namespaces.box import Box, BoxFolder, Stage
-from sandboxer.backends.namespaces.bwrap import CAPABILITIES, bwrap_argv
-from sandboxer.backends.namespaces.cgroups import Cgroups
+from sandboxer.backends.namespaces.cgroups import Births, Cgroups
 from sandboxer.backends.namespaces.guest import cgroup_name, split_name
 from sandboxer.backends.namespaces.hierarchies import Hierarchies, find_hierarchies
+from sandboxer.backends.namespaces.launcher import LaunchOrder
 from sandboxer.backends.namespaces.recovery import pidfd_of
 from sandboxer.backends.namespaces.settings import NamespacesSettings, Overcommit
 from sandboxer.backends.namespaces.uids import WIDTH, UidRanges
-from sandboxer.kernel.errors import NoCapacity
+from sandboxer.backends.namespaces.walls import CAPABILITIES, CAPABILITY_SET
+from sandboxer.kernel.errors import Broken, NoCapacity
 from sandboxer.kernel.ids import new_id
 
 SMALL = Resources(vcpus=0.5, memory_mb=256, disk_mb=100, pids=64)
@@ -79,17 +80,25 @@ def test_a_range_found_in_use_is_not_given_away() -> None:
         ranges.take()
 
 
-def test_bwrap_gets_every_namespace_and_only_the_listed_capabilities() -> None:
-    argv = bwrap_argv(hostname="box", shm_bytes=1, masked=("keys",))
-    assert {f"--unshare-{kind}" for kind in ("ipc", "pid", "net", "uts", "cgroup")} <= set(argv)
-    assert argv[argv.index("--cap-drop") + 1] == "ALL"
-    added = [argv[at + 1] for at, word in enumerate(argv) if word == "--cap-add"]
-    assert added == list(CAPABILITIES)
-    assert not {"CAP_SYS_ADMIN", "CAP_SYS_PTRACE", "CAP_NET_ADMIN", "CAP_MKNOD", "CAP_DAC_READ_SEARCH"} & set(
-        added
+def test_only_the_listed_capabilities_are_given() -> None:
+    assert CAPABILITY_SET.bit_count() == len(CAPABILITIES) == 12
+    assert not {"SYS_ADMIN", "SYS_PTRACE", "NET_ADMIN", "NET_RAW", "MKNOD", "DAC_READ_SEARCH"} & set(
+        CAPABILITIES
     )
-    assert not {"--userns", "--die-with-parent", "--share-net", "--unshare-user"} & set(argv)
-    assert {"--seccomp", "--clearenv", "--as-pid-1"} <= set(argv)
+
+
+def test_an_order_carries_its_words_and_never_a_nul() -> None:
+    order = LaunchOrder(
+        tag="sbx_1", image="/i", disk="/d", socket="/s", hostname="h",
+        cgroups=Births([("/c", None)], [], "/c"),
+        disks=[("create", "/d/f", "a=b\nc")], first_uid=100_000, uid_count=65536, shm_bytes=1, ptys=1,
+        sigpending=1, open_files=1, masks=("keys",),
+    )  # fmt: skip
+    fields = order.encode().decode().split("\0")
+    assert {"tag=sbx_1", "base=100000", "cgroup.folder=/c", "disk.create=/d/f", "mask=keys"} <= set(fields)
+    assert fields[fields.index("disk.create=/d/f") + 1] == "disk.value=a=b\nc"
+    with pytest.raises(Broken):
+        replace(order, hostname="a\0base=0").encode()
 
 
 MOUNTS_V2 = "cgroup2 {v2} cgroup2 rw,nsdelegate 0 0\n"

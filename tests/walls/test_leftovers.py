@@ -125,10 +125,20 @@ async def test_a_failed_making_leaves_nothing(
     monkeypatch.setattr(backend.ground, "masked", ("no-such-entry/at/all",))
     with pytest.raises(ProvisionFailed) as failure:
         await backend.provision(order)
-    assert failure.value.facts["step"] == "boot"
-    assert "no-such-entry" in str(failure.value)
+    assert failure.value.facts["step"] == "proc_masks"
     assert traces(backend, order.sandbox_id) == []
     assert (backend.ground.promised, backend.ground.ranges.taken) == before
+
+
+async def test_a_supervisor_that_never_answers_is_given_up(
+    backend: NamespacesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = order_for()
+    monkeypatch.setattr(backend.ground, "settings", replace(backend.ground.settings, boot_timeout_s=0.0))
+    with pytest.raises(ProvisionFailed) as failure:
+        await backend.provision(order)
+    assert failure.value.facts["step"] == "boot"
+    assert traces(backend, order.sandbox_id) == []
 
 
 async def test_a_cancelled_making_leaves_nothing_whenever_it_is_cancelled(backend: NamespacesBackend) -> None:

@@ -223,7 +223,6 @@ async def open_backend(settings: NamespacesSettings) -> AsyncIterator[Namespaces
         stack.callback(cgroups.remove_parents)
         launcher = Launcher(
             program=settings.guest_dir / "launcher",
-            bwrap=settings.bwrap,
             supervisor=settings.guest_dir / "supervisor",
             lock_fd=lock_fd,
         )

@@ -9,18 +9,14 @@ import os
 import struct
 from pathlib import Path
 
-_SUBVOL_CREATE = 0x5000940E
 _SNAP_DESTROY = 0x5000940F
 _INO_LOOKUP = 0xD0009412
 _FS_INFO = 0x8400941F
 _QUOTA_CTL = 0xC0109428
 _QGROUP_CREATE = 0x4010942A
-_QGROUP_LIMIT = 0x8030942B
 
 _QUOTA_ENABLE = 1
 _QUOTA_ENABLE_SIMPLE = 4
-_LIMIT_MAX_REFERENCED = 1
-_SUPER_MAGIC = 0x9123683E
 _FIRST_FREE_OBJECT = 256
 
 
@@ -42,10 +38,6 @@ def filesystem_id(fd: int) -> str:
     fcntl.ioctl(fd, _FS_INFO, info)
     raw = bytes(info[16:32]).hex()
     return "-".join((raw[:8], raw[8:12], raw[12:16], raw[16:20], raw[20:]))
-
-
-def create_subvolume(parent_fd: int, name: str) -> None:
-    fcntl.ioctl(parent_fd, _SUBVOL_CREATE, _named(name))
 
 
 def delete_subvolume(parent_fd: int, name: str) -> None:
@@ -72,11 +64,6 @@ def enable_quota(fd: int) -> str:
         else:
             return kind
     return "none"
-
-
-def limit_subvolume(fd: int, number: int, max_bytes: int) -> None:
-    args = struct.pack("=QQQQQQ", number, _LIMIT_MAX_REFERENCED, max_bytes, 0, 0, 0)
-    fcntl.ioctl(fd, _QGROUP_LIMIT, bytearray(args))
 
 
 def forget_quota(fd: int, number: int) -> None:

@@ -26,7 +26,7 @@ from sandboxer.kernel.ids import is_sandbox_id
 
 MB = 1024 * 1024
 CPU_PERIOD_US = 100_000
-# The supervisor, its workers and bwrap at the start are counted with the tenant's processes.
+# The supervisor and its workers are counted with the tenant's processes.
 SPARE_PIDS = 16
 
 

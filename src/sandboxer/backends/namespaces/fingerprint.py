@@ -33,7 +33,6 @@ def examine(settings: NamespacesSettings, pool: Pool | None = None) -> Fingerpri
         "cgroups": ", ".join(f"{name} on {version}" for name, version in sorted(controllers.items()))
         or "none",
         "pool": "not open" if pool is None else f"{pool.kind.value}, {pool.size_mb} MB, {pool.quota} quotas",
-        "bwrap": shutil.which(str(settings.bwrap)) or "not found",
         "pid_max": _read("/proc/sys/kernel/pid_max"),
         "uid_ranges": f"{settings.uid_ranges} from {settings.uid_base}",
     }
@@ -53,8 +52,6 @@ def _fatal(settings: NamespacesSettings) -> Iterator[Lack]:
             why=f"kernel {os.uname().release} has no overlay over idmapped mounts",
             remedy="use Linux 5.19 or newer",
         )
-    if shutil.which(str(settings.bwrap)) is None:
-        yield Lack(what="walls", why=f"{settings.bwrap} is missing", remedy="apt-get install bubblewrap")
     for program in ("launcher", "supervisor"):
         if not (settings.guest_dir / program).is_file():
             yield Lack(

@@ -17,13 +17,13 @@ from sandboxer.backends.contract import Resources
 from sandboxer.backends.namespaces import admission
 from sandboxer.backends.namespaces.admission import Host, Promised
 from sandboxer.backends.namespaces.box import Box, BoxFolder
-from sandboxer.backends.namespaces.bwrap import MASKED_PROC
 from sandboxer.backends.namespaces.cgroups import Cgroups
 from sandboxer.backends.namespaces.deaths import DeathWatch
 from sandboxer.backends.namespaces.launcher import Launcher
 from sandboxer.backends.namespaces.pool import Pool
 from sandboxer.backends.namespaces.settings import NamespacesSettings
 from sandboxer.backends.namespaces.uids import UidRanges
+from sandboxer.backends.namespaces.walls import MASKED_PROC
 from sandboxer.kernel.errors import Broken, NotFound
 
 LOCK_TIMEOUT_S = 10.0
@@ -80,7 +80,7 @@ class Ground:
         path = self.settings.images_dir / name
         if not _IMAGE_NAME.fullmatch(name) or not path.is_dir():
             raise NotFound(what="image", id=name)
-        target = os.path.basename(os.path.realpath(path))
+        target = os.path.basename(os.readlink(path)) if os.path.islink(path) else name
         return target if (self.settings.images_dir / target).is_dir() else name
 
     def image_path(self, name: str) -> Path:

@@ -6,8 +6,6 @@ The launcher lives as long as this object; sandboxes outlive both. If it dies, t
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import socket
 import subprocess
 from collections import deque
@@ -15,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandboxer.backends.namespaces.cgroups import Births
+from sandboxer.backends.namespaces.pool import DiskBirths
+from sandboxer.backends.namespaces.walls import CAPABILITY_SET
 from sandboxer.kernel.errors import Broken, ProvisionFailed
 
 ANSWER_BYTES = 16384
@@ -31,13 +31,17 @@ class LaunchOrder:
     image: str
     disk: str
     socket: str
-    births: Births
+    hostname: str
+    cgroups: Births
+    # Nothing for a disk that exists.
+    disks: DiskBirths
     first_uid: int
     uid_count: int
+    shm_bytes: int
     ptys: int
     sigpending: int
     open_files: int
-    argv: list[str]
+    masks: tuple[str, ...]
 
     def encode(self) -> bytes:
         fields = [
@@ -45,17 +49,28 @@ class LaunchOrder:
             f"image={self.image}",
             f"disk={self.disk}",
             f"socket={self.socket}",
-            f"cgroup={self.births.born_in}",
+            f"hostname={self.hostname}",
+            f"cgroup={self.cgroups.born_in}",
             f"base={self.first_uid}",
             f"count={self.uid_count}",
+            f"capabilities={CAPABILITY_SET}",
+            f"shm_bytes={self.shm_bytes}",
             f"ptys={self.ptys}",
             f"sigpending={self.sigpending}",
             f"open_files={self.open_files}",
         ]
-        for path, value in self.births.acts:
-            fields += [f"mkdir={path}"] if value is None else [f"write={path}", f"value={value}"]
-        fields += [f"join={path}" for path in self.births.joins]
-        fields += [f"arg={word}" for word in self.argv]
+        for path, value in self.cgroups.acts:
+            fields += (
+                [f"cgroup.folder={path}"]
+                if value is None
+                else [f"cgroup.write={path}", f"cgroup.value={value}"]
+            )
+        for act, path, value in self.disks:
+            fields += (
+                [f"disk.{act}={path}"] if value is None else [f"disk.{act}={path}", f"disk.value={value}"]
+            )
+        fields += [f"join={path}" for path in self.cgroups.joins]
+        fields += [f"mask={name}" for name in self.masks]
         if any("\0" in text for text in fields):
             raise Broken(why="a NUL in a launch order")
         return ("\0".join(fields) + "\0").encode()
@@ -65,30 +80,20 @@ class LaunchOrder:
 class Launched:
     pid: int
     started: int
-    # bwrap itself, of no more use once the supervisor answers.
-    monitor: int
     timings_ms: dict[str, float]
-    # What bwrap complained of, should it end before the supervisor answered.
-    complaint: asyncio.Future[str]
-
-
-@dataclass(slots=True)
-class _Waiting:
-    answer: asyncio.Future[Launched]
-    complaint: asyncio.Future[str]
 
 
 @dataclass(slots=True)
 class _Running:
     process: subprocess.Popen[bytes]
     line: socket.socket
-    waiting: dict[str, _Waiting] = field(default_factory=dict)
+    waiting: dict[str, asyncio.Future[Launched]] = field(default_factory=dict)
     unsent: deque[bytes] = field(default_factory=deque)
 
 
 class Launcher:
-    def __init__(self, *, program: Path, bwrap: Path, supervisor: Path, lock_fd: int) -> None:
-        self._argv = [str(program), "", str(bwrap), str(supervisor), str(lock_fd)]
+    def __init__(self, *, program: Path, supervisor: Path, lock_fd: int) -> None:
+        self._argv = [str(program), "", str(supervisor), str(lock_fd)]
         self._lock_fd = lock_fd
         self._running: _Running | None = None
         self._starting = asyncio.Lock()
@@ -105,25 +110,16 @@ class Launcher:
         running = self._running
         if running is None:
             raise ProvisionFailed(step="launcher", why="the launcher did not start")
-        loop = asyncio.get_running_loop()
-        waiting = _Waiting(loop.create_future(), loop.create_future())
-        running.waiting[order.tag] = waiting
+        answer: asyncio.Future[Launched] = asyncio.get_running_loop().create_future()
+        running.waiting[order.tag] = answer
         try:
             self._send(running, order.encode())
             async with asyncio.timeout(LAUNCH_TIMEOUT_S):
-                return await waiting.answer
+                return await answer
         except TimeoutError:
-            running.waiting.pop(order.tag, None)
             raise ProvisionFailed(step="launcher", why=f"no answer within {LAUNCH_TIMEOUT_S:g} s") from None
-        except BaseException:
+        finally:
             running.waiting.pop(order.tag, None)
-            raise
-
-    def let_go(self, tag: str, launched: Launched) -> None:
-        """The supervisor answers: bwrap is of no more use, and its complaints of no more interest."""
-        if not launched.complaint.done():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(launched.monitor, 9)
 
     async def close(self) -> None:
         running, self._running = self._running, None
@@ -195,22 +191,14 @@ class Launcher:
             self._take(running, _fields(data))
 
     def _take(self, running: _Running, answer: dict[str, str]) -> None:
-        tag = answer.get("tag", "")
-        waiting = running.waiting.get(tag)
-        if waiting is None:
+        waiting = running.waiting.get(answer.get("tag", ""))
+        if waiting is None or waiting.done():
             return
         if "made" in answer:
-            if not waiting.answer.done():
-                waiting.answer.set_result(_launched(answer, waiting.complaint))
+            waiting.set_result(_launched(answer))
             return
-        del running.waiting[tag]
-        step, text = answer.get("failed", "?"), answer.get("text", "")
-        if not waiting.answer.done():
-            waiting.answer.set_exception(
-                ProvisionFailed(step=step, why=f"{text} (errno {answer.get('errno')})")
-            )
-        elif not waiting.complaint.done():
-            waiting.complaint.set_result(text.strip() or f"bwrap ended with {answer.get('errno')}")
+        why = f"{answer.get('text', '')} (errno {answer.get('errno')})"
+        waiting.set_exception(ProvisionFailed(step=answer.get("failed", "?"), why=why))
 
     def _end(self, running: _Running, why: str) -> None:
         loop = asyncio.get_running_loop()
@@ -219,11 +207,8 @@ class Launcher:
         running.unsent.clear()
         running.line.close()
         for waiting in running.waiting.values():
-            if not waiting.answer.done():
-                waiting.answer.set_exception(ProvisionFailed(step="launcher", why=why))
-            if not waiting.complaint.done():
-                waiting.complaint.set_result(why)
-        running.waiting.clear()
+            if not waiting.done():
+                waiting.set_exception(ProvisionFailed(step="launcher", why=why))
 
 
 def _fields(data: bytes) -> dict[str, str]:
@@ -231,12 +216,6 @@ def _fields(data: bytes) -> dict[str, str]:
     return dict(word.split("=", 1) for word in words if "=" in word)
 
 
-def _launched(answer: dict[str, str], complaint: asyncio.Future[str]) -> Launched:
+def _launched(answer: dict[str, str]) -> Launched:
     timings = {key[2:]: float(value) for key, value in answer.items() if key.startswith("t.")}
-    return Launched(
-        pid=int(answer["pid"]),
-        started=int(answer["start"]),
-        monitor=int(answer["monitor"]),
-        timings_ms=timings,
-        complaint=complaint,
-    )
+    return Launched(pid=int(answer["pid"]), started=int(answer["start"]), timings_ms=timings)

@@ -12,12 +12,13 @@ from dataclasses import replace
 
 from sandboxer.backends.contract import Order
 from sandboxer.backends.namespaces.box import Box, Stage, new_box
-from sandboxer.backends.namespaces.bwrap import bwrap_argv
 from sandboxer.backends.namespaces.ending import Ending
 from sandboxer.backends.namespaces.ground import Ground
 from sandboxer.backends.namespaces.launcher import Launched, LaunchOrder
-from sandboxer.backends.namespaces.settled import in_thread, to_the_end
+from sandboxer.backends.namespaces.pool import DiskBirths
+from sandboxer.backends.namespaces.settled import to_the_end
 from sandboxer.backends.namespaces.uids import WIDTH
+from sandboxer.backends.namespaces.walls import shm_bytes
 from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.kernel.errors import (
     BackendLost,
@@ -29,9 +30,7 @@ from sandboxer.kernel.errors import (
 )
 from sandboxer.kernel.ids import is_sandbox_id
 
-MB = 1024 * 1024
 _HOSTNAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
-COMPLAINT_WAIT_S = 0.5
 
 Timings = dict[str, float]
 
@@ -58,14 +57,14 @@ class Making:
         # From here on the box is known, and removing it gives back everything it was promised.
         ground.known[order.sandbox_id] = box
 
-        def prepare() -> None:
-            ground.boxes.write(box)
-            ground.pool.make_disk(order.sandbox_id, limit_mb=order.resources.disk_mb, hostname=order.hostname)
+        disks = ground.pool.births(
+            order.sandbox_id, limit_mb=order.resources.disk_mb, hostname=order.hostname
+        )
 
         async def undo() -> None:
             await self._ending.remove(order.sandbox_id)
 
-        return await self._start(box, str(ground.image_path(tree)), prepare, undo)
+        return await self._start(box, str(ground.image_path(tree)), disks, undo)
 
     async def resume(self, box: Box, order: Order) -> tuple[Box, Timings]:
         """On the disk it has; with the order's limits, which may have changed."""
@@ -85,71 +84,66 @@ class Making:
         starting = replace(new_box(order, slot, ground.boot_id, image=box.image), stage=Stage.RESUMING)
         ground.known[box.sandbox_id] = starting
 
-        def prepare() -> None:
-            ground.boxes.write(starting)
-            if order.resources.disk_mb != box.disk_mb:
-                ground.pool.set_limit(box.sandbox_id, order.resources.disk_mb)
+        disks: DiskBirths = []
+        if order.resources.disk_mb != box.disk_mb:
+            disks = ground.pool.new_limit(box.sandbox_id, order.resources.disk_mb)
 
         async def undo() -> None:
             await self._ending.stop(box.sandbox_id)
 
-        return await self._start(starting, str(image), prepare, undo)
+        return await self._start(starting, str(image), disks, undo)
 
     async def _start(
-        self, box: Box, image: str, prepare: Callable[[], None], undo: Callable[[], Awaitable[None]]
+        self, box: Box, image: str, disks: DiskBirths, undo: Callable[[], Awaitable[None]]
     ) -> tuple[Box, Timings]:
         ground = self._ground
         began = time.perf_counter()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(lambda: to_the_end(_awaited(undo)))
-            try:
-                await in_thread(ground.threads, prepare)
-            except OSError as error:
-                raise ProvisionFailed(step="disk", why=str(error)) from error
-            prepared = time.perf_counter()
-            launched = await to_the_end(ground.launcher.launch(self._launch_order(box, image)))
+            ground.boxes.write(box)
+            launched = await to_the_end(ground.launcher.launch(self._launch_order(box, image, disks)))
             made = time.perf_counter()
             box = replace(box, stage=Stage.RUNNING, pid=launched.pid, started=launched.started)
             ground.known[box.sandbox_id] = box
             ground.boxes.write(box)
-            await self._first_answer(box, launched)
+            await self._first_answer(box)
             answered = time.perf_counter()
-            ground.launcher.let_go(box.sandbox_id, launched)
             ground.deaths.watch(box.sandbox_id, self._pidfd(launched))
             stack.pop_all()
         return box, {
-            "disk": (prepared - began) * 1e3,
-            "launch": (made - prepared) * 1e3,
+            "launch": (made - began) * 1e3,
             "boot": (answered - made) * 1e3,
             **{f"launch.{name}": value for name, value in launched.timings_ms.items()},
         }
 
-    def _launch_order(self, box: Box, image: str) -> LaunchOrder:
+    def _launch_order(self, box: Box, image: str, disks: DiskBirths) -> LaunchOrder:
         ground, settings = self._ground, self._ground.settings
         if box.slot is None:
             raise ProvisionFailed(step="range", why="no uid range")
-        shm_bytes = max(64 * MB, box.memory_mb * MB // 4)
         return LaunchOrder(
             tag=box.sandbox_id,
             image=image,
             disk=str(ground.pool.disk(box.sandbox_id)),
             socket=str(ground.boxes.socket(box.sandbox_id)),
-            births=ground.cgroups.births(box.sandbox_id, box.resources),
+            hostname=box.hostname,
+            cgroups=ground.cgroups.births(box.sandbox_id, box.resources),
+            disks=disks,
             first_uid=ground.ranges.first_uid(box.slot),
             uid_count=WIDTH,
+            shm_bytes=shm_bytes(box.memory_mb),
             ptys=settings.ptys,
             sigpending=settings.sigpending,
             open_files=settings.open_files,
-            argv=bwrap_argv(hostname=box.hostname, shm_bytes=shm_bytes, masked=ground.masked),
+            masks=ground.masked,
         )
 
-    async def _first_answer(self, box: Box, launched: Launched) -> None:
+    async def _first_answer(self, box: Box) -> None:
         line = SupervisorGuest(self._ground.boxes.dial_path(box.sandbox_id))
         try:
             async with asyncio.timeout(self._ground.settings.boot_timeout_s):
                 await line.ping()
         except (BackendLost, GuestMisbehaved, TimeoutError) as error:
-            why = await _complaint(launched) or str(error) or "the supervisor did not answer in time"
+            why = str(error) or "the supervisor did not answer in time"
             raise ProvisionFailed(step="boot", why=why) from None
 
     def _pidfd(self, launched: Launched) -> int:
@@ -178,14 +172,6 @@ def check_order(order: Order) -> None:
     ):
         if value < least:
             raise InvalidRequest(field=f"resources.{name}", why=f"at least {least}")
-
-
-async def _complaint(launched: Launched) -> str:
-    try:
-        async with asyncio.timeout(COMPLAINT_WAIT_S):
-            return await asyncio.shield(launched.complaint)
-    except TimeoutError:
-        return ""
 
 
 async def _awaited(act: Callable[[], Awaitable[None]]) -> None:

@@ -7,7 +7,6 @@ it in a thread.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import shutil
@@ -29,9 +28,11 @@ MIN_MB = 256
 HOST_FREE_MB = 128
 # `nodiscard` keeps the loop file allocated; `commit` bounds how long a removed disk's space stays away.
 MOUNT_OPTIONS = "nosuid,nodev,noatime,nodiscard,commit=5"
-# Never through a link that a tenant left.
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t{hostname}\n"
+
+
+# (what, path, value) in order; see `struct act` of the launcher.
+DiskBirths = list[tuple[str, str, str | None]]
 
 
 class PoolKind(StrEnum):
@@ -70,43 +71,22 @@ class Pool:
     def disk(self, sandbox_id: str) -> Path:
         return self.path / sandbox_id
 
-    def make_disk(self, sandbox_id: str, *, limit_mb: int, hostname: str) -> None:
-        """An empty disk with its limit, and what must differ between any two sandboxes."""
+    def births(self, sandbox_id: str, *, limit_mb: int, hostname: str) -> DiskBirths:
+        """What the launcher makes: an empty disk with its limit, and what must differ between any two
+        sandboxes (never taken over from an image or another disk)."""
         path = str(self.path / sandbox_id)
-        if self.kind is PoolKind.PLAIN:
-            os.mkdir(path, 0o700)
-        else:
-            btrfs.create_subvolume(self._fd, sandbox_id)
-            self.set_limit(sandbox_id, limit_mb)
-        os.chmod(path, 0o755)
-        for name in ("upper", "work"):
-            os.mkdir(f"{path}/{name}", 0o755)
-        self.make_new(sandbox_id, hostname)
+        etc = f"{path}/upper/etc"
+        acts: DiskBirths = [("folder" if self.kind is PoolKind.PLAIN else "subvolume", path, None)]
+        if self.limits_disks:
+            acts.append(("limit", path, str(limit_mb * MB)))
+        acts += [("folder", folder, None) for folder in (f"{path}/upper", f"{path}/work", etc)]
+        acts.append(("create", f"{etc}/machine-id", secrets.token_hex(16) + "\n"))
+        acts.append(("create", f"{etc}/hostname", hostname + "\n"))
+        acts.append(("create", f"{etc}/hosts", _HOSTS.format(hostname=hostname)))
+        return acts
 
-    def make_new(self, sandbox_id: str, hostname: str) -> None:
-        """Machine id and host name: made for this sandbox, never taken over from an image or another disk."""
-        upper = os.open(self.path / sandbox_id / "upper", _FOLDER)
-        try:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir("etc", 0o755, dir_fd=upper)
-            etc = os.open("etc", _FOLDER, dir_fd=upper)
-        finally:
-            os.close(upper)
-        try:
-            _write(etc, "machine-id", secrets.token_hex(16) + "\n")
-            _write(etc, "hostname", hostname + "\n")
-            _write(etc, "hosts", _HOSTS.format(hostname=hostname))
-        finally:
-            os.close(etc)
-
-    def set_limit(self, sandbox_id: str, limit_mb: int) -> None:
-        if not self.limits_disks:
-            return
-        fd = os.open(self.path / sandbox_id, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            btrfs.limit_subvolume(fd, btrfs.subvolume_id(fd), limit_mb * MB)
-        finally:
-            os.close(fd)
+    def new_limit(self, sandbox_id: str, limit_mb: int) -> DiskBirths:
+        return [("limit", str(self.path / sandbox_id), str(limit_mb * MB))] if self.limits_disks else []
 
     def remove_disk(self, sandbox_id: str) -> None:
         """Gone already is success."""
@@ -253,18 +233,6 @@ def _run(*argv: str) -> str:
     if done.returncode:
         raise Broken(why=f"{argv[0]}: {done.stderr.strip() or done.returncode}")
     return done.stdout
-
-
-def _write(folder: int, name: str, text: str) -> None:
-    """Replaces whatever is there: a disk that was used before may hold a link of its tenant's making."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=folder)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(name, flags, 0o644, dir_fd=folder)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)
 
 
 def _number_in(path: str) -> int:

@@ -32,7 +32,6 @@ class NamespacesSettings:
     overcommit: Overcommit = field(default_factory=Overcommit)
     # First folder below every cgroup hierarchy.
     cgroup_name: str = "sandboxer"
-    bwrap: Path = Path("/usr/bin/bwrap")
     boot_timeout_s: float = 10.0
     ptys: int = 64
     sigpending: int = 1024

@@ -1,0 +1,123 @@
+/* The sandbox's first process, from birth to the supervisor: the last walls go up here, in an order that matters.
+ * It is already in every namespace and in the sandbox's cgroup, and root of its user namespace; what it still has
+ * is every capability over those, a way back to the clean namespace, and no filter. */
+#include "launcher.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <linux/close_range.h>
+#include <linux/keyctl.h>
+#include <linux/seccomp.h>
+#include <net/if.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define MUST(call, step_name) do { if ((call) < 0) complain(kept->sync, step_name); } while (0)
+
+/* Its own view of processes; what tells of the host covered, kernel settings read-only. Nothing here belongs to a
+ * tenant yet: /proc is the kernel's, the covers are the launcher's. */
+static void mount_proc(const struct order *order, const struct kept *kept) {
+    const unsigned long flags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+    char path[128];
+    MUST(mount("proc", STAGE_ROOT "/proc", "proc", flags, NULL), "proc");
+    MUST(mount(STAGE_ROOT "/proc/sys", STAGE_ROOT "/proc/sys", NULL, MS_BIND, NULL), "proc_sys");
+    MUST(mount(NULL, STAGE_ROOT "/proc/sys", NULL, MS_BIND | MS_REMOUNT | MS_RDONLY | flags, NULL), "proc_sys");
+    for (size_t i = 0; i < order->mask_count; i++) {
+        if ((size_t)snprintf(path, sizeof path, STAGE_ROOT "/proc/%s", order->masks[i]) >= sizeof path) continue;
+        MUST(mount(STAGE_EMPTY, path, NULL, MS_BIND, NULL), "proc_masks");
+    }
+}
+
+/* Mounts that came from outside are locked in place; a copy of the whole tree is not, and becomes the root. */
+static void change_root(const struct kept *kept) {
+    MUST(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), "root");
+    MUST(mount(STAGE_ROOT, STAGE_ROOT, NULL, MS_BIND | MS_REC, NULL), "root");
+    MUST(chdir(STAGE_ROOT), "root");
+    MUST(syscall(SYS_pivot_root, ".", "."), "pivot_root");
+    MUST(umount2(".", MNT_DETACH), "old_root");
+    MUST(chdir("/"), "root");
+}
+
+static void raise_loopback(const struct kept *kept) {
+    struct ifreq request = {.ifr_name = "lo"};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    MUST(fd, "loopback");
+    MUST(ioctl(fd, SIOCGIFFLAGS, &request), "loopback");
+    request.ifr_flags |= IFF_UP | IFF_RUNNING;
+    MUST(ioctl(fd, SIOCSIFFLAGS, &request), "loopback");
+    close(fd);
+}
+
+static void limit(int resource, rlim_t soft, rlim_t hard) {
+    struct rlimit now;
+    if (getrlimit(resource, &now)) return;
+    if (hard > now.rlim_max) hard = now.rlim_max;
+    struct rlimit want = {.rlim_cur = soft < hard ? soft : hard, .rlim_max = hard};
+    setrlimit(resource, &want);
+}
+
+static void forget_the_past(const struct order *order, const struct kept *kept) {
+    sigset_t none;
+    MUST(setsid(), "session");
+    MUST(setgroups(0, NULL), "groups");
+    if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS) complain(kept->sync, "keyring");
+    for (int number = 1; number < NSIG; number++) signal(number, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    umask(022);
+    limit(RLIMIT_SIGPENDING, order->sigpending, order->sigpending);
+    limit(RLIMIT_NOFILE, 65536, order->open_files);
+    limit(RLIMIT_CORE, 1, 1); /* not 0: see hold_core_limit */
+}
+
+/* stdio, the listening socket, and the line to the worker, which closes itself at exec. */
+static void keep_only(struct kept *kept) {
+    /* Out of the way first, so that no target number is one of the sources. */
+    int sync = fcntl(kept->sync, F_DUPFD_CLOEXEC, 64);
+    int listen = fcntl(kept->listen, F_DUPFD_CLOEXEC, 64);
+    int null = fcntl(kept->null, F_DUPFD_CLOEXEC, 64);
+    kept->sync = sync;
+    MUST(dup2(null, 0), "fds");
+    MUST(dup2(null, 1), "fds");
+    MUST(dup2(null, 2), "fds");
+    MUST(dup2(listen, FD_LISTEN), "fds");
+    MUST(close_range(FD_FIRST_CLOSED, ~0u, CLOSE_RANGE_CLOEXEC), "fds");
+}
+
+/* From the bounding set too: root inside gets at every exec what that set holds. */
+static void drop_capabilities(const struct order *order, const struct kept *kept) {
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2] = {0};
+    for (unsigned cap = 0; cap < 64 && prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
+        if (!(order->capabilities >> cap & 1)) MUST(prctl(PR_CAPBSET_DROP, cap, 0, 0, 0), "capabilities");
+    MUST(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0), "capabilities");
+    for (unsigned half = 0; half < 2; half++)
+        data[half].permitted = data[half].effective = (uint32_t)(order->capabilities >> (32 * half));
+    MUST(syscall(SYS_capset, &head, data), "capabilities");
+}
+
+_Noreturn void first_process(const struct order *order, const struct stage *stage, struct kept *kept) {
+    char *argv[] = {SUPERVISOR, NULL}, *nothing[] = {NULL};
+    mount_proc(order, kept);
+    change_root(kept);
+    MUST(sethostname(order->hostname, strlen(order->hostname)), "hostname");
+    raise_loopback(kept);
+    forget_the_past(order, kept);
+    keep_only(kept);
+    drop_capabilities(order, kept);
+    MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs");
+    /* Last: everything above is among what it refuses. */
+    MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &stage->filter, 0, 0), "filter");
+    execve(argv[0], argv, nothing);
+    complain(kept->sync, "supervisor");
+}

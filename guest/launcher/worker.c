@@ -1,0 +1,137 @@
+/* One order, from cgroup to running sandbox, in a worker forked for it.
+ *
+ * The worker stays host root and makes everything from outside; its child gives up the host (child.c) and brings
+ * forth the sandbox's first process (walls.c). Both work at the same time: while the child makes its namespaces,
+ * the worker makes the disk. */
+#include "launcher.h"
+
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* Bound by a name relative to its folder: a host path may be longer than an address can hold. */
+static int listen_at(const char *path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const char *slash = strrchr(path, '/');
+    char folder[4096];
+    if (!slash || (size_t)(slash - path) >= sizeof folder || strlen(slash + 1) >= sizeof address.sun_path)
+        answer_failed(step_current(), ENAMETOOLONG, NULL);
+    memcpy(folder, path, (size_t)(slash - path));
+    folder[slash - path] = 0;
+    strcpy(address.sun_path, slash + 1);
+    CHECK(chdir(folder));
+    unlink(address.sun_path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(fd);
+    CHECK(bind(fd, (struct sockaddr *)&address, sizeof address));
+    CHECK(chmod(address.sun_path, 0600));
+    CHECK(listen(fd, 128));
+    return fd;
+}
+
+static pid_t spawn_child(int cgroup) {
+    struct clone_args args = {
+        .flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = (uint64_t)cgroup,
+    };
+    return (pid_t)syscall(SYS_clone3, &args, sizeof args);
+}
+
+/* The next word from the other side; false when it closed the line. */
+static bool hear(int sync, struct message *message) {
+    ssize_t n = recv(sync, message, sizeof *message, 0);
+    if (n == 0) return false;
+    if (n != sizeof *message) answer_failed(step_current(), EPROTO, "a torn word from the child");
+    if (message->word == WORD_FAILED) {
+        message->step[sizeof message->step - 1] = 0;
+        answer_failed(message->step, message->number, NULL);
+    }
+    return true;
+}
+
+static void expect(int sync, enum word word, struct message *message) {
+    if (!hear(sync, message) || message->word != word)
+        answer_failed(step_current(), ECHILD, "the child ended early");
+}
+
+static int open_of(pid_t child, const char *name) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", child, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    CHECK(fd);
+    return fd;
+}
+
+static void map_ids(const struct order *order, pid_t child) {
+    char path[64], map[64];
+    snprintf(map, sizeof map, "0 %u %u", order->base, order->count);
+    snprintf(path, sizeof path, "/proc/%d/uid_map", child);
+    write_file(path, map);
+    snprintf(path, sizeof path, "/proc/%d/gid_map", child);
+    write_file(path, map);
+    /* Whatever the server has: the kernel must not spare a sandbox for it. */
+    snprintf(path, sizeof path, "/proc/%d/oom_score_adj", child);
+    write_file(path, "0");
+}
+
+static pid_t begin(const struct order *order, const struct stage *stage, struct kept *kept, int *sync) {
+    int line[2];
+    step("cgroup");
+    acts_perform(&order->cgroups);
+    int cgroup = open(order->cgroup, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    CHECK(cgroup);
+    for (size_t i = 0; i < order->join_count; i++)
+        CHECK(kept->joins[i] = open(order->joins[i], O_WRONLY | O_CLOEXEC));
+    step("socket");
+    kept->listen = listen_at(order->socket);
+    step("fork");
+    CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, line));
+    kept->sync = line[1];
+    pid_t child = spawn_child(cgroup);
+    CHECK(child);
+    if (!child) child_main(order, stage, kept);
+    answer_on_failure_kill(child);
+    close(line[1]);
+    close(kept->listen);
+    *sync = line[0];
+    return child;
+}
+
+void order_perform(const struct order *order, const struct stage *stage) {
+    struct kept kept = {.null = stage->null};
+    struct message message;
+    int sync;
+    pid_t child = begin(order, stage, &kept, &sync);
+    step("disk");
+    acts_perform(&order->disks);
+    step("trees");
+    int image = tree_clone(order->image), disk = tree_clone(order->disk);
+    step("user_namespace");
+    expect(sync, WORD_USERNS, &message);
+    map_ids(order, child);
+    int userns = open_of(child, "ns/user");
+    step("mounts");
+    CHECK(setns(open_of(child, "ns/mnt"), CLONE_NEWNS));
+    tree_place(image, userns, true, STAGE_IMAGE);
+    tree_place(disk, userns, false, STAGE_DISK);
+    step("overlay");
+    overlay_mount(order->base);
+    step("devices");
+    devices_mount(order);
+    step("walls");
+    CHECK(send(sync, "g", 1, MSG_NOSIGNAL));
+    expect(sync, WORD_PID, &message);
+    pid_t pid = message.number;
+    answer_on_failure_kill(pid);
+    /* Silence is success: its end of the line closes when the supervisor is executed. */
+    while (hear(sync, &message)) {}
+    answer_made(pid);
+    _exit(0);
+}
