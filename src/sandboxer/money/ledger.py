@@ -100,15 +100,15 @@ def post_transfer(conn: Connection, transfer: Transfer) -> bool:
     else:
         raise InvalidRequest(field="phase", why="a pending transfer is resolved by its id")
     digest = transfer.digest()
-    moved = _move(conn, transfer, step, digest)
+    moved, is_kept = _move_and_keep(conn, transfer, step, digest)
     if moved != 2:
         if moved:
             _undo_half(conn, transfer, step, digest)
         if _is_known(conn, transfer):
             return False
         raise _why_not(conn, transfer)
-    if not _keep(conn, transfer, digest):
-        _move(conn, transfer, step.undone(), -digest, count=-1)
+    if not is_kept:
+        _undo(conn, transfer, step, digest)
         return not _is_known(conn, transfer)
     if transfer.phase is Phase.PENDING:
         conn.execute(
@@ -170,9 +170,6 @@ class _Step:
     posted: int
     pending: int
 
-    def undone(self) -> _Step:
-        return _Step(-self.posted, -self.pending)
-
 
 @cache
 def _insert_once(dialect: str, table: Table) -> Insert:
@@ -204,25 +201,55 @@ _KEEP = f"""
 INSERT INTO ledger_transfers ({", ".join(_ROW)}) VALUES ({", ".join(f"{{{name}}}" for name in _ROW)})
 ON CONFLICT DO NOTHING
 """
-
-
-def _in_words_of(statement: str, placeholder: str) -> str:
-    return re.sub(r"\{(\w+)\}", placeholder, statement)
-
-
+# PostgreSQL is a network away: both at once. What was not moved is not kept.
+_TYPED = ", ".join({"at": "{at}::timestamptz", "data": "{data}::json"}.get(n, f"{{{n}}}") for n in _ROW)
+_MOVE_AND_KEEP = f"""
+WITH moved AS ({_MOVE} RETURNING 1),
+kept AS (
+  INSERT INTO ledger_transfers ({", ".join(_ROW)}) SELECT {_TYPED} WHERE (SELECT count(*) FROM moved) = 2
+  ON CONFLICT DO NOTHING RETURNING 1
+)
+SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM kept)
+"""
 _WORDS = {"sqlite": r":\1", "postgresql": r"%(\1)s"}
-_MOVE_FOR = {dialect: _in_words_of(_MOVE, placeholder) for dialect, placeholder in _WORDS.items()}
-_KEEP_FOR = {dialect: _in_words_of(_KEEP, placeholder) for dialect, placeholder in _WORDS.items()}
+
+
+def _in_words_of(dialect: str, statement: str) -> str:
+    return re.sub(r"\{(\w+)\}", _WORDS[dialect], statement)
+
+
+_MOVE_FOR = {dialect: _in_words_of(dialect, _MOVE) for dialect in _WORDS}
+_SQLITE_KEEP = _in_words_of("sqlite", _KEEP)
+_POSTGRES_MOVE_AND_KEEP = _in_words_of("postgresql", _MOVE_AND_KEEP)
 _BY_ID = select(ledger_transfers).where(ledger_transfers.c.id == bindparam("wanted"))
 
 
-def _move(
-    conn: Connection, transfer: Transfer, step: _Step, digest: int, *, count: int = 1, only: str | None = None
-) -> int:
-    """How many of its two sides were moved: the debit side is not if it would go below zero and may not."""
-    values = {
-        "debit": transfer.debit if only in (None, transfer.debit) else "",
-        "credit": transfer.credit if only in (None, transfer.credit) else "",
+def _move_and_keep(conn: Connection, transfer: Transfer, step: _Step, digest: int) -> tuple[int, bool]:
+    """How many of its two sides were moved, and whether the transfer is written: its id was free."""
+    values = _move_values(transfer, step, digest)
+    row = _to_row(transfer, digest)
+    if conn.dialect.name == "postgresql":
+        moved, kept = conn.exec_driver_sql(_POSTGRES_MOVE_AND_KEEP, {**row, **values}).one()
+        return moved, kept == 1
+    moved = conn.exec_driver_sql(_MOVE_FOR["sqlite"], values).rowcount
+    if moved != 2:
+        return moved, False
+    # As the column types of `tables` write it.
+    row["at"] = transfer.at.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
+    return moved, conn.exec_driver_sql(_SQLITE_KEEP, row).rowcount == 1
+
+
+def _undo(conn: Connection, transfer: Transfer, step: _Step, digest: int, *, only: str | None = None) -> None:
+    values = _move_values(transfer, _Step(-step.posted, -step.pending), -digest, count=-1)
+    if only is not None:
+        values |= {side: only if values[side] == only else "" for side in ("debit", "credit")}
+    conn.exec_driver_sql(_MOVE_FOR[conn.dialect.name], values)
+
+
+def _move_values(transfer: Transfer, step: _Step, digest: int, *, count: int = 1) -> dict[str, object]:
+    return {
+        "debit": transfer.debit,
+        "credit": transfer.credit,
         "asset": transfer.asset.value,
         "posted": step.posted,
         "pending": step.pending,
@@ -231,7 +258,6 @@ def _move(
         "mask": DIGEST_MODULUS - 1,
         "needed": step.posted + step.pending,
     }
-    return conn.exec_driver_sql(_MOVE_FOR[conn.dialect.name], values).rowcount
 
 
 def _undo_half(conn: Connection, transfer: Transfer, step: _Step, digest: int) -> None:
@@ -239,7 +265,7 @@ def _undo_half(conn: Connection, transfer: Transfer, step: _Step, digest: int) -
     query = select(ledger_accounts.c.asset).where(ledger_accounts.c.id == transfer.credit)
     is_credited = conn.execute(query).scalar() == transfer.asset.value
     moved = transfer.credit if is_credited else transfer.debit
-    _move(conn, transfer, step.undone(), -digest, count=-1, only=moved)
+    _undo(conn, transfer, step, digest, only=moved)
 
 
 def _resolve(
@@ -264,10 +290,8 @@ def _resolve(
     mine = delete(ledger_pendings).where(ledger_pendings.c.id == pending_id)
     if conn.execute(mine).rowcount != 1:
         return _was_resolved(conn, resolution)
-    if not _keep(conn, resolution, digest):
-        raise Broken(why=f"the id {resolution.id} is taken by another transfer")
     step = _Step(resolution.amount if phase is Phase.POST else 0, -pending.amount)
-    if _move(conn, resolution, step, digest) != 2:
+    if _move_and_keep(conn, resolution, step, digest) != (2, True):
         raise Broken(why=f"the totals of its accounts do not hold the pending transfer {pending_id}")
     return True
 
@@ -303,12 +327,8 @@ def _account(conn: Connection, account_id: str) -> Row[Any]:
     return row
 
 
-def _keep(conn: Connection, transfer: Transfer, digest: int) -> bool:
-    """False if there is a transfer with this id. Written as the column types of `tables` would write it."""
-    at: object = transfer.at.astimezone(UTC)
-    if conn.dialect.name == "sqlite":
-        at = transfer.at.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
-    row = {
+def _to_row(transfer: Transfer, digest: int) -> dict[str, object]:
+    return {
         "id": transfer.id,
         "debit": transfer.debit,
         "credit": transfer.credit,
@@ -318,8 +338,7 @@ def _keep(conn: Connection, transfer: Transfer, digest: int) -> bool:
         "phase": transfer.phase.value,
         "pending_id": transfer.pending_id,
         "reason": transfer.reason,
-        "at": at,
+        "at": transfer.at,
         "data": canonical(transfer.data) if transfer.data else None,
         "digest": digest,
     }
-    return conn.exec_driver_sql(_KEEP_FOR[conn.dialect.name], row).rowcount == 1
