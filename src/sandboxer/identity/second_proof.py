@@ -96,10 +96,23 @@ class SecondProofs:
         self._clock = clock
         self._domain = domain
 
-    async def require(self, caller: Caller, *, action: str, resource: str, proof: SecondProof | None) -> None:
-        """Returns if the proof holds. Without one: SecondProofNeeded, with the challenge to sign."""
-        used: Factor = "api_key" if is_public_key(caller.public_key) else "wallet"
-        factor = factor_needed(used, await self._factors(caller.account))
+    async def require(
+        self,
+        caller: Caller,
+        *,
+        action: str,
+        resource: str,
+        proof: SecondProof | None,
+        factor: Factor | None = None,
+    ) -> None:
+        """Returns if the proof holds. Without one: SecondProofNeeded, with the challenge to sign.
+
+        Ask for it also before an account gets another factor: a stolen session must not make its own second.
+        `factor` names the one that must sign, where the other may be what was lost.
+        """
+        if factor is None:
+            used: Factor = "api_key" if is_public_key(caller.public_key) else "wallet"
+            factor = factor_needed(used, await self._factors(caller.account))
         bound = Bound(action=action, resource=resource, factor=factor)
         if proof is None:
             await self._demand(caller, bound)

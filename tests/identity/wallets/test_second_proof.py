@@ -86,6 +86,29 @@ async def test_an_account_with_one_factor_signs_afresh_with_that_one(door: Door)
     await answer(door, caller, facts, key.public_key, by_key(key, facts))
 
 
+async def test_a_lost_key_is_replaced_by_a_fresh_signature_of_the_wallet_not_by_its_session(
+    door: Door,
+) -> None:
+    wallet, _, key = await both(door)
+    proofs = door.identity.second_proofs
+    with pytest.raises(SecondProofNeeded) as caught:
+        await proofs.require(wallet, action="regenerate", resource="k", proof=None, factor="wallet")
+    facts = {name: str(value) for name, value in caught.value.facts.items()}
+    assert facts["factor"] == "wallet"
+    signed = SecondProof(challenge=facts["challenge"], by=ALICE.evm, proof=ALICE.sign_evm(facts["message"]))
+    await proofs.require(wallet, action="regenerate", resource="k", proof=signed, factor="wallet")
+    # The factor is part of what the challenge is bound to.
+    facts = await demanded(door, wallet)
+    with pytest.raises(Unauthenticated):
+        await proofs.require(
+            wallet,
+            action=ACTION,
+            resource=RESOURCE,
+            proof=SecondProof(challenge=facts["challenge"], by=key.public_key, proof=by_key(key, facts)),
+            factor="wallet",
+        )
+
+
 async def test_the_factor_in_use_is_not_enough_where_there_is_another(door: Door) -> None:
     wallet, caller, key = await both(door)
     facts = await demanded(door, wallet)

@@ -1,4 +1,4 @@
-"""Does a request come with a session instead of a signature? Read from its head, as strictly as signatures."""
+"""Does a request come with a session instead of a signature? Read from its head, strictly."""
 
 from __future__ import annotations
 
