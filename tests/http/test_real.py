@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 
+import httpx
 import pytest
 
 from sandboxer.settings import Settings
@@ -89,6 +90,7 @@ async def test_endless_output_ends_at_the_limit_and_costs_no_memory(real: Served
     path = await real.sandbox()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     body = {"command": f"head -c {size_mb}M /dev/zero | tr '\\0' x", "timeout_s": 500}
+    real.client.http.timeout = httpx.Timeout(550.0)
     answer = await real.client.send("POST", f"{path}/exec", body=body)
     result = answer.json()
     assert result["exit_code"] == 0
