@@ -151,6 +151,20 @@ async def test_a_death_is_written_down_with_its_reason(open_one: OpenPlatform, b
         assert (await platform.sandboxes.resume(kept.id, ALICE)).state is State.READY
 
 
+async def test_a_death_during_the_create_is_written_down_after_it(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    backend = Scripted(name="ext.namespaces", clock=clock, boot_takes=timedelta(hours=1))
+    async with open_one(on=backend) as platform:
+        made = await platform.sandboxes.create(CreateRequest(), ALICE, wait=False)
+        await eventually(lambda: made.id in backend.boxes)
+        backend.die(made.id, reason="oom_killed")
+        clock.advance(timedelta(hours=1))
+        book = platform.sandboxes.room.book
+        await eventually(lambda: (seen := book.peek(made.id)) and seen.state is State.STOPPED)
+        assert (await platform.sandboxes.get(made.id, ALICE)).reason == "oom_killed"
+
+
 async def test_a_sandbox_past_its_ttl_when_the_server_starts_is_ended(
     open_one: OpenPlatform, clock: ManualClock, backend: Scripted
 ) -> None:
