@@ -267,7 +267,12 @@ async def dial(
     """A connection with the greeting and `request` already under way. Raises BackendLost, NoCapacity."""
     if gate:
         gate.enter()
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    except OSError as error:
+        if gate:
+            gate.leave()
+        raise NoCapacity(resource="descriptors", why=error.strerror) from None
     try:
         deadline = time.monotonic() + limit_s
         while not _connected(sock, path):
