@@ -97,6 +97,7 @@ async def test_the_build_profile_prepares_its_workspace(open_one: OpenPlatform, 
         (CreateRequest(resources=WantedResources(vcpus=0)), "resources.vcpus"),
         (CreateRequest(resources=WantedResources(pids=-5)), "resources.pids"),
         (CreateRequest(trust="full"), "trust"),
+        (CreateRequest(image="no-such-image"), "image"),
     ],
 )
 async def test_an_impossible_request_is_refused_by_field_before_anything_happens(
