@@ -97,6 +97,8 @@ async def _set_up(
 def _parse_report(printed: bytes) -> Mapping[str, object]:
     try:
         report = json.loads(printed[:MAX_REPORT_BYTES])
+        # It goes back to the wire: numbers and characters that are none would break every answer with it.
+        json.dumps(report, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         report = None
     if not isinstance(report, dict):

@@ -57,11 +57,11 @@ MAX_KEPT_JSON_BYTES = 64 * 1024
 
 
 def _keepable(values: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Numbers that JSON does not have would come back as no JSON at all."""
+    """What cannot be said in JSON and UTF-8 could be kept, but never be told again, nor any list it is in."""
     try:
-        size = len(json.dumps(values, allow_nan=False))
+        size = len(json.dumps(values, allow_nan=False, ensure_ascii=False).encode())
     except (ValueError, RecursionError):
-        raise ValueError("must be JSON: no NaN, no infinity, not nested too deeply") from None
+        raise ValueError("must be JSON: no NaN, no infinity, no half characters, not nested deeply") from None
     if size > MAX_KEPT_JSON_BYTES:
         raise ValueError(f"must be at most {MAX_KEPT_JSON_BYTES} bytes of JSON")
     return values
