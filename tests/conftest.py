@@ -17,8 +17,8 @@ _count = itertools.count()
 
 
 def pytest_collection_finish() -> None:
-    """Back to what the server runs with: a library that signs for tests raises the limit a hundredfold when it
-    is imported, and hostile JSON then overflows the C stack instead of being refused."""
+    """Back to what the server runs with: a library that signs for tests raises the limit a hundredfold when
+    it is imported, and hostile JSON then overflows the C stack instead of being refused."""
     sys.setrecursionlimit(1000)
 
 
