@@ -58,17 +58,17 @@ def _count_files(folder: Path) -> int:
 
 
 def _count_cgroups(state_dir: Path) -> int:
-    return sum(len(folders) for root in _cgroup_roots(state_dir) for _, folders, _ in os.walk(root))
+    return sum(len(folders) for root in cgroup_roots(state_dir) for _, folders, _ in os.walk(root))
 
 
 def remove_cgroups(state_dir: Path) -> None:
     """The empty folders that a platform keeps for its next start."""
-    for root in _cgroup_roots(state_dir):
+    for root in cgroup_roots(state_dir):
         for folder, _, _ in os.walk(root, topdown=False):
             os.rmdir(folder)
 
 
-def _cgroup_roots(state_dir: Path) -> list[Path]:
+def cgroup_roots(state_dir: Path) -> list[Path]:
     """Ours are below `sandboxer/<digest of the state folder>` in every hierarchy."""
     digest = hashlib.sha256(str(state_dir.resolve()).encode()).hexdigest()[:12]
     return [*CGROUPS.glob(f"*/sandboxer/{digest}"), *CGROUPS.glob(f"sandboxer/{digest}")]

@@ -114,6 +114,7 @@ class Report:
             "machine": self.machine,
             "started_at": self.started_at,
             "passed": self.passed,
+            "complete": not self.skipped,
             "rows": [row.as_json() for row in self.rows],
             "extras": [samples.as_json() for samples in self.extras],
             "skipped": [asdict(one) for one in self.skipped],

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -130,6 +131,9 @@ void order_perform(const struct order *order, const struct stage *stage) {
     expect(sync, WORD_PID, &message);
     pid_t pid = message.number;
     answer_on_failure_kill(pid);
+    /* The sandbox has its own copy of this mount by now. As long as ours is there its disk counts as in use, and a
+     * resume right after a stop would lay a second overlay over it. */
+    CHECK(umount2(STAGE_ROOT, MNT_DETACH));
     /* Silence is success: its end of the line closes when the supervisor is executed. */
     while (hear(sync, &message)) {}
     answer_made(pid);

@@ -53,7 +53,7 @@ static void many_files(void)
     }
 }
 
-/* bwrap leaves the bounding set full: what we may not do now, no child may ever gain. */
+/* Whoever starts us may leave the bounding set full: what we may not do now, no child may ever gain. */
 static void bound_capabilities(void)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import httpx
@@ -28,7 +26,7 @@ from sandboxer.identity.seal import Seal, open_seal
 from sandboxer.identity.sessions.token_keys import require_session_secret
 from sandboxer.identity.wallet_identity import WalletIdentity, open_wallet_identity
 from sandboxer.kernel.clock import Clock, SystemClock
-from sandboxer.kernel.errors import Conflict, InvalidRequest
+from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.money.pricing import Pricing
 from sandboxer.observe.events import Events
@@ -46,6 +44,8 @@ from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.sandboxes.warm import Kind, WarmPool
 from sandboxer.settings import Settings
 from sandboxer.store.engine import Store, open_store
+from sandboxer.store.idempotency import abandon_all_in_flight, keep_pruned
+from sandboxer.store.lock import hold_database, hold_state_dir
 from sandboxer.work.room import Work, open_work
 
 
@@ -85,9 +85,11 @@ async def open_platform(
     require_session_secret(settings.session_secret, production=settings.production)
     trusted_proxies = parse_networks(settings.trusted_proxies)
     async with AsyncExitStack() as closing:
-        closing.enter_context(_locked(settings))
+        closing.enter_context(hold_state_dir(settings.state_dir))
+        closing.enter_context(hold_database(settings.database_url))
         store = await asyncio.to_thread(open_store, settings.database_url)
         closing.push_async_callback(store.close)
+        await store.write(abandon_all_in_flight)
         metrics = Metrics()
         events = Events(store)
         closing.callback(events.close)
@@ -98,6 +100,7 @@ async def open_platform(
         authorities = await _open_accounts(store, clock, closing)
         nonces = NonceBook(clock.now(), journal_dir=settings.state_dir)
         closing.callback(nonces.close)
+        metrics.nonces.set_function(lambda: len(nonces))
         profiles = load_profiles(settings.profiles_dir)
         if backends is None:
             backends = await _open_backends(settings, closing)
@@ -150,13 +153,14 @@ async def _open_rooms(
         )
         sandboxes = SandboxUseCases(room)
         work = open_work(sandboxes, clock)
-        keep_figures(metrics, room.book)
+        keep_figures(metrics, room)
         await reconcile(room)
         living = [sandbox.id for sandbox in room.book.living() if sandbox.state in LIVE]
         try:
             async with own_tasks() as loops:
                 start_loops(room, loops)
                 loops.start(work.run(living), name="overdue processes")
+                loops.start(keep_pruned(store, clock), name="idempotency keys")
                 yield sandboxes, work
         finally:
             await room.warm.drain()
@@ -231,19 +235,3 @@ def _warm_kinds(settings: Settings, profiles: Profiles) -> dict[Kind, int]:
         profile = profiles.get(profile_id)
         wanted[Kind(profile.backend, profile.image, profile.resources, profile.trust)] = number
     return wanted
-
-
-@contextmanager
-def _locked(settings: Settings) -> Iterator[None]:
-    """One server per state folder: two would remove each other's sandboxes as strays."""
-    settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = os.open(settings.state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            why = f"another sandboxer already serves the state folder {settings.state_dir}"
-            raise Conflict(why=why) from None
-        yield
-    finally:
-        os.close(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 
@@ -91,6 +92,23 @@ async def test_an_answer_from_memory_is_used_for_a_while_and_not_longer(
     assert await book.of(caller("acc_root")) is first
     clock.moment += CACHED_FOR
     assert await book.of(caller("acc_root")) is not first
+
+
+async def test_a_change_during_a_look_is_not_forgotten_after_it(book: AuthorityBook, store: Store) -> None:
+    child = await store.write(lambda conn: child_of(conn, rich(conn)).account)
+    for turn in range(20):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(book.of(caller(child)))
+            change = Change.SUSPEND if turn % 2 == 0 else Change.REINSTATE
+            group.create_task(
+                store.write(
+                    lambda conn, change=change: records.change_status(
+                        conn, "acc_root", change, actor="op", reason="x", now=NOW
+                    )
+                )
+            )
+        refused = (await book.of(caller(child))).refused_why is not None
+        assert refused is (change is Change.SUSPEND)
 
 
 async def test_a_tier_counts_for_its_children_together_and_only_while_it_lasts(

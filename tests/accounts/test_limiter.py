@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sandboxer.accounts.limiter import WINDOW_S, Limiter
 from sandboxer.accounts.limits import Quota
+from sandboxer.edges.http import problems
 from sandboxer.kernel.errors import TooManyRequests
 
 # Times on a grid of binary fractions: sums of them are exact.
@@ -57,6 +58,13 @@ def test_the_refusal_says_limit_what_was_counted_and_whole_seconds_rounded_up() 
     assert caught.value.facts["limit"] == 7
     assert caught.value.facts["per"] == "key"
     limiter.admit([Quota("key:a", 7)], now=101.0 + 60)
+
+
+def test_over_http_it_is_429_with_the_same_seconds_in_the_header() -> None:
+    answer = problems.response(TooManyRequests(limit=7, retry_after_s=42), "req_1")
+    assert answer.status_code == 429
+    assert answer.headers["retry-after"] == "42"
+    assert b'"too_many_requests"' in answer.body
 
 
 def test_a_refused_request_costs_none_of_its_quotas() -> None:

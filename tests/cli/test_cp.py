@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import tarfile
 from pathlib import Path
 
@@ -69,3 +70,70 @@ def test_a_hostile_tar_cannot_leave_the_target(tmp_path: Path, name: str) -> Non
         _unpack([packed.getvalue()], target, lambda count: None)
     assert not (tmp_path / "escape").exists()
     assert not Path("/etc/escape").exists()
+
+
+def test_a_chain_of_links_too_long_to_resolve_leads_nowhere(tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    name, steps, deep = "d" * 247, "abcdefghijklmnop", ""
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for step in steps:
+            tar.addfile(_member(f"{deep}{name}", tarfile.DIRTYPE))
+            tar.addfile(_member(f"{deep}{step}", tarfile.SYMTYPE, name))
+            deep += f"{name}/"
+        long = "/".join(steps) + "/" + "l" * 254
+        tar.addfile(_member(long, tarfile.SYMTYPE, "../" * len(steps)))
+        tar.addfile(_member("out", tarfile.SYMTYPE, long + "/.."))
+        tar.addfile(_member("out/escape"), io.BytesIO())
+    with contextlib.suppress(CommandFailed):
+        _unpack([packed.getvalue()], tmp_path / "target", lambda count: None)
+    assert os.listdir(tmp_path) == ["target"]
+
+
+def test_links_left_by_one_copy_are_not_followed_by_the_next(tmp_path: Path) -> None:
+    first, second = io.BytesIO(), io.BytesIO()
+    with tarfile.open(fileobj=first, mode="w") as tar:
+        # By its words within the target, in truth its parent.
+        tar.addfile(_member("here", tarfile.SYMTYPE, "."))
+        tar.addfile(_member("out", tarfile.SYMTYPE, "here/.."))
+        tar.addfile(_member("file", tarfile.SYMTYPE, "here/../escape"))
+    with tarfile.open(fileobj=second, mode="w") as tar:
+        tar.addfile(_member("file"), io.BytesIO())
+        tar.addfile(_member("out/escape"), io.BytesIO())
+    _unpack([first.getvalue()], tmp_path / "target", lambda count: None)
+    with pytest.raises(CommandFailed, match="Not all could be written"):
+        _unpack([second.getvalue()], tmp_path / "target", lambda count: None)
+    assert os.listdir(tmp_path) == ["target"]
+    assert not (tmp_path / "target" / "file").is_symlink()
+
+
+@pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.FIFOTYPE])
+def test_only_files_folders_and_links_come_out(tmp_path: Path, kind: bytes) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        tar.addfile(_member("odd", kind))
+    with pytest.raises(CommandFailed):
+        _unpack([packed.getvalue()], tmp_path / "target", lambda count: None)
+    assert os.listdir(tmp_path / "target") == []
+
+
+def test_hard_links_and_modes_come_out_without_setuid(tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        program = _member("dir/program")
+        program.mode, program.size = 0o6777, 2
+        tar.addfile(program, io.BytesIO(b"ok"))
+        tar.addfile(_member("same", tarfile.LNKTYPE, "dir/program"))
+    _unpack([packed.getvalue()], tmp_path / "target", lambda count: None)
+    assert (tmp_path / "target" / "same").read_bytes() == b"ok"
+    assert (tmp_path / "target" / "same").stat().st_mode & 0o7777 == 0o755
+
+
+def test_a_tar_that_breaks_off_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CommandFailed):
+        _unpack([b"x" * 700], tmp_path / "target", lambda count: None)
+
+
+def _member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, link
+    return member

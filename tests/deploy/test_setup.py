@@ -64,7 +64,7 @@ def test_without_root_the_setup_says_what_to_install_and_goes_on() -> None:
     )
     assert done.returncode == 0
     assert "sudo apt-get install no-such-thing" in done.stderr
-    assert "needed for sandboxes" in done.stderr
+    assert "needed for benchmarks" in done.stderr
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -148,7 +148,8 @@ async def test_descriptors_that_nobody_asked_for_are_closed(box: Box) -> None:
         assert len(os.listdir(f"/proc/{box.pid}/fd")) <= before + 2
 
     async def all_closed() -> bool:
-        return len(os.listdir(f"/proc/{box.pid}/fd")) == before
+        # Fewer when the first ping's own connection was still being closed as we counted.
+        return len(os.listdir(f"/proc/{box.pid}/fd")) <= before
 
     await eventually(all_closed)
 

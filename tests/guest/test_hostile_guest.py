@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
 import socket
@@ -17,7 +18,8 @@ import pytest
 from sandboxer.backends.guest import Command, Exit
 from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.backends.supervisor.codec import Frame, Tag, field, frame, text, u32, u64
-from sandboxer.kernel.errors import BackendLost, GuestMisbehaved, SandboxerError
+from sandboxer.backends.supervisor.line import Gate
+from sandboxer.kernel.errors import BackendLost, GuestMisbehaved, NoCapacity, SandboxerError
 
 WELCOME = frame(Frame.WELCOME, u32(Tag.VERSION, 1))
 STARTED = frame(Frame.STARTED, u32(Tag.PID, 7))
@@ -246,3 +248,20 @@ async def test_an_honest_answer_is_understood_in_any_cut() -> None:
         items = [item async for item in process.output()]
     assert b"".join(item.data for item in items if not isinstance(item, Exit)) == b"hello"
     assert items[-1] == Exit(code=3)
+
+
+async def test_a_host_without_descriptors_says_so_and_counts_no_line_as_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    gate = Gate(1)
+    guest = SupervisorGuest("/nowhere", gate=gate)
+    with monkeypatch.context() as broken:
+        broken.setattr("sandboxer.backends.supervisor.line.socket.socket", refuse)
+        for _ in range(2):
+            with pytest.raises(NoCapacity, match="Too many open files"):
+                await guest.ping()
+    with pytest.raises(BackendLost):
+        await guest.ping()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 
 from tests.http.conftest import Served
@@ -36,6 +37,17 @@ async def test_a_reader_goes_on_from_the_last_event_it_saw(served: Served) -> No
         served.client.events("GET", f"{path}/events?follow=false", headers={"last-event-id": str(after)}),
     ):
         assert [event.id async for event in again] == [event.id for event in known[1:]]
+
+
+async def test_the_stream_of_a_sandbox_that_is_gone_ends_even_for_who_saw_its_last_event(
+    served: Served,
+) -> None:
+    path = await served.sandbox()
+    await served.client.delete(path)
+    known = [event async for event in served.client.events("GET", f"{path}/events")]
+    async with asyncio.timeout(5):
+        again = served.client.events("GET", f"{path}/events?after={known[-1].id}")
+        assert [event async for event in again] == []
 
 
 async def test_events_of_strangers_are_not_told(served: Served) -> None:

@@ -14,8 +14,10 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 
+import httpx
 import pytest
 
+from sandboxer.backends.supervisor import line
 from sandboxer.settings import Settings
 from tests.http.conftest import Served, check_claims, serving
 from tests.http.flows import flow
@@ -89,6 +91,7 @@ async def test_endless_output_ends_at_the_limit_and_costs_no_memory(real: Served
     path = await real.sandbox()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     body = {"command": f"head -c {size_mb}M /dev/zero | tr '\\0' x", "timeout_s": 500}
+    real.client.http.timeout = httpx.Timeout(550.0)
     answer = await real.client.send("POST", f"{path}/exec", body=body)
     result = answer.json()
     assert result["exit_code"] == 0
@@ -96,6 +99,17 @@ async def test_endless_output_ends_at_the_limit_and_costs_no_memory(real: Served
     assert result["stdout"] == "x" * 1024 * 1024
     grown_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown_kb < 64 * 1024
+
+
+async def test_a_reader_that_caught_up_is_never_left_waiting(
+    real: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With little read ahead, reading pauses and resumes thousands of times on the way."""
+    monkeypatch.setattr(line, "_READ_AHEAD", 2048)
+    path = await real.sandbox()
+    result = await sh(real, path, "head -c 150M /dev/zero", timeout_s=25)
+    assert result["exit_code"] == 0
+    assert result["truncated"]
 
 
 async def test_output_that_never_ends_is_cut_by_the_timeout(real: Served) -> None:

@@ -183,7 +183,7 @@ async def test_semi_trust_is_not_available_yet_and_says_so(served: Served) -> No
 
 
 @pytest.mark.parametrize(
-    "value", ["NaN", "Infinity", "-Infinity", "[" * 300 + "]" * 300, '"' + "x" * 70_000 + '"']
+    "value", ["NaN", "Infinity", "-Infinity", r'"\ud800"', "[" * 300 + "]" * 300, '"' + "x" * 70_000 + '"']
 )
 async def test_what_could_not_be_kept_is_refused(served: Served, value: str) -> None:
     for field in ("inputs", "consumer"):

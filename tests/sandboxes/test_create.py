@@ -97,6 +97,7 @@ async def test_the_build_profile_prepares_its_workspace(open_one: OpenPlatform, 
         (CreateRequest(resources=WantedResources(vcpus=0)), "resources.vcpus"),
         (CreateRequest(resources=WantedResources(pids=-5)), "resources.pids"),
         (CreateRequest(trust="full"), "trust"),
+        (CreateRequest(image="no-such-image"), "image"),
     ],
 )
 async def test_an_impossible_request_is_refused_by_field_before_anything_happens(
@@ -157,8 +158,11 @@ async def test_a_sandbox_that_does_not_boot_leaves_nothing(
         assert {s: n for s, n in (await platform.sandboxes.counts()).items() if n} == {"failed": 1}
 
 
-async def test_a_failing_setup_command_undoes_the_sandbox(open_one: OpenPlatform, clock: ManualClock) -> None:
-    backend = Scripted(name="ext.namespaces", clock=clock, answers={"python3 - <<'REPORT'": b"no json"})
+@pytest.mark.parametrize("printed", [b"no json", b'{"a": NaN}', rb'{"a": "\ud800"}'])
+async def test_a_failing_setup_command_undoes_the_sandbox(
+    open_one: OpenPlatform, clock: ManualClock, printed: bytes
+) -> None:
+    backend = Scripted(name="ext.namespaces", clock=clock, answers={"python3 - <<'REPORT'": printed})
     async with open_one(on=backend) as platform:
         with pytest.raises(ProvisionFailed, match="JSON"):
             await platform.sandboxes.create(CreateRequest(profile="profile.sandbox-canary"), ALICE)

@@ -126,7 +126,7 @@ async def test_work_of_a_second_is_recorded_as_active_and_its_end_as_ready(
         book = platform.sandboxes.room.book
         sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
         async with platform.sandboxes.line(sandbox.id, ALICE, activity="terminal"):
-            await eventually(lambda: clock.sleepers() >= 2)
+            await eventually(lambda: clock.sleepers() >= 3)
             clock.advance(timedelta(seconds=1))
             await eventually(lambda: book.peek(sandbox.id).state is State.ACTIVE)  # type: ignore[union-attr]
         for _ in range(3):
@@ -159,7 +159,7 @@ async def test_a_background_process_keeps_the_sandbox_active(
             await guest.run(Command(argv=("sleep", "40"))),
         ):
             pass
-        await eventually(lambda: clock.sleepers() >= 3)
+        await eventually(lambda: clock.sleepers() >= 4)
         clock.advance(timedelta(seconds=2))
         await eventually(lambda: book.peek(sandbox.id).state is State.ACTIVE)  # type: ignore[union-attr]
         for _ in range(50):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import Connection, func, select
 
 from sandboxer.backends.contract import Order, Presence, Resources, Trust
 from sandboxer.backends.guest import Command
@@ -16,6 +18,7 @@ from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
 from sandboxer.sandboxes.reconcile import Verdict, judge
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.store import idempotency
 from tests.sandboxes.clock import ManualClock, eventually
 from tests.sandboxes.conftest import ALICE, OWNER, OpenPlatform
 
@@ -151,6 +154,20 @@ async def test_a_death_is_written_down_with_its_reason(open_one: OpenPlatform, b
         assert (await platform.sandboxes.resume(kept.id, ALICE)).state is State.READY
 
 
+async def test_a_death_during_the_create_is_written_down_after_it(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    backend = Scripted(name="ext.namespaces", clock=clock, boot_takes=timedelta(hours=1))
+    async with open_one(on=backend) as platform:
+        made = await platform.sandboxes.create(CreateRequest(), ALICE, wait=False)
+        await eventually(lambda: made.id in backend.boxes)
+        backend.die(made.id, reason="oom_killed")
+        clock.advance(timedelta(hours=1))
+        book = platform.sandboxes.room.book
+        await eventually(lambda: (seen := book.peek(made.id)) and seen.state is State.STOPPED)
+        assert (await platform.sandboxes.get(made.id, ALICE)).reason == "oom_killed"
+
+
 async def test_a_sandbox_past_its_ttl_when_the_server_starts_is_ended(
     open_one: OpenPlatform, clock: ManualClock, backend: Scripted
 ) -> None:
@@ -160,6 +177,25 @@ async def test_a_sandbox_past_its_ttl_when_the_server_starts_is_ended(
     async with open_one() as platform:
         await eventually(lambda: not backend.boxes)
         await eventually(lambda: not list(platform.sandboxes.room.book.living()))
+
+
+async def test_a_request_that_a_crash_interrupted_may_be_repeated_at_once_and_old_keys_are_removed(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    def begin(conn: Connection) -> idempotency.Begun:
+        return idempotency.begin(conn, scope="alice", key="k", request_hash="h", now=clock.now())
+
+    async with open_one() as platform:
+        assert isinstance(await platform.store.write(begin), idempotency.Fresh)
+    async with open_one() as platform:
+        fresh = await platform.store.write(begin)
+        assert isinstance(fresh, idempotency.Fresh)
+        await platform.store.write(lambda conn: idempotency.spend(conn, fresh))
+    clock.advance(idempotency.KEPT_FOR)
+    async with open_one() as platform, asyncio.timeout(10):
+        left = select(func.count()).select_from(idempotency.idempotency)
+        while await platform.store.read(lambda conn: conn.execute(left).scalar()):  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
 
 
 async def test_two_servers_cannot_share_a_state_folder(open_one: OpenPlatform) -> None:

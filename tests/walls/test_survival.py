@@ -131,6 +131,30 @@ async def test_resuming_in_another_uid_range_keeps_owners(make: Maker, backend: 
     ).stdout == "1000 1000\nok\n"
 
 
+async def test_resuming_at_once_never_lays_two_overlays_over_one_disk(
+    make: Maker, backend: NamespacesBackend
+) -> None:
+    """The kernel permits it with a warning and undefined results."""
+
+    def warnings() -> int:
+        log = subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout
+        return log.count("upperdir is in-use")
+
+    before = await asyncio.to_thread(warnings)
+    boxes = [await make(memory_mb=64, disk_mb=32) for _ in range(4)]
+
+    async def again_and_again(box: Sandbox) -> None:
+        handle = box.handle
+        for _ in range(10):
+            await backend.stop(handle)
+            handle = await backend.resume(handle, box.order)
+
+    async with asyncio.TaskGroup() as group:
+        for box in boxes:
+            group.create_task(again_and_again(box))
+    assert await asyncio.to_thread(warnings) == before
+
+
 async def test_files_can_be_read_while_processes_are_frozen(make: Maker, backend: NamespacesBackend) -> None:
     box = await make()
     await box.sh("date > /root/tick; (while :; do date +%s%N > /root/tick; done) >/dev/null 2>&1 &")

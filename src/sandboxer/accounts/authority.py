@@ -189,8 +189,10 @@ class AuthorityBook:
         self._clock = clock
         self._root_depth = root_depth
         self._known: OrderedDict[str, tuple[Authority, datetime]] = OrderedDict()
-        # Counts commits heard of: what was read before one must not be put back after it.
-        self._heard = 0
+        # Whose authority hangs on an account: its own and that of all cached below it.
+        self._hanging: dict[str, set[str]] = {}
+        # What each look under way has missed: a commit during the read must not be forgotten after it.
+        self._missed: list[set[str]] = []
         self._leave: Callable[[], None] = store.on_commit(self._hear)
 
     async def of(self, caller: Caller) -> Authority:
@@ -199,11 +201,16 @@ class AuthorityBook:
         cached = self._known.get(caller.account)
         if cached is not None and cached[1] > now:
             return cached[0]
-        heard = self._heard
-        found = await self._store.read(lambda conn: self._find(conn, caller.account))
+        missed: set[str] = set()
+        self._missed.append(missed)
+        try:
+            found = await self._store.read(lambda conn: self._find(conn, caller.account))
+        finally:
+            # By identity: two looks may have missed the same.
+            self._missed = [other for other in self._missed if other is not missed]
         if found is None:
-            found = await self._store.write(lambda conn: self._ensure(conn, caller, now))
-        elif heard == self._heard:
+            return await self._store.write(lambda conn: self._ensure(conn, caller, now))
+        if missed.isdisjoint(found.ancestry):
             self._remember(found, until=now + CACHED_FOR)
         return found
 
@@ -220,14 +227,24 @@ class AuthorityBook:
         return load_authority(conn, caller.account, root_depth=self._root_depth)
 
     def _remember(self, authority: Authority, *, until: datetime) -> None:
+        self._drop(authority.account.id)
         self._known[authority.account.id] = (authority, until)
-        while len(self._known) > CACHED:
-            self._known.popitem(last=False)
+        for ancestor in authority.ancestry:
+            self._hanging.setdefault(ancestor, set()).add(authority.account.id)
+        if len(self._known) > CACHED:
+            self._drop(next(iter(self._known)))
+
+    def _drop(self, account: str) -> None:
+        known = self._known.pop(account, None)
+        for ancestor in () if known is None else known[0].ancestry:
+            hanging = self._hanging[ancestor]
+            hanging.discard(account)
+            if not hanging:
+                del self._hanging[ancestor]
 
     def _hear(self, topics: frozenset[str]) -> None:
-        self._heard += 1
-        touched = [
-            id for id, (authority, _) in self._known.items() if not topics.isdisjoint(authority.ancestry)
-        ]
-        for id in touched:
-            del self._known[id]
+        for missed in self._missed:
+            missed |= topics
+        for topic in topics:
+            for account in tuple(self._hanging.get(topic, ())):
+                self._drop(account)

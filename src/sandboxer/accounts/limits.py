@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 
@@ -20,6 +21,7 @@ Network: TypeAlias = IPv4Network | IPv6Network
 IPV6_PREFIX = 64
 # A list longer than this was not written by any proxy of ours.
 MAX_HOPS = 32
+MAX_CLAIM = 64
 
 
 class Route(StrEnum):
@@ -134,13 +136,16 @@ def client_address(peer: str | None, forwarded: Sequence[str], trusted: Sequence
     # A proxy appends to the right: what a caller wrote itself is on the left.
     claims = [claim for value in forwarded for claim in value.split(",")][-MAX_HOPS:]
     while claims and _is_trusted(hop, trusted):
-        earlier = _parse(claims.pop())
+        claim = claims.pop()
+        # No address is longer; and what is remembered must stay small.
+        earlier = _parse(claim) if len(claim) <= MAX_CLAIM else None
         if earlier is None:
             break
         hop = earlier
     return _counted(hop)
 
 
+@lru_cache(maxsize=4096)
 def _parse(text: str) -> IPv4Address | IPv6Address | None:
     """An address as proxies write it: bare, in brackets, with a port or a zone."""
     text = text.strip().strip('"')
@@ -160,6 +165,7 @@ def _is_trusted(address: IPv4Address | IPv6Address, trusted: Sequence[Network]) 
     return any(address.version == network.version and address in network for network in trusted)
 
 
+@lru_cache(maxsize=4096)
 def _counted(address: IPv4Address | IPv6Address) -> str:
     if isinstance(address, IPv4Address):
         return str(address)

@@ -166,6 +166,12 @@ class Freezes(Protocol):
     async def thaw(self, handle: Handle) -> None: ...
 
 
+@runtime_checkable
+class KnowsImages(Protocol):
+    def check_image(self, image: str) -> None:
+        """Cheap, and asked before anything is recorded. Raises InvalidRequest unless there is such an image."""
+
+
 class Capability(StrEnum):
     STOP = "stop"
     FREEZE = "freeze"

@@ -10,6 +10,7 @@ refused transfer is left in the transaction, so a caller may go on.
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Insert, Row, Table, bindparam, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError
 
 from sandboxer.kernel.errors import Broken, Conflict, InsufficientCredit, InvalidRequest, NotFound
 from sandboxer.money.tables import ledger_accounts, ledger_pendings, ledger_transfers
@@ -231,12 +233,21 @@ def _move_and_keep(conn: Connection, transfer: Transfer, step: _Step, digest: in
     if conn.dialect.name == "postgresql":
         moved, kept = conn.exec_driver_sql(_POSTGRES_MOVE_AND_KEEP, {**row, **values}).one()
         return moved, kept == 1
-    moved = conn.exec_driver_sql(_MOVE_FOR["sqlite"], values).rowcount
+    moved = _tell_sqlite(conn, _MOVE_FOR["sqlite"], values)
     if moved != 2:
         return moved, False
     # As the column types of `tables` write it.
     row["at"] = transfer.at.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
-    return moved, conn.exec_driver_sql(_SQLITE_KEEP, row).rowcount == 1
+    return moved, _tell_sqlite(conn, _SQLITE_KEEP, row) == 1
+
+
+def _tell_sqlite(conn: Connection, statement: str, values: dict[str, object]) -> int:
+    """Rows touched. Straight to the driver, in the open transaction; errors as SQLAlchemy raises them."""
+    driver = conn.connection.driver_connection
+    try:
+        return driver.execute(statement, values).rowcount  # type: ignore[union-attr, no-any-return]
+    except sqlite3.Error as error:
+        raise DBAPIError.instance(statement, values, error, sqlite3.Error, dialect=conn.dialect) from error
 
 
 def _undo(conn: Connection, transfer: Transfer, step: _Step, digest: int, *, only: str | None = None) -> None:

@@ -53,15 +53,7 @@ class Metrics:
         self.transitions = Counter(
             "sandboxer_transitions", "Steps of the lifecycle.", ("signal",), registry=registry
         )
-        self.warm_pool = Gauge(
-            "sandboxer_warm_pool", "Sandboxes standing ready.", ("profile",), registry=registry
-        )
-        self.host_budget = Gauge(
-            "sandboxer_host_budget", "What the host may promise.", ("resource",), registry=registry
-        )
-        self.host_promised = Gauge(
-            "sandboxer_host_promised", "What it has promised.", ("resource",), registry=registry
-        )
+        self.warm_pool = Gauge("sandboxer_warm_pool", "Sandboxes standing ready.", registry=registry)
         self.nonces = Gauge("sandboxer_nonces", "Nonces remembered.", registry=registry)
         self.failures = Counter(
             "sandboxer_failures", "Errors that are ours, by stable code.", ("code",), registry=registry

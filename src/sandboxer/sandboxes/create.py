@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sandboxer.backends.contract import Handle
+from sandboxer.backends.contract import Handle, KnowsImages
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.ids import new_id
 from sandboxer.sandboxes import planning
@@ -23,6 +23,9 @@ async def create(room: Room, request: CreateRequest, caller: Caller, *, wait: bo
     profile = room.profiles.get(request.profile or room.default_profile)
     requested = planning.plan(request, profile, caller, sandbox_id=new_id("sbx"), now=room.clock.now())
     planning.check_backend(profile, await fingerprint_of(room, profile.backend))
+    backend = room.backend_of(requested)
+    if isinstance(backend, KnowsImages):
+        backend.check_image(requested.image)
     handle = room.warm.claim(requested) if profile.setup.is_empty else None
     if handle is not None:
         return await _claim(room, requested, handle, watch, actor_of(caller))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sandboxer.backends.contract import Backend, Handle
-from sandboxer.kernel.errors import IllegalTransition, ProvisionFailed, SandboxerError
+from sandboxer.kernel.errors import IllegalTransition, ProvisionFailed, SandboxerError, Unavailable
 from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.lifecycle import Signal
 from sandboxer.sandboxes.profiles import Setup
@@ -97,6 +97,8 @@ async def _set_up(
 def _parse_report(printed: bytes) -> Mapping[str, object]:
     try:
         report = json.loads(printed[:MAX_REPORT_BYTES])
+        # It goes back to the wire: numbers and characters that are none would break every answer with it.
+        json.dumps(report, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         report = None
     if not isinstance(report, dict):
@@ -112,16 +114,25 @@ async def _undo(room: Room, backend: Backend, sandbox: Sandbox, error: BaseExcep
     except Exception:
         # A failed sandbox that still holds something is stale: seen by `stale`, removed at the next start.
         log.exception("could not undo %s", sandbox.id)
-    reason = error.code if isinstance(error, SandboxerError) else "interrupted"
+    reason, why = _blame(error)
     failed = Step(
         signal=Signal.FAIL,
         actor=actor,
         reason=reason,
         changes={"handle": None, "expires_at": room.clock.now() + room.retention},
-        data={"why": str(error)[:500]},
+        data={"why": why[:500]},
     )
     try:
         await room.book.move(sandbox.id, failed)
     except IllegalTransition:
         # A destroy got there first: the record is its business now.
         return
+
+
+def _blame(error: BaseException) -> tuple[str, str]:
+    """Reason and words for the record, which tenants read: paths of this host are not for them."""
+    if isinstance(error, SandboxerError):
+        return error.code, str(error)
+    if isinstance(error, OSError):
+        return Unavailable.code, f"the host could not do it: {error.strerror}"
+    return "interrupted", "it was cut short"

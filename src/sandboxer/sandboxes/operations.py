@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from sandboxer.kernel.errors import Conflict, SandboxerError
+from sandboxer.kernel.errors import Conflict, SandboxerError, Unavailable
 from sandboxer.kernel.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
@@ -46,6 +46,11 @@ class Operations:
         while busy := [operation for operation in self._running.values() if operation.name in names]:
             await busy[0].over.wait()
 
+    async def free(self, sandbox_id: str) -> None:
+        """Returns when nothing is under way on this sandbox."""
+        while (operation := self._running.get(sandbox_id)) is not None:
+            await operation.over.wait()
+
     async def perform(self, sandbox_id: str, name: str, act: Callable[[], Awaitable[T]]) -> T:
         """Run `act` alone on this sandbox and wait for it. Raises Conflict while a long one is under way."""
         while (other := self._running.get(sandbox_id)) is not None:
@@ -64,6 +69,8 @@ class Operations:
         operation.result.add_done_callback(_retrieve)
         self._running[sandbox_id] = operation
         operation.task = self._tasks.start(self._run(sandbox_id, operation, act), name=f"{name} {sandbox_id}")
+        # Not in `_run`: a task that is cancelled before its first step runs none of it.
+        operation.task.add_done_callback(lambda _: self._end(sandbox_id, operation))
         return operation
 
     async def outcome(self, operation: Operation) -> Any:
@@ -85,13 +92,14 @@ class Operations:
     async def _run(self, sandbox_id: str, operation: Operation, act: Callable[[], Awaitable[Any]]) -> None:
         try:
             result = await act()
-        except asyncio.CancelledError:
-            why = f"{operation.name} of {sandbox_id} was cut short"
-            _settle(operation.result, error=Conflict(why=why, operation=operation.name))
-            raise
         except SandboxerError as error:
             log.info("%s of %s failed: %s", operation.name, sandbox_id, error)
             _settle(operation.result, error=error)
+        except OSError as error:
+            # The host's trouble (a full disk, no descriptors left), not a bug of ours.
+            log.exception("%s of %s met the host's limits", operation.name, sandbox_id)
+            why = f"the host could not do it: {error.strerror or error}"
+            _settle(operation.result, error=Unavailable(why=why, operation=operation.name))
         except Exception as error:
             # One of the outermost loops: a bug in one operation must not end the platform.
             log.exception("%s of %s broke", operation.name, sandbox_id)
@@ -99,9 +107,12 @@ class Operations:
         else:
             if not operation.result.done():
                 operation.result.set_result(result)
-        finally:
-            del self._running[sandbox_id]
-            operation.over.set()
+
+    def _end(self, sandbox_id: str, operation: Operation) -> None:
+        why = f"{operation.name} of {sandbox_id} was cut short"
+        _settle(operation.result, error=Conflict(why=why, operation=operation.name))
+        del self._running[sandbox_id]
+        operation.over.set()
 
 
 def _settle(result: asyncio.Future[Any], *, error: BaseException) -> None:

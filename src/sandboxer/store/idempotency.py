@@ -9,10 +9,12 @@ begin ──> Fresh    do the work, then `finish` (keep the answer), `spend` (do
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import (
@@ -30,10 +32,14 @@ from sqlalchemy import (
     update,
 )
 
+from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import IdempotencyConflict
+from sandboxer.store.engine import Store
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
 
+log = logging.getLogger(__name__)
 KEPT_FOR = timedelta(hours=24)
+PRUNE_EVERY = timedelta(hours=1)
 # Longer than any create may take: whoever began and is silent for this long has died.
 IN_FLIGHT_FOR = timedelta(minutes=10)
 _PRUNE_AT_ONCE = 500
@@ -136,7 +142,7 @@ def abandon_all_in_flight(conn: Connection) -> int:
 
 
 def prune(conn: Connection, *, now: datetime) -> int:
-    """Remove some of what has expired; returns how many. Call it from a timer until it returns 0."""
+    """Remove some of what has expired; returns how many. More may be left unless it returns 0."""
     due = (
         select(idempotency.c.scope, idempotency.c.key)
         .where(idempotency.c.expires_at <= now)
@@ -146,6 +152,18 @@ def prune(conn: Connection, *, now: datetime) -> int:
     for scope, key in rows:
         conn.execute(delete(idempotency).where(idempotency.c.scope == scope, idempotency.c.key == key))
     return len(rows)
+
+
+async def keep_pruned(store: Store, clock: Clock) -> None:
+    """For ever; cancel it to stop."""
+    while True:
+        try:
+            while await store.write(partial(prune, now=clock.now())):
+                pass
+        except Exception:
+            # An outermost loop: what could not be removed now is removed the next time.
+            log.exception("expired idempotency keys could not be removed")
+        await clock.sleep(PRUNE_EVERY)
 
 
 def _is_over(row: Row[Any], now: datetime) -> bool:

@@ -21,7 +21,7 @@ ShellCommand = Annotated[
         min_length=1,
         max_length=131_071,
         pattern=NO_NUL,
-        description="Run by `/bin/sh -c` (no login shell: profile files are not read).",
+        description="Run by bash (sh if there is none), not as a login shell: profile files are not read.",
         examples=["echo hi"],
     ),
 ]
@@ -35,13 +35,15 @@ OutputText = Annotated[str, Field(description="Written as `encoding` says.")]
 class Runnable(Request):
     """What every command has."""
 
-    command: ShellCommand | None = None
-    argv: Argv | None = None
-    cwd: Annotated[AbsolutePath, Field(description="Default: /workspace if there is one, else /.")] | None = (
+    command: Annotated[
+        ShellCommand | None, Field(description="Run by bash (sh if there is none), not as a login shell.")
+    ] = None
+    argv: Annotated[Argv | None, Field(description="Run without a shell.")] = None
+    cwd: Annotated[AbsolutePath | None, Field(description="Default: /workspace if there is one, else /.")] = (
         None
     )
     env: Env = Field(default_factory=dict)
-    user: User | None = None
+    user: Annotated[User | None, Field(description="Name or uid known inside; default root.")] = None
 
     @model_validator(mode="after")
     def _one_of_command_and_argv(self) -> Runnable:
@@ -53,9 +55,10 @@ class Runnable(Request):
 class RunCommand(Runnable):
     """`command` (for a shell) or `argv` (without one), exactly one of both."""
 
-    stdin: (
-        Annotated[str, Field(max_length=STDIN_MAX, description="Given to the command, then closed.")] | None
-    ) = None
+    stdin: Annotated[
+        Annotated[str, Field(max_length=STDIN_MAX)] | None,
+        Field(description="Given to the command, then closed."),
+    ] = None
     stdin_encoding: Encoding = "utf-8"
     timeout_s: Annotated[
         float,
@@ -66,20 +69,15 @@ class RunCommand(Runnable):
             description="After this, everything the command started is killed and `timed_out` is true.",
         ),
     ] = TIMEOUT_DEFAULT_S
-    output_limit_bytes: (
-        Annotated[
-            int,
-            Field(
-                ge=0,
-                le=OUTPUT_LIMIT_MAX,
-                description=(
-                    "Kept of stdout and of stderr, each; the rest is read and dropped, and `truncated` is "
-                    "true. Default 1 MiB; a streamed answer has no limit unless one is given."
-                ),
-            ),
-        ]
-        | None
-    ) = None
+    output_limit_bytes: Annotated[
+        Annotated[int, Field(ge=0, le=OUTPUT_LIMIT_MAX)] | None,
+        Field(
+            description=(
+                "Kept of stdout and of stderr, each; the rest is read and dropped, and `truncated` is "
+                "true. Default 1 MiB; a streamed answer has no limit unless one is given."
+            )
+        ),
+    ] = None
     encoding: Encoding = "utf-8"
 
 

@@ -24,12 +24,10 @@ class StartProcess(Runnable):
     has_stdin: Annotated[
         bool, Field(description="Keep a pipe to write to; otherwise stdin is /dev/null.")
     ] = False
-    timeout_s: (
-        Annotated[
-            float, Field(gt=0, le=TIMEOUT_MAX_S * 30, allow_inf_nan=False, description="Default: no limit.")
-        ]
-        | None
-    ) = None
+    timeout_s: Annotated[
+        Annotated[float, Field(gt=0, le=TIMEOUT_MAX_S * 30, allow_inf_nan=False)] | None,
+        Field(description="After this, everything it started is killed. Default: no limit."),
+    ] = None
     tag: Annotated[
         str,
         Field(

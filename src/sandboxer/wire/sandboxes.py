@@ -57,11 +57,11 @@ MAX_KEPT_JSON_BYTES = 64 * 1024
 
 
 def _keepable(values: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Numbers that JSON does not have would come back as no JSON at all."""
+    """What cannot be said in JSON and UTF-8 could be kept, but never be told again, nor any list it is in."""
     try:
-        size = len(json.dumps(values, allow_nan=False))
+        size = len(json.dumps(values, allow_nan=False, ensure_ascii=False).encode())
     except (ValueError, RecursionError):
-        raise ValueError("must be JSON: no NaN, no infinity, not nested too deeply") from None
+        raise ValueError("must be JSON: no NaN, no infinity, no half characters, not nested deeply") from None
     if size > MAX_KEPT_JSON_BYTES:
         raise ValueError(f"must be at most {MAX_KEPT_JSON_BYTES} bytes of JSON")
     return values
@@ -73,24 +73,38 @@ InputName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,62}$", max
 class WantedResources(Request):
     """What the sandbox may use at most. What is left out comes from the profile."""
 
-    vcpus: Annotated[float, Field(ge=0.05, le=256, allow_inf_nan=False, description="CPU cores.")] | None = (
-        None
-    )
-    memory_mb: Annotated[int, Field(ge=16, le=4_194_304, description="Memory in MiB.")] | None = None
-    disk_mb: Annotated[int, Field(ge=16, le=16_777_216, description="Disk in MiB.")] | None = None
-    pids: Annotated[int, Field(ge=8, le=4_194_304, description="Processes and threads.")] | None = None
+    vcpus: Annotated[
+        Annotated[float, Field(ge=0.05, le=256, allow_inf_nan=False)] | None, Field(description="CPU cores.")
+    ] = None
+    memory_mb: Annotated[
+        Annotated[int, Field(ge=16, le=4_194_304)] | None, Field(description="Memory in MiB.")
+    ] = None
+    disk_mb: Annotated[
+        Annotated[int, Field(ge=16, le=16_777_216)] | None, Field(description="Disk in MiB.")
+    ] = None
+    pids: Annotated[
+        Annotated[int, Field(ge=8, le=4_194_304)] | None, Field(description="Processes and threads.")
+    ] = None
 
 
 class CreateSandbox(Request):
     """Everything is optional: an empty body makes a sandbox of the default profile."""
 
-    profile: ProfileId | None = None
-    name: Name | None = None
-    image: ImageName | None = None
-    trust: Trust | None = None
-    ttl: Duration | None = None
-    idle_timeout: Duration | None = None
-    resources: WantedResources | None = None
+    profile: Annotated[ProfileId | None, Field(description="See GET /v1/profiles.")] = None
+    name: Annotated[Name | None, Field(description="For people; needs not be unique.")] = None
+    image: Annotated[ImageName | None, Field(description="See GET /v1/images.")] = None
+    trust: Annotated[
+        Trust | None, Field(description="`zero`: no network at all; `semi`: through the egress proxy.")
+    ] = None
+    ttl: Annotated[
+        Duration | None, Field(description="How long it lives once ready, as 30s, 15m, 4h or 2d.")
+    ] = None
+    idle_timeout: Annotated[
+        Duration | None, Field(description="How long it may do nothing before it ends.")
+    ] = None
+    resources: Annotated[
+        WantedResources | None, Field(description="Limits; the profile says what is left out.")
+    ] = None
     env: Env = Field(default_factory=dict)
     labels: Labels = Field(default_factory=dict)
     inputs: Annotated[

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 MEMORY = 10_000
 # A sandbox that cannot be reached now (frozen, say) is tried again after this.
 RETRY_S = 5.0
+# In place of a process: whatever runs in the sandbox.
+_ALL = ""
 
 OpenGuest = Callable[[str], AbstractAsyncContextManager[Guest]]
 
@@ -51,17 +53,21 @@ class Overdue:
                     if info.exit is None and info.deadline is not None:
                         self.watch(sandbox_id, info.process_id, info.deadline)
         except SandboxerError as error:
-            log.warning("could not read time limits of %s: %s", sandbox_id, error)
+            if _is_frozen(error):
+                self._again(sandbox_id, _ALL)
+            else:
+                log.warning("could not read time limits of %s: %s", sandbox_id, error)
 
     async def run(self) -> None:
-        """For ever; cancel it to stop."""
-        while True:
-            self._sooner.clear()
-            now = self._clock.now().timestamp()
-            while self._heap and self._heap[0][0] <= now:
-                _, sandbox_id, process_id = heapq.heappop(self._heap)
-                await self._kill(sandbox_id, process_id)
-            await self._pause(self._heap[0][0] - now if self._heap else None)
+        """For ever; cancel it to stop. A sandbox that does not answer keeps no other waiting."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._sooner.clear()
+                now = self._clock.now().timestamp()
+                while self._heap and self._heap[0][0] <= now:
+                    _, sandbox_id, process_id = heapq.heappop(self._heap)
+                    group.create_task(self._attend(sandbox_id, process_id))
+                await self._pause(self._heap[0][0] - now if self._heap else None)
 
     async def _pause(self, delay_s: float | None) -> None:
         if delay_s is None:
@@ -75,6 +81,17 @@ class Overdue:
             sleeping.cancel()
             waking.cancel()
 
+    async def _attend(self, sandbox_id: str, process_id: str) -> None:
+        try:
+            if process_id == _ALL:
+                await self.adopt(sandbox_id)
+            else:
+                await self._kill(sandbox_id, process_id)
+        except Exception:
+            # An outermost loop: trouble with one sandbox must not end the limits of all.
+            log.exception("could not keep the time limits of %s", sandbox_id)
+            self._again(sandbox_id, process_id)
+
     async def _kill(self, sandbox_id: str, process_id: str) -> None:
         try:
             async with self._open_guest(sandbox_id) as guest:
@@ -85,11 +102,19 @@ class Overdue:
                 async with await guest.attach(process_id) as process:
                     await kill_quietly(process)
         except SandboxerError as error:
-            log.warning("could not end overdue process %s of %s: %s", process_id, sandbox_id, error)
-            if error.code == "illegal_transition" and error.facts.get("state") == "frozen":
-                self.watch(sandbox_id, process_id, self._clock.now().timestamp() + RETRY_S)
+            if _is_frozen(error):
+                self._again(sandbox_id, process_id)
+            else:
+                log.warning("could not end overdue process %s of %s: %s", process_id, sandbox_id, error)
+
+    def _again(self, sandbox_id: str, process_id: str) -> None:
+        self.watch(sandbox_id, process_id, self._clock.now().timestamp() + RETRY_S)
 
     def _remember(self, process_id: str) -> None:
         self._killed[process_id] = None
         while len(self._killed) > MEMORY:
             self._killed.popitem(last=False)
+
+
+def _is_frozen(error: SandboxerError) -> bool:
+    return error.code == "illegal_transition" and error.facts.get("state") == "frozen"

@@ -55,6 +55,9 @@ class NamespacesBackend:
     async def fingerprint(self) -> Fingerprint:
         return await asyncio.to_thread(examine, self.ground.settings, self.ground.pool)
 
+    def check_image(self, image: str) -> None:
+        self.ground.image_tree(image)
+
     async def provision(self, order: Order) -> Handle:
         with self.ground.one_at_a_time(order.sandbox_id) as lock:
             async with lock:
@@ -215,8 +218,10 @@ async def open_backend(settings: NamespacesSettings) -> AsyncIterator[Namespaces
         stack.callback(os.close, lock_fd)
         threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="walls")
         stack.callback(threads.shutdown)
+        unmounts = ThreadPoolExecutor(max_workers=1, thread_name_prefix="unmounts")
         pool = await in_thread(threads, open_pool, settings)
         stack.callback(pool.close)
+        stack.callback(unmounts.shutdown)
         boxes = BoxFolder(settings.run_dir)
         stack.callback(boxes.close)
         cgroups = await in_thread(threads, _open_cgroups, settings)
@@ -237,6 +242,7 @@ async def open_backend(settings: NamespacesSettings) -> AsyncIterator[Namespaces
             launcher=launcher,
             deaths=DeathWatch(),
             threads=threads,
+            unmounts=unmounts,
             masked=maskable(),
         )
         ground.remember_all()

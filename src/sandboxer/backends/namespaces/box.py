@@ -7,6 +7,7 @@ it was killed, the next one finds every sandbox that owns anything, and what it 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -122,7 +123,8 @@ class BoxFolder:
             raise Broken(why=f"the record of {box.sandbox_id} has {len(data)} bytes")
         fd = os.open(f"{folder}/{RECORD}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.write(fd, data)
+            if os.write(fd, data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(fd)
 

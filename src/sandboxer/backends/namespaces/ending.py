@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 from sandboxer.backends.namespaces.box import Box, Stage
 from sandboxer.backends.namespaces.ground import Ground
+from sandboxer.backends.namespaces.recovery import pidfd_of
 from sandboxer.backends.namespaces.settled import in_thread
 from sandboxer.kernel.errors import Unavailable
 
@@ -52,10 +54,31 @@ class Ending:
         cgroups.remove(sandbox_id)
 
     def _remove_now(self, sandbox_id: str) -> None:
-        self._end_processes(sandbox_id)
-        self._ground.pool.remove_disk(sandbox_id)
-        # Last: as long as anything is left, the record is.
-        self._ground.boxes.remove(sandbox_id)
+        root = self._hold_root(self._ground.known.get(sandbox_id))
+        try:
+            self._end_processes(sandbox_id)
+            self._ground.pool.remove_disk(sandbox_id)
+            # Last: as long as anything is left, the record is.
+            self._ground.boxes.remove(sandbox_id)
+        finally:
+            if root is not None:
+                self._ground.unmounts.submit(os.close, root)
+
+    def _hold_root(self, box: Box | None) -> int | None:
+        """An fd that keeps a running sandbox's overlay mounted while its processes end. An overlay's last
+        unmount writes out everything its pool holds unwritten, all tenants' data: a second or more, in which
+        the exiting process could not end. Here somebody else closes it, when nobody waits any more."""
+        if box is None or not self._ground.has_processes(box):
+            return None
+        pidfd = pidfd_of(box.pid, box.started)
+        if pidfd is None:
+            return None
+        try:
+            return os.open(f"/proc/{box.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        finally:
+            os.close(pidfd)
 
     def _stop_now(self, stopped: Box) -> None:
         self._end_processes(stopped.sandbox_id)

@@ -24,7 +24,7 @@ from sandboxer.backends.namespaces.pool import Pool
 from sandboxer.backends.namespaces.settings import NamespacesSettings
 from sandboxer.backends.namespaces.uids import UidRanges
 from sandboxer.backends.namespaces.walls import MASKED_PROC
-from sandboxer.kernel.errors import Broken, NotFound
+from sandboxer.kernel.errors import Broken, InvalidRequest
 
 LOCK_TIMEOUT_S = 10.0
 # `name@digest` is one tree for good; a plain name is a link to the newest of them.
@@ -43,6 +43,8 @@ class Ground:
     launcher: Launcher
     deaths: DeathWatch
     threads: ThreadPoolExecutor
+    # One thread that lets go of removed sandboxes' overlays; it may wait for the disk.
+    unmounts: ThreadPoolExecutor
     promised: Promised = field(default_factory=Promised)
     # Every sandbox that is known to own something, by id.
     known: dict[str, Box] = field(default_factory=dict)
@@ -79,7 +81,11 @@ class Ground:
         """Which tree the name means now. A disk stays a layer over it, even if the image is built anew."""
         path = self.settings.images_dir / name
         if not _IMAGE_NAME.fullmatch(name) or not path.is_dir():
-            raise NotFound(what="image", id=name)
+            raise InvalidRequest(
+                field="image",
+                why=f"there is no image {name} on this host",
+                hint="Build it on the host (`sandboxer image build base`), or name one that is there.",
+            )
         target = os.path.basename(os.readlink(path)) if os.path.islink(path) else name
         return target if (self.settings.images_dir / target).is_dir() else name
 

@@ -24,7 +24,7 @@ from sandboxer.backends.namespaces.cgroups import Cgroups, Counters
 from sandboxer.backends.namespaces.pool import Pool
 from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.backends.supervisor.process import SupervisorProcess
-from sandboxer.kernel.errors import BackendLost, Conflict
+from sandboxer.kernel.errors import BackendLost, Conflict, NoCapacity
 from sandboxer.kernel.ids import new_id
 
 # A disk with less than this left is what a failed write ran into.
@@ -60,6 +60,8 @@ class NamespacesGuest:
             raise BackendLost(why="the sandbox is gone") from None
         except FileExistsError:
             raise Conflict(why=f"a process {process_id} exists already") from None
+        except OSError as error:
+            raise NoCapacity(resource="cgroups or descriptors", why=error.strerror) from None
         try:
             process = await self._line.run(
                 command,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import time
 from collections.abc import Awaitable, Callable
@@ -16,6 +15,7 @@ from sandboxer.backends.namespaces.ending import Ending
 from sandboxer.backends.namespaces.ground import Ground
 from sandboxer.backends.namespaces.launcher import Launched, LaunchOrder
 from sandboxer.backends.namespaces.pool import DiskBirths
+from sandboxer.backends.namespaces.recovery import pidfd_of
 from sandboxer.backends.namespaces.settled import to_the_end
 from sandboxer.backends.namespaces.uids import WIDTH
 from sandboxer.backends.namespaces.walls import shm_bytes
@@ -147,10 +147,10 @@ class Making:
             raise ProvisionFailed(step="boot", why=why) from None
 
     def _pidfd(self, launched: Launched) -> int:
-        try:
-            return os.pidfd_open(launched.pid)
-        except ProcessLookupError:
-            raise ProvisionFailed(step="boot", why="the sandbox ended at once") from None
+        fd = pidfd_of(launched.pid, launched.started)
+        if fd is None:
+            raise ProvisionFailed(step="boot", why="the sandbox ended at once")
+        return fd
 
 
 def named(order: Order) -> Order:

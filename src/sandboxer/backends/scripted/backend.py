@@ -70,10 +70,13 @@ class Scripted:
             lacks=[Lack(what="walls", why="this backend is a fake", remedy="use ext.namespaces")],
         )
 
+    def check_image(self, image: str) -> None:
+        if image not in self._images:
+            raise InvalidRequest(field="image", why=f"there is no image {image}")
+
     async def provision(self, order: Order) -> Handle:
         self._begin("provision", order.sandbox_id)
-        if order.image not in self._images:
-            raise InvalidRequest(field="image", why=f"there is no image {order.image}")
+        self.check_image(order.image)
         if order.sandbox_id in self.boxes:
             raise ProvisionFailed(step="claim", why=f"{order.sandbox_id} exists already")
         box = Box(order, self._clock, self._answers, Disk(order.resources.disk_mb * 2**20))

@@ -72,7 +72,8 @@ class Line:
                 except TimeoutError:
                     raise BackendLost(why=f"no answer from the supervisor within {limit_s:g} s") from None
         kind, payload = self._frames.popleft()
-        self._queued -= len(payload)
+        # Nothing left is zero, whatever headers were counted: a reader that caught up must never stay paused.
+        self._queued = self._queued - len(payload) if self._frames else 0
         if not self._reading and self._queued < _READ_AHEAD:
             self._resume()
         if not self._greeted:
@@ -266,7 +267,12 @@ async def dial(
     """A connection with the greeting and `request` already under way. Raises BackendLost, NoCapacity."""
     if gate:
         gate.enter()
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    except OSError as error:
+        if gate:
+            gate.leave()
+        raise NoCapacity(resource="descriptors", why=error.strerror) from None
     try:
         deadline = time.monotonic() + limit_s
         while not _connected(sock, path):

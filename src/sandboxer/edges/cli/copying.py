@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated, cast
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
@@ -18,6 +18,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import Json, StateDir, Url, client
 from sandboxer.edges.cli.output import err, out, print_json, size
+from sandboxer.edges.cli.unpacking import unpack
 from sandboxer.sdk.errors import NotFound, Refused
 from sandboxer.sdk.sync.sandbox import Sandbox
 
@@ -118,17 +119,8 @@ def _copy_out(sandbox: Sandbox, path: str, target: Path) -> int:
 
 
 def _unpack(chunks: Iterable[bytes], target: Path, count: Count) -> int:
-    """What comes out of a sandbox is hostile: `data` refuses links and paths that leave the target."""
     stream = Pipe(chunks, count)
-    target.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(fileobj=stream, mode="r|") as tar:  # type: ignore[call-overload]
-        try:
-            tar.extractall(target, filter="data")
-        except tarfile.FilterError as error:
-            raise CommandFailed(
-                f"The sandbox sent a file that would land outside {target}: {error}",
-                next_step="Nothing further was copied; look at the folder inside.",
-            ) from None
+    unpack(cast(IO[bytes], stream), target)
     return stream.seen
 
 

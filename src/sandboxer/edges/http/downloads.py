@@ -10,6 +10,7 @@ from typing import cast
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from sandboxer.edges.http.disconnect import until_client_goes
 from sandboxer.edges.http.problems import request_id_of
 from sandboxer.kernel.errors import SandboxerError
 
@@ -37,7 +38,8 @@ class Download(Response):
             self.headers["content-length"] = str(length)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with aclosing(self._source) as source:
+        # Without a watch for it, sending to a client that went away succeeds to the last byte.
+        async with aclosing(self._source) as source, until_client_goes(receive):
             # What fails before the first byte is still an ordinary problem.
             chunk = await anext(source, b"")
             await send(

@@ -7,7 +7,6 @@ import logging
 from datetime import timedelta
 
 from sandboxer.backends.contract import Backend, Observation, Presence, Stops
-from sandboxer.kernel.errors import Conflict
 from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.lifecycle import LIVE, Signal
 from sandboxer.sandboxes.pause import stopped_changes
@@ -33,7 +32,7 @@ async def watch_deaths(room: Room, backend: Backend) -> None:
 
 
 async def bury(room: Room, backend: Backend, sandbox_id: str) -> None:
-    """Write down one death. A sandbox that is being made or removed is that operation's business."""
+    """Write down one death, after whatever is under way: a create that ends well knows nothing of it."""
 
     async def act() -> None:
         sandbox = room.book.peek(sandbox_id)
@@ -45,9 +44,8 @@ async def bury(room: Room, backend: Backend, sandbox_id: str) -> None:
         await record_end(room, sandbox, seen, actor=ACTOR)
 
     try:
+        await room.operations.free(sandbox_id)
         await room.operations.perform(sandbox_id, "death", act)
-    except Conflict as busy:
-        log.info("death of %s left to the operation under way: %s", sandbox_id, busy)
     except Exception:
         # An outermost loop: the next start will look at this sandbox again.
         log.exception("could not write down the death of %s", sandbox_id)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sandboxer.sdk.bodies import CHUNK, Content, Progress, body_of, watched
 from sandboxer.sdk.errors import SdkError
+from sandboxer.sdk.local_files import appearing
 from sandboxer.sdk.routes import files as routes
 from sandboxer.sdk.routes.reading import parse
 from sandboxer.sdk.sync.line import Line
@@ -46,18 +47,13 @@ class Files:
 
     def download(self, path: str, to: Path, *, progress: Progress | None = None) -> int:
         """Into a local file; returns its size. The file appears when it is complete."""
-        partial = to.with_name(f".{to.name}.part")
         size = 0
-        try:
-            with partial.open("wb") as file:
-                for chunk in self.chunks(path):
-                    file.write(chunk)
-                    size += len(chunk)
-                    if progress:
-                        progress(len(chunk))
-            partial.replace(to)
-        finally:
-            partial.unlink(missing_ok=True)
+        with appearing(to) as file:
+            for chunk in self.chunks(path):
+                file.write(chunk)
+                size += len(chunk)
+                if progress:
+                    progress(len(chunk))
         return size
 
     def write(

@@ -15,6 +15,7 @@ from sandboxer.edges.http.failures import failures, stream
 from sandboxer.edges.http.sse import EventStream, ServerEvent
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.observe.events import Event, Events
+from sandboxer.sandboxes.lifecycle import State
 from sandboxer.wire.words import SandboxId
 
 router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}", tags=["events"])
@@ -42,10 +43,12 @@ async def follow_events(
     ] = None,
 ) -> Response:
     platform = platform_of(request)
-    await platform.sandboxes.get(sandbox_id, caller(request))
+    sandbox = await platform.sandboxes.get(sandbox_id, caller(request))
     start = after if last_event_id is None else max(after, last_event_id)
     told = platform.events
-    source = _followed(told, sandbox_id, start) if follow else _known(told, sandbox_id, start)
+    # Nothing more will happen to one that is gone: its stream ends, even after its last event.
+    is_open = follow and sandbox.state is not State.DESTROYED
+    source = _followed(told, sandbox_id, start) if is_open else _known(told, sandbox_id, start)
     return EventStream(source, begin_at_once=True)
 
 

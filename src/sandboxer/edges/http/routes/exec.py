@@ -19,6 +19,7 @@ from sandboxer.edges.http.sse import EVENT_STREAM, EventStream, ServerEvent
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.edges.http.streams import OutputEvents, in_bytes, in_words
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.observe.metrics import Metrics
 from sandboxer.wire.exec import (
     OUTPUT_LIMIT_DEFAULT,
     STDIN_MAX,
@@ -55,10 +56,11 @@ async def run_command(
     runs = platform_of(request).work.exec
     if is_streamed or EVENT_STREAM in request.headers.get("accept", ""):
         source = runs.stream(sandbox_id, caller(request), _run(body, body.output_limit_bytes))
-        return EventStream(_events(source, body.encoding))
+        return EventStream(_events(source, body.encoding, platform_of(request).metrics))
     limit = OUTPUT_LIMIT_DEFAULT if body.output_limit_bytes is None else body.output_limit_bytes
     async with until_client_goes(request.receive):
         result = await runs.run(sandbox_id, caller(request), _run(body, limit))
+    _count(platform_of(request).metrics, result.end)
     shown = ExecResult.model_construct(
         exit_code=result.end.exit_code,
         stdout=in_words(result.stdout, body.encoding),
@@ -91,7 +93,14 @@ def _run(body: RunCommand, limit: int | None) -> Run:
     return Run(wanted=wanted(body), timeout_s=body.timeout_s, stdin=stdin, output_limit=limit)
 
 
-async def _events(source: AsyncIterator[Started | Output | End], encoding: str) -> AsyncIterator[ServerEvent]:
+def _count(metrics: Metrics, end: End) -> None:
+    outcome = "timed_out" if end.timed_out else "failed" if end.exit_code else "ok"
+    metrics.exec_seconds.labels(outcome).observe(end.duration_ms / 1000)
+
+
+async def _events(
+    source: AsyncIterator[Started | Output | End], encoding: str, metrics: Metrics
+) -> AsyncIterator[ServerEvent]:
     outputs = OutputEvents(encoding)
     async with aclosing(source) as items:  # type: ignore[type-var]
         async for item in items:
@@ -103,6 +112,7 @@ async def _events(source: AsyncIterator[Started | Output | End], encoding: str) 
                     if event := outputs.piece(item):
                         yield event
                 case End():
+                    _count(metrics, item)
                     for event in outputs.rest():
                         yield event
                     yield ServerEvent("exit", _exit(item))

@@ -1,0 +1,39 @@
+"""Downloads and clients that do not stay to the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from starlette.types import Message
+
+from sandboxer.edges.http.disconnect import ClientGone
+from sandboxer.edges.http.downloads import Download
+
+
+async def test_a_client_that_goes_away_ends_its_download() -> None:
+    closed = asyncio.Event()
+    begun = asyncio.Event()
+
+    async def endless() -> AsyncIterator[bytes]:
+        try:
+            while True:
+                await asyncio.sleep(0)
+                yield b"x"
+        finally:
+            closed.set()
+
+    async def receive() -> Message:
+        await begun.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        # As the server does it: after the client has gone, sending succeeds and does nothing.
+        begun.set()
+
+    download = Download(endless(), headers={}, media_type="application/x-tar")
+    async with asyncio.timeout(5):
+        with pytest.raises(ClientGone):
+            await download({"type": "http"}, receive, send)
+    assert closed.is_set()
