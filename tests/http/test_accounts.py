@@ -21,7 +21,6 @@ SCOPES = ["sandboxes:read", "sandboxes:create", "account:read", "keys:delegate"]
 
 async def funded(served: Served, account: str, sats: int = 10_000) -> Client:
     client = await served.stranger(account)
-    assert (await client.get("/v1/accounts/me")).status_code == 200
     body = {"sats": sats, "id": f"first-{account}", "reason": "welcome"}
     answer = await served.client.post(f"/v1/accounts/{account}/adjust", body)
     assert answer.status_code == 200, answer.text

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandboxer.accounts import delegation, revocation
+from sandboxer.accounts import delegation, records, revocation
 from sandboxer.accounts import tree as trees
 from sandboxer.accounts.revocation import Revocation
 from sandboxer.edges.http.answers import json_response, nothing
@@ -39,9 +39,11 @@ async def create(request: Request, body: CreateKey, idempotency_key: Idempotency
     account = await _account_for(request, body.account)
 
     async def act() -> Response:
-        made = await platform_of(request).keys.create(
-            account, body.name, body.accepts_v1, actor=f"key:{who.public_key}"
-        )
+        platform, actor = platform_of(request), f"key:{who.public_key}"
+        now = platform.clock.now()
+        # So that it can be given sats before it is first used.
+        await platform.store.write(lambda conn: records.ensure(conn, account, actor=actor, now=now))
+        made = await platform.keys.create(account, body.name, body.accepts_v1, actor=actor)
         return json_response(shown_new(made), 201)
 
     return await once(request, act, keep_answer=False)
