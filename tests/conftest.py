@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -13,6 +14,12 @@ from sandboxer.store.engine import Store, open_store
 from tests.servers.postgres import running_postgres, why_no_postgres
 
 _count = itertools.count()
+
+
+def pytest_collection_finish() -> None:
+    """Back to what the server runs with: a library that signs for tests raises the limit a hundredfold when
+    it is imported, and hostile JSON then overflows the C stack instead of being refused."""
+    sys.setrecursionlimit(1000)
 
 
 @pytest.fixture(scope="session")

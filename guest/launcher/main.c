@@ -70,11 +70,11 @@ static struct stage prepare(char **argv) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 4) return fprintf(stderr, "usage: launcher ORDERS_FD BWRAP SUPERVISOR [LOCK_FD]\n"), 2;
-    if (argc > 4) fcntl(atoi(argv[4]), F_SETFD, FD_CLOEXEC);
+    if (argc < 3) return fprintf(stderr, "usage: launcher ORDERS_FD SUPERVISOR [LOCK_FD]\n"), 2;
+    if (argc > 3) fcntl(atoi(argv[3]), F_SETFD, FD_CLOEXEC);
     /* The stage must be passable for every sandbox's uid, whatever umask the server runs with. */
     umask(022);
-    /* Sandboxes outlive their bwrap and become ours to reap. */
+    /* Sandboxes outlive their worker and become ours to reap. */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     struct stage stage = prepare(argv);
     sigset_t child;

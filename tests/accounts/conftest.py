@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import Connection, Engine
 
@@ -32,11 +33,31 @@ def engine(database_url: str) -> Iterator[Engine]:
     database.dispose()
 
 
+@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+def shared_engine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Engine]:
+    """One database for all tests that leave nothing behind: making one for each takes most of the time."""
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path_factory.mktemp('accounts')}/shared.db"
+    else:
+        server: str = request.getfixturevalue("postgres_url")
+        with psycopg.connect(server, autocommit=True) as admin:
+            admin.execute("CREATE DATABASE accounts_shared")
+        url = server.rpartition("/")[0] + "/accounts_shared"
+    database = open_database(url)
+    migrate(database)
+    yield database.writing
+    database.dispose()
+
+
 @pytest.fixture
-def conn(engine: Engine) -> Iterator[Connection]:
-    """One long transaction: for tests that are not about transactions."""
-    with engine.begin() as connection:
+def conn(shared_engine: Engine) -> Iterator[Connection]:
+    """One transaction, taken back at the end: for tests that are not about transactions."""
+    with shared_engine.connect() as connection:
+        transaction = connection.begin()
         yield connection
+        transaction.rollback()
 
 
 def later(seconds: float) -> datetime:

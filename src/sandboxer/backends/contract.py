@@ -169,7 +169,7 @@ class Freezes(Protocol):
 @runtime_checkable
 class KnowsImages(Protocol):
     def check_image(self, image: str) -> None:
-        """Cheap, and asked before anything is recorded. Raises InvalidRequest unless there is such an image."""
+        """Cheap; asked before anything is recorded. Raises InvalidRequest unless there is such an image."""
 
 
 class Capability(StrEnum):

@@ -111,7 +111,9 @@ def post_transfer(conn: Connection, transfer: Transfer) -> bool:
         raise _why_not(conn, transfer)
     if not is_kept:
         _undo(conn, transfer, step, digest)
-        return not _is_known(conn, transfer)
+        if not _is_known(conn, transfer):
+            raise Broken(why=f"the transfer {transfer.id} was neither written nor found")
+        return False
     if transfer.phase is Phase.PENDING:
         conn.execute(
             ledger_pendings.insert(),

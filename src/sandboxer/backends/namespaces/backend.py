@@ -59,15 +59,13 @@ class NamespacesBackend:
         self.ground.image_tree(image)
 
     async def provision(self, order: Order) -> Handle:
-        with self.ground.one_at_a_time(order.sandbox_id) as lock:
-            async with lock:
-                box, timings = await self._making.make(order)
+        async with self.ground.one_at_a_time(order.sandbox_id):
+            box, timings = await self._making.make(order)
         return _handle(box, timings)
 
     async def recover(self, handle: Handle) -> Observation:
-        with self.ground.one_at_a_time(handle.sandbox_id) as lock:
-            async with lock:
-                return await self._observe(handle.sandbox_id)
+        async with self.ground.one_at_a_time(handle.sandbox_id):
+            return await self._observe(handle.sandbox_id)
 
     async def inventory(self) -> Sequence[str]:
         ground = self.ground
@@ -100,31 +98,28 @@ class NamespacesBackend:
     async def teardown(self, sandbox_id: str) -> None:
         if not is_sandbox_id(sandbox_id):
             raise NotFound(what="sandbox", id=sandbox_id)
-        with self.ground.one_at_a_time(sandbox_id) as lock:
-            async with lock:
-                self._guests.pop(sandbox_id, None)
-                await to_the_end(self._ending.remove(sandbox_id))
+        async with self.ground.one_at_a_time(sandbox_id):
+            self._guests.pop(sandbox_id, None)
+            await to_the_end(self._ending.remove(sandbox_id))
 
     def deaths(self) -> AsyncIterator[str]:
         return self.ground.deaths.ended()
 
     async def stop(self, handle: Handle) -> None:
         box = self._box(handle.sandbox_id)
-        with self.ground.one_at_a_time(box.sandbox_id) as lock:
-            async with lock:
-                if self._box(box.sandbox_id).stage is not Stage.STOPPED:
-                    await self._stop(box.sandbox_id)
+        async with self.ground.one_at_a_time(box.sandbox_id):
+            if self._box(box.sandbox_id).stage is not Stage.STOPPED:
+                await self._stop(box.sandbox_id)
 
     async def resume(self, handle: Handle, order: Order) -> Handle:
         sandbox_id = handle.sandbox_id
-        with self.ground.one_at_a_time(sandbox_id) as lock:
-            async with lock:
-                box = self._box(sandbox_id)
-                if box.stage is Stage.RUNNING and self.ground.has_processes(box):
-                    return _handle(box, {})
-                if box.stage is not Stage.STOPPED:
-                    await self._stop(sandbox_id)
-                box, timings = await self._making.resume(self._box(sandbox_id), order)
+        async with self.ground.one_at_a_time(sandbox_id):
+            box = self._box(sandbox_id)
+            if box.stage is Stage.RUNNING and self.ground.has_processes(box):
+                return _handle(box, {})
+            if box.stage is not Stage.STOPPED:
+                await self._stop(sandbox_id)
+            box, timings = await self._making.resume(self._box(sandbox_id), order)
         return _handle(box, timings)
 
     async def freeze(self, handle: Handle) -> None:

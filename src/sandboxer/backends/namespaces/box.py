@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 
-from sandboxer.backends.contract import Order, Resources, Trust
+from sandboxer.backends.contract import Order, Resources
 from sandboxer.kernel.errors import Broken
 from sandboxer.kernel.ids import is_sandbox_id
 
@@ -78,16 +78,6 @@ def new_box(order: Order, slot: int, boot_id: str, *, image: str) -> Box:
         pids=order.resources.pids,
         slot=slot,
         boot_id=boot_id,
-    )
-
-
-def order_of(box: Box) -> Order:
-    return Order(
-        sandbox_id=box.sandbox_id,
-        image=box.image,
-        resources=box.resources,
-        trust=Trust(box.trust),
-        hostname=box.hostname,
     )
 
 

@@ -123,12 +123,6 @@ class Cgroups:
         with contextlib.suppress(FileNotFoundError):
             _write(f"{self._unified}/{sandbox_id}/cgroup.kill", "1")
 
-    def is_populated(self, sandbox_id: str) -> bool:
-        try:
-            return "populated 1" in _read(f"{self._unified}/{sandbox_id}/cgroup.events")
-        except (FileNotFoundError, OSError):
-            return False
-
     def wait_empty(self, sandbox_id: str, timeout_s: float) -> bool:
         return self._wait_event(f"{self._unified}/{sandbox_id}/cgroup.events", "populated 0", timeout_s)
 

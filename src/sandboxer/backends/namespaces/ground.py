@@ -7,11 +7,10 @@ import fcntl
 import os
 import re
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from sandboxer.backends.contract import Resources
 from sandboxer.backends.namespaces import admission
@@ -48,7 +47,7 @@ class Ground:
     promised: Promised = field(default_factory=Promised)
     # Every sandbox that is known to own something, by id.
     known: dict[str, Box] = field(default_factory=dict)
-    locks: dict[str, asyncio.Lock] = field(default_factory=dict)
+    locks: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
     masked: tuple[str, ...] = ()
 
     def has_processes(self, box: Box) -> bool:
@@ -94,15 +93,10 @@ class Ground:
         rootfs = path / "rootfs"
         return rootfs if rootfs.is_dir() else path
 
-    @contextmanager
-    def one_at_a_time(self, sandbox_id: str) -> Iterator[asyncio.Lock]:
-        """A lock per sandbox: a destroy may come while it is still being made."""
-        lock = self.locks.setdefault(sandbox_id, asyncio.Lock())
-        try:
-            yield lock
-        finally:
-            if sandbox_id not in self.known and not lock.locked():
-                self.locks.pop(sandbox_id, None)
+    def one_at_a_time(self, sandbox_id: str) -> asyncio.Lock:
+        """A lock per sandbox: a destroy may come while it is still being made. It is there as long as someone
+        holds it or waits for it; dropped any sooner, a third would be given another."""
+        return self.locks.setdefault(sandbox_id, asyncio.Lock())
 
 
 def measure_host(pool: Pool, headroom_mb: int) -> Host:

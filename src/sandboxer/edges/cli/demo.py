@@ -14,7 +14,6 @@ from rich.table import Table
 
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.output import out
-from sandboxer.sdk.errors import SdkError
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.sandbox import Sandbox
 
@@ -62,20 +61,6 @@ def show_first_sandbox(owner_file: Path, url: str, *, keep: bool) -> str:
             steps.append(_timed("destroy", sandbox.destroy)[0])
         out.print(_timings(sandbox, steps))
     return sandbox.id
-
-
-def wait_until_ready(url: str, owner_file: Path, *, timeout_s: float = 60.0) -> None:
-    """Until the platform answers a signed request."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            with Sandboxer(owner_file=owner_file, url=url, timeout_s=5.0) as platform:
-                next(iter(platform.list(limit=1)), None)
-            return
-        except SdkError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
 
 
 def _timed(name: str, act: Callable[[], T]) -> tuple[Step, T]:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
+from unicodedata import category
 
 from pydantic import BaseModel
 from rich.console import Console
@@ -55,6 +56,13 @@ def state_text(state: str) -> Text:
     return Text(state, style=STATE_STYLES.get(state, ""))
 
 
+def plain(value: object) -> Text:
+    """Words of others as they are: never as markup, never as orders to the terminal. A `Text` is ours."""
+    if isinstance(value, Text):
+        return value
+    return Text("".join("\ufffd" if category(c) == "Cc" and c != "\n" else c for c in str(value)))
+
+
 def table(*headings: str, title: str | None = None) -> Table:
     made = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
     for heading in headings:
@@ -68,7 +76,7 @@ def facts_table(facts: Iterable[tuple[str, object]], *, title: str | None = None
     made.add_column(overflow="fold")
     for name, value in facts:
         if value not in (None, "", {}, []):
-            made.add_row(name, value if isinstance(value, Text) else str(value))
+            made.add_row(plain(name), plain(value))
     return made
 
 
@@ -130,7 +138,7 @@ def print_error(error: BaseException, *, is_json: bool) -> None:
         print(json.dumps({"error": facts}, default=str), file=sys.stderr, flush=True)
         return
     said = str(facts["message"]).strip() or type(error).__name__
-    paragraph = Text.assemble(("error ", "bold red"), (f"[{facts['code']}] ", "dim"), said)
+    paragraph = Text.assemble(("error ", "bold red"), (f"[{facts['code']}] ", "dim"), plain(said))
     if not said.endswith((".", "!", "?")):
         paragraph.append(".")
     paragraph.append(f" {WHOSE.get(facts['fault'], facts['fault'])}.", style="yellow")
@@ -144,5 +152,5 @@ def print_error(error: BaseException, *, is_json: bool) -> None:
 def columns(rows: Sequence[Sequence[object]], *headings: str) -> Table:
     made = table(*headings)
     for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else str(cell) for cell in row))
+        made.add_row(*(plain(cell) for cell in row))
     return made

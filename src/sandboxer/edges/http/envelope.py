@@ -59,7 +59,7 @@ class Envelope:
         except ClientGone:
             status = status or 499
         except Exception as error:
-            log.error("unexpected (%s %s)", request_id, scope["path"], exc_info=error)
+            log.error("unexpected (%s %r)", request_id, scope["path"], exc_info=error)
             if status == 0 and scope["type"] == "http":
                 await problems.response(Broken(why=str(error)), request_id)(scope, receive, enveloped)
             # Otherwise the answer has begun: leaving it unfinished tells the client that it is not whole.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -29,6 +30,9 @@ OnReady = Callable[[str], None]
 
 def run(settings: Settings, *, on_ready: OnReady | None = None) -> None:
     """Serve until SIGINT or SIGTERM."""
+    # A shell's usual 1024 descriptors are fewer than the sandboxes and streams of one host.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     uvloop.run(serve(settings, on_ready=on_ready))
 
 
