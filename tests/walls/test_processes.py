@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.walls.conftest import Sandbox
+from sandboxer.backends.namespaces import NamespacesBackend
+from sandboxer.kernel.ids import new_id
+from sandboxer.work.commands import Wanted, launch
+from tests.walls.conftest import Maker, Sandbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -123,3 +126,13 @@ async def test_keyrings_are_out_of_reach(attacker: Sandbox, outside: Callable[[s
     assert outside("keyctl") == "allowed"
     assert await attacker.attack("keyctl") == "refused EPERM"
     assert (await attacker.sh("cat /proc/keys /proc/key-users")).stdout == ""
+
+
+async def test_a_background_process_starts_although_the_usual_folder_is_gone(
+    make: Maker, backend: NamespacesBackend
+) -> None:
+    box = await make()
+    await box.sh("rm -rf /workspace")
+    guest = await backend.guest(box.handle)
+    async with await launch(guest, Wanted(argv=["true"]), {}, tag="", process_id=new_id("prc")) as process:
+        assert process.process_id.startswith("prc_")

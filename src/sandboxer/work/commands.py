@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from sandboxer.backends.guest import Command, Guest, Process, TerminalSize
 from sandboxer.kernel.errors import InvalidRequest, PathNotFound
+from sandboxer.kernel.ids import new_id
 
 WORKSPACE = "/workspace"
 # Not a login shell: reading profile files costs milliseconds and makes a command depend on the image.
@@ -90,6 +91,8 @@ async def launch(
                 shell = SHELLS[1]
             else:
                 raise
+            # The failed try may still be leaving under its id.
+            process_id = process_id and new_id(process_id.partition("_")[0])
 
 
 def _check_size(argv: Sequence[str], env: Mapping[str, str]) -> None:
