@@ -36,6 +36,7 @@ from sandboxer.sandboxes.book import Book
 from sandboxer.sandboxes.figures import keep_figures
 from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.loops import start_loops
+from sandboxer.sandboxes.loops.delegation import DelegationEnds
 from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.profiles import Profiles, load_profiles
 from sandboxer.sandboxes.reconcile import reconcile
@@ -105,7 +106,7 @@ async def open_platform(
         if backends is None:
             backends = await _open_backends(settings, closing)
         sandboxes, work = await closing.enter_async_context(
-            _open_rooms(settings, store, clock, profiles, backends, metrics)
+            _open_rooms(settings, store, clock, profiles, backends, metrics, keys)
         )
         yield Platform(
             settings=settings,
@@ -137,6 +138,7 @@ async def _open_rooms(
     profiles: Profiles,
     backends: Mapping[str, Backend],
     metrics: Metrics,
+    keys: Keys,
 ) -> AsyncIterator[tuple[SandboxUseCases, Work]]:
     # Leaving: the loops end first, then the pool is emptied, then operations still under way are undone.
     async with own_tasks() as operations:
@@ -159,6 +161,7 @@ async def _open_rooms(
         try:
             async with own_tasks() as loops:
                 start_loops(room, loops)
+                loops.start(DelegationEnds(room, store, keys).run(), name="ends of delegated keys")
                 loops.start(work.run(living), name="overdue processes")
                 loops.start(keep_pruned(store, clock), name="idempotency keys")
                 yield sandboxes, work

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from datetime import datetime
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -11,7 +14,7 @@ from sandboxer.accounts import audit
 from sandboxer.identity.key_life import new_claim
 from sandboxer.money.buckets import spend
 from sandboxer.money.ledger import INCOME
-from tests.http.conftest import Served
+from tests.http.conftest import Served, eventually
 from tests.http.flows import flow
 from tests.http.signed import Client, Credentials, target
 from tests.http.wallets import key_proof
@@ -110,6 +113,38 @@ async def test_revoking_a_key_ends_everything_below_it(served: Served) -> None:
     assert (await team.delete(where)).status_code == 204
     for gone in (child, grandchild):
         assert (await gone.get("/v1/accounts/me")).status_code == 401
+
+
+async def test_a_revoked_keys_sandboxes_are_destroyed_and_its_budget_returns(served: Served) -> None:
+    team = await funded(served, "team")
+    child = await cut(served, team, budget_sats=1_000, depth=1)
+    grandchild = await cut(served, child, budget_sats=500, scopes=SCOPES[:3])
+    for who in (child, grandchild):
+        assert (await who.post("/v1/sandboxes", {})).status_code == 201
+    assert len(served.backend.boxes) == 2
+    assert (await team.delete(f"/v1/keys/{child.credentials.public_key}")).status_code == 204
+    await eventually(lambda: not served.backend.boxes)
+    tree = await ended_tree(team)
+    assert tree["children"][0]["children"][0]["key"]["state"] == "ended"
+    assert tree["balance"] == 10_000 - tree["subtree_spent"]
+    assert (await served.client.get("/v1/ledger/verify")).json()["is_whole"]
+
+
+async def test_a_key_ends_by_itself_when_its_time_is_over(served: Served) -> None:
+    team = await funded(served, "team")
+    soon = (datetime.now(UTC) + timedelta(seconds=2)).isoformat()
+    child = await cut(served, team, budget_sats=1_000, expires_at=soon)
+    tree = await ended_tree(team)
+    assert tree["balance"] == 10_000
+    assert (await child.get("/v1/accounts/me")).status_code == 401
+
+
+async def ended_tree(client: Client) -> Any:
+    deadline = time.monotonic() + 20
+    while (tree := (await client.get("/v1/keys/tree")).json())["children"][0]["key"]["state"] != "ended":
+        assert time.monotonic() < deadline, tree
+        await asyncio.sleep(0.05)
+    return tree
 
 
 async def test_revoking_the_key_that_cut_ends_what_it_cut(served: Served) -> None:
