@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -169,6 +170,19 @@ def test_a_torn_record_is_no_record(tmp_path: Path) -> None:
     folder.remove(box.sandbox_id)
     folder.remove(box.sandbox_id)
     assert list(folder.ids()) == []
+    folder.close()
+
+
+def test_a_record_with_a_newer_servers_words_is_still_a_record(tmp_path: Path) -> None:
+    folder = BoxFolder(tmp_path / "run")
+    box = Box(
+        sandbox_id=new_id("sbx"), stage=Stage.RUNNING, image="base", hostname="h", trust="zero", vcpus=1.0,
+        memory_mb=1, disk_mb=1, pids=1, slot=3, pid=7, started=8, boot_id="b",
+    )  # fmt: skip
+    folder.write(box)
+    record = folder.folder(box.sandbox_id) / "box.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "a_word_of_tomorrow": 1}))
+    assert folder.read(box.sandbox_id) == box
     folder.close()
 
 

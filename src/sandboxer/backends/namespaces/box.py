@@ -119,10 +119,15 @@ class BoxFolder:
             os.close(fd)
 
     def read(self, sandbox_id: str) -> Box | None:
-        """None when there is none, or when the server was killed before it was whole."""
+        """None when there is none, or when the server was killed before it was whole.
+
+        Words of a newer server are passed over: after a downgrade its sandboxes must be found, not removed.
+        A word added to `Box` needs a default, for the same after an upgrade.
+        """
         try:
             raw = json.loads((self._path / sandbox_id / RECORD).read_bytes())
-            return Box(**{**raw, "stage": Stage(raw["stage"])})
+            known = {name: raw[name] for name in _FIELDS if name in raw}
+            return Box(**{**known, "stage": Stage(raw["stage"])})
         except (FileNotFoundError, ValueError, TypeError, KeyError):
             return None
 
