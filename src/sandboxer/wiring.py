@@ -41,6 +41,7 @@ from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.profiles import Profiles, load_profiles
 from sandboxer.sandboxes.reconcile import reconcile
 from sandboxer.sandboxes.room import Room
+from sandboxer.sandboxes.slots import Slots
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.sandboxes.warm import Kind, WarmPool
 from sandboxer.settings import Settings
@@ -71,6 +72,7 @@ class Platform:
     pricing: Pricing
     backends: Mapping[str, Backend]
     sandboxes: SandboxUseCases
+    slots: Slots
     work: Work
 
 
@@ -126,6 +128,7 @@ async def open_platform(
             pricing=Pricing(),
             backends=backends,
             sandboxes=sandboxes,
+            slots=Slots(sandboxes.room, store),
             work=work,
         )
 

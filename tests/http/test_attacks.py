@@ -174,6 +174,19 @@ async def test_concurrent_cuts_never_give_more_than_there_is(served: Served) -> 
     assert (await served.client.get("/v1/ledger/verify")).json()["is_whole"]
 
 
+async def test_slots_hold_for_creates_and_cuts_at_once(served: Served) -> None:
+    root = await funded(served, "root")
+    child = await cut(served, root, slots=3, depth=1, budget_sats=100)
+    grandchild = {"name": "g", "scopes": ["account:read"], "slots": 1}
+    async with asyncio.TaskGroup() as group:
+        tries = [group.create_task(child.post("/v1/sandboxes", {})) for _ in range(4)]
+        tries += [group.create_task(child.post("/v1/keys/delegated", grandchild)) for _ in range(4)]
+    codes = sorted(one.result().status_code for one in tries)
+    assert codes == [201] * 3 + [403] * 5
+    refused = await child.post("/v1/sandboxes", {})
+    assert refused.json()["reason"] == "no_slots"
+
+
 async def test_a_v2_request_is_not_accepted_as_v1(served: Served) -> None:
     body = json.dumps({"name": "k", "account": "old", "accepts_v1": True}).encode()
     old = (await served.client.send("POST", "/v1/keys", body=json.loads(body))).json()

@@ -49,7 +49,6 @@ async def cut(request: Request, body: CutKey, idempotency_key: IdempotencyKey = 
     await platform.authorities.of(who)
     new = generate(new_id("acc"), body.name, accepts_v1=False)
     now = platform.clock.now()
-    in_use = sum(1 for sandbox in platform.sandboxes.room.book.living() if sandbox.account == who.account)
 
     def write(conn: Connection) -> delegation.DelegatedKey:
         made = delegation.cut(
@@ -59,14 +58,15 @@ async def cut(request: Request, body: CutKey, idempotency_key: IdempotencyKey = 
             public_key=new.public_key,
             cut_by=who.public_key,
             account=new.account,
-            slots_in_use=in_use,
+            slots_in_use=platform.slots.in_use(who.account),
             now=now,
         )
         platform.keys.insert(conn, new, actor=f"key:{who.public_key}", expires_at=made.expires_at)
         return made
 
     async def act() -> Response:
-        made = await platform.store.write(write)
+        async with platform.slots.alone(who.account):
+            made = await platform.store.write(write)
         shown = NewDelegatedKey(**facts(made), secret_key=new.secret_key, budget_sats=wish.budget_sats)
         return json_response(shown, 201)
 

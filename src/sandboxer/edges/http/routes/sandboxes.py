@@ -52,7 +52,9 @@ async def create(
 ) -> Response:
     async def act() -> Response:
         await pass_gate(request)
-        made = await platform_of(request).sandboxes.create(_wanted(body), caller(request), wait=wait)
+        platform, who = platform_of(request), caller(request)
+        async with platform.slots.taken(await platform.authorities.of(who)):
+            made = await platform.sandboxes.create(_wanted(body), who, wait=wait)
         answer = json_response(answers.sandbox(made), 201)
         answer.headers["location"] = f"/v1/sandboxes/{made.id}"
         return answer
