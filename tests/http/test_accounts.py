@@ -175,6 +175,14 @@ async def test_a_key_is_suspended_expired_and_judged(served: Served) -> None:
     assert (await team.get("/v1/sandboxes")).json()["reason"] == "expired"
     assert (await served.client.send("PUT", f"/v1/keys/{key}/expiry", body={})).status_code == 204
     assert (await team.get("/v1/sandboxes")).status_code == 200
+    entries = (await served.client.get(f"/v1/audit?subject={key}")).json()["entries"]
+    assert [one["action"].partition(".")[2] for one in entries] == [
+        "create",
+        "suspend",
+        "unsuspend",
+        "set_expiry",
+        "set_expiry",
+    ]
     body = {"public_key": "sbx-pk-" + "0" * 26}
     unknown = (await served.client.http.post("/v1/keys/validate", json=body)).json()
     assert unknown["reason"] == "invalid_key"
@@ -258,7 +266,9 @@ async def test_the_books_are_whole_and_what_the_operator_did_is_in_them(served: 
     sums = (await owner.get("/v1/ledger/totals")).json()["totals"]["sats"]
     assert sum(sums.values()) == 0
     entries = (await owner.get("/v1/audit")).json()["entries"]
-    assert [entry["action"] for entry in entries] == ["account.adjust", "account.adjust", "income.pay_out"]
+    done = [entry["action"] for entry in entries]
+    assert done == ["key.create", "account.adjust", "account.adjust", "income.pay_out"]
+    assert {entry["actor"] for entry in entries} == {f"key:{served.owner.public_key}"}
     lines = (await owner.get("/v1/audit/export")).text.splitlines()
     anchor = audit.verify_export(iter(lines))
     proof = (

@@ -13,6 +13,7 @@ from sandboxer.accounts import delegation, records, revocation
 from sandboxer.accounts import tree as trees
 from sandboxer.accounts.revocation import Revocation
 from sandboxer.edges.http.answers import json_response, nothing
+from sandboxer.edges.http.auditing import write_down
 from sandboxer.edges.http.confirming import confirm
 from sandboxer.edges.http.delegated import shown_key
 from sandboxer.edges.http.failures import failures
@@ -44,6 +45,7 @@ async def create(request: Request, body: CreateKey, idempotency_key: Idempotency
         # So that it can be given sats before it is first used.
         await platform.store.write(lambda conn: records.ensure(conn, account, actor=actor, now=now))
         made = await platform.keys.create(account, body.name, body.accepts_v1, actor=actor)
+        await write_down(request, "key.create", made.public_key, account=account, name=body.name)
         return json_response(shown_new(made), 201)
 
     return await once(request, act, keep_answer=False)
@@ -103,6 +105,7 @@ async def revoke(request: Request, public_key: PublicKey) -> Response:
     for revoked in ended:
         for gone in revoked.public_keys:
             platform.keys.forget(gone)
+    await write_down(request, "key.revoke", public_key)
     return nothing()
 
 
