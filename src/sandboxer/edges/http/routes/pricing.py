@@ -29,7 +29,7 @@ router = APIRouter(tags=["pricing"])
     summary="Every price",
 )
 async def get_pricing(request: Request) -> Response:
-    return json_response(_all(platform_of(request)))
+    return _rendered(request)
 
 
 @router.get(
@@ -40,7 +40,7 @@ async def get_pricing(request: Request) -> Response:
     summary="The same, where agents look for it",
 )
 async def for_agents(request: Request) -> Response:
-    return json_response(_all(platform_of(request)))
+    return _rendered(request)
 
 
 @router.post(
@@ -72,6 +72,14 @@ async def ask(request: Request, body: wire.AskQuote) -> Response:
         expires_at=quote.expires_at,
     )
     return json_response(shown, 201)
+
+
+def _rendered(request: Request) -> Response:
+    """Made once: prices stand as long as the server, and anyone may ask."""
+    state = request.app.state
+    if not hasattr(state, "pricing"):
+        state.pricing = _all(platform_of(request)).model_dump_json()
+    return Response(state.pricing, media_type="application/json")
 
 
 def _all(platform: Platform) -> wire.Pricing:
