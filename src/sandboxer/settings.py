@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 from sandboxer.kernel.durations import parse_duration
 from sandboxer.kernel.errors import InvalidRequest
@@ -24,6 +24,8 @@ PREFIX = "SANDBOXER_"
 CLIENT_VARIABLES = frozenset({"URL", "PUBLIC_KEY", "SECRET_KEY", "CREDENTIALS", "JSON"})
 # Set for programs inside a sandbox, where a nested server may run; for Caddy; for the test suite.
 FOREIGN_PREFIXES = ("INPUT_", "SANDBOX_ID", "SITE", "UPSTREAM", "TEST_")
+# Named by others before us, so without our prefix.
+SESSION_SECRET = "SESSION_AUTH_SECRET"
 _SOURCE_TREE = Path(__file__).resolve().parents[2]
 
 
@@ -75,6 +77,33 @@ class Settings(BaseModel):
     metrics_public: Annotated[bool, Field(description="Serve /metrics to others than loopback.")] = False
     retention: Annotated[str, Field(description="How long stopped and failed sandboxes are kept.")] = "7d"
     log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
+    production: Annotated[
+        bool, Field(description="Refuse to start without what must not be improvised (SESSION_AUTH_SECRET).")
+    ] = False
+    session_auth_secret: Annotated[
+        SecretStr | None,
+        Field(
+            description="Key of wallet sessions, 32 bytes or more; read from SESSION_AUTH_SECRET, no prefix."
+        ),
+    ] = None
+    allow_test_networks: Annotated[bool, Field(description="Let wallets of test networks sign in.")] = False
+    genesis_registry_url: Annotated[
+        str | None, Field(pattern="^https?://", description="The registry of agents that the gate asks.")
+    ] = None
+    genesis_level: Annotated[int, Field(ge=0, le=100, description="Level an agent must have there.")] = 2
+    genesis_demanded: Annotated[
+        bool, Field(description="Every create and extend needs a genesis proof (not the owner's).")
+    ] = False
+    trusted_proxies: Annotated[
+        tuple[str, ...], Field(description="Networks whose X-Forwarded-For is believed; comma-separated.")
+    ] = ()
+    limit_bucket_only: Annotated[
+        int, Field(ge=1, description="Requests a minute of an account without a tier.")
+    ] = 120
+    limit_address: Annotated[int, Field(ge=1, description="Requests a minute from one address.")] = 1200
+    limit_auth: Annotated[
+        int, Field(ge=1, description="Requests a minute on auth routes, by address and by key.")
+    ] = 10
 
     @field_validator("state_dir", "images_dir_given", "guest_dir", "profiles_dir", mode="after")
     @classmethod
@@ -109,6 +138,10 @@ class Settings(BaseModel):
         return self.state_dir / "master.key"
 
     @property
+    def session_secret(self) -> str | None:
+        return None if self.session_auth_secret is None else self.session_auth_secret.get_secret_value()
+
+    @property
     def retention_time(self) -> timedelta:
         return parse_duration(self.retention, field="retention")
 
@@ -137,6 +170,8 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
         if name not in KNOWN:
             raise InvalidRequest(field=variable, why="no such setting" + _nearest(name))
         values[name] = _parse(name, text)
+    if secret := environment.get(SESSION_SECRET):
+        values["session_auth_secret"] = secret
     return values
 
 
@@ -153,7 +188,7 @@ def _parse(name: str, text: str) -> object:
             return json.loads(text)
         except ValueError:
             raise InvalidRequest(field=name, why='it must be JSON like {"profile.agent-dev": 2}') from None
-    if name == "backends":
+    if name in ("backends", "trusted_proxies"):
         return tuple(part.strip() for part in text.split(",") if part.strip())
     return text
 

@@ -7,16 +7,28 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+import httpx
+
+from sandboxer.accounts import records
+from sandboxer.accounts.authority import AuthorityBook
+from sandboxer.accounts.limiter import Limiter
+from sandboxer.accounts.limits import LimitPolicy, Network, parse_networks
 from sandboxer.backends.contract import Backend
 from sandboxer.backends.namespaces.settings import NamespacesSettings, Overcommit
 from sandboxer.backends.registry import find_opener
 from sandboxer.identity.authenticate import Authenticator
-from sandboxer.identity.keys import Keys
+from sandboxer.identity.genesis.registry import HttpRegistry
+from sandboxer.identity.key_life import KeyLife
+from sandboxer.identity.keys import OWNER_ACCOUNT, Keys
 from sandboxer.identity.nonces import NonceBook
 from sandboxer.identity.owner import ensure_owner
-from sandboxer.identity.seal import open_seal
+from sandboxer.identity.seal import Seal, open_seal
+from sandboxer.identity.sessions.token_keys import require_session_secret
+from sandboxer.identity.wallet_identity import WalletIdentity, open_wallet_identity
 from sandboxer.kernel.clock import Clock, SystemClock
+from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.tasks import own_tasks
+from sandboxer.money.pricing import Pricing
 from sandboxer.observe.events import Events
 from sandboxer.observe.metrics import Metrics
 from sandboxer.sandboxes.activity import Activity
@@ -24,10 +36,12 @@ from sandboxer.sandboxes.book import Book
 from sandboxer.sandboxes.figures import keep_figures
 from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.loops import start_loops
+from sandboxer.sandboxes.loops.delegation import DelegationEnds
 from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.profiles import Profiles, load_profiles
 from sandboxer.sandboxes.reconcile import reconcile
 from sandboxer.sandboxes.room import Room
+from sandboxer.sandboxes.slots import Slots
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.sandboxes.warm import Kind, WarmPool
 from sandboxer.settings import Settings
@@ -49,8 +63,16 @@ class Platform:
     keys: Keys
     nonces: NonceBook
     authenticator: Authenticator
+    wallets: WalletIdentity
+    key_life: KeyLife
+    authorities: AuthorityBook
+    limiter: Limiter
+    limits: LimitPolicy
+    trusted_proxies: tuple[Network, ...]
+    pricing: Pricing
     backends: Mapping[str, Backend]
     sandboxes: SandboxUseCases
+    slots: Slots
     work: Work
 
 
@@ -63,6 +85,8 @@ async def open_platform(
     `backends` that are given are used instead of those the settings name, and are not closed.
     """
     clock = clock or SystemClock()
+    require_session_secret(settings.session_secret, production=settings.production)
+    trusted_proxies = parse_networks(settings.trusted_proxies)
     async with AsyncExitStack() as closing:
         closing.enter_context(hold_state_dir(settings.state_dir))
         closing.enter_context(hold_database(settings.database_url))
@@ -72,8 +96,11 @@ async def open_platform(
         metrics = Metrics()
         events = Events(store)
         closing.callback(events.close)
-        keys = Keys(store, open_seal(settings.master_key_file), clock=clock)
+        seal = open_seal(settings.master_key_file)
+        keys = Keys(store, seal, clock=clock)
         await ensure_owner(keys, settings.owner_file, url=settings.url)
+        wallets = await _open_wallets(settings, store, seal, clock, keys, closing)
+        authorities = await _open_accounts(store, clock, closing)
         nonces = NonceBook(clock.now(), journal_dir=settings.state_dir)
         closing.callback(nonces.close)
         metrics.nonces.set_function(lambda: len(nonces))
@@ -81,7 +108,7 @@ async def open_platform(
         if backends is None:
             backends = await _open_backends(settings, closing)
         sandboxes, work = await closing.enter_async_context(
-            _open_rooms(settings, store, clock, profiles, backends, metrics)
+            _open_rooms(settings, store, clock, profiles, backends, metrics, keys)
         )
         yield Platform(
             settings=settings,
@@ -92,8 +119,16 @@ async def open_platform(
             keys=keys,
             nonces=nonces,
             authenticator=Authenticator(keys, nonces),
+            wallets=wallets,
+            key_life=KeyLife(keys, store, clock),
+            authorities=authorities,
+            limiter=Limiter(),
+            limits=_limits(settings),
+            trusted_proxies=trusted_proxies,
+            pricing=Pricing(),
             backends=backends,
             sandboxes=sandboxes,
+            slots=Slots(sandboxes.room, store),
             work=work,
         )
 
@@ -106,6 +141,7 @@ async def _open_rooms(
     profiles: Profiles,
     backends: Mapping[str, Backend],
     metrics: Metrics,
+    keys: Keys,
 ) -> AsyncIterator[tuple[SandboxUseCases, Work]]:
     # Leaving: the loops end first, then the pool is emptied, then operations still under way are undone.
     async with own_tasks() as operations:
@@ -128,11 +164,52 @@ async def _open_rooms(
         try:
             async with own_tasks() as loops:
                 start_loops(room, loops)
+                loops.start(DelegationEnds(room, store, keys).run(), name="ends of delegated keys")
                 loops.start(work.run(living), name="overdue processes")
                 loops.start(keep_pruned(store, clock), name="idempotency keys")
                 yield sandboxes, work
         finally:
             await room.warm.drain()
+
+
+async def _open_wallets(
+    settings: Settings, store: Store, seal: Seal, clock: Clock, keys: Keys, closing: AsyncExitStack
+) -> WalletIdentity:
+    registry = None
+    if settings.genesis_registry_url is not None:
+        client = await closing.enter_async_context(httpx.AsyncClient())
+        registry = HttpRegistry(settings.genesis_registry_url, client, clock)
+    elif settings.genesis_demanded:
+        raise InvalidRequest(field="genesis_registry_url", why="genesis_demanded needs a registry to ask")
+    return await open_wallet_identity(
+        store,
+        seal,
+        clock,
+        keys,
+        url=settings.url,
+        session_secret=settings.session_secret,
+        production=settings.production,
+        allow_test_networks=settings.allow_test_networks,
+        registry=registry,
+        genesis_level=settings.genesis_level,
+    )
+
+
+async def _open_accounts(store: Store, clock: Clock, closing: AsyncExitStack) -> AuthorityBook:
+    now = clock.now()
+    await store.write(lambda conn: records.ensure(conn, OWNER_ACCOUNT, actor="system:start", now=now))
+    authorities = AuthorityBook(store, clock)
+    closing.callback(authorities.close)
+    return authorities
+
+
+def _limits(settings: Settings) -> LimitPolicy:
+    return LimitPolicy(
+        bucket_only=settings.limit_bucket_only,
+        address=settings.limit_address,
+        auth_address=settings.limit_auth,
+        auth_key=settings.limit_auth,
+    )
 
 
 async def _open_backends(settings: Settings, closing: AsyncExitStack) -> Mapping[str, Backend]:

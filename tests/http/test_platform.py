@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.http import (
+    test_accounts,
     test_events,
     test_exec,
     test_files,
@@ -12,11 +13,22 @@ from tests.http import (
     test_real,
     test_sandboxes,
     test_terminals,
+    test_wallets,
 )
 from tests.http.conftest import Served
 from tests.http.flows import CLAIMED, flow, operations
 
-MODULES = (test_events, test_exec, test_files, test_processes, test_real, test_sandboxes, test_terminals)
+MODULES = (
+    test_accounts,
+    test_events,
+    test_exec,
+    test_files,
+    test_processes,
+    test_real,
+    test_sandboxes,
+    test_terminals,
+    test_wallets,
+)
 
 
 async def test_every_route_has_a_test_that_shows_it(served: Served) -> None:
@@ -57,15 +69,16 @@ async def test_the_owner_makes_lists_and_revokes_keys_and_nobody_else_does(serve
     stranger = await served.stranger("team")
     assert (await stranger.get("/v1/sandboxes")).status_code == 200
     for refused in (
-        await stranger.get("/v1/keys"),
         await stranger.post("/v1/keys", {"name": "x", "account": "y"}),
-        await stranger.delete(f"/v1/keys/{served.owner.public_key}"),
         await stranger.get("/v1/host"),
         await stranger.get("/v1/host/stale"),
         await stranger.post("/v1/host/reap-stale"),
     ):
         assert refused.status_code == 403, refused.text
         assert refused.json()["code"] == "forbidden"
+    assert (await stranger.delete(f"/v1/keys/{served.owner.public_key}")).status_code == 404
+    own_ones = (await stranger.get("/v1/keys")).json()["keys"]
+    assert [key["public_key"] for key in own_ones] == [stranger.credentials.public_key]
     listed = (await served.client.get("/v1/keys")).json()["keys"]
     assert [key["is_owner"] for key in listed] == [True, False]
     assert all("secret" not in name for key in listed for name in key)

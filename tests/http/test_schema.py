@@ -71,7 +71,10 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     async def serve(state: Path) -> None:
         backend = Scripted(name="ext.namespaces")
         done = asyncio.Event()
-        async with serving(Settings(state_dir=state, port=0), {"ext.namespaces": backend}) as running:
+        async with serving(
+            Settings(state_dir=state, port=0, limit_auth=10**6, limit_address=10**6),
+            {"ext.namespaces": backend},
+        ) as running:
             started.append(running)
             down.extend([asyncio.get_running_loop(), done])
             up.set()

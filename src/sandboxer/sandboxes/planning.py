@@ -35,7 +35,7 @@ def plan(
         backend=profile.backend,
         image=request.image or profile.image,
         trust=_trust(request, profile),
-        resources=_resources(request.resources, profile),
+        resources=wanted_resources(request.resources, profile),
         env=dict(request.env),
         labels=dict(request.labels),
         inputs=dict(request.inputs),
@@ -82,7 +82,8 @@ def _trust(request: CreateRequest, profile: Profile) -> Trust:
     return trust
 
 
-def _resources(wanted: WantedResources, profile: Profile) -> Resources:
+def wanted_resources(wanted: WantedResources, profile: Profile) -> Resources:
+    """What the profile gives where nothing is asked for. Raises InvalidRequest beyond what it allows."""
     names = ("vcpus", "memory_mb", "disk_mb", "pids")
     given = {name: getattr(wanted, name) for name in names if getattr(wanted, name) is not None}
     for name, value in given.items():

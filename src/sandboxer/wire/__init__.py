@@ -36,6 +36,21 @@
     GET    /v1/sandboxes/{id}/terminals                                   -> TerminalList
     DELETE /v1/sandboxes/{id}/terminals/{terminal_id}                     -> 204
     POST   /v1/keys  CreateKey -> 201 NewKey; GET /v1/keys -> KeyList; DELETE /v1/keys/{public_key} -> 204
+    GET    /v1/keys/tree -> KeyNode; POST /v1/keys/delegated CutKey -> 201 NewDelegatedKey
+    POST   /v1/keys/validate ValidateKey -> KeyReport                                          (unsigned)
+    POST   /v1/keys/{public_key}/reveal RevealKey -> NewKey                                    (unsigned)
+    POST   /v1/keys/{public_key}/regenerate -> NewKey | top-up TopUpKey | suspend SuspendKey | unsuspend
+    PUT    /v1/keys/{public_key}/expiry  SetExpiry                        -> 204
+    POST   /v1/auth/challenge -> SessionChallenge; /v1/auth/session OpenSession -> 201 Session (unsigned)
+    GET    /v1/auth/siwx -> SiwxOffer; POST /v1/auth/siwx SignIn -> 201 Session                (unsigned)
+    DELETE /v1/auth/session -> 204; POST /v1/auth/genesis -> GenesisChallenge
+    GET    /v1/auth/wallets -> WalletList; POST …/challenge, POST LinkWallet -> 201, DELETE …/{address}
+    GET    /v1/accounts/me -> Me; /v1/transfers -> TransferPage or CSV; /v1/usage -> UsageReport or CSV
+    POST   /v1/transfers  SendSats                                        -> 201 Moved
+    GET    /v1/pricing, /pricing-for-agents.json -> Pricing (unsigned); POST /v1/quotes -> 201 Quote
+    POST   /v1/accounts CreateAccount; GET /v1/accounts -> AccountPage; GET /v1/accounts/{id}      (owner)
+    POST   /v1/accounts/{id}/suspend | reinstate | close | entitle | adjust; PUT …/caps            (owner)
+    POST   /v1/payouts PayOut; GET /v1/ledger/verify | totals; /v1/audit, …/export, …/verify       (owner)
     GET    /v1/images -> ImageList; /v1/profiles -> ProfileList
     GET    /v1/host -> Host; /v1/host/stale -> StaleList; POST /v1/host/reap-stale -> Reaped       (owner)
 

@@ -6,20 +6,27 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sandboxer.wire.words import Answer, Moment, Name, Request
+from sandboxer.wire.accounts import MAX_SATS, Caps, Sats, TransferId, Why
+from sandboxer.wire.words import Answer, Moment, Name, Request, When
 
 
 class CreateKey(Request):
     name: Name
-    account: Annotated[
-        str,
-        Field(
-            pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$",
-            max_length=63,
-            description="Whose sandboxes this key sees. Keys of one account share them.",
-            examples=["search-team"],
-        ),
-    ]
+    account: (
+        Annotated[
+            str,
+            Field(
+                pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$",
+                max_length=63,
+                description=(
+                    "Whose sandboxes this key sees; keys of one account share them. "
+                    "The owner must say it; for everyone else it is their own."
+                ),
+                examples=["search-team"],
+            ),
+        ]
+        | None
+    ) = None
     accepts_v1: Annotated[
         bool,
         Field(
@@ -36,6 +43,8 @@ class Key(Answer):
     accepts_v1: bool
     created_at: Moment
     revoked_at: Moment | None = None
+    suspended_at: Moment | None = None
+    expires_at: Moment | None = None
 
 
 class NewKey(Answer):
@@ -50,3 +59,98 @@ class NewKey(Answer):
 
 class KeyList(Answer):
     keys: list[Key]
+
+
+class CutKey(Request):
+    """A child key: never more than its parent has left. The defaults give little."""
+
+    name: Name
+    budget_sats: Annotated[
+        int, Field(ge=0, le=MAX_SATS, description="Moved from your bucket to its own.")
+    ] = 0
+    scopes: Annotated[
+        list[Annotated[str, Field(max_length=64)]],
+        Field(max_length=32, description="What it may do.", examples=[["sandboxes:create", "exec"]]),
+    ]
+    depth: Annotated[int, Field(ge=0, le=1000, description="Generations it may cut below itself.")] = 0
+    slots: Annotated[int | None, Field(ge=0, le=1_000_000, description="Sandboxes at once.")] = None
+    expires_at: When | None = None
+    caps: Caps = Caps()
+
+
+class DelegatedKey(Answer):
+    public_key: str
+    account: str
+    name: str
+    parent: str
+    generation: int
+    scopes: list[str]
+    depth: int
+    slots: int | None = None
+    expires_at: Moment | None = None
+    state: str
+    reason: str
+    created_at: Moment
+    ended_at: Moment | None = None
+
+
+class NewDelegatedKey(DelegatedKey):
+    """Its secret is shown this once."""
+
+    secret_key: str
+    budget_sats: int
+
+
+class KeyNode(Answer):
+    """An account with what hangs below it, in sats."""
+
+    account: str
+    key: DelegatedKey | None = None
+    given: int
+    returned: int
+    outside: Annotated[int, Field(description="Paid in by anyone else.")]
+    passed_on: int
+    spent: int
+    balance: int
+    subtree_spent: int
+    children: list[KeyNode]
+
+
+class TopUpKey(Request):
+    sats: Sats
+    id: TransferId
+
+
+class ValidateKey(Request):
+    public_key: Annotated[str, Field(min_length=1, max_length=64, examples=["sbx-pk-…"])]
+
+
+class KeyTier(Answer):
+    level: int
+    requests_per_minute: int
+    slots: int
+    until: Moment | None = None
+
+
+class KeyReport(Answer):
+    public_key: str
+    is_valid: bool
+    reason: Annotated[str | None, Field(description="invalid_key, suspended or expired.")] = None
+    expires_at: Moment | None = None
+    expired_ago_s: int | None = None
+    tier: KeyTier | None = None
+
+
+class RevealKey(Request):
+    claim: Annotated[str, Field(min_length=1, max_length=200, description="What the payer was given.")]
+    regenerate: Annotated[
+        bool, Field(description="The 15 minutes are over: have a new secret instead, once.")
+    ] = False
+
+
+class SuspendKey(Request):
+    why: Why
+
+
+class SetExpiry(Request):
+    expires_at: Annotated[When | None, Field(description="None: never.")] = None

@@ -108,6 +108,15 @@ User = Annotated[
     ),
 ]
 Moment = Annotated[datetime, Field(description="RFC 3339, UTC.", examples=["2026-11-15T12:00:00Z"])]
+When = Annotated[
+    str,
+    Field(
+        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})$",
+        max_length=40,
+        description="RFC 3339, with its offset.",
+        examples=["2027-01-01T00:00:00Z"],
+    ),
+]
 Encoding = Annotated[
     Literal["utf-8", "base64"],
     Field(

@@ -1,4 +1,4 @@
-"""`keys create|list|revoke`: who may call."""
+"""`keys create|list|revoke|cut|tree|rotate|suspend|unsuspend|expire`: who may call, and with how much."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import typer
 
 from sandboxer.edges.cli.options import Json, StateDir, Url, client
 from sandboxer.edges.cli.output import ago, columns, err, facts_table, out, print_json
+from sandboxer.wire.keys import KeyNode
 
-app = typer.Typer(help="Create, list and revoke keys.", no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(help="Make, delegate, list and end keys.", no_args_is_help=True, rich_markup_mode="rich")
 groups = {"keys": app}
 
 
@@ -74,7 +75,7 @@ def revoke_key(
     url: Url = None,
     state_dir: StateDir = None,
 ) -> None:
-    """End a key at once. Its account's sandboxes stay.
+    """End a key at once, and every key that was cut from it. Its account's sandboxes stay.
 
     Examples:
 
@@ -86,3 +87,139 @@ def revoke_key(
         print_json({"public_key": public_key, "revoked": True})
     else:
         out.print(f"revoked {public_key}")
+
+
+@app.command("cut")
+def cut_key(
+    name: Annotated[str, typer.Argument(help="A name for people.")],
+    scope: Annotated[list[str], typer.Option("--scope", help="What it may do; repeat it.")],
+    budget: Annotated[int, typer.Option(min=0, help="Sats, moved from your bucket.")] = 0,
+    depth: Annotated[int, typer.Option(min=0, help="Generations it may cut below itself.")] = 0,
+    slots: Annotated[int | None, typer.Option(min=0, help="Sandboxes at once.")] = None,
+    expires_at: Annotated[str | None, typer.Option(help="When it ends (RFC 3339).")] = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Cut a child key: a part of what this key has, never more. Its secret is shown now and never again.
+
+    Examples:
+
+        sandboxer keys cut worker --scope sandboxes:create --scope exec --budget 1000
+    """
+    wish = {"budget_sats": budget, "depth": depth, "slots": slots, "expires_at": expires_at}
+    with client(url, state_dir) as platform:
+        key = platform.keys.cut(name, scope, **wish)
+    if json:
+        print_json(key)
+        return
+    out.print(facts_table(key.model_dump().items()))
+    err.print("[yellow]Keep the secret now: it is not shown again.[/]")
+
+
+@app.command("tree")
+def show_tree(json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """Show this account and every key below it, with what each has spent.
+
+    Examples:
+
+        sandboxer keys tree --json
+    """
+    with client(url, state_dir) as platform:
+        root = platform.keys.tree()
+    if json:
+        print_json(root)
+        return
+    out.print(columns(_branches(root, 0), "KEY", "STATE", "GIVEN", "SPENT", "BALANCE", "SUBTREE SPENT"))
+
+
+def _branches(node: KeyNode, depth: int) -> list[tuple[object, ...]]:
+    name = node.account if node.key is None else f"{node.key.name} {node.key.public_key}"
+    state = "" if node.key is None else node.key.state
+    row = ("  " * depth + name, state, node.given, node.spent, node.balance, node.subtree_spent)
+    return [row, *(line for child in node.children for line in _branches(child, depth + 1))]
+
+
+@app.command("rotate")
+def rotate_key(
+    public_key: Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")],
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Give a key a new secret; the old one ends at once (operator).
+
+    Examples:
+
+        sandboxer keys rotate sbx-pk-…
+    """
+    with client(url, state_dir) as platform:
+        key = platform.keys.regenerate(public_key)
+    if json:
+        print_json(key)
+        return
+    out.print(facts_table(key.model_dump().items()))
+    err.print("[yellow]Keep the secret now: it is not shown again.[/]")
+
+
+@app.command("suspend")
+def suspend_key(
+    public_key: Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")],
+    why: Annotated[str, typer.Option(help="Told to whoever holds the secret.")],
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Let a key sign nothing until it is unsuspended (operator).
+
+    Examples:
+
+        sandboxer keys suspend sbx-pk-… --why "seen in a public repository"
+    """
+    with client(url, state_dir) as platform:
+        platform.keys.suspend(public_key, why=why)
+    _tell(public_key, "suspended", json)
+
+
+@app.command("unsuspend")
+def unsuspend_key(
+    public_key: Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")],
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Let a suspended key sign again (operator).
+
+    Examples:
+
+        sandboxer keys unsuspend sbx-pk-…
+    """
+    with client(url, state_dir) as platform:
+        platform.keys.unsuspend(public_key)
+    _tell(public_key, "unsuspended", json)
+
+
+@app.command("expire")
+def expire_key(
+    public_key: Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")],
+    at: Annotated[str | None, typer.Option(help="When (RFC 3339); left out: never.")] = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Say when a key ends by itself (operator).
+
+    Examples:
+
+        sandboxer keys expire sbx-pk-… --at 2027-01-01T00:00:00Z
+    """
+    with client(url, state_dir) as platform:
+        platform.keys.set_expiry(public_key, at)
+    _tell(public_key, f"expires {at or 'never'}", json)
+
+
+def _tell(public_key: str, word: str, is_json: bool) -> None:
+    if is_json:
+        print_json({"public_key": public_key, "done": word})
+    else:
+        out.print(f"{word} {public_key}")

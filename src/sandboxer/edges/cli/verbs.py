@@ -17,6 +17,7 @@ from sandboxer.edges.cli.exits import EXIT_HELP
 
 ROOM = "sandboxer.edges.cli."
 SANDBOXES, INSIDE, PLATFORM, HOST = "Sandboxes", "Inside a sandbox", "The platform", "This host"
+MONEY = "Money and books"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,11 @@ VERBS: Mapping[str, Verb] = {
     "expire": Verb("upkeep", PLATFORM, "Show, or end, sandboxes past their time."),
     "inspect": Verb("upkeep", PLATFORM, "Look at the host and at leftovers.", is_group=True),
     "reap-stale": Verb("upkeep", PLATFORM, "Remove what no record accounts for."),
-    "keys": Verb("keys", PLATFORM, "Create, list and revoke keys.", is_group=True),
+    "keys": Verb("keys", PLATFORM, "Make, delegate, list and end keys.", is_group=True),
+    "credits": Verb("credits", MONEY, "Show, add and move sats.", is_group=True),
+    "pricing": Verb("credits", MONEY, "Show what things cost here."),
+    "ledger": Verb("books", MONEY, "Prove the ledger.", is_group=True),
+    "audit": Verb("books", MONEY, "Prove and export the audit log.", is_group=True),
     "doctor": Verb("doctor", HOST, "Say what this host can and cannot do, and why."),
     "backend": Verb("backend", HOST, "Check a backend against the contract.", is_group=True),
     "image": Verb("image", HOST, "Build and list base images.", is_group=True),

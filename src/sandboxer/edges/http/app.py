@@ -18,13 +18,20 @@ from sandboxer.edges.http.authentication import Authentication
 from sandboxer.edges.http.envelope import Envelope
 from sandboxer.edges.http.failures import unsigned_failures
 from sandboxer.edges.http.routes import (
+    accounts,
+    auth,
+    books,
     catalogue,
+    delegation,
     events,
     exec,
     files,
     folders,
     host,
+    key_life,
     keys,
+    operators,
+    pricing,
     probes,
     processes,
     sandboxes,
@@ -43,7 +50,15 @@ ROUTERS = (
     terminals.router,
     events.router,
     probes.router,
+    auth.router,
+    # Fixed paths before those with a name in them.
+    key_life.router,
+    delegation.router,
     keys.router,
+    accounts.router,
+    operators.router,
+    books.router,
+    pricing.router,
     catalogue.router,
     host.router,
 )
@@ -60,12 +75,7 @@ def create_app(platform: Platform) -> FastAPI:
         redirect_slashes=False,
         middleware=[
             Middleware(Envelope, metrics=platform.metrics),
-            Middleware(
-                Authentication,
-                authenticator=platform.authenticator,
-                clock=platform.clock,
-                metrics=platform.metrics,
-            ),
+            Middleware(Authentication, platform=platform),
         ],
         exception_handlers={
             SandboxerError: problems.on_sandboxer_error,

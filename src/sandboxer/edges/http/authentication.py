@@ -1,4 +1,7 @@
-"""Nobody passes unsigned. Raw ASGI, in front of every route: the head is judged before the body is read.
+"""Nobody passes unknown. Raw ASGI, in front of every route: the head is judged before the body is read.
+
+A request names its caller by a signature, by the token of a wallet session, or by SIGN-IN-WITH-X; then it is
+counted, and a delegated key is asked for its scope.
 
 A body takes effect only if it is the one that was signed. Ordinary bodies are read and checked whole before
 the route runs; uploads stream through a check that never delivers the last piece of a wrong body, and the
@@ -9,24 +12,31 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sandboxer.accounts.authority import demand, demand_active
+from sandboxer.accounts.limits import Sender, client_address, quotas
 from sandboxer.edges.http import problems
 from sandboxer.edges.http.disconnect import ClientGone
-from sandboxer.identity.authenticate import MAX_V1_BODY, Authenticator, BodyCheck, Verdict
+from sandboxer.edges.http.scoping import scope_for
+from sandboxer.edges.http.unsigned import is_unsigned, kind_of
+from sandboxer.identity.authenticate import MAX_V1_BODY, BodyCheck, Verdict
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import SandboxerError
-from sandboxer.observe.metrics import Metrics
+from sandboxer.identity.sessions.bearer import session_token
+from sandboxer.kernel.errors import SandboxerError, Unauthenticated
+from sandboxer.wiring import Platform
 
 CALLER = "sandboxer.caller"
-# The whole list. `/metrics` has a rule of its own (loopback only, by default).
-UNSIGNED_PATHS = frozenset({"/health", "/readyz", "/metrics", "/openapi.json", "/v1/capabilities"})
+SIGN_IN = b"sign-in-with-x"
+_OF_OTHERS = frozenset({b"authorization", b"x-signature", b"x-api-key"})
 # Bodies that are streamed into a sandbox and never held in memory.
 _UPLOAD = re.compile(r"/v1/sandboxes/[^/]+/files/(content|tar)")
 # Room for the largest stdin a command may be given, as base 64 in JSON.
 MAX_BODY = 12 * 1024 * 1024
+# Of those who have not said who they are.
+MAX_UNSIGNED_BODY = 64 * 1024
 BODY_TIMEOUT_S = 60.0
 UPLOAD_PAUSE_S = 60.0
 
@@ -36,43 +46,99 @@ class TooSlow(Exception):
 
 
 class Authentication:
-    def __init__(self, app: ASGIApp, authenticator: Authenticator, clock: Clock, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, platform: Platform) -> None:
         self._app = app
-        self._metrics = metrics
-        self._authenticator = authenticator
-        self._clock = clock
+        self._platform = platform
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket") or is_unsigned(scope):
+        if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         try:
-            verdict = await self._authenticator.check_head(
-                scope["headers"], scope.get("method", "GET"), target_of(scope), self._clock.now()
-            )
-            if scope["type"] == "websocket":
-                _check_nothing(verdict)
+            if is_unsigned(scope):
+                receive = await self._admit_anyone(scope, receive)
             else:
-                receive = await _checked(scope, receive, verdict)
+                receive = await self._admit(scope, receive)
         except SandboxerError as error:
-            self._metrics.refused_signatures.labels(str(error.facts.get("reason", error.code))).inc()
+            reason = str(error.facts.get("reason", error.code))
+            self._platform.metrics.refused_signatures.labels(reason).inc()
             await _refuse(error, scope, receive, send)
             return
         except TooSlow:
             await _send_too_slow(scope, receive, send)
             return
-        scope[CALLER] = verdict.caller
         await self._app(scope, receive, send)
+
+    async def _admit_anyone(self, scope: Scope, receive: Receive) -> Receive:
+        self._count(scope, None)
+        if scope["type"] == "http" and scope["method"] == "POST":
+            return _replayed(await _whole(receive, MAX_UNSIGNED_BODY), receive)
+        return receive
+
+    async def _admit(self, scope: Scope, receive: Receive) -> Receive:
+        try:
+            caller, receive = await self._identify(scope, receive)
+        except SandboxerError:
+            # Guessing is counted too; who guesses too often is told so instead.
+            self._count(scope, None)
+            raise
+        if not caller.is_owner:
+            await self._judge(scope, caller)
+        scope[CALLER] = caller
+        return receive
+
+    async def _identify(self, scope: Scope, receive: Receive) -> tuple[Caller, Receive]:
+        platform = self._platform
+        headers = scope["headers"]
+        token = session_token(headers)
+        signed_in = _sign_in(headers)
+        if token is None and signed_in is None:
+            verdict = await platform.authenticator.check_head(
+                headers, scope.get("method", "GET"), target_of(scope), platform.clock.now()
+            )
+            if scope["type"] == "websocket":
+                _check_nothing(verdict)
+                return verdict.caller, receive
+            return verdict.caller, await _checked(scope, receive, verdict)
+        if token is not None and signed_in is None:
+            caller = await platform.wallets.sessions.authenticate(token)
+        elif token is None and signed_in is not None:
+            caller = await platform.wallets.siwx.identify(signed_in)
+        else:
+            raise _two_callers()
+        if scope["type"] == "http" and not _is_upload(scope):
+            receive = _replayed(await _whole(receive, MAX_BODY), receive)
+        return caller, receive
+
+    async def _judge(self, scope: Scope, caller: Caller) -> None:
+        """May it send so much, does its account stand, and has its key the scope?"""
+        now = self._platform.clock.now()
+        authority = await self._platform.authorities.of(caller)
+        self._count(scope, authority.sender(caller, now=now))
+        demand_active(authority, now=now)
+        if authority.is_delegated:
+            needed = scope_for(scope.get("method", "GET"), scope["path"])
+            if needed is not None:
+                demand(authority, needed, now=now)
+
+    def _count(self, scope: Scope, sender: Sender | None) -> None:
+        platform = self._platform
+        kind = kind_of(scope)
+        if kind is None:
+            return
+        peer = scope.get("client")
+        forwarded = [
+            value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"
+        ]
+        address = client_address(None if peer is None else peer[0], forwarded, platform.trusted_proxies)
+        wanted = quotas(kind, address=address, caller=sender, policy=platform.limits)
+        platform.limiter.admit(wanted, now=time.monotonic())
 
 
 def caller_of(scope: Scope) -> Caller:
     caller = scope[CALLER]
     assert isinstance(caller, Caller)
     return caller
-
-
-def is_unsigned(scope: Scope) -> bool:
-    return scope["path"] in UNSIGNED_PATHS and scope.get("method") in ("GET", "HEAD")
 
 
 def target_of(scope: Scope) -> str:
@@ -84,8 +150,7 @@ def target_of(scope: Scope) -> str:
 
 
 async def _checked(scope: Scope, receive: Receive, verdict: Verdict) -> Receive:
-    is_upload = scope["method"] == "PUT" and _UPLOAD.fullmatch(scope["path"]) is not None
-    if is_upload and not verdict.needs_body:
+    if _is_upload(scope) and not verdict.needs_body:
         return _streamed(receive, verdict.body_check())
     body = await _whole(receive, MAX_V1_BODY if verdict.needs_body else MAX_BODY)
     if verdict.needs_body:
@@ -95,6 +160,28 @@ async def _checked(scope: Scope, receive: Receive, verdict: Verdict) -> Receive:
         check.update(body)
         check.finish()
     return _replayed(body, receive)
+
+
+def _is_upload(scope: Scope) -> bool:
+    return scope["method"] == "PUT" and _UPLOAD.fullmatch(scope["path"]) is not None
+
+
+def _sign_in(headers: list[tuple[bytes, bytes]]) -> str | None:
+    """The SIGN-IN-WITH-X header. Beside anything else that names a caller it is refused."""
+    values = [value for name, value in headers if name == SIGN_IN]
+    if not values:
+        return None
+    if len(values) > 1 or any(name in _OF_OTHERS for name, _ in headers):
+        raise _two_callers()
+    return values[0].decode("latin-1")
+
+
+def _two_callers() -> Unauthenticated:
+    return Unauthenticated(
+        why="the request names its caller in two ways",
+        reason="two_callers",
+        hint="Send one of: a signature, a session token, SIGN-IN-WITH-X.",
+    )
 
 
 def _check_nothing(verdict: Verdict) -> None:

@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from sandboxer import __version__
-from sandboxer.edges.http.authentication import UNSIGNED_PATHS
+from sandboxer.edges.http.unsigned import UNSIGNED
 from sandboxer.wire import events, exec, files, terminals
 from sandboxer.wire.problems import Problem
 
@@ -25,6 +25,11 @@ Walled computers for agents. Every request but the few marked as public is signe
 `{timestamp}:{METHOD}:{path with query}:{raw body}`; bodies up to 1 MiB.
 It cannot tell a replay from an honest repeat; keys take v2 only unless made otherwise.
 
+**Wallets** sign in instead: `POST /v1/auth/challenge`, sign its `message`, `POST /v1/auth/session`, then send
+the token as `Authorization: Bearer v4.local.…`; or `SIGN-IN-WITH-X` (CAIP-122).
+
+Requests are counted by key and by address: 429 says in `Retry-After` when to come back.
+
 Errors are RFC 9457 problems with a stable `code`, whose `fault` it is and the `next_step`.
 """
 _HEADER_SCHEMES = {
@@ -36,6 +41,8 @@ _HEADER_SCHEMES = {
 _SECURITY: list[dict[str, list[str]]] = [
     {"PublicKey": [], "Timestamp": [], "Nonce": [], "ContentSha256": [], "Signature": []},
     {"PublicKey": [], "Timestamp": [], "Signature": []},
+    {"WalletSession": []},
+    {"SignInWithX": []},
 ]
 # Told in streams and terminals, so no route names them as its answer.
 _STREAMED = (
@@ -81,13 +88,25 @@ def _add_security(document: dict[str, Any]) -> None:
     schemes: dict[str, Any] = {
         "PublicKey": {"type": "http", "scheme": "bearer", "description": "The public key, sbx-pk-…."}
     }
+    schemes["WalletSession"] = {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "PASETO v4.local",
+        "description": "The token of POST /v1/auth/session or POST /v1/auth/siwx; nothing else is signed.",
+    }
+    schemes["SignInWithX"] = {
+        "type": "apiKey",
+        "in": "header",
+        "name": "SIGN-IN-WITH-X",
+        "description": "Base64 of a signed CAIP-122 message as JSON; works for one request.",
+    }
     for name, (header, description) in _HEADER_SCHEMES.items():
         schemes[name] = {"type": "apiKey", "in": "header", "name": header, "description": description}
     document["components"]["securitySchemes"] = schemes
     document["security"] = _SECURITY
     for path, item in document["paths"].items():
-        if path in UNSIGNED_PATHS:
-            for operation in item.values():
+        for method, operation in item.items():
+            if (method.upper(), path) in UNSIGNED:
                 operation["security"] = []
 
 

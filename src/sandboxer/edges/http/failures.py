@@ -10,6 +10,7 @@ from sandboxer.edges.http.problems import PROBLEM_JSON
 _MEANINGS: Mapping[int, str] = {
     400: "The request is malformed.",
     401: "Not signed, or not signed well; `reason` and `next_step` say what to do.",
+    402: "Funding needed; the problem says how much is missing.",
     403: "Known, but not allowed.",
     404: "There is no such thing, or it is not yours to see.",
     405: "This path does not know this method.",
@@ -19,13 +20,15 @@ _MEANINGS: Mapping[int, str] = {
     416: "The range lies outside the file.",
     422: "A field is wrong, or names something that is not available here.",
     426: "This path speaks WebSocket only.",
+    428: "A second proof is needed: sign the challenge with the named factor, and repeat.",
+    429: "Too many requests; Retry-After says when to come back.",
     500: "A bug; tell the operator, with the request id.",
     502: "The supervisor in the sandbox broke its protocol.",
     503: "Not possible right now; retry later.",
 }
 _PROBLEM = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 # Any signed request can meet these.
-_ALWAYS = (401, 408, 413, 422, 500, 503)
+_ALWAYS = (401, 403, 408, 413, 422, 429, 500, 503)
 
 # One event of a stream; its data is the JSON of the model that the route names.
 SERVER_EVENT: dict[str, Any] = {
@@ -47,7 +50,12 @@ def failures(*statuses: int) -> Responses:
 
 
 def unsigned_failures(*statuses: int) -> Responses:
-    return _responses(500, *statuses)
+    return _responses(429, 500, *statuses)
+
+
+def stranger_failures(*statuses: int) -> Responses:
+    """For a route that anyone may send a body to."""
+    return _responses(408, 413, 422, 429, 500, 503, *statuses)
 
 
 def inside(*statuses: int) -> Responses:

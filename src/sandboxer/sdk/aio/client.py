@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from sandboxer.sdk.aio.accounts import AsyncOperator, AsyncOwnAccount
 from sandboxer.sdk.aio.line import AsyncLine
 from sandboxer.sdk.aio.platform import AsyncHostView, AsyncKeys
 from sandboxer.sdk.aio.sandbox import AsyncSandbox
@@ -38,6 +39,8 @@ class AsyncSandboxer:
         self._line = AsyncLine(credentials, timeout_s=timeout_s)
         self.keys = AsyncKeys(self._line)
         self.host = AsyncHostView(self._line)
+        self.account = AsyncOwnAccount(self._line)
+        self.operator = AsyncOperator(self._line)
 
     async def __aenter__(self) -> AsyncSandboxer:
         return self

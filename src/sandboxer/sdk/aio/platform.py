@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from sandboxer.sdk.aio.line import AsyncLine
 from sandboxer.sdk.routes import platform as routes
 from sandboxer.wire.host import Host
-from sandboxer.wire.keys import Key, NewKey
+from sandboxer.wire.keys import Key, KeyNode, KeyReport, NewDelegatedKey, NewKey
 from sandboxer.wire.sandboxes import Expired, Reaped, Stale
 
 
@@ -24,6 +25,29 @@ class AsyncKeys:
 
     async def revoke(self, public_key: str) -> None:
         await self._line.do(routes.revoke_key(public_key))
+
+    async def cut(self, name: str, scopes: Sequence[str], **wish: Any) -> NewDelegatedKey:
+        """A child key: `budget_sats`, `depth`, `slots`, `expires_at`, `caps`."""
+        return await self._line.do(routes.cut_key({"name": name, "scopes": [*scopes], **wish}))
+
+    async def tree(self) -> KeyNode:
+        return await self._line.do(routes.key_tree())
+
+    async def regenerate(self, public_key: str) -> NewKey:
+        """A new secret; the old one ends at once."""
+        return await self._line.do(routes.regenerate_key(public_key))
+
+    async def suspend(self, public_key: str, *, why: str) -> None:
+        await self._line.do(routes.suspend_key(public_key, why=why))
+
+    async def unsuspend(self, public_key: str) -> None:
+        await self._line.do(routes.unsuspend_key(public_key))
+
+    async def set_expiry(self, public_key: str, expires_at: str | None) -> None:
+        await self._line.do(routes.set_key_expiry(public_key, expires_at))
+
+    async def validate(self, public_key: str) -> KeyReport:
+        return await self._line.do(routes.validate_key(public_key))
 
 
 class AsyncHostView:

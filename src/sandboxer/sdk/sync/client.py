@@ -9,6 +9,7 @@ from typing import Any
 
 from sandboxer.sdk.credentials import find_credentials
 from sandboxer.sdk.routes import platform, sandboxes
+from sandboxer.sdk.sync.accounts import Operator, OwnAccount
 from sandboxer.sdk.sync.line import Line
 from sandboxer.sdk.sync.platform import HostView, Keys
 from sandboxer.sdk.sync.sandbox import Sandbox
@@ -38,6 +39,8 @@ class Sandboxer:
         self._line = Line(credentials, timeout_s=timeout_s)
         self.keys = Keys(self._line)
         self.host = HostView(self._line)
+        self.account = OwnAccount(self._line)
+        self.operator = Operator(self._line)
 
     def __enter__(self) -> Sandboxer:
         return self

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from sandboxer.sdk.routes import platform as routes
 from sandboxer.sdk.sync.line import Line
 from sandboxer.wire.host import Host
-from sandboxer.wire.keys import Key, NewKey
+from sandboxer.wire.keys import Key, KeyNode, KeyReport, NewDelegatedKey, NewKey
 from sandboxer.wire.sandboxes import Expired, Reaped, Stale
 
 
@@ -24,6 +25,29 @@ class Keys:
 
     def revoke(self, public_key: str) -> None:
         self._line.do(routes.revoke_key(public_key))
+
+    def cut(self, name: str, scopes: Sequence[str], **wish: Any) -> NewDelegatedKey:
+        """A child key: `budget_sats`, `depth`, `slots`, `expires_at`, `caps`."""
+        return self._line.do(routes.cut_key({"name": name, "scopes": [*scopes], **wish}))
+
+    def tree(self) -> KeyNode:
+        return self._line.do(routes.key_tree())
+
+    def regenerate(self, public_key: str) -> NewKey:
+        """A new secret; the old one ends at once."""
+        return self._line.do(routes.regenerate_key(public_key))
+
+    def suspend(self, public_key: str, *, why: str) -> None:
+        self._line.do(routes.suspend_key(public_key, why=why))
+
+    def unsuspend(self, public_key: str) -> None:
+        self._line.do(routes.unsuspend_key(public_key))
+
+    def set_expiry(self, public_key: str, expires_at: str | None) -> None:
+        self._line.do(routes.set_key_expiry(public_key, expires_at))
+
+    def validate(self, public_key: str) -> KeyReport:
+        return self._line.do(routes.validate_key(public_key))
 
 
 class HostView:

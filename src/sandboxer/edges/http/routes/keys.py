@@ -1,20 +1,27 @@
-"""Keys, for the owner: so that others than the owner can call."""
+"""Keys: the owner makes them for accounts, everyone for their own; lists, trees, revocation."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from fastapi import APIRouter, Path
+from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sandboxer.accounts import delegation, records, revocation
+from sandboxer.accounts import tree as trees
+from sandboxer.accounts.revocation import Revocation
 from sandboxer.edges.http.answers import json_response, nothing
+from sandboxer.edges.http.auditing import write_down
+from sandboxer.edges.http.confirming import confirm
+from sandboxer.edges.http.delegated import shown_key
 from sandboxer.edges.http.failures import failures
 from sandboxer.edges.http.idempotency import IdempotencyKey, once
-from sandboxer.edges.http.state import platform_of, require_owner
+from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.identity import keys
-from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.wire.keys import CreateKey, Key, KeyList, NewKey
+from sandboxer.kernel.errors import Forbidden, InvalidRequest, NotFound
+from sandboxer.wire.keys import CreateKey, Key, KeyList, KeyNode, NewKey
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"])
 PublicKey = Annotated[str, Path(pattern=r"^sbx-pk-[0-9a-hjkmnp-tv-z]{26}$", max_length=33)]
@@ -25,50 +32,117 @@ PublicKey = Annotated[str, Path(pattern=r"^sbx-pk-[0-9a-hjkmnp-tv-z]{26}$", max_
     operation_id="createKey",
     status_code=201,
     response_model=NewKey,
-    responses=failures(403, 409),
+    responses=failures(409, 428),
     summary="Make a key; its secret is shown this once",
 )
 async def create(request: Request, body: CreateKey, idempotency_key: IdempotencyKey = None) -> Response:
-    owner = require_owner(request)
-    if body.account == keys.OWNER_ACCOUNT:
-        raise InvalidRequest(field="account", why="this is the account of the platform's owner")
+    who = caller(request)
+    account = await _account_for(request, body.account)
 
     async def act() -> Response:
-        made = await platform_of(request).keys.create(
-            body.account, body.name, body.accepts_v1, actor=f"key:{owner.public_key}"
-        )
-        shown = NewKey(
-            public_key=made.public_key,
-            secret_key=made.secret_key,
-            name=made.name,
-            account=made.account,
-            accepts_v1=made.accepts_v1,
-        )
-        return json_response(shown, 201)
+        platform, actor = platform_of(request), f"key:{who.public_key}"
+        now = platform.clock.now()
+        # So that it can be given sats before it is first used.
+        await platform.store.write(lambda conn: records.ensure(conn, account, actor=actor, now=now))
+        made = await platform.keys.create(account, body.name, body.accepts_v1, actor=actor)
+        await write_down(request, "key.create", made.public_key, account=account, name=body.name)
+        return json_response(shown_new(made), 201)
 
     return await once(request, act, keep_answer=False)
 
 
 @router.get(
-    "", operation_id="listKeys", response_model=KeyList, responses=failures(403), summary="List keys (owner)"
+    "",
+    operation_id="listKeys",
+    response_model=KeyList,
+    responses=failures(),
+    summary="The keys of this account; for the owner, all",
 )
 async def list_keys(request: Request) -> Response:
-    require_owner(request)
-    known = await platform_of(request).keys.list()
+    who = caller(request)
+    known = await platform_of(request).keys.list(None if who.is_owner else who.account)
     return json_response(KeyList.model_construct(keys=[_shown(key) for key in known]))
+
+
+@router.get(
+    "/tree",
+    operation_id="showKeyTree",
+    response_model=KeyNode,
+    responses=failures(),
+    summary="This account, every key below it, and what each has spent",
+)
+async def tree(request: Request) -> Response:
+    platform, account = platform_of(request), caller(request).account
+    await platform.authorities.of(caller(request))
+    now = platform.clock.now()
+    return json_response(_node(await platform.store.read(lambda conn: trees.tree(conn, account, now=now))))
 
 
 @router.delete(
     "/{public_key}",
     operation_id="revokeKey",
     status_code=204,
-    responses=failures(403, 404, 409),
-    summary="Revoke a key; revoked already is success",
+    responses=failures(404, 409),
+    summary="Revoke a key and all that was cut from it; revoked already is success",
 )
 async def revoke(request: Request, public_key: PublicKey) -> Response:
-    owner = require_owner(request)
-    await platform_of(request).keys.revoke(public_key, actor=f"key:{owner.public_key}")
+    platform, who = platform_of(request), caller(request)
+    known = {key.public_key for key in await platform.keys.list(None if who.is_owner else who.account)}
+    actor, now = f"key:{who.public_key}", platform.clock.now()
+
+    def end_delegated(conn: Connection) -> Revocation:
+        found = delegation.find_below(conn, who.account, public_key)
+        return revocation.revoke(conn, found.account, actor=actor, reason="asked", now=now)
+
+    def end_cut(conn: Connection) -> list[Revocation]:
+        return revocation.revoke_cut_by(conn, public_key, actor=actor, reason="asked", now=now)
+
+    if public_key in known:
+        await platform.keys.revoke(public_key, actor=actor)
+        ended = await platform.store.write(end_cut)
+    else:
+        ended = [await platform.store.write(end_delegated)]
+    for revoked in ended:
+        for gone in revoked.public_keys:
+            platform.keys.forget(gone)
+    await write_down(request, "key.revoke", public_key)
     return nothing()
+
+
+async def _account_for(request: Request, wanted: str | None) -> str:
+    """For whom a key is made. A second factor confirms what is not the owner's to decide."""
+    who = caller(request)
+    if who.is_owner:
+        if wanted is None:
+            raise InvalidRequest(field="account", why="say whose key it is")
+        if wanted == keys.OWNER_ACCOUNT:
+            raise InvalidRequest(field="account", why="this is the account of the platform's owner")
+        return wanted
+    if wanted not in (None, who.account):
+        raise Forbidden(why="you can make keys for your own account only")
+    authority = await platform_of(request).authorities.of(who)
+    if authority.is_delegated:
+        raise Forbidden(why="a delegated key has no siblings", hint="Cut a child: POST /v1/keys/delegated.")
+    # Else whoever stole a session or a key could keep what it stole.
+    await confirm(request, action="create_key", resource=who.account)
+    return who.account
+
+
+async def own_key(request: Request, public_key: str) -> None:
+    """Raises NotFound unless it is the caller's account's, whoever else it belongs to."""
+    known = await platform_of(request).keys.list(caller(request).account)
+    if public_key not in {key.public_key for key in known if key.revoked_at is None}:
+        raise NotFound(what="key", id=public_key)
+
+
+def shown_new(made: keys.NewKey) -> NewKey:
+    return NewKey(
+        public_key=made.public_key,
+        secret_key=made.secret_key,
+        name=made.name,
+        account=made.account,
+        accepts_v1=made.accepts_v1,
+    )
 
 
 def _shown(key: keys.Key) -> Key:
@@ -80,4 +154,21 @@ def _shown(key: keys.Key) -> Key:
         accepts_v1=key.caller.accepts_v1,
         created_at=key.created_at,
         revoked_at=key.revoked_at,
+        suspended_at=key.suspended_at,
+        expires_at=key.expires_at,
+    )
+
+
+def _node(node: trees.Node) -> KeyNode:
+    return KeyNode(
+        account=node.account,
+        key=None if node.key is None else shown_key(node.key),
+        given=node.figures.given,
+        returned=node.figures.returned,
+        outside=node.figures.outside,
+        passed_on=node.figures.passed_on,
+        spent=node.figures.spent,
+        balance=node.figures.balance,
+        subtree_spent=node.subtree_spent,
+        children=[_node(child) for child in node.children],
     )

@@ -98,7 +98,21 @@ async def capabilities(request: Request) -> Response:
             for name, seen in sorted(prints.items())
         ],
         trust_levels=["zero"],
-        features=["exec", "processes", "files", "watch", "tar", "terminals", "events", "idempotency"],
+        features=[
+            "exec",
+            "processes",
+            "files",
+            "watch",
+            "tar",
+            "terminals",
+            "events",
+            "idempotency",
+            "wallet_sessions",
+            "sign_in_with_x",
+            "delegated_keys",
+            "accounts",
+            "pricing",
+        ],
         signatures=_SIGNATURES,
         limits={
             "output_limit_default_bytes": OUTPUT_LIMIT_DEFAULT,

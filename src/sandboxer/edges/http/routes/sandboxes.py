@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from sandboxer.edges.http import answers
 from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.confirming import pass_gate
 from sandboxer.edges.http.failures import failures, inside
 from sandboxer.edges.http.idempotency import IdempotencyKey, once
 from sandboxer.edges.http.lean import LeanRoute
@@ -40,7 +41,7 @@ LabelFilter = Annotated[
     operation_id="createSandbox",
     status_code=201,
     response_model=Sandbox,
-    responses=failures(409),
+    responses=failures(402, 409),
     summary="Make a sandbox",
 )
 async def create(
@@ -50,7 +51,10 @@ async def create(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     async def act() -> Response:
-        made = await platform_of(request).sandboxes.create(_wanted(body), caller(request), wait=wait)
+        await pass_gate(request)
+        platform, who = platform_of(request), caller(request)
+        async with platform.slots.taken(await platform.authorities.of(who)):
+            made = await platform.sandboxes.create(_wanted(body), who, wait=wait)
         answer = json_response(answers.sandbox(made), 201)
         answer.headers["location"] = f"/v1/sandboxes/{made.id}"
         return answer
@@ -130,7 +134,7 @@ async def destroy(request: Request, sandbox_id: SandboxId) -> Response:
     "/{sandbox_id}/recreate",
     operation_id="recreateSandbox",
     response_model=Sandbox,
-    responses=inside(),
+    responses=inside(402),
     summary="New disk from the image, same id",
 )
 async def recreate(request: Request, sandbox_id: SandboxId) -> Response:
@@ -154,7 +158,7 @@ async def stop(request: Request, sandbox_id: SandboxId) -> Response:
     "/{sandbox_id}/resume",
     operation_id="resumeSandbox",
     response_model=Sandbox,
-    responses=inside(),
+    responses=inside(402),
     summary="Start a stopped one again on its disk",
 )
 async def resume(request: Request, sandbox_id: SandboxId) -> Response:
@@ -178,7 +182,7 @@ async def freeze(request: Request, sandbox_id: SandboxId) -> Response:
     "/{sandbox_id}/thaw",
     operation_id="thawSandbox",
     response_model=Sandbox,
-    responses=inside(),
+    responses=inside(402),
     summary="Let a frozen one go on",
 )
 async def thaw(request: Request, sandbox_id: SandboxId) -> Response:
@@ -190,10 +194,11 @@ async def thaw(request: Request, sandbox_id: SandboxId) -> Response:
     "/{sandbox_id}/ttl",
     operation_id="extendTtl",
     response_model=Sandbox,
-    responses=failures(404, 409),
+    responses=failures(402, 404, 409),
     summary="Give it more time",
 )
 async def change_ttl(request: Request, sandbox_id: SandboxId, body: ChangeTtl) -> Response:
+    await pass_gate(request)
     record = await platform_of(request).sandboxes.change_ttl(sandbox_id, body.duration, caller(request))
     return json_response(answers.sandbox(record))
 

@@ -1,0 +1,195 @@
+"""`ledger verify` and `audit verify|export`: are the books whole? Through the API, or with `--offline`
+on the database itself, so that a backup can be proven and a platform that does not start can be looked at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+from sqlalchemy import Connection
+
+from sandboxer.accounts import audit
+from sandboxer.accounts.audit import Checkpoint
+from sandboxer.edges.cli.exits import CommandFailed, Exit
+from sandboxer.edges.cli.options import Json, StateDir, Url, client
+from sandboxer.edges.cli.output import out, print_json
+from sandboxer.money import verification
+from sandboxer.settings import load_settings
+from sandboxer.store.engine import Store, open_store
+from sandboxer.wire.accounts import AuditProof, LedgerProof
+
+ledger = typer.Typer(help="Prove the ledger.", no_args_is_help=True, rich_markup_mode="rich")
+auditing = typer.Typer(help="Prove and export the audit log.", no_args_is_help=True, rich_markup_mode="rich")
+groups = {"ledger": ledger, "audit": auditing}
+T = TypeVar("T")
+Offline = Annotated[
+    bool,
+    typer.Option(
+        "--offline", help="Read the database of the state folder (or SANDBOXER_DATABASE), not the API."
+    ),
+]
+
+
+@ledger.callback()
+def _ledger() -> None:
+    """Prove the ledger."""
+
+
+@ledger.command("verify")
+def verify_ledger(
+    offline: Offline = False, json: Json = False, url: Url = None, state_dir: StateDir = None
+) -> None:
+    """Recompute every balance, hold and charge from the transfers, and compare. Exits with 1 if not whole.
+
+    Examples:
+
+        sandboxer ledger verify
+
+        sandboxer ledger verify --offline --state-dir /var/lib/sandboxer --json
+    """
+    if offline:
+        found = _read(state_dir, verification.verify)
+        proof = LedgerProof(
+            is_whole=found.is_whole,
+            accounts=found.accounts,
+            transfers=found.transfers,
+            segments=found.segments,
+            sums=found.sums,
+            faults=found.faults,
+        )
+    else:
+        with client(url, state_dir) as platform:
+            proof = platform.operator.verify_ledger()
+    if json:
+        print_json(proof)
+    else:
+        word = "[green]whole[/]" if proof.is_whole else "[red]not whole[/]"
+        out.print(f"{word}: {proof.accounts} accounts, {proof.transfers} transfers, {proof.segments} meters")
+        out.print(*proof.faults, sep="\n", end="\n" if proof.faults else "")
+    _leave(proof.is_whole)
+
+
+@auditing.command("verify")
+def verify_audit(
+    anchor: Annotated[
+        str | None, typer.Option(help="SEQ:HASH kept elsewhere (the last line of an export).")
+    ] = None,
+    file: Annotated[Path | None, typer.Option(help="Check an exported file by itself.")] = None,
+    offline: Offline = False,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Walk the chain of the audit log. Exits with 1 if a row was changed, removed or put in.
+
+    Examples:
+
+        sandboxer audit verify --anchor 120:9f86d0…
+
+        sandboxer audit verify --file audit.jsonl
+
+        sandboxer audit verify --offline --state-dir /var/lib/sandboxer
+    """
+    kept = _anchor(anchor)
+    if file is not None:
+        proof = _of_file(file, kept)
+    elif offline:
+        found = _read(state_dir, lambda conn: audit.verify(conn, anchor=kept))
+        proof = AuditProof(
+            is_whole=found.is_whole,
+            rows=found.rows,
+            head_seq=found.head.seq,
+            head_hash=found.head.hash,
+            broken_at=found.broken_at,
+            why=found.why,
+        )
+    else:
+        with client(url, state_dir) as platform:
+            proof = platform.operator.verify_audit(
+                anchor_seq=None if kept is None else kept.seq, anchor_hash=None if kept is None else kept.hash
+            )
+    if json:
+        print_json(proof)
+    elif proof.is_whole:
+        out.print(f"[green]whole[/]: {proof.rows} rows; anchor {proof.head_seq}:{proof.head_hash}")
+    else:
+        out.print(f"[red]broken[/] at row {proof.broken_at}: {proof.why}")
+    _leave(proof.is_whole)
+
+
+@auditing.command("export")
+def export_audit(
+    offline: Offline = False, json: Json = False, url: Url = None, state_dir: StateDir = None
+) -> None:
+    """Print the whole audit log, one JSON object a line (with or without --json).
+
+    Examples:
+
+        sandboxer audit export > audit.jsonl
+    """
+    if offline:
+        for line in asyncio.run(_export(state_dir)):
+            typer.echo(line, nl=False)
+        return
+    with client(url, state_dir) as platform:
+        typer.echo(platform.operator.export_audit().decode(), nl=False)
+
+
+def _read(state_dir: Path | None, look: Callable[[Connection], T]) -> T:
+    async def read() -> T:
+        store = _open(state_dir)
+        try:
+            return await store.read(look)
+        finally:
+            await store.close()
+
+    return asyncio.run(read())
+
+
+async def _export(state_dir: Path | None) -> list[str]:
+    store = _open(state_dir)
+    try:
+        return [line async for line in audit.export(store)]
+    finally:
+        await store.close()
+
+
+def _open(state_dir: Path | None) -> Store:
+    settings = load_settings(state_dir=state_dir)
+    file = settings.state_dir / "sandboxer.db"
+    if settings.database is None and not file.exists():
+        raise CommandFailed(f"there is no {file}", next_step="Name the state folder with --state-dir.")
+    return open_store(settings.database_url)
+
+
+def _anchor(text: str | None) -> Checkpoint | None:
+    if text is None:
+        return None
+    seq, _, digest = text.partition(":")
+    if not (seq.isdigit() and len(digest) == 64):
+        raise CommandFailed("the anchor is not SEQ:HASH", next_step="Take it from `audit verify`.")
+    return Checkpoint(seq=int(seq), hash=digest)
+
+
+def _of_file(file: Path, anchor: Checkpoint | None) -> AuditProof:
+    with file.open() as lines:
+        head = audit.verify_export(iter(lines))
+    if anchor is not None and (anchor.seq > head.seq or (anchor.seq == head.seq and anchor != head)):
+        why = "the file does not reach, or does not match, the anchor"
+        return AuditProof(
+            is_whole=False,
+            rows=head.seq,
+            head_seq=head.seq,
+            head_hash=head.hash,
+            broken_at=anchor.seq,
+            why=why,
+        )
+    return AuditProof(is_whole=True, rows=head.seq, head_seq=head.seq, head_hash=head.hash)
+
+
+def _leave(is_whole: bool) -> None:
+    if not is_whole:
+        raise typer.Exit(Exit.ERROR)

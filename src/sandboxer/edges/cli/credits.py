@@ -1,0 +1,178 @@
+"""`credits show|add|transfer|statement` and `pricing`: money in sats."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Annotated
+
+import typer
+
+from sandboxer.edges.cli.options import Json, StateDir, Url, client
+from sandboxer.edges.cli.output import columns, facts_table, out, print_json, until
+from sandboxer.wire.accounts import Balance
+
+app = typer.Typer(rich_markup_mode="rich")
+crediting = typer.Typer(help="Show, add and move sats.", no_args_is_help=True, rich_markup_mode="rich")
+groups = {"credits": crediting}
+
+Account = Annotated[str | None, typer.Option("--account", help="Another account than one's own (operator).")]
+Id = Annotated[
+    str | None,
+    typer.Option("--id", help="The same id moves money once; random if left out."),
+]
+Reason = Annotated[str, typer.Option("--reason", help="Why; it is written down.")]
+
+
+@crediting.command("show")
+def show(account: Account = None, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """Show what an account has, holds and owes.
+
+    Examples:
+
+        sandboxer credits show
+
+        sandboxer credits show --account search-team --json
+    """
+    with client(url, state_dir) as platform:
+        report = platform.account.me() if account is None else platform.operator.account(account)
+    if json:
+        print_json(report)
+        return
+    shown = report.account
+    facts = [("account", shown.id), ("public id", shown.public_id), ("status", shown.status)]
+    if shown.tier is not None:
+        facts.append(("tier", f"{shown.tier} for {until(shown.entitled_until)}"))
+    out.print(facts_table([*facts, *_money(report.money)]))
+
+
+def _money(money: Balance | None) -> list[tuple[str, object]]:
+    if money is None:
+        return [("money", "none yet")]
+    words: list[tuple[str, object]] = [
+        ("balance", f"{money.balance} sats"),
+        ("available", f"{money.available} sats"),
+        ("held", f"{money.held} sats"),
+        ("reserved", f"{money.reserved} sats"),
+        ("debt", f"{money.debt} sats"),
+        ("spending", f"{money.rate_msats} msats a second"),
+        ("standing", money.standing),
+    ]
+    return words if money.dry_at is None else [*words, ("dry in", until(money.dry_at))]
+
+
+@crediting.command("add")
+def add(
+    account: Annotated[str, typer.Argument(help="The account's id.")],
+    sats: Annotated[int, typer.Argument(help="How many; below zero takes.")],
+    reason: Reason,
+    id: Id = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Give sats to an account, or take them; for the operator, and written into the audit log.
+
+    Examples:
+
+        sandboxer credits add search-team 10000 --reason "paid by invoice 17" --id invoice-17
+
+        sandboxer credits add search-team --reason "typing slip" -- -500
+    """
+    chosen = id or secrets.token_hex(8)
+    with client(url, state_dir) as platform:
+        moved = platform.operator.adjust(account, sats, id=chosen, reason=reason)
+    if json:
+        print_json(moved)
+    else:
+        out.print(
+            f"{sats:+} sats for {account} ({moved.id})" if moved.is_new else f"done before ({moved.id})"
+        )
+
+
+@crediting.command("transfer")
+def transfer(
+    to: Annotated[str, typer.Argument(help="The receiver's public id (pub_…).")],
+    sats: Annotated[int, typer.Argument(help="How many.")],
+    reason: Reason = "transfer",
+    id: Id = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Give sats of this account to another one.
+
+    Examples:
+
+        sandboxer credits transfer pub_0123… 500 --reason "your share"
+    """
+    with client(url, state_dir) as platform:
+        moved = platform.account.send(to, sats, id=id or secrets.token_hex(8), reason=reason)
+    if json:
+        print_json(moved)
+    else:
+        out.print(
+            f"gave {moved.sats} sats to {to} ({moved.id})" if moved.is_new else f"done before ({moved.id})"
+        )
+
+
+@crediting.command("statement")
+def statement(
+    account: Account = None,
+    csv: Annotated[bool, typer.Option("--csv", help="The whole history as CSV, oldest first.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="How many of the newest.")] = 50,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Show the transfers of an account, newest first.
+
+    Examples:
+
+        sandboxer credits statement
+
+        sandboxer credits statement --csv > statement.csv
+    """
+    with client(url, state_dir) as platform:
+        if csv:
+            typer.echo(platform.account.statement(of=account).decode(), nl=False)
+            return
+        page = platform.account.transfers(of=account, limit=limit)
+    if json:
+        print_json(page)
+        return
+    rows = [
+        (one.at.strftime("%Y-%m-%d %H:%M:%S"), one.kind, f"{one.change:+}", one.phase, one.reason, one.id)
+        for one in page.transfers
+    ]
+    out.print(columns(rows, "AT", "KIND", "SATS", "PHASE", "REASON", "ID"))
+
+
+@app.command("pricing")
+def pricing(json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """Show what things cost here.
+
+    Examples:
+
+        sandboxer pricing --json
+    """
+    with client(url, state_dir) as platform:
+        prices = platform.account.pricing()
+    if json:
+        print_json(prices)
+        return
+    rows = [
+        (one.profile, "free" if one.is_free else f"{one.running_msats}", one.frozen_msats, one.stored_msats)
+        for one in prices.profiles
+    ]
+    out.print(columns(rows, "PROFILE", "RUNNING (msats/s)", "FROZEN", "STORED"))
+    monthly = [
+        (one.tier, f"${one.usd_cents / 100:.2f}", one.requests_per_minute, one.slots)
+        for one in prices.tiers
+        if one.months == 1
+    ]
+    out.print(columns(monthly, "\nTIER", "\nA MONTH", "\nREQUESTS/MIN", "\nFREE SLOTS"))
+
+
+@app.callback()
+def _entry() -> None:
+    """One verb is still a verb."""

@@ -1,0 +1,36 @@
+"""Where a request must be confirmed by a second factor, or pass the genesis gate."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.identity.genesis.proof import proof_from_headers as genesis_proof
+from sandboxer.identity.keys import is_public_key
+from sandboxer.identity.second_proof import Factor, proof_from_headers
+
+
+def is_wallet(request: Request) -> bool:
+    """By a session or SIGN-IN-WITH-X, not by a key."""
+    return not is_public_key(caller(request).public_key)
+
+
+async def confirm(request: Request, *, action: str, resource: str, factor: Factor | None = None) -> None:
+    """Raises SecondProofNeeded with a challenge, unless the request brings its answer."""
+    await platform_of(request).wallets.second_proofs.require(
+        caller(request),
+        action=action,
+        resource=resource,
+        proof=proof_from_headers(request.scope["headers"]),
+        factor=factor,
+    )
+
+
+async def pass_gate(request: Request) -> None:
+    """Where the operator demands it: who is this by the registry? Each proof admits once."""
+    platform, who = platform_of(request), caller(request)
+    if not platform.settings.genesis_demanded or who.is_owner:
+        return
+    gate = platform.wallets.gate
+    assert gate is not None, "settings without a registry are refused at the start"
+    await gate.admit(who.account, genesis_proof(request.scope["headers"]))

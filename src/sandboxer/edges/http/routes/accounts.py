@@ -1,0 +1,212 @@
+"""An account as its holder sees it: what it has, what it moved, what it used."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import datetime, timedelta
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from sandboxer.accounts import gifts, records, scopes
+from sandboxer.accounts.caps import as_json as caps_json
+from sandboxer.accounts.limits import requests_per_minute
+from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.failures import failures
+from sandboxer.edges.http.moments import moment
+from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.kernel.errors import Forbidden, InvalidRequest
+from sandboxer.money import statements
+from sandboxer.money.amounts import NSATS_PER_MSAT
+from sandboxer.money.statements import AccountView
+from sandboxer.wire import accounts as wire
+from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, When
+
+router = APIRouter(prefix="/v1", tags=["accounts"])
+Of = Annotated[wire.AccountId | None, Query(description="Another account (owner).")]
+USAGE_COLUMNS = ("subject", "use", "began_at", "ended_at", "seconds", "msats")
+
+
+@router.get(
+    "/accounts/me",
+    operation_id="showMe",
+    response_model=wire.Me,
+    responses=failures(),
+    summary="This account: money, tier, scopes, limits",
+)
+async def me(request: Request) -> Response:
+    platform, who = platform_of(request), caller(request)
+    authority = await platform.authorities.of(who)
+    now = platform.clock.now()
+    view = await platform.store.read(lambda conn: statements.account_view(conn, who.account, now=now))
+    sender = authority.sender(who, now=now)
+    shown = wire.Me(
+        account=account(authority.account, now=now),
+        money=balance(view),
+        ancestry=list(authority.ancestry),
+        scopes=scopes.to_json(authority.scopes),
+        depth=authority.depth,
+        slots=authority.slots,
+        expires_at=authority.expires_at,
+        requests_per_minute=requests_per_minute(
+            sender.tier, is_owner=sender.is_owner, policy=platform.limits
+        ),
+    )
+    return json_response(shown)
+
+
+@router.get(
+    "/transfers",
+    operation_id="listTransfers",
+    response_model=wire.TransferPage,
+    responses={
+        **failures(404),
+        200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "Transfers."},
+    },
+    summary="What moved, newest first; format=csv exports everything, oldest first",
+)
+async def transfers(
+    request: Request,
+    of: Of = None,
+    cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$", max_length=18)] = None,
+    limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT_MAX)] = PAGE_LIMIT_DEFAULT,
+    format: Annotated[Literal["json", "csv"], Query()] = "json",
+) -> Response:
+    platform = platform_of(request)
+    whose = await _whose(request, of)
+    if format == "csv":
+        return StreamingResponse(statements.export_csv(platform.store, whose), media_type="text/csv")
+    page = await platform.store.read(
+        lambda conn: statements.transfers_page(conn, whose, cursor=cursor, limit=limit)
+    )
+    shown = [wire.TransferLine.model_validate(statements.as_json(line)) for line in page.lines]
+    return json_response(wire.TransferPage(transfers=shown, next_cursor=page.next_cursor))
+
+
+@router.post(
+    "/transfers",
+    operation_id="sendSats",
+    status_code=201,
+    response_model=wire.Moved,
+    responses=failures(402, 404, 409),
+    summary="Give sats to another account by its public id; the same id gives once",
+)
+async def send(request: Request, body: wire.SendSats) -> Response:
+    platform, who = platform_of(request), caller(request)
+    authority = await platform.authorities.of(who)
+    if authority.is_delegated:
+        raise Forbidden(why="a delegated budget cannot be given away", hint="Spend it, or cut a child key.")
+    now = platform.clock.now()
+    is_new = await platform.store.write(
+        lambda conn: gifts.give(
+            conn, who.account, body.to, body.sats, id=body.id, reason=body.reason, now=now
+        )
+    )
+    return json_response(wire.Moved(id=body.id, sats=body.sats, is_new=is_new), 201)
+
+
+@router.get(
+    "/usage",
+    operation_id="showUsage",
+    response_model=wire.UsageReport,
+    responses={
+        **failures(404),
+        200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "Usage."},
+    },
+    summary="What was used between two moments, for outside billing",
+)
+async def usage(
+    request: Request,
+    of: Of = None,
+    since: Annotated[When | None, Query(description="Default: 30 days ago.")] = None,
+    until: Annotated[When | None, Query(description="Default: now.")] = None,
+    format: Annotated[Literal["json", "csv"], Query()] = "json",
+) -> Response:
+    platform = platform_of(request)
+    whose = await _whose(request, of)
+    now = platform.clock.now()
+    begin, end = _span(since, until, now)
+    lines = await platform.store.read(
+        lambda conn: statements.usage(conn, whose, since=begin, until=end, now=now)
+    )
+    shown = [
+        wire.UsageLine(
+            subject=line.subject,
+            use=line.use.value,
+            began_at=line.began_at,
+            ended_at=line.ended_at,
+            seconds=line.seconds_us / 1_000_000,
+            msats=line.msats,
+        )
+        for line in lines
+    ]
+    if format == "csv":
+        return Response(_csv(shown), media_type="text/csv")
+    total = sum(line.nsats for line in lines) // NSATS_PER_MSAT
+    report = wire.UsageReport(account=whose, since=begin, until=end, usage=shown, total_msats=total)
+    return json_response(report)
+
+
+def account(record: records.Account, *, now: datetime) -> wire.Account:
+    return wire.Account(
+        id=record.id,
+        public_id=record.public_id,
+        kind=record.kind.value,
+        name=record.name,
+        status=record.status.value,
+        tier=record.tier_at(now),
+        entitled_until=record.entitled_until,
+        caps=caps_json(record.caps),
+        created_at=record.created_at,
+    )
+
+
+def balance(view: AccountView) -> wire.Balance:
+    return wire.Balance(
+        balance=view.balance,
+        held=view.held,
+        reserved=view.reserved,
+        available=view.available,
+        debt=view.debt,
+        incoming=view.incoming,
+        rate_msats=view.rate_msats,
+        standing=view.standing.value,
+        dry_at=view.dry_at,
+        reap_at=view.reap_at,
+    )
+
+
+async def _whose(request: Request, of: str | None) -> str:
+    platform, who = platform_of(request), caller(request)
+    if of is None or of == who.account:
+        await platform.authorities.of(who)
+        return who.account
+    if not who.is_owner:
+        raise Forbidden(why="you can see your own account only")
+
+    def known(conn: Connection) -> str:
+        return records.load(conn, of).id
+
+    return await platform.store.read(known)
+
+
+def _span(since: str | None, until: str | None, now: datetime) -> tuple[datetime, datetime]:
+    end = moment(until, field="until") or now
+    begin = moment(since, field="since") or min(now, end) - timedelta(days=30)
+    if begin > end:
+        raise InvalidRequest(field="since", why="it is after until")
+    return begin, end
+
+
+def _csv(lines: list[wire.UsageLine]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(USAGE_COLUMNS)
+    for line in lines:
+        told = line.model_dump(mode="json")
+        writer.writerow([told[name] for name in USAGE_COLUMNS])
+    return text.getvalue()

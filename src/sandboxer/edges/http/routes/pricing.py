@@ -1,0 +1,124 @@
+"""What things cost: for anyone to read, and what one sandbox would cost before it is created."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sandboxer.backends.contract import Resources
+from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.failures import failures, unsigned_failures
+from sandboxer.edges.http.state import platform_of
+from sandboxer.kernel.durations import format_duration, parse_duration
+from sandboxer.money import pricing
+from sandboxer.money.pricing import Size
+from sandboxer.sandboxes.planning import wanted_resources
+from sandboxer.sandboxes.requests import WantedResources
+from sandboxer.wire import pricing as wire
+from sandboxer.wiring import Platform
+
+router = APIRouter(tags=["pricing"])
+
+
+@router.get(
+    "/v1/pricing",
+    operation_id="getPricing",
+    response_model=wire.Pricing,
+    responses=unsigned_failures(),
+    summary="Every price",
+)
+async def get_pricing(request: Request) -> Response:
+    return _rendered(request)
+
+
+@router.get(
+    "/pricing-for-agents.json",
+    operation_id="getPricingForAgents",
+    response_model=wire.Pricing,
+    responses=unsigned_failures(),
+    summary="The same, where agents look for it",
+)
+async def for_agents(request: Request) -> Response:
+    return _rendered(request)
+
+
+@router.post(
+    "/v1/quotes",
+    operation_id="askQuote",
+    status_code=201,
+    response_model=wire.Quote,
+    responses=failures(404),
+    summary="What a sandbox would cost",
+)
+async def ask(request: Request, body: wire.AskQuote) -> Response:
+    platform = platform_of(request)
+    profile = platform.sandboxes.room.profiles.get(body.profile or platform.settings.default_profile)
+    resources = wanted_resources(WantedResources(**body.resources.model_dump()), profile)
+    duration = parse_duration(body.duration, field="duration")
+    quote = pricing.quote(profile.id, _size(resources), duration, platform.pricing, now=platform.clock.now())
+    shown = wire.Quote(
+        profile=profile.id,
+        vcpus=resources.vcpus,
+        memory_mb=resources.memory_mb,
+        disk_mb=resources.disk_mb,
+        duration=format_duration(duration),
+        sats=quote.sats,
+        running_msats=quote.card.running,
+        frozen_msats=quote.card.frozen,
+        stored_msats=quote.card.stored,
+        egress_gb_msats=quote.egress_gb_msats,
+        quoted_at=quote.quoted_at,
+        expires_at=quote.expires_at,
+    )
+    return json_response(shown, 201)
+
+
+def _rendered(request: Request) -> Response:
+    """Made once: prices stand as long as the server, and anyone may ask."""
+    state = request.app.state
+    if not hasattr(state, "pricing"):
+        state.pricing = _all(platform_of(request)).model_dump_json()
+    return Response(state.pricing, media_type="application/json")
+
+
+def _all(platform: Platform) -> wire.Pricing:
+    prices = platform.pricing
+    return wire.Pricing(
+        rates=wire.Rates(**{name: getattr(prices.rates, name) for name in wire.Rates.model_fields}),
+        profiles=[
+            _profile(profile.id, profile.resources, prices) for profile in platform.sandboxes.profiles()
+        ],
+        tiers=[_tier(price, prices) for price in pricing.all_tier_prices(prices.tiers)],
+    )
+
+
+def _profile(name: str, resources: Resources, prices: pricing.Pricing) -> wire.ProfilePrice:
+    card = pricing.rate_card(name, _size(resources), prices)
+    return wire.ProfilePrice(
+        profile=name,
+        is_free=name in prices.free_profiles,
+        running_msats=card.running,
+        frozen_msats=card.frozen,
+        stored_msats=card.stored,
+    )
+
+
+def _tier(price: pricing.TierPrice, prices: pricing.Pricing) -> wire.TierPrice:
+    gives = pricing.entitlement(price.tier, prices.tiers)
+    return wire.TierPrice(
+        tier=price.tier,
+        months=price.months,
+        usd_cents=price.cents,
+        discount_percent=price.discount_thousandths / 10,
+        requests_per_minute=gives.requests_per_minute,
+        slots=gives.slots,
+    )
+
+
+def _size(resources: Resources) -> Size:
+    return Size(
+        vcpu_thousandths=round(resources.vcpus * 1000),
+        memory_mb=resources.memory_mb,
+        disk_mb=resources.disk_mb,
+    )

@@ -1,0 +1,49 @@
+"""Which scope a request needs, for keys that have not all of them. What is not in the table is refused.
+
+Only delegated keys are asked: every other key may do what its account may.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from sandboxer.accounts.scopes import Scope
+from sandboxer.kernel.errors import Forbidden
+
+READ = frozenset({"GET", "HEAD"})
+# "nothing": needs no scope (prices, what there is, one's own session). None: not for delegated keys.
+Needed = Scope | Literal["nothing"] | None
+_A_SANDBOX = r"/v1/sandboxes/[^/]+"
+_ROWS: tuple[tuple[str, Needed, Needed], ...] = (
+    (r"/v1/sandboxes", Scope.SANDBOXES_READ, Scope.SANDBOXES_CREATE),
+    (_A_SANDBOX + r"/(exec|processes|terminals?)(/.*)?", Scope.EXEC, Scope.EXEC),
+    (_A_SANDBOX + r"/files(/.*)?", Scope.FILES_READ, Scope.FILES_WRITE),
+    (_A_SANDBOX + r"/[a-z-]+", Scope.SANDBOXES_READ, Scope.SANDBOXES_MANAGE),
+    (_A_SANDBOX, Scope.SANDBOXES_READ, Scope.SANDBOXES_DESTROY),
+    (r"/v1/accounts/me|/v1/usage", Scope.ACCOUNT_READ, None),
+    (r"/v1/transfers", Scope.ACCOUNT_READ, Scope.ACCOUNT_MANAGE),
+    (r"/v1/keys(/tree)?", Scope.ACCOUNT_READ, Scope.ACCOUNT_MANAGE),
+    (r"/v1/keys/[^/]+/regenerate", None, Scope.ACCOUNT_MANAGE),
+    (r"/v1/keys/.*", None, Scope.KEYS_DELEGATE),
+    (r"/v1/auth/session", None, "nothing"),
+    (r"/v1/auth/.*", Scope.ACCOUNT_READ, Scope.ACCOUNT_MANAGE),
+    (r"/v1/(images|profiles)", "nothing", None),
+    (r"/v1/quotes", None, "nothing"),
+)
+_TABLE = tuple((re.compile(path), to_read, to_change) for path, to_read, to_change in _ROWS)
+
+
+def scope_for(method: str, path: str) -> Scope | None:
+    """The scope; None: any key may. Raises Forbidden for what delegated keys may never do."""
+    for pattern, to_read, to_change in _TABLE:
+        if pattern.fullmatch(path):
+            needed = to_read if method in READ else to_change
+            if needed is not None:
+                return None if needed == "nothing" else needed
+            break
+    raise Forbidden(
+        why="delegated keys may not do this, or there is no such route",
+        reason="missing_scope",
+        hint="Use a key of the account itself.",
+    )

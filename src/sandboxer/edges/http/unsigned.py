@@ -1,0 +1,51 @@
+"""The whole list of what is served without a signature, and what it counts as for the limits."""
+
+from __future__ import annotations
+
+import re
+
+from starlette.types import Scope
+
+from sandboxer.accounts.limits import Route
+
+# Method and path template, as in the document. `/metrics` has a rule of its own (loopback only, by default).
+UNSIGNED: frozenset[tuple[str, str]] = frozenset(
+    {
+        ("GET", "/health"),
+        ("GET", "/readyz"),
+        ("GET", "/metrics"),
+        ("GET", "/openapi.json"),
+        ("GET", "/v1/capabilities"),
+        ("GET", "/v1/pricing"),
+        ("GET", "/pricing-for-agents.json"),
+        # Here a caller proves who it is by what it sends.
+        ("POST", "/v1/auth/challenge"),
+        ("POST", "/v1/auth/session"),
+        ("GET", "/v1/auth/siwx"),
+        ("POST", "/v1/auth/siwx"),
+        ("POST", "/v1/keys/validate"),
+        ("POST", "/v1/keys/{public_key}/reveal"),
+    }
+)
+# Asked by load balancers and scrapers, many times a minute from one address; they cost nothing.
+_PROBES = frozenset({"/health", "/readyz", "/metrics"})
+_FILLED = re.compile(r"/v1/keys/[^/]+/reveal")
+_AUTH = re.compile(r"/v1/auth/.*|/v1/keys/validate|/v1/keys/[^/]+/(reveal|regenerate)")
+
+
+def is_unsigned(scope: Scope) -> bool:
+    path = scope["path"]
+    method = "GET" if scope.get("method") == "HEAD" else scope.get("method")
+    if (method, path) in UNSIGNED:
+        return True
+    return method == "POST" and _FILLED.fullmatch(path) is not None
+
+
+def kind_of(scope: Scope) -> Route | None:
+    """None: not counted at all."""
+    path: str = scope["path"]
+    if path in _PROBES:
+        return None
+    if path.startswith(("/v1/auth/", "/v1/keys/")) and _AUTH.fullmatch(path):
+        return Route.AUTH
+    return Route.PUBLIC if is_unsigned(scope) else Route.API

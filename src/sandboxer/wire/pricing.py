@@ -1,0 +1,67 @@
+"""What things cost, for anyone to read, and what one sandbox would cost."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from sandboxer.wire.sandboxes import WantedResources
+from sandboxer.wire.words import Answer, Duration, Moment, Request
+
+
+class Rates(Answer):
+    """Thousandths of a sat per second; egress per GB."""
+
+    running_msats: int
+    vcpu_msats: int
+    memory_gb_msats: int
+    disk_gb_msats: int
+    frozen_memory_gb_msats: int
+    stored_disk_gb_msats: int
+    egress_gb_msats: int
+
+
+class ProfilePrice(Answer):
+    profile: str
+    is_free: bool
+    running_msats: Annotated[int, Field(description="Per second, at the profile's own resources.")]
+    frozen_msats: int
+    stored_msats: int
+
+
+class TierPrice(Answer):
+    tier: int
+    months: int
+    usd_cents: int
+    discount_percent: float
+    requests_per_minute: int
+    slots: Annotated[int, Field(description="Sandboxes at once at rate zero.")]
+
+
+class Pricing(Answer):
+    unit: Annotated[str, Field(description="What sandboxes spend.")] = "sat"
+    rates: Rates
+    profiles: list[ProfilePrice]
+    tiers: list[TierPrice]
+
+
+class AskQuote(Request):
+    profile: Annotated[str | None, Field(max_length=100, pattern=r"^[a-z0-9._-]+$")] = None
+    resources: WantedResources = WantedResources()
+    duration: Duration = "1h"
+
+
+class Quote(Answer):
+    profile: str
+    vcpus: float
+    memory_mb: int
+    disk_mb: int
+    duration: str
+    sats: Annotated[int, Field(description="If it runs all the time, rounded up.")]
+    running_msats: int
+    frozen_msats: int
+    stored_msats: int
+    egress_gb_msats: int
+    quoted_at: Moment
+    expires_at: Annotated[Moment, Field(description="Until then these rates hold.")]

@@ -1,0 +1,82 @@
+"""`credits`, `keys`, `ledger`, `audit` and `pricing` as users run them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from sandboxer.edges.cli.exits import Exit
+from tests.cli.conftest import Cli
+from tests.servers.platforms import Up
+
+
+def account(cli: Cli, name: str, sats: int) -> Cli:
+    """A funded account's own command line."""
+    key = cli("keys", "create", "k", "--account", name, "--json").json
+    own = Cli(
+        {n: v for n, v in cli.environment.items() if n != "SANDBOXER_CREDENTIALS"}
+        | {"SANDBOXER_PUBLIC_KEY": key["public_key"], "SANDBOXER_SECRET_KEY": key["secret_key"]}
+    )
+    said = cli("credits", "add", name, str(sats), "--reason", "test", "--id", f"f-{name}", "--json")
+    assert said.json == {"id": f"f-{name}", "sats": sats, "is_new": True}
+    return own
+
+
+def test_credits_are_added_moved_and_shown(cli: Cli) -> None:
+    giver, taker = account(cli, "cli-giver", 1000), account(cli, "cli-taker", 1)
+    to = taker("credits", "show", "--json").json["account"]["public_id"]
+    assert "gave 400 sats" in giver("credits", "transfer", to, "400", "--id", "g").out
+    assert "done before" in giver("credits", "transfer", to, "400", "--id", "g").out
+    assert giver("credits", "show", "--json").json["money"]["balance"] == 600
+    assert cli("credits", "show", "--account", "cli-taker", "--json").json["money"]["balance"] == 401
+    assert "balance" in giver("credits", "show").out
+    rows = giver("credits", "statement", "--json").json["transfers"]
+    assert [row["change"] for row in rows] == [-400, 1000]
+    assert giver("credits", "statement", "--csv").out.startswith("seq,at,id")
+    assert "gift" in giver("credits", "statement").out
+    assert giver("credits", "transfer", to, "100000").code == Exit.REFUSED
+    assert giver("credits", "add", "cli-giver", "5", "--reason", "mine").code == Exit.REFUSED
+
+
+def test_keys_are_cut_shown_as_a_tree_suspended_rotated_and_ended(cli: Cli) -> None:
+    own = account(cli, "cli-root", 1000)
+    key = own("keys", "cut", "worker", "--scope", "exec", "--budget", "100", "--json").json
+    assert key["budget_sats"] == 100
+    tree = own("keys", "tree", "--json").json
+    assert tree["children"][0]["balance"] == 100
+    assert "worker" in own("keys", "tree").out
+    public = key["public_key"]
+    assert own("keys", "suspend", public, "--why", "x").code == Exit.REFUSED
+    assert cli("keys", "suspend", public, "--why", "leaked").code == Exit.OK
+    assert cli("keys", "unsuspend", public, "--json").code == Exit.OK
+    assert cli("keys", "expire", public, "--at", "2100-01-01T00:00:00Z").code == Exit.OK
+    assert cli("keys", "rotate", public, "--json").json["secret_key"] != key["secret_key"]
+    assert own("keys", "revoke", public).code == Exit.OK
+
+
+def test_the_books_are_proven_through_the_api_and_offline(cli: Cli, up: Up, tmp_path: Path) -> None:
+    account(cli, "cli-books", 10)
+    state = ("--offline", "--state-dir", str(up.state_dir))
+    for words in ((), state):
+        proof = cli("ledger", "verify", "--json", *words)
+        assert (proof.code, proof.json["is_whole"]) == (Exit.OK, True)
+        assert cli("audit", "verify", "--json", *words).json["is_whole"]
+    assert "whole" in cli("ledger", "verify").out
+    exported = cli("audit", "export").out
+    assert exported == cli("audit", "export", *state).out
+    file = tmp_path / "audit.jsonl"
+    file.write_text(exported)
+    last = json.loads(exported.splitlines()[-1])
+    anchor = f"{last['seq']}:{last['hash']}"
+    assert cli("audit", "verify", "--file", str(file), "--anchor", anchor).code == Exit.OK
+    assert cli("audit", "verify", "--anchor", anchor, "--json").json["is_whole"]
+    assert cli("audit", "verify", "--anchor", f"{last['seq']}:{'0' * 64}").code == Exit.ERROR
+    file.write_text(exported.replace('"reason":"test"', '"reason":"nest"', 1))
+    assert cli("audit", "verify", "--file", str(file)).code != Exit.OK
+    nowhere = cli("ledger", "verify", "--offline", "--state-dir", str(tmp_path / "none"))
+    assert nowhere.code == Exit.ERROR
+
+
+def test_prices_are_shown(cli: Cli) -> None:
+    assert "profile.agent-dev" in cli("pricing").out
+    assert len(cli("pricing", "--json").json["tiers"]) == 160
