@@ -165,10 +165,14 @@ class Lives(RuleBasedStateMachine):
 
     async def _check(self) -> None:
         records = await everything(self.platform)
+        histories = {sandbox.id: await history(self.platform, sandbox.id) for sandbox in records}
+        while (again := await everything(self.platform)) != records:  # a timer moved between the two reads
+            records = again
+            histories = {sandbox.id: await history(self.platform, sandbox.id) for sandbox in records}
         now = self.clock.now()
         for sandbox in records:
             assert self.agrees(sandbox.id), f"{sandbox} is found as {self.backend.boxes.get(sandbox.id)}"
-            assert chain_complaints(sandbox, await history(self.platform, sandbox.id)) == []
+            assert chain_complaints(sandbox, histories[sandbox.id]) == []
             assert sandbox.state is State.DESTROYED or sandbox.expires_at is None or sandbox.expires_at > now
         assert set(self.backend.boxes) <= {sandbox.id for sandbox in records}
         assert await self.platform.sandboxes.stale(OWNER) == []
