@@ -14,6 +14,8 @@ PYTEST_ARGS ?=
 export VENV
 
 BIN := $(VENV)/bin
+# Tests lay storage pools of gigabytes: not into /tmp, which is memory on many hosts.
+PYTEST = TMPDIR=/var/tmp $(BIN)/pytest
 IMAGE = $(STATE_DIR)/images/base/image.json
 
 help: ## What can be made
@@ -26,10 +28,10 @@ run: setup ## Start the platform and try a first sandbox (ONCE=1: then stop)
 	@exec $(BIN)/sandboxer up --demo $(if $(ONCE),--once) --state-dir $(STATE_DIR) --port $(PORT)
 
 test: test-setup ## Every quick suite: unit, store on both databases, guest, contract, walls, HTTP, crash
-	$(BIN)/pytest -m "not slow" $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 test-slow: test-setup ## The suites that take minutes
-	$(BIN)/pytest -m slow --timeout 1800 $(PYTEST_ARGS)
+	$(PYTEST) -m slow --timeout 1800 $(PYTEST_ARGS)
 
 check: dev ## ruff, mypy, import rules, sizes and documents
 	$(BIN)/ruff check .

@@ -105,3 +105,4 @@ def test_the_units_command_makes_sandboxes_with_its_capabilities_and_umask(tmp_p
         assert "its output" in done.stdout
     finally:
         subprocess.run(["umount", state / "pool"], check=False)
+        (state / "pool.btrfs").unlink(missing_ok=True)
