@@ -12,12 +12,16 @@ import os
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 from sandboxer.kernel.durations import parse_duration
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.money.dryness import GracePolicy
+from sandboxer.money.holds import HoldPolicy
+from sandboxer.money.price_list import pricing_from_json
+from sandboxer.money.pricing import Pricing
 
 PREFIX = "SANDBOXER_"
 # Belong to the client (CLI and SDK), which shares the prefix.
@@ -104,6 +108,24 @@ class Settings(BaseModel):
     limit_auth: Annotated[
         int, Field(ge=1, description="Requests a minute on auth routes, by address and by key.")
     ] = 10
+    charging: Annotated[
+        bool, Field(description="Sandboxes of all but the owner pay while they live; off: nobody pays.")
+    ] = False
+    pricing: Annotated[
+        dict[str, dict[str, Any]],
+        Field(
+            description='Prices that differ from the defaults, as JSON: {"rates": {"running_msats": 10},'
+            ' "profiles": {"profile.agent-dev": {"vcpu_msats": 20}}, "tiers": {"cents_per_month": 700}}.'
+        ),
+    ] = Field(default_factory=dict)
+    free_profiles: Annotated[
+        tuple[str, ...], Field(description="Profiles that cost nothing; comma-separated.")
+    ] = ()
+    hold_slice: Annotated[str, Field(description="How much of its rate a create sets aside.")] = "10m"
+    grace_window: Annotated[
+        str, Field(description="How long sandboxes run on when their account is out of sats.")
+    ] = "60s"
+    grace_cap: Annotated[str, Field(description="The longest grace, however many receipts come.")] = "10m"
 
     @field_validator("state_dir", "images_dir_given", "guest_dir", "profiles_dir", mode="after")
     @classmethod
@@ -142,6 +164,21 @@ class Settings(BaseModel):
         return None if self.session_auth_secret is None else self.session_auth_secret.get_secret_value()
 
     @property
+    def prices(self) -> Pricing:
+        return pricing_from_json(self.pricing, free_profiles=self.free_profiles)
+
+    @property
+    def holds(self) -> HoldPolicy:
+        return HoldPolicy(slice=parse_duration(self.hold_slice, field="hold_slice"))
+
+    @property
+    def grace(self) -> GracePolicy:
+        return GracePolicy(
+            window=parse_duration(self.grace_window, field="grace_window"),
+            hard_cap=parse_duration(self.grace_cap, field="grace_cap"),
+        )
+
+    @property
     def retention_time(self) -> timedelta:
         return parse_duration(self.retention, field="retention")
 
@@ -152,7 +189,8 @@ def load_settings(environment: Mapping[str, str] | None = None, **flags: object)
     values.update({name: value for name, value in flags.items() if value is not None})
     try:
         settings = Settings.model_validate(values)
-        settings.retention_time  # noqa: B018 - a bad duration must be refused here, not at the first stop
+        # A bad duration or price must be refused here, not at the first stop.
+        _ = settings.retention_time, settings.prices, settings.holds, settings.grace
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0]) if first["loc"] else "settings"
@@ -182,13 +220,19 @@ def _names() -> dict[str, str]:
 KNOWN = _names()
 
 
+_JSON_EXAMPLES = {
+    "warm_pool": '{"profile.agent-dev": 2}',
+    "pricing": '{"rates": {"running_msats": 10}}',
+}
+
+
 def _parse(name: str, text: str) -> object:
-    if name == "warm_pool":
+    if name in _JSON_EXAMPLES:
         try:
             return json.loads(text)
         except ValueError:
-            raise InvalidRequest(field=name, why='it must be JSON like {"profile.agent-dev": 2}') from None
-    if name in ("backends", "trusted_proxies"):
+            raise InvalidRequest(field=name, why=f"it must be JSON like {_JSON_EXAMPLES[name]}") from None
+    if name in ("backends", "trusted_proxies", "free_profiles"):
         return tuple(part.strip() for part in text.split(",") if part.strip())
     return text
 

@@ -29,14 +29,17 @@ from sandboxer.kernel.clock import Clock, SystemClock
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.money.pricing import Pricing
+from sandboxer.money.timer import BucketTimer
 from sandboxer.observe.events import Events
 from sandboxer.observe.metrics import Metrics
 from sandboxer.sandboxes.activity import Activity
 from sandboxer.sandboxes.book import Book
+from sandboxer.sandboxes.charging import Charging
 from sandboxer.sandboxes.figures import keep_figures
 from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.loops import start_loops
 from sandboxer.sandboxes.loops.delegation import DelegationEnds
+from sandboxer.sandboxes.loops.purse import Purse
 from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.profiles import Profiles, load_profiles
 from sandboxer.sandboxes.reconcile import reconcile
@@ -125,7 +128,7 @@ async def open_platform(
             limiter=Limiter(),
             limits=_limits(settings),
             trusted_proxies=trusted_proxies,
-            pricing=Pricing(),
+            pricing=settings.prices,
             backends=backends,
             sandboxes=sandboxes,
             slots=Slots(sandboxes.room, store),
@@ -143,10 +146,13 @@ async def _open_rooms(
     metrics: Metrics,
     keys: Keys,
 ) -> AsyncIterator[tuple[SandboxUseCases, Work]]:
+    charging = None
+    if settings.charging:
+        charging = Charging(pricing=settings.prices, holds=settings.holds, grace=settings.grace)
     # Leaving: the loops end first, then the pool is emptied, then operations still under way are undone.
     async with own_tasks() as operations:
         room = Room(
-            book=Book(store, clock),
+            book=Book(store, clock, charging),
             clock=clock,
             backends=backends,
             profiles=profiles,
@@ -165,6 +171,9 @@ async def _open_rooms(
             async with own_tasks() as loops:
                 start_loops(room, loops)
                 loops.start(DelegationEnds(room, store, keys).run(), name="ends of delegated keys")
+                if charging is not None:
+                    loops.start(BucketTimer(store, clock, charging.grace).run(), name="buckets")
+                    loops.start(Purse(room, store).run(), name="purse")
                 loops.start(work.run(living), name="overdue processes")
                 loops.start(keep_pruned(store, clock), name="idempotency keys")
                 yield sandboxes, work
@@ -205,6 +214,7 @@ async def _open_accounts(store: Store, clock: Clock, closing: AsyncExitStack) ->
 
 def _limits(settings: Settings) -> LimitPolicy:
     return LimitPolicy(
+        tiers=settings.prices.tiers,
         bucket_only=settings.limit_bucket_only,
         address=settings.limit_address,
         auth_address=settings.limit_auth,

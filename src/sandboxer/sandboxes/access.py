@@ -12,6 +12,7 @@ from enum import StrEnum
 from sandboxer.backends.guest import Guest
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, IllegalTransition
+from sandboxer.sandboxes.charging import is_frozen
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.room import Room
@@ -50,9 +51,10 @@ async def line(room: Room, sandbox_id: str, caller: Caller, *, activity: str) ->
 
 
 def _check_state(sandbox: Sandbox, activity: str, *, busy_with: str | None) -> None:
-    if sandbox.state in _ANSWERING:
+    frozen = is_frozen(sandbox)
+    if sandbox.state in _ANSWERING and not frozen:
         return
-    if sandbox.state is State.FROZEN and activity == ActivityKind.FILES:
+    if frozen and activity == ActivityKind.FILES:
         return
     raise IllegalTransition(
         signal=activity, state=sandbox.state.value, reason=sandbox.reason, operation=busy_with

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection
 
@@ -32,6 +32,7 @@ from sandboxer.sandboxes.records import (
     replace_record,
     stepped,
 )
+from sandboxer.sandboxes.terms import Terms
 from sandboxer.store.engine import Store
 
 T = TypeVar("T")
@@ -50,15 +51,35 @@ class Step:
     changes: Mapping[str, object] = field(default_factory=dict)
     # Facts for the event alone.
     data: Mapping[str, object] = field(default_factory=dict)
+    # When it happened, if that was noticed later: a charge ends there.
+    at: datetime | None = None
+
+
+class Charges(Protocol):
+    """Who pays, decided and written in the transaction of the step itself."""
+
+    def is_free(self, account: str, profile: str) -> bool: ...
+
+    def check_start(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Terms:
+        """The terms on which it may run, from new or again. Raises what refuses it; nothing is held."""
+
+    def admit(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Sandbox:
+        """The record with its terms. Raises what refuses the create."""
+
+    def apply(
+        self, conn: Connection, before: Sandbox | None, after: Sandbox, *, now: datetime, at: datetime | None
+    ) -> Mapping[str, object]:
+        """Let the charge follow the record; returns facts for the event."""
 
 
 Watcher = Callable[[Sandbox, Sequence[Step]], None]
 
 
 class Book:
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, charges: Charges | None = None) -> None:
         self._store = store
         self._clock = clock
+        self._charges = charges
         self._memory: dict[str, Sandbox] = {}
         # Ids that ended lately.
         self._ended: OrderedDict[str, None] = OrderedDict()
@@ -105,19 +126,28 @@ class Book:
     async def counts(self) -> dict[str, int]:
         return await self._store.read(count_by_state)
 
+    async def check_start(self, sandbox: Sandbox) -> Terms:
+        """May it run, from new or again? Asked before anything is made or claimed; not for free ones."""
+        charges, now = self._charges, self._clock.now()
+        if charges is None or charges.is_free(sandbox.account, sandbox.profile):
+            return sandbox.terms
+        return await self._store.write(lambda conn: charges.check_start(conn, sandbox, now=now))
+
     async def open(self, requested: Sandbox, steps: Sequence[Step]) -> Sandbox:
         """Write a new record, taken through `steps` at once. `requested` is as it was asked for."""
         now = self._clock.now()
-        final, chain = _walk(requested, steps, now)
 
-        def write(conn: Connection) -> None:
+        def write(conn: Connection) -> Sandbox:
+            admitted = requested if self._charges is None else self._charges.admit(conn, requested, now=now)
+            final, chain = _walk(admitted, steps, now)
             insert_record(conn, final)
+            facts = self._charge(conn, None, final, now)
             _record_request(conn, requested)
             for entry in chain:
-                _record_step(conn, entry, now)
+                _record_step(conn, entry, now, facts if entry is chain[-1] else {})
+            return final
 
-        await self._write(final.id, write)
-        return self._remember(final, steps)
+        return self._remember(await self._write(requested.id, write), steps)
 
     async def move(self, sandbox_id: str, *steps: Step) -> Sandbox:
         """Take it through `steps` from the state it is in now. Raises IllegalTransition, Conflict."""
@@ -126,7 +156,7 @@ class Book:
             now = self._clock.now()
             after, chain = _walk(before, steps, now)
             if await self._write(
-                sandbox_id, partial(_apply, before=before, after=after, chain=chain, now=now)
+                sandbox_id, partial(self._apply, before=before, after=after, chain=chain, now=now)
             ):
                 return self._remember(after, steps)
             await self._look_again(sandbox_id)
@@ -151,13 +181,36 @@ class Book:
             def write(conn: Connection, b: Sandbox = before, a: Sandbox = after, n: datetime = now) -> bool:
                 if not replace_record(conn, b, a):
                     return False
-                events.record(conn, subject=b.id, kind=kind, actor=actor, reason=reason, at=n, data={})
+                facts = self._charge(conn, b, a, n)
+                events.record(conn, subject=b.id, kind=kind, actor=actor, reason=reason, at=n, data=facts)
                 return True
 
             if await self._write(sandbox_id, write):
                 return self._remember(after)
             await self._look_again(sandbox_id)
         raise Conflict(why=f"sandbox {sandbox_id} is changing too fast")
+
+    def _apply(
+        self, conn: Connection, *, before: Sandbox, after: Sandbox, chain: Sequence[_Entry], now: datetime
+    ) -> bool:
+        if not replace_record(conn, before, after):
+            return False
+        facts = self._charge(conn, before, after, now, at=chain[-1].step.at)
+        for entry in chain:
+            _record_step(conn, entry, now, facts if entry is chain[-1] else {})
+        return True
+
+    def _charge(
+        self,
+        conn: Connection,
+        before: Sandbox | None,
+        after: Sandbox,
+        now: datetime,
+        at: datetime | None = None,
+    ) -> Mapping[str, object]:
+        if self._charges is None:
+            return {}
+        return self._charges.apply(conn, before, after, now=now, at=at)
 
     async def _write(self, sandbox_id: str, fn: Callable[[Connection], T]) -> T:
         try:
@@ -212,16 +265,6 @@ def _walk(sandbox: Sandbox, steps: Sequence[Step], now: datetime) -> tuple[Sandb
     return sandbox, chain
 
 
-def _apply(
-    conn: Connection, *, before: Sandbox, after: Sandbox, chain: Sequence[_Entry], now: datetime
-) -> bool:
-    if not replace_record(conn, before, after):
-        return False
-    for entry in chain:
-        _record_step(conn, entry, now)
-    return True
-
-
 def _record_request(conn: Connection, sandbox: Sandbox) -> None:
     data = {"to": sandbox.state.value, "signal": Signal.REQUEST.value, "profile": sandbox.profile}
     if sandbox.consumer:
@@ -237,7 +280,7 @@ def _record_request(conn: Connection, sandbox: Sandbox) -> None:
     )
 
 
-def _record_step(conn: Connection, entry: _Entry, now: datetime) -> None:
+def _record_step(conn: Connection, entry: _Entry, now: datetime, facts: Mapping[str, object]) -> None:
     step = entry.step
     steps = {"from": entry.before.state.value, "to": entry.after.state.value, "signal": step.signal.value}
     events.record(
@@ -247,5 +290,5 @@ def _record_step(conn: Connection, entry: _Entry, now: datetime) -> None:
         actor=step.actor,
         reason=step.reason,
         at=now,
-        data={**steps, **step.data},
+        data={**steps, **step.data, **facts},
     )

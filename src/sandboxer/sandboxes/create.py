@@ -26,6 +26,9 @@ async def create(room: Room, request: CreateRequest, caller: Caller, *, wait: bo
     backend = room.backend_of(requested)
     if isinstance(backend, KnowsImages):
         backend.check_image(requested.image)
+    if room.warm.count():
+        # Otherwise whoever cannot pay would empty the warm pool: a refused claim ends what it claimed.
+        await room.book.check_start(requested)
     handle = room.warm.claim(requested) if profile.setup.is_empty else None
     if handle is not None:
         return await _claim(room, requested, handle, watch, actor_of(caller))

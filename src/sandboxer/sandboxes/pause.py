@@ -51,9 +51,10 @@ async def stop(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
 
 async def resume(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
     async def act(sandbox: Sandbox) -> Mapping[str, object]:
+        terms = await room.book.check_start(sandbox)
         handle = await _stopper(room, sandbox).resume(_handle(sandbox), sandbox.order())
         room.activity.touch(sandbox_id)
-        return resumed_changes(sandbox, handle, room.clock.now())
+        return {**resumed_changes(sandbox, handle, room.clock.now()), "terms": terms}
 
     return await _perform(room, sandbox_id, caller, Signal.RESUME, State.READY, act)
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from sandboxer.backends.contract import Freezes, Observation, Presence, Stops
 from sandboxer.sandboxes import stale
 from sandboxer.sandboxes.book import Step
+from sandboxer.sandboxes.charging import is_frozen
 from sandboxer.sandboxes.destroy import remove
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
 from sandboxer.sandboxes.loops.deaths import record_end
@@ -75,7 +76,9 @@ async def _settle(room: Room, sandbox: Sandbox, limit: asyncio.Semaphore) -> Non
     async with limit:
         try:
             seen = await _observe(room, sandbox)
-            verdict = judge(sandbox.state, seen.presence)
+            frozen_in_grace = sandbox.state is State.GRACE and is_frozen(sandbox)
+            as_frozen = frozen_in_grace and seen.presence is Presence.FROZEN
+            verdict = judge(State.FROZEN if as_frozen else sandbox.state, seen.presence)
             await _carry_out(room, sandbox, seen, verdict)
         except Exception:
             # One sandbox must not keep the server from starting for all others.

@@ -36,7 +36,9 @@ from sqlalchemy import (
 
 from sandboxer.backends.contract import Handle, Order, Resources, Trust
 from sandboxer.kernel.errors import Broken, InvalidRequest
+from sandboxer.sandboxes import terms as money_terms
 from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.terms import PAYS_NOTHING, Terms
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
 
 
@@ -81,6 +83,8 @@ class Sandbox:
     timings_ms: Mapping[str, float] = field(default_factory=dict)
     # What the profile's report command said of the host, seen from inside.
     report: Mapping[str, object] | None = None
+    # What it pays, decided when it was created.
+    terms: Terms = PAYS_NOTHING
 
     def order(self) -> Order:
         # The host name stays the default: a warm sandbox must not differ from one made to order.
@@ -129,6 +133,7 @@ sandboxes = Table(
     Column("handle", JsonValue),
     Column("timings_ms", JsonValue, nullable=False),
     Column("report", JsonValue),
+    Column("terms", JsonValue),
     Index(None, "account", "created_at", "id"),
     Index(None, "state"),
 )
@@ -159,6 +164,7 @@ CHANGES = (
     "handle",
     "timings_ms",
     "report",
+    "terms",
 )
 # One statement for every change: building and compiling another each time costs more than the write.
 _INSERT = insert(sandboxes).inline()
@@ -200,6 +206,14 @@ def load_record(conn: Connection, sandbox_id: str) -> Sandbox | None:
 
 def load_all_but(conn: Connection, states: Iterable[State]) -> list[Sandbox]:
     wanted = select(sandboxes).where(sandboxes.c.state.not_in([s.value for s in states]))
+    return [_from_row(row) for row in conn.execute(wanted)]
+
+
+def load_account(conn: Connection, account: str, states: Iterable[State]) -> list[Sandbox]:
+    """Those of one account that are in one of these states."""
+    wanted = select(sandboxes).where(
+        sandboxes.c.account == account, sandboxes.c.state.in_([s.value for s in states])
+    )
     return [_from_row(row) for row in conn.execute(wanted)]
 
 
@@ -265,7 +279,7 @@ def _open_cursor(cursor: str) -> tuple[datetime, str]:
 
 
 # Kept in another shape than the value's: plain numbers and JSON instead of types of ours.
-_SPECIAL = ("state", "trust", "resources", "handle", "ttl", "ttl_max", "idle_timeout", "ttl_left")
+_SPECIAL = ("state", "trust", "resources", "handle", "ttl", "ttl_max", "idle_timeout", "ttl_left", "terms")
 _MAY_CHANGE = frozenset(name.removesuffix("_s") for name in CHANGES)
 _RESOURCES = tuple(f.name for f in fields(Resources))
 _PLAIN = tuple(f.name for f in fields(Sandbox) if f.name not in _SPECIAL)
@@ -281,6 +295,7 @@ def _to_row(sandbox: Sandbox) -> dict[str, object]:
     row["ttl_max_s"] = sandbox.ttl_max.total_seconds()
     row["idle_timeout_s"] = _seconds(sandbox.idle_timeout)
     row["ttl_left_s"] = _seconds(sandbox.ttl_left)
+    row["terms"] = money_terms.to_json(sandbox.terms)
     return row
 
 
@@ -297,6 +312,7 @@ def _from_row(row: Row[tuple[object, ...]]) -> Sandbox:
         ttl_max=timedelta(seconds=cells["ttl_max_s"]),
         idle_timeout=_duration(cells["idle_timeout_s"]),
         ttl_left=_duration(cells["ttl_left_s"]),
+        terms=money_terms.from_json(cells["terms"]),
     )
 
 

@@ -7,7 +7,7 @@ from sandboxer.sandboxes import planning
 from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.establish import Stopwatch, establish
 from sandboxer.sandboxes.inspection import fingerprint_of
-from sandboxer.sandboxes.lifecycle import Signal
+from sandboxer.sandboxes.lifecycle import LIVE, Signal
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.room import Room, actor_of
 
@@ -21,7 +21,16 @@ async def recreate(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
 
     async def act() -> Sandbox:
         watch = Stopwatch()
-        fresh = {"handle": None, "ready_at": None, "expires_at": None, "ttl_left": None, "report": None}
+        fresh: dict[str, object] = {
+            "handle": None,
+            "ready_at": None,
+            "expires_at": None,
+            "ttl_left": None,
+            "report": None,
+        }
+        if (current := room.book.peek(sandbox_id)) is not None and current.state not in LIVE:
+            # It gave its slot back when it stopped.
+            fresh["terms"] = await room.book.check_start(current)
         again = await room.book.move(
             sandbox_id, Step(signal=Signal.RECREATE, actor=actor, reason="recreate", changes=fresh)
         )

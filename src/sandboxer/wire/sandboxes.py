@@ -164,6 +164,10 @@ class Sandbox(Answer):
         dict[str, JsonValue] | None,
         Field(description="What the profile's report command said of the host, seen from inside."),
     ] = None
+    rate_msats_per_s: Annotated[
+        int,
+        Field(description="What it costs now, in thousandths of a sat a second.", examples=[25]),
+    ] = 0
 
 
 class SandboxPage(Answer):

@@ -14,6 +14,7 @@ from sandboxer.backends import guest
 from sandboxer.kernel.durations import format_duration
 from sandboxer.observe import events
 from sandboxer.sandboxes import records
+from sandboxer.sandboxes.charging import rate_now
 from sandboxer.wire import events as wire_events
 from sandboxer.wire import files, processes, sandboxes, terminals
 
@@ -54,6 +55,7 @@ def sandbox(record: records.Sandbox) -> sandboxes.Sandbox:
         ended_at=record.ended_at,
         timings_ms=dict(record.timings_ms),
         report=None if record.report is None else dict(record.report),
+        rate_msats_per_s=rate_now(record),
     )
 
 

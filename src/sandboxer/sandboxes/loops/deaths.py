@@ -61,10 +61,24 @@ async def record_end(room: Room, sandbox: Sandbox, seen: Observation, *, actor: 
     now = room.clock.now()
     if seen.presence is Presence.STOPPED and isinstance(backend, Stops):
         changes = stopped_changes(sandbox, seen.last_seen_alive or now, room.retention)
-        step = Step(signal=Signal.HALTED, actor=actor, reason=reason, changes=changes, data=facts)
+        step = Step(
+            signal=Signal.HALTED,
+            actor=actor,
+            reason=reason,
+            changes=changes,
+            data=facts,
+            at=seen.last_seen_alive,
+        )
         await room.book.move(sandbox.id, step)
         return
     changes = {"handle": None, "expires_at": now + room.retention}
-    lost = Step(signal=Signal.LOST, actor=actor, reason=reason, changes=changes, data=facts)
+    lost = Step(
+        signal=Signal.LOST,
+        actor=actor,
+        reason=reason,
+        changes=changes,
+        data=facts,
+        at=seen.last_seen_alive,
+    )
     await room.book.move(sandbox.id, lost)
     await backend.teardown(sandbox.id)

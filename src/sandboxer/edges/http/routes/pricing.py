@@ -12,7 +12,7 @@ from sandboxer.edges.http.failures import failures, unsigned_failures
 from sandboxer.edges.http.state import platform_of
 from sandboxer.kernel.durations import format_duration, parse_duration
 from sandboxer.money import pricing
-from sandboxer.money.pricing import Size
+from sandboxer.sandboxes.charging import size_of
 from sandboxer.sandboxes.planning import wanted_resources
 from sandboxer.sandboxes.requests import WantedResources
 from sandboxer.wire import pricing as wire
@@ -56,7 +56,9 @@ async def ask(request: Request, body: wire.AskQuote) -> Response:
     profile = platform.sandboxes.room.profiles.get(body.profile or platform.settings.default_profile)
     resources = wanted_resources(WantedResources(**body.resources.model_dump()), profile)
     duration = parse_duration(body.duration, field="duration")
-    quote = pricing.quote(profile.id, _size(resources), duration, platform.pricing, now=platform.clock.now())
+    quote = pricing.quote(
+        profile.id, size_of(resources), duration, platform.pricing, now=platform.clock.now()
+    )
     shown = wire.Quote(
         profile=profile.id,
         vcpus=resources.vcpus,
@@ -94,7 +96,7 @@ def _all(platform: Platform) -> wire.Pricing:
 
 
 def _profile(name: str, resources: Resources, prices: pricing.Pricing) -> wire.ProfilePrice:
-    card = pricing.rate_card(name, _size(resources), prices)
+    card = pricing.rate_card(name, size_of(resources), prices)
     return wire.ProfilePrice(
         profile=name,
         is_free=name in prices.free_profiles,
@@ -113,12 +115,4 @@ def _tier(price: pricing.TierPrice, prices: pricing.Pricing) -> wire.TierPrice:
         discount_percent=price.discount_thousandths / 10,
         requests_per_minute=gives.requests_per_minute,
         slots=gives.slots,
-    )
-
-
-def _size(resources: Resources) -> Size:
-    return Size(
-        vcpu_thousandths=round(resources.vcpus * 1000),
-        memory_mb=resources.memory_mb,
-        disk_mb=resources.disk_mb,
     )

@@ -1,0 +1,242 @@
+"""A sandbox pays while it lives: the charge follows the record, in the transaction of every step.
+
+    create ──hold──> provisioning ──ready: hold becomes a meter──> each state its rate ──destroying──> closed
+                          └──failed: the hold is freed, nothing was charged
+
+Who pays nothing (the owner, free profiles) costs no statement here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from sandboxer.accounts import caps, records
+from sandboxer.accounts.authority import Authority, load_authority
+from sandboxer.accounts.delegation import slots_left
+from sandboxer.accounts.entitlements import Entitlement, Living, would_be_free
+from sandboxer.accounts.sums import spent_by
+from sandboxer.backends.contract import Resources
+from sandboxer.identity.keys import OWNER_ACCOUNT
+from sandboxer.kernel.errors import Forbidden, InsufficientCredit
+from sandboxer.money.amounts import NSATS_PER_SAT, Rate, sats_for
+from sandboxer.money.buckets import load_bucket, settle_account
+from sandboxer.money.dryness import POLICY, GracePolicy
+from sandboxer.money.holds import HOLDS, HoldPolicy, begin_charge, hold_slice, open_holds, release
+from sandboxer.money.metering import change_rate, close_meter, find_meter
+from sandboxer.money.meters import Use
+from sandboxer.money.pricing import Pricing, Size, rate_card
+from sandboxer.money.statements import actuals
+from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.records import Sandbox, load_account
+from sandboxer.sandboxes.terms import Terms
+
+ACTOR = "system:charging"
+# The reason of one in grace that was frozen when the sats ran out: it pays so, and goes back to frozen.
+DRY_WHILE_FROZEN = "dry_while_frozen"
+# Those that occupy a slot.
+OCCUPYING = frozenset(
+    {State.REQUESTED, State.PROVISIONING, State.READY, State.ACTIVE, State.FROZEN, State.GRACE}
+)
+_RUNNING = frozenset({State.READY, State.ACTIVE, State.GRACE})
+_STORED = frozenset({State.STOPPED, State.REAPED})
+_OVER = frozenset({State.EXPIRED, State.DESTROYING, State.DESTROYED})
+
+
+def due(sandbox: Sandbox) -> tuple[Use, Rate] | None:
+    """What it pays for in its present state, and how much a second; None: nothing is metered. Pure."""
+    use = _use(sandbox)
+    if use is None:
+        return None
+    is_paid_by_tier = sandbox.terms.is_entitled and use is not Use.STORED
+    return use, 0 if is_paid_by_tier else sandbox.terms.card.rate(use)
+
+
+def rate_now(sandbox: Sandbox) -> Rate:
+    """In msats a second, for whoever reads the record."""
+    paid_for = due(sandbox)
+    return 0 if paid_for is None else paid_for[1]
+
+
+def is_frozen(sandbox: Sandbox) -> bool:
+    """Its processes stand still, though its state may be grace."""
+    dry = sandbox.state is State.GRACE and sandbox.reason == DRY_WHILE_FROZEN
+    return dry or sandbox.state is State.FROZEN
+
+
+def size_of(resources: Resources) -> Size:
+    return Size(
+        vcpu_thousandths=round(resources.vcpus * 1000),
+        memory_mb=resources.memory_mb,
+        disk_mb=resources.disk_mb,
+    )
+
+
+def meter_id(sandbox_id: str) -> str:
+    return f"meter:{sandbox_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charging:
+    pricing: Pricing
+    holds: HoldPolicy = HOLDS
+    grace: GracePolicy = POLICY
+
+    def is_free(self, account: str, profile: str) -> bool:
+        return account == OWNER_ACCOUNT or profile in self.pricing.free_profiles
+
+    def admit(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Sandbox:
+        """The record with its terms. Raises Forbidden (a cap, no slot left), InsufficientCredit."""
+        if self.is_free(sandbox.account, sandbox.profile):
+            return sandbox
+        records.ensure(conn, sandbox.account, actor=ACTOR, now=now)
+        # Locked first: two creates at once must not both get the last slot.
+        load_bucket(conn, sandbox.account, lock=True)
+        return replace(sandbox, terms=self._terms(conn, sandbox, now))
+
+    def check_start(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Terms:
+        """May it run, from new or again? Nothing is held; raises as `admit` and for an empty bucket."""
+        if self.is_free(sandbox.account, sandbox.profile):
+            return sandbox.terms
+        records.ensure(conn, sandbox.account, actor=ACTOR, now=now)
+        bucket = settle_account(conn, sandbox.account, now=now, policy=self.grace)
+        terms = self._terms(conn, sandbox, now)
+        least = 0 if terms.is_entitled else sats_for(terms.card.running, self.holds.least)
+        if bucket.available < least:
+            raise InsufficientCredit(required=least, available=bucket.available, account=sandbox.account)
+        return terms
+
+    def apply(
+        self, conn: Connection, before: Sandbox | None, after: Sandbox, *, now: datetime, at: datetime | None
+    ) -> Mapping[str, object]:
+        """Let the charge follow the record; what it cost in all is a fact of its last event."""
+        if after.terms.is_free:
+            return {}
+        if before is None or after.state is State.PROVISIONING:
+            self._hold(conn, before, after, now)
+        if after.state is not State.PROVISIONING:
+            self._meter(conn, before, after, now, at)
+        if after.state is State.DESTROYED:
+            return _spent(conn, after, now)
+        return {}
+
+    def _terms(self, conn: Connection, sandbox: Sandbox, now: datetime) -> Terms:
+        authority = load_authority(conn, sandbox.account)
+        others = [s for s in load_account(conn, sandbox.account, OCCUPYING) if s.id != sandbox.id]
+        if slots_left(conn, authority, len(others)) == 0:
+            raise Forbidden(
+                why="all sandboxes that this key may have at once are in use",
+                reason="slots",
+                hint="Destroy or stop one, or ask for more slots where the key was cut.",
+            )
+        size = size_of(sandbox.resources)
+        card = sandbox.terms.card
+        if sandbox.terms.is_free:
+            card = rate_card(sandbox.profile, size, self.pricing)
+        living = [living_of(other) for other in others]
+        if would_be_free(living, size, entitlement_of(authority), now=now):
+            return Terms(card=card, is_entitled=True)
+        spent = spent_by(conn, sandbox.account, authority.caps, now=now)
+        caps.check(authority.caps, spent, wanted=sats_for(card.running, self.holds.least))
+        return Terms(card=card)
+
+    def _hold(self, conn: Connection, before: Sandbox | None, after: Sandbox, now: datetime) -> None:
+        if before is not None and before.state is State.PROVISIONING:
+            return
+        if before is not None:
+            self._meter(conn, before, after, now, None)
+        rate = 0 if after.terms.is_entitled else after.terms.card.running
+        id = f"{_hold_prefix(after)}{after.version}"
+        hold_slice(
+            conn,
+            after.account,
+            id=id,
+            rate=rate,
+            reason=f"create {after.id}",
+            now=now,
+            holds=self.holds,
+            policy=self.grace,
+        )
+
+    def _meter(
+        self, conn: Connection, before: Sandbox | None, after: Sandbox, now: datetime, at: datetime | None
+    ) -> None:
+        if before is not None and _charges_alike(before, after):
+            return
+        hold = self._open_hold(conn, after) if before is None or before.state is State.PROVISIONING else None
+        meter = find_meter(conn, meter_id(after.id))
+        wanted = due(after)
+        if meter is None:
+            if wanted is not None:
+                self._begin(conn, after, hold, wanted[1], now)
+            elif hold is not None:
+                release(conn, after.account, hold, reason=after.reason, now=now, policy=self.grace)
+            return
+        if hold is not None:
+            release(conn, after.account, hold, reason=after.reason, now=now, policy=self.grace)
+        if after.state in _OVER:
+            close_meter(conn, meter.id, now=now, at=at, policy=self.grace)
+            return
+        use, rate = wanted or (meter.use, 0)
+        change_rate(conn, meter.id, use=use, rate=rate, now=now, at=at, step=after.version, policy=self.grace)
+
+    def _begin(self, conn: Connection, sandbox: Sandbox, hold: str | None, rate: Rate, now: datetime) -> None:
+        begin_charge(
+            conn,
+            sandbox.account,
+            hold_id=hold,
+            meter_id=meter_id(sandbox.id),
+            subject=sandbox.id,
+            rate=rate,
+            now=now,
+            ready_at=sandbox.ready_at,
+            step=sandbox.version,
+            policy=self.grace,
+        )
+
+    def _open_hold(self, conn: Connection, sandbox: Sandbox) -> str | None:
+        prefix = _hold_prefix(sandbox)
+        return next((h.id for h in open_holds(conn, sandbox.account) if h.id.startswith(prefix)), None)
+
+
+def _charges_alike(before: Sandbox, after: Sandbox) -> bool:
+    is_over_in_both = (before.state in _OVER) == (after.state in _OVER)
+    return before.state is not State.PROVISIONING and is_over_in_both and due(before) == due(after)
+
+
+def living_of(sandbox: Sandbox) -> Living:
+    return Living(
+        id=sandbox.id,
+        since=sandbox.created_at,
+        size=size_of(sandbox.resources),
+        is_free=sandbox.terms.is_entitled,
+    )
+
+
+def entitlement_of(authority: Authority) -> Entitlement | None:
+    """Its own; a delegated key has a budget and no tier."""
+    account = authority.account
+    if account.tier is None or account.entitled_until is None:
+        return None
+    return Entitlement(tier=account.tier, until=account.entitled_until)
+
+
+def _use(sandbox: Sandbox) -> Use | None:
+    if is_frozen(sandbox):
+        return Use.FROZEN
+    if sandbox.state in _RUNNING:
+        return Use.RUNNING
+    return Use.STORED if sandbox.state in _STORED else None
+
+
+def _hold_prefix(sandbox: Sandbox) -> str:
+    return f"hold:{sandbox.id}:"
+
+
+def _spent(conn: Connection, sandbox: Sandbox, now: datetime) -> Mapping[str, object]:
+    nsats = sum(line.nsats for line in actuals(conn, sandbox.account, sandbox.id, now=now))
+    # Rounded up for the reader; the account carries the exact fraction.
+    return {"sats": -(-nsats // NSATS_PER_SAT)}

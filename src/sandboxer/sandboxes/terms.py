@@ -1,0 +1,42 @@
+"""What a sandbox was promised to pay: its rate card, locked at create, and whether a tier pays for it now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sandboxer.money.pricing import FREE, RateCard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    card: RateCard = FREE
+    # In a slot of its account's tier: rate zero while it occupies that slot.
+    is_entitled: bool = False
+
+    @property
+    def is_free(self) -> bool:
+        return self.card == FREE
+
+
+PAYS_NOTHING = Terms()
+
+
+def to_json(terms: Terms) -> dict[str, object] | None:
+    """None for those that pay nothing: most of an operator's own."""
+    if terms == PAYS_NOTHING:
+        return None
+    card = terms.card
+    return {
+        "running": card.running,
+        "frozen": card.frozen,
+        "stored": card.stored,
+        "entitled": terms.is_entitled,
+    }
+
+
+def from_json(stored: Mapping[str, int] | None) -> Terms:
+    if stored is None:
+        return PAYS_NOTHING
+    card = RateCard(running=stored["running"], frozen=stored["frozen"], stored=stored["stored"])
+    return Terms(card=card, is_entitled=bool(stored["entitled"]))

@@ -1,0 +1,329 @@
+"""A sandbox pays while it lives: exactly its rate, only from ready, never twice, never more than there is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from sandboxer.accounts import records as accounts
+from sandboxer.backends.contract import Observation, Presence
+from sandboxer.backends.scripted import Scripted
+from sandboxer.kernel.errors import Forbidden, InsufficientCredit, ProvisionFailed
+from sandboxer.money.buckets import Bucket, credit, load_bucket, open_bucket, settle_account
+from sandboxer.money.dryness import Standing
+from sandboxer.money.holds import open_holds
+from sandboxer.money.meters import Use
+from sandboxer.money.verification import verify
+from sandboxer.sandboxes.charging import due
+from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.wiring import Platform
+from tests.sandboxes.clock import ManualClock, eventually
+from tests.sandboxes.conftest import ALICE, OWNER, OpenPlatform
+
+# One sat a second while it runs, whatever its size: sums that can be read.
+RATES = {
+    "running_msats": 1000,
+    "vcpu_msats": 0,
+    "memory_gb_msats": 0,
+    "disk_gb_msats": 0,
+    "frozen_memory_gb_msats": 0,
+    "stored_disk_gb_msats": 0,
+}
+
+
+@asynccontextmanager
+async def paying(
+    open_one: OpenPlatform, *, sats: int = 0, rates: dict[str, int] = RATES, **settings: object
+) -> AsyncIterator[Platform]:
+    """A platform where Alice pays; its books are whole at the end."""
+    async with open_one(charging=True, pricing={"rates": rates}, retention="30d", **settings) as platform:
+        if sats:
+            await fund(platform, sats, id="first")
+        yield platform
+        proof = await platform.store.read(verify)
+        assert proof.is_whole, proof
+
+
+async def fund(platform: Platform, sats: int, *, id: str, account: str = "alice") -> None:
+    now = platform.clock.now()
+
+    def write(conn):  # type: ignore[no-untyped-def]
+        open_bucket(conn, account, now=now)
+        return credit(conn, account, sats, id=f"{account}:{id}", reason="test", now=now)
+
+    await platform.store.write(write)
+
+
+async def settled(platform: Platform, account: str = "alice") -> Bucket:
+    now = platform.clock.now()
+    return await platform.store.write(lambda conn: settle_account(conn, account, now=now))
+
+
+async def standing(platform: Platform) -> Standing:
+    return (await platform.store.read(lambda conn: load_bucket(conn, "alice"))).health.standing
+
+
+async def until(platform: Platform, sandbox_id: str, state: State) -> None:
+    book = platform.sandboxes.room.book
+    await eventually(lambda: (found := book.peek(sandbox_id)) is not None and found.state is state)
+
+
+async def go_dry(platform: Platform, clock: ManualClock, delay: timedelta) -> None:
+    """Time passes and the timer of the buckets notices it, as it would by itself."""
+    clock.advance(delay)
+    await settled(platform)
+
+
+async def test_every_state_is_charged_at_its_own_rate_to_the_sat(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    rates = {**RATES, "frozen_memory_gb_msats": 200, "stored_disk_gb_msats": 100}
+    async with paying(open_one, sats=100_000, rates=rates) as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        card = sandbox.terms.card
+        assert card.running == 1000
+        clock.advance(timedelta(seconds=10))
+        await platform.sandboxes.freeze(sandbox.id, ALICE)
+        clock.advance(timedelta(seconds=100))
+        await platform.sandboxes.thaw(sandbox.id, ALICE)
+        clock.advance(timedelta(seconds=5))
+        await platform.sandboxes.stop(sandbox.id, ALICE)
+        clock.advance(timedelta(seconds=1000))
+        await platform.sandboxes.resume(sandbox.id, ALICE)
+        clock.advance(timedelta(seconds=7))
+        await platform.sandboxes.destroy(sandbox.id, ALICE)
+        clock.advance(timedelta(days=1))
+        used = 22 * card.running + 100 * card.frozen + 1000 * card.stored
+        bucket = await settled(platform)
+        assert (100_000 - bucket.posted) * 10**9 + bucket.flow.carried == used * 10**6
+        assert bucket.flow.rate == 0
+        (gone,) = [e for e in await platform.events.page(sandbox.id) if e.kind == "sandbox.destroyed"]
+        assert gone.data["sats"] == -(-used // 1000)
+
+
+async def test_a_restart_in_between_charges_the_same(open_one: OpenPlatform, clock: ManualClock) -> None:
+    async with paying(open_one, sats=10_000) as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        clock.advance(timedelta(seconds=30))
+    clock.advance(timedelta(seconds=30))
+    async with paying(open_one) as platform:
+        clock.advance(timedelta(seconds=40))
+        await platform.sandboxes.destroy(sandbox.id, ALICE)
+        assert (await settled(platform)).posted == 10_000 - 100
+
+
+async def test_a_sandbox_found_dead_is_charged_until_it_was_last_seen_alive(
+    open_one: OpenPlatform, clock: ManualClock, backend: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with paying(open_one, sats=10_000) as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        alive = clock.now() + timedelta(seconds=20)
+        clock.advance(timedelta(seconds=50))
+    backend.reboot()
+
+    async def recover(handle: object) -> Observation:
+        return Observation(presence=Presence.STOPPED, reason="host_rebooted", last_seen_alive=alive)
+
+    monkeypatch.setattr(backend, "recover", recover)
+    clock.advance(timedelta(seconds=50))
+    async with paying(open_one) as platform:
+        found = await platform.sandboxes.get(sandbox.id, ALICE)
+        assert found.state is State.STOPPED
+        assert (await settled(platform)).posted == 10_000 - 20
+
+
+async def test_a_failed_provision_costs_nothing_and_frees_its_hold(
+    open_one: OpenPlatform, clock: ManualClock, backend: Scripted
+) -> None:
+    backend.fail_next("provision", ProvisionFailed(step="boot", why="no luck"))
+    async with paying(open_one, sats=1000) as platform:
+        with pytest.raises(ProvisionFailed):
+            await platform.sandboxes.create(CreateRequest(), ALICE)
+        clock.advance(timedelta(hours=1))
+        bucket = await settled(platform)
+        assert (bucket.posted, bucket.held, bucket.available) == (1000, 0, 1000)
+        assert await platform.store.read(lambda conn: open_holds(conn, "alice")) == []
+
+
+async def test_who_has_no_sats_is_refused_before_anything_is_made(
+    open_one: OpenPlatform, backend: Scripted
+) -> None:
+    async with paying(open_one) as platform:
+        with pytest.raises(InsufficientCredit) as refused:
+            await platform.sandboxes.create(CreateRequest(), ALICE)
+        assert refused.value.facts["required"] == 1
+        assert not backend.boxes
+        assert (await platform.sandboxes.list(ALICE)).sandboxes == []
+
+
+async def test_who_cannot_pay_does_not_empty_the_warm_pool(open_one: OpenPlatform) -> None:
+    async with paying(open_one, warm_pool={"profile.agent-dev": 1}) as platform:
+        warm = platform.sandboxes.room.warm
+        await eventually(lambda: warm.count() == 1)
+        with pytest.raises(InsufficientCredit):
+            await platform.sandboxes.create(CreateRequest(), ALICE)
+        assert warm.count() == 1
+        await fund(platform, 1000, id="late")
+        claimed = await platform.sandboxes.create(CreateRequest(), ALICE)
+        assert claimed.reason == "claimed_warm"
+        bucket = await settled(platform)
+        assert (bucket.flow.rate, bucket.held) == (1000, 0)
+
+
+async def test_the_owner_and_free_profiles_pay_nothing(open_one: OpenPlatform, clock: ManualClock) -> None:
+    async with paying(open_one, free_profiles=("profile.agent-dev",)) as platform:
+        mine = await platform.sandboxes.create(CreateRequest(), OWNER)
+        free = await platform.sandboxes.create(CreateRequest(profile="profile.agent-dev"), ALICE)
+        assert due(mine) == due(free) == (Use.RUNNING, 0)
+        clock.advance(timedelta(minutes=30))
+        for one in (mine, free):
+            assert one.terms.is_free
+            assert (await platform.sandboxes.destroy(one.id, OWNER)).state is State.DESTROYED
+        owner = await settled(platform, "owner")
+        assert (owner.posted, owner.debt, owner.flow.rate) == (0, 0, 0)
+
+
+async def test_creates_at_once_never_spend_more_than_there_is(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    # Each holds ten minutes: enough for two and a part of a third, which takes what is left.
+    async with paying(open_one, sats=1500) as platform:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_try_create(platform)) for _ in range(8)]
+        made = [task.result() for task in tasks if task.result() is not None]
+        assert len(made) == 3
+        bucket = await settled(platform)
+        assert bucket.flow.rate == 3000
+        assert bucket.available == 0
+        clock.advance(timedelta(seconds=100))
+        assert (await settled(platform)).posted == 1500 - 300
+
+
+async def _try_create(platform: Platform) -> str | None:
+    try:
+        return (await platform.sandboxes.create(CreateRequest(), ALICE)).id
+    except InsufficientCredit:
+        return None
+
+
+async def test_dry_then_grace_then_reaped_then_paid_then_awake_under_the_same_id(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    async with paying(open_one, sats=100) as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(ttl="4h"), ALICE)
+        await go_dry(platform, clock, timedelta(seconds=100))
+        await until(platform, sandbox.id, State.GRACE)
+        await go_dry(platform, clock, timedelta(seconds=60))
+        await until(platform, sandbox.id, State.REAPED)
+        bucket = await settled(platform)
+        assert (bucket.posted, bucket.debt, bucket.flow.rate) == (0, 60, 0)
+        with pytest.raises(InsufficientCredit):
+            await platform.sandboxes.resume(sandbox.id, ALICE)
+        clock.advance(timedelta(days=2))
+        await fund(platform, 200, id="rescue")
+        assert (await settled(platform)).posted == 140
+        awake = await platform.sandboxes.resume(sandbox.id, ALICE)
+        assert (awake.id, awake.state) == (sandbox.id, State.READY)
+        clock.advance(timedelta(seconds=40))
+        assert (await settled(platform)).posted == 100
+
+
+async def test_paid_in_grace_goes_on_and_the_debt_is_taken_first(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    async with paying(open_one, sats=50) as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        await go_dry(platform, clock, timedelta(seconds=50))
+        await until(platform, sandbox.id, State.GRACE)
+        clock.advance(timedelta(seconds=30))
+        await fund(platform, 100, id="rescue")
+        await until(platform, sandbox.id, State.READY)
+        bucket = await settled(platform)
+        assert (bucket.posted, bucket.debt) == (70, 0)
+
+
+async def test_one_frozen_when_the_sats_ran_out_is_frozen_again_when_paid(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    rates = {**RATES, "frozen_memory_gb_msats": 1000}
+    async with paying(open_one, sats=100, rates=rates) as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        frozen = await platform.sandboxes.freeze(sandbox.id, ALICE)
+        paid_for = due(frozen)
+        assert paid_for is not None
+        await go_dry(platform, clock, timedelta(seconds=100_000 // paid_for[1] + 1))
+        await until(platform, sandbox.id, State.GRACE)
+        assert (await settled(platform)).flow.rate == paid_for[1]
+        await fund(platform, 1000, id="rescue")
+        await until(platform, sandbox.id, State.FROZEN)
+
+
+async def test_a_crash_before_the_purse_acted_is_made_good_at_the_start(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    async with paying(open_one, sats=100) as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(ttl="4h"), ALICE)
+    clock.advance(timedelta(seconds=100))
+    async with paying(open_one) as platform:
+        await until(platform, sandbox.id, State.GRACE)
+        await go_dry(platform, clock, timedelta(seconds=61))
+        await until(platform, sandbox.id, State.REAPED)
+        assert await standing(platform) is Standing.REAPED
+
+
+async def test_a_tier_s_slot_is_free_the_next_one_pays_and_all_pay_when_the_tier_ends(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    async with paying(open_one, sats=10_000) as platform:
+        until_then = clock.now() + timedelta(minutes=10)
+        now = clock.now()
+
+        def entitle(conn):  # type: ignore[no-untyped-def]
+            accounts.ensure(conn, "alice", actor="test", now=now)
+            return accounts.entitle(
+                conn, "alice", tier=1, until=until_then, actor="test", reason="bought", now=now
+            )
+
+        await platform.store.write(entitle)
+        first = await platform.sandboxes.create(CreateRequest(), ALICE)
+        second = await platform.sandboxes.create(CreateRequest(), ALICE)
+        assert (first.terms.is_entitled, second.terms.is_entitled) == (True, False)
+        assert (await settled(platform)).flow.rate == 1000
+        await eventually(lambda: clock.sleepers() >= 2)
+        clock.advance(timedelta(minutes=10))
+        peek = platform.sandboxes.room.book.peek
+        await eventually(lambda: not peek(first.id).terms.is_entitled)  # type: ignore[union-attr]
+        assert (await settled(platform)).flow.rate == 2000
+
+
+async def test_a_spending_cap_refuses_a_create(open_one: OpenPlatform) -> None:
+    async with paying(open_one, sats=1000) as platform:
+        now = platform.clock.now()
+
+        def cap(conn):  # type: ignore[no-untyped-def]
+            found = accounts.ensure(conn, "alice", actor="test", now=now)
+            caps = replace(found.caps, per_day_sats=0)
+            return accounts.set_caps(conn, "alice", caps, actor="test", reason="test", now=now)
+
+        await platform.store.write(cap)
+        with pytest.raises(Forbidden):
+            await platform.sandboxes.create(CreateRequest(), ALICE)
+
+
+async def test_recreating_charges_nothing_while_it_is_made(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    async with paying(open_one, sats=1000) as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        clock.advance(timedelta(seconds=10))
+        again = await platform.sandboxes.recreate(sandbox.id, ALICE)
+        assert again.state is State.READY
+        clock.advance(timedelta(seconds=5))
+        bucket = await settled(platform)
+        assert (bucket.posted, bucket.held, bucket.flow.rate) == (985, 0, 1000)
