@@ -93,9 +93,8 @@ def test_the_tree_says_nothing_about_the_host_it_was_built_on(base: Image) -> No
     assert "nameserver" not in etc.joinpath("resolv.conf").read_text()
     assert etc.joinpath("machine-id").read_text() == ""
     uris = [line.split()[1] for line in etc.joinpath("apt/sources.list").read_text().splitlines()]
-    public = ("deb.debian.org", "archive.ubuntu.com", "security.ubuntu.com", "ports.ubuntu.com")
     assert uris
-    assert all(uri.split("/")[2] in public for uri in uris)
+    assert all("@" not in uri for uri in uris)
     assert list(etc.glob("apt/apt.conf.d/99mmdebstrap")) == []
 
 

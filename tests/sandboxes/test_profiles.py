@@ -47,7 +47,7 @@ def test_a_profile_says_everything_it_says() -> None:
 
 def test_a_profile_that_names_a_way_out_needs_the_semi_trusted_network(tmp_path: Path) -> None:
     file = tmp_path / "open.yaml"
-    file.write_text(GOOD.replace("egress: []", "egress: [pypi.org]"))
+    file.write_text(GOOD.replace("egress: []", "egress: [example.org]"))
     assert load_profile(file).trust is Trust.SEMI
 
 

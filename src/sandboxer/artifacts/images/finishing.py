@@ -71,7 +71,7 @@ def _lay_over(overlay: Path, rootfs: Path) -> None:
 
 def _configure_apt(rootfs: Path, mirrors: Mirrors) -> None:
     apt = rootfs / "etc/apt"
-    (apt / "sources.list").write_text("".join(source.line() + "\n" for source in mirrors.public))
+    (apt / "sources.list").write_text("".join(source.line() + "\n" for source in mirrors.inside))
     for leftover in (apt / "sources.list.d").glob("*"):
         leftover.unlink()
     (apt / "apt.conf.d/99mmdebstrap").unlink(missing_ok=True)

@@ -1,24 +1,20 @@
 """Where packages come from while an image is built, and what its own apt is told afterwards.
 
-Building uses the host's mirrors (they are near, and known to work); the image then gets the public names,
-so that it says nothing about the machine it was built on. Pure: the files of /etc/apt come in as text.
+Both are the host's own mirrors (they are near, and known to work); credentials are kept out of the image.
+Pure: the files of /etc/apt come in as text.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sandboxer.artifacts.images.recipe import Recipe
 from sandboxer.kernel.errors import NotAvailable
 
-_PUBLIC = {
-    "debian": ("http://deb.debian.org/debian", "http://deb.debian.org/debian-security"),
-    "ubuntu": ("http://archive.ubuntu.com/ubuntu", "http://security.ubuntu.com/ubuntu"),
-    "ubuntu-ports": ("http://ports.ubuntu.com/ubuntu-ports", "http://ports.ubuntu.com/ubuntu-ports"),
-}
 _USABLE = ("http://", "https://", "file:", "copy:")
+_CREDENTIALS = re.compile(r"//[^/@]*@")
 
 
 @dataclass(frozen=True)
@@ -35,8 +31,9 @@ class Source:
 class Mirrors:
     distribution: str
     suite: str
-    building: tuple[Source, ...]  # the host's mirrors
-    public: tuple[Source, ...]  # what goes into the image
+    building: tuple[Source, ...]
+    # The same for the image's own apt, where every tenant can read it.
+    inside: tuple[Source, ...]
 
 
 def parse_os_release(text: str) -> Mapping[str, str]:
@@ -85,15 +82,15 @@ def choose_mirrors(recipe: Recipe, os_release: Mapping[str, str], host: Iterable
     usable = [s for s in host if s.uri.startswith(_USABLE) and "main" in s.components]
     plain = {codename, suite, "stable", "oldstable", "testing"}
     archive = next((s.uri for s in usable if s.suite in plain), None)
-    ports = archive is not None and archive.rstrip("/").endswith("ubuntu-ports")
-    public = _PUBLIC["ubuntu-ports" if ports else distribution]
+    if archive is None:
+        raise NotAvailable(
+            what=f"image {recipe.name}",
+            why=f"/etc/apt names no usable {distribution} mirror (http, https, file or copy, with main)",
+        )
     security = next((s.uri for s in usable if s.suite.endswith("-security")), None)
-    return Mirrors(
-        distribution=distribution,
-        suite=suite,
-        building=_suites(archive or public[0], security or public[1], suite, wanted.components),
-        public=_suites(public[0], public[1], suite, wanted.components),
-    )
+    building = _suites(archive, security, suite, wanted.components)
+    inside = tuple(replace(source, uri=_CREDENTIALS.sub("//", source.uri)) for source in building)
+    return Mirrors(distribution=distribution, suite=suite, building=building, inside=inside)
 
 
 def _distribution(recipe: Recipe, os_release: Mapping[str, str]) -> str:
@@ -108,9 +105,10 @@ def _distribution(recipe: Recipe, os_release: Mapping[str, str]) -> str:
     )
 
 
-def _suites(archive: str, security: str, suite: str, components: tuple[str, ...]) -> tuple[Source, ...]:
-    return (
-        Source(archive, suite, components),
-        Source(archive, f"{suite}-updates", components),
-        Source(security, f"{suite}-security", components),
-    )
+def _suites(
+    archive: str, security: str | None, suite: str, components: tuple[str, ...]
+) -> tuple[Source, ...]:
+    plain = (Source(archive, suite, components), Source(archive, f"{suite}-updates", components))
+    if security is None:
+        return plain
+    return (*plain, Source(security, f"{suite}-security", components))
