@@ -162,7 +162,7 @@ async def test_orphans_are_reaped(box: Box) -> None:
 
     async def only_us() -> bool:
         return (
-            await box.shell("ps -e -o stat=,comm= | grep -v -E 'supervisor|ps|sh|grep' | wc -l")
+            await box.shell("ps -e -o stat=,comm= | grep -v -E 'supervisor|ps|sh|grep|wc' | wc -l")
         ).stdout == b"0\n"
 
     await eventually(only_us)
