@@ -9,7 +9,8 @@ SandboxerError
 │   ├── NotFound            `what`, `id`
 │   ├── Conflict            `why`
 │   │   ├── IllegalTransition   the sandbox's state does not allow this
-│   │   └── IdempotencyConflict same Idempotency-Key, other body
+│   │   ├── IdempotencyConflict same Idempotency-Key, other body
+│   │   └── AddressUsed     a deposit address has history already: `chain`, `index`
 │   ├── InsufficientCredit  funding needed: `required`, `available` (sats)
 │   ├── SecondProofNeeded   sign the challenge with the other factor: `challenge`, `message`
 │   ├── NotAvailable        exists in the design, not on this platform (yet): `what`, `why`
@@ -22,6 +23,7 @@ SandboxerError
 │   ├── NoCapacity          the host is full: `resource`, `why`
 │   ├── BackendLost         the sandbox or its backend stopped answering: `why`
 │   ├── ProvisionFailed     the sandbox could not be made: `step`, `why`
+│   ├── ChainUnavailable    a coin's node is down, slow, or says what cannot be: `chain`, `why`
 │   ├── ImageBuildFailed    a base image could not be built: `why`
 │   └── GuestMisbehaved     the supervisor inside broke the protocol: `why`
 └── Broken                  a bug or corrupted state; page someone: `why`
@@ -106,6 +108,13 @@ class IdempotencyConflict(Conflict):
 
     code = "idempotency_conflict"
     next_step = "Use a new Idempotency-Key for a new request."
+
+
+class AddressUsed(Conflict):
+    """Address {index} of {chain} has received something before."""
+
+    code = "address_used"
+    next_step = "Take the next index."
 
 
 class InsufficientCredit(Refused):
@@ -232,6 +241,13 @@ class ImageBuildFailed(Unavailable):
 
     code = "image_build_failed"
     next_step = "Remove the named obstacle and build again."
+
+
+class ChainUnavailable(Unavailable):
+    """The {chain} node cannot be relied on right now: {why}"""
+
+    code = "chain_unavailable"
+    next_step = "Retry later; payments already sent are not lost."
 
 
 class GuestMisbehaved(Unavailable):
