@@ -25,6 +25,7 @@ SandboxerError
 │   ├── ProvisionFailed     the sandbox could not be made: `step`, `why`
 │   ├── ChainUnavailable    a coin's node is down, slow, or says what cannot be: `chain`, `why`
 │   ├── ImageBuildFailed    a base image could not be built: `why`
+│   ├── NoRate              too few agree on what an asset is worth: `asset`, `why`
 │   └── GuestMisbehaved     the supervisor inside broke the protocol: `why`
 └── Broken                  a bug or corrupted state; page someone: `why`
 """
@@ -248,6 +249,13 @@ class ChainUnavailable(Unavailable):
 
     code = "chain_unavailable"
     next_step = "Retry later; payments already sent are not lost."
+
+
+class NoRate(Unavailable):
+    """There is no rate for {asset} right now: {why}"""
+
+    code = "no_rate"
+    next_step = "Retry in a minute, or pay in BTC or sBTC, which need none."
 
 
 class GuestMisbehaved(Unavailable):
