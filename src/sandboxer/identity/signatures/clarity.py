@@ -1,4 +1,4 @@
-"""Clarity values as bytes (SIP-005), encoding only: what SIP-018 hashes."""
+"""Clarity values as bytes (SIP-005): what SIP-018 hashes and transactions carry. Reading is in payments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,32 @@ class Utf8:
     value: str
 
 
-# A Python tuple is a Clarity list, a mapping is a Clarity tuple; an address is a principal.
+@dataclass(frozen=True, slots=True)
+class ContractPrincipal:
+    address: StacksAddress
+    name: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.address.text}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Some:
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Ok:
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Err:
+    value: Value
+
+
+# A Python tuple is a Clarity list, a mapping is a Clarity tuple, None is none; an address is a principal.
 Value = (
     UInt
     | Int
@@ -39,10 +64,15 @@ Value = (
     | bytes
     | None
     | StacksAddress
+    | ContractPrincipal
+    | Some
+    | Ok
+    | Err
     | tuple["Value", ...]
     | Mapping[str, "Value"]
 )
 _LONGEST_NAME = 128
+_LONGEST_CONTRACT_NAME = 40
 
 
 def serialize(value: Value) -> bytes:
@@ -59,7 +89,15 @@ def serialize(value: Value) -> bytes:
         case bytes():
             return b"\x02" + _counted(value)
         case StacksAddress():
-            return b"\x05" + bytes([value.version]) + value.hash160
+            return b"\x05" + _address(value)
+        case ContractPrincipal(address=address, name=name):
+            return b"\x06" + _address(address) + _named(name, _LONGEST_CONTRACT_NAME)
+        case Ok(value=inner):
+            return b"\x07" + serialize(inner)
+        case Err(value=inner):
+            return b"\x08" + serialize(inner)
+        case Some(value=inner):
+            return b"\x0a" + serialize(inner)
         case Ascii(value=text):
             return b"\x0d" + _counted(_ascii(text))
         case Utf8(value=text):
@@ -92,8 +130,16 @@ def _tuple(value: Mapping[str, Value]) -> bytes:
     """Keys in order, so that equal tuples have equal bytes."""
     parts = [len(value).to_bytes(4, "big")]
     for name in sorted(value):
-        raw = _ascii(name)
-        if not 0 < len(raw) <= _LONGEST_NAME:
-            raise InvalidRequest(field="message", why="a name of 1 to 128 letters is needed")
-        parts.append(bytes([len(raw)]) + raw + serialize(value[name]))
+        parts.append(_named(name, _LONGEST_NAME) + serialize(value[name]))
     return b"".join(parts)
+
+
+def _named(name: str, longest: int) -> bytes:
+    raw = _ascii(name)
+    if not 0 < len(raw) <= longest:
+        raise InvalidRequest(field="message", why=f"a name of 1 to {longest} letters is needed")
+    return bytes([len(raw)]) + raw
+
+
+def _address(address: StacksAddress) -> bytes:
+    return bytes([address.version]) + address.hash160
