@@ -84,6 +84,11 @@ def debt_id(owner: str) -> str:
     return f"debt:{owner}"
 
 
+def unconfirmed_id(owner: str) -> str:
+    """The other side of payments that were credited before they are final: below zero by so much."""
+    return f"unconfirmed:{owner}"
+
+
 def open_bucket(conn: Connection, owner: str, *, now: datetime) -> bool:
     """False if it is open already."""
     values = {
@@ -155,12 +160,14 @@ def spend(
 ) -> Bucket:
     """Move sats out to another account, leaving its meters their reserve. The same id spends once.
 
-    Raises InsufficientCredit. If `to` is another bucket, call `settle_account` for its owner afterwards.
+    What is not yet confirmed stays: it buys time here and cannot be given away. Raises InsufficientCredit.
+    If `to` is another bucket, call `settle_account` for its owner afterwards.
     """
     checked_amount(amount)
     bucket = settle_account(conn, owner, now=now, policy=policy)
-    if amount > bucket.available and find_transfer(conn, id) is None:
-        raise InsufficientCredit(required=amount, available=bucket.available, account=owner)
+    free = max(0, bucket.available - unconfirmed(conn, owner))
+    if amount > free and find_transfer(conn, id) is None:
+        raise InsufficientCredit(required=amount, available=free, account=owner)
     transfer = Transfer(
         id=id,
         debit=bucket_id(owner),
@@ -174,6 +181,13 @@ def spend(
     if post_transfer(conn, transfer):
         bucket = replace(bucket, posted=bucket.posted - amount)
     return conclude(conn, bucket, now=now, policy=policy)
+
+
+def unconfirmed(conn: Connection, owner: str) -> Sats:
+    """How much of what was credited is not final yet."""
+    account = ledger_accounts.c
+    query = select(account.debits_posted - account.credits_posted).where(account.id == unconfirmed_id(owner))
+    return int(conn.execute(query).scalar() or 0)
 
 
 def receipt(conn: Connection, owner: str, sats: Sats, *, now: datetime, policy: GracePolicy = POLICY) -> bool:

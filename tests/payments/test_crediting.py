@@ -1,0 +1,109 @@
+"""Outside money in: final, taken back, and usable before it is final but not to be given away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import Connection
+
+from sandboxer.accounts import gifts, records
+from sandboxer.kernel.errors import InsufficientCredit, NotFound
+from sandboxer.money.buckets import Bucket, settle_account, unconfirmed
+from sandboxer.money.metering import open_meter
+from sandboxer.money.meters import Use
+from sandboxer.money.verification import verify
+from sandboxer.payments import crediting
+from sandboxer.store.databases import open_database
+from sandboxer.store.migrate import migrate
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+ALICE, BOB = "acc_alice", "acc_bob"
+
+
+@pytest.fixture
+def conn(database_url: str) -> Iterator[Connection]:
+    database = open_database(database_url)
+    migrate(database)
+    with database.writing.begin() as connection:
+        for account in (ALICE, BOB):
+            records.create(connection, id=account, actor="test", reason="test", now=NOW)
+        yield connection
+        assert verify(connection).is_whole
+    database.dispose()
+
+
+def bucket(conn: Connection, now: datetime = NOW) -> Bucket:
+    return settle_account(conn, ALICE, now=now)
+
+
+def begin(conn: Connection, sats: int, *, at_most: int = 10_000, id: str = "pay_1") -> crediting.Pending:
+    return crediting.pending_begin(conn, ALICE, sats, payment_id=id, at_most=at_most, source="x402", now=NOW)
+
+
+def test_a_final_credit_counts_once(conn: Connection) -> None:
+    assert crediting.credit_final(conn, ALICE, 500, id="inv:1", source="invoice", now=NOW)
+    assert not crediting.credit_final(conn, ALICE, 500, id="inv:1", source="invoice", now=NOW)
+    assert bucket(conn).available == 500
+
+
+def test_what_was_spent_of_a_reversed_payment_becomes_debt(conn: Connection) -> None:
+    crediting.credit_final(conn, ALICE, 500, id="inv:1", source="invoice", now=NOW)
+    public = records.load(conn, BOB).public_id
+    gifts.give(conn, ALICE, public, 200, id="g1", reason="thanks", now=NOW)
+    assert crediting.reverse_final(conn, ALICE, 500, id="inv:1:reorg", reason="reorg", now=NOW)
+    assert not crediting.reverse_final(conn, ALICE, 500, id="inv:1:reorg", reason="reorg", now=NOW)
+    after = bucket(conn)
+    assert (after.posted, after.debt, after.available) == (0, 200, 0)
+    crediting.credit_final(conn, ALICE, 500, id="inv:2", source="invoice", now=NOW)
+    assert (bucket(conn).posted, bucket(conn).debt) == (300, 0)
+
+
+def test_pending_credit_buys_time_and_cannot_be_given_away(conn: Connection) -> None:
+    begin(conn, 500)
+    assert bucket(conn).available == 500
+    assert unconfirmed(conn, ALICE) == 500
+    public = records.load(conn, BOB).public_id
+    with pytest.raises(InsufficientCredit):
+        gifts.give(conn, ALICE, public, 1, id="g1", reason="thanks", now=NOW)
+    open_meter(conn, ALICE, id="m", subject="sbx", use=Use.RUNNING, rate=1000, now=NOW)
+    assert bucket(conn, NOW + timedelta(seconds=100)).posted == 400
+
+
+def test_confirmed_credit_is_free_to_give(conn: Connection) -> None:
+    begin(conn, 500)
+    confirm = {"payment_id": "pay_1", "source": "x402", "now": NOW}
+    assert crediting.pending_confirm(conn, ALICE, 500, **confirm)  # type: ignore[arg-type]
+    assert not crediting.pending_confirm(conn, ALICE, 500, **confirm)  # type: ignore[arg-type]
+    assert unconfirmed(conn, ALICE) == 0
+    gifts.give(conn, ALICE, records.load(conn, BOB).public_id, 500, id="g1", reason="thanks", now=NOW)
+
+
+def test_beyond_the_payers_limit_credit_waits_for_confirmation(conn: Connection) -> None:
+    assert begin(conn, 500, at_most=120) == crediting.Pending(granted=120, withheld=380)
+    assert begin(conn, 500, at_most=500) == crediting.Pending(granted=120, withheld=380)
+    assert bucket(conn).available == 120
+    crediting.pending_confirm(conn, ALICE, 500, payment_id="pay_1", source="x402", now=NOW)
+    assert (bucket(conn).available, unconfirmed(conn, ALICE)) == (500, 0)
+
+
+def test_a_payment_that_fails_is_taken_back_and_what_it_bought_is_owed(conn: Connection) -> None:
+    begin(conn, 500)
+    open_meter(conn, ALICE, id="m", subject="sbx", use=Use.RUNNING, rate=1000, now=NOW)
+    later = NOW + timedelta(seconds=30)
+    assert crediting.pending_fail(conn, ALICE, payment_id="pay_1", reason="expired", now=later)
+    assert not crediting.pending_fail(conn, ALICE, payment_id="pay_1", reason="expired", now=later)
+    after = bucket(conn, later)
+    assert (after.posted, after.debt, unconfirmed(conn, ALICE)) == (0, 30, 0)
+
+
+def test_a_paying_wallet_has_one_account_whatever_its_chain(conn: Connection) -> None:
+    address = "0x" + "ab" * 20
+    first = crediting.account_for_wallet(conn, f"eip155:8453:{address}", now=NOW)
+    assert crediting.account_for_wallet(conn, address, now=NOW).id == first.id
+
+
+def test_an_unknown_account_cannot_be_paid_for(conn: Connection) -> None:
+    with pytest.raises(NotFound):
+        crediting.account_to_pay(conn, "pub_nobody")
