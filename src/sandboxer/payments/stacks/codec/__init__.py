@@ -1,0 +1,1 @@
+"""Stacks transactions as bytes (SIP-005): read strictly, written canonically."""

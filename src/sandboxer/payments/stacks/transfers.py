@@ -1,0 +1,130 @@
+"""Sponsored transfers: the one shape of transaction that pays here, made and read.
+
+A token transfer promises by its post-condition to move exactly its amount, and nothing else may move (deny
+mode). Native STX transfers carry none: the chain refuses them with any, since amount and recipient are
+already in what is signed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sandboxer.identity.signatures.c32 import StacksAddress, stacks_address
+from sandboxer.identity.signatures.clarity import ContractPrincipal, Some, UInt, Value
+from sandboxer.payments.stacks.codec.cursor import CLARITY_NAME, CONTRACT_NAME, malformed
+from sandboxer.payments.stacks.codec.post_conditions import AssetName, FtCondition, Mode, Sent
+from sandboxer.payments.stacks.codec.signing import StacksKey, sign_origin
+from sandboxer.payments.stacks.codec.spending import UNSPONSORED
+from sandboxer.payments.stacks.codec.transactions import (
+    MEMO_BYTES,
+    ContractCall,
+    Payload,
+    TokenTransfer,
+    Transaction,
+)
+from sandboxer.payments.stacks.networks import StacksNetwork
+
+_MOST = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What to pay; `token` None is native STX."""
+
+    network: StacksNetwork
+    recipient: str
+    amount: int
+    nonce: int
+    token: AssetName | None = None
+    memo: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """What a transaction says it pays; `sender` is None where the payload does not name one (STX)."""
+
+    contract: str | None
+    recipient: str
+    amount: int
+    sender: str | None
+    memo: bytes
+
+
+def sponsored_transfer(order: Order, key: StacksKey) -> Transaction:
+    """Signed by `key`, with an empty place for the sponsor and no fee of its own."""
+    if not (0 < order.amount <= _MOST and 0 <= order.nonce <= _MOST and len(order.memo) <= MEMO_BYTES):
+        raise malformed("an amount has 1 to 64 bits, a nonce 64 bits, a memo up to 34 bytes")
+    sender = key.condition(nonce=order.nonce, fee=0)
+    payer = sender.address(mainnet=order.network.mainnet)
+    recipient = principal(order.recipient)
+    conditions: tuple[FtCondition, ...] = ()
+    payload: Payload = TokenTransfer(recipient, order.amount, order.memo.ljust(MEMO_BYTES, b"\x00"))
+    if order.token is not None:
+        conditions = (FtCondition(payer, order.token, Sent.EQUAL, order.amount),)
+        memo: Value = Some(order.memo) if order.memo else None
+        arguments = (UInt(order.amount), payer, recipient, memo)
+        payload = ContractCall(order.token.contract, "transfer", arguments)
+    unsigned = Transaction(
+        version=order.network.version,
+        chain_id=order.network.chain_id,
+        origin=sender,
+        sponsor=UNSPONSORED,
+        mode=Mode.DENY,
+        post_conditions=conditions,
+        payload=payload,
+    )
+    return sign_origin(unsigned, key)
+
+
+def read_transfer(transaction: Transaction) -> Transfer:
+    """Raises unless it is an STX transfer or a SIP-010 `transfer` with its four arguments."""
+    match transaction.payload:
+        case TokenTransfer(recipient=recipient, amount=amount, memo=memo):
+            return Transfer(
+                contract=None, recipient=recipient.text, amount=amount, sender=None, memo=memo.rstrip(b"\x00")
+            )
+        case ContractCall(
+            contract=contract,
+            function="transfer",
+            arguments=(
+                UInt(value=amount),
+                (StacksAddress() | ContractPrincipal()) as sender,
+                (StacksAddress() | ContractPrincipal()) as recipient,
+                memo,
+            ),
+        ):
+            return Transfer(
+                contract=contract.text,
+                recipient=recipient.text,
+                amount=amount,
+                sender=sender.text,
+                memo=_memo(memo),
+            )
+    raise malformed("it is not a SIP-010 transfer (amount, sender, recipient, memo)", "not_a_transfer")
+
+
+def principal(text: str) -> StacksAddress | ContractPrincipal:
+    return contract_principal(text) if "." in text else stacks_address(text)
+
+
+def contract_principal(text: str) -> ContractPrincipal:
+    address, _, name = text.partition(".")
+    if CONTRACT_NAME.fullmatch(name) is None:
+        raise malformed(f"{text[:90]} is not address.contract-name", "bad_contract")
+    return ContractPrincipal(stacks_address(address), name)
+
+
+def asset_name(text: str) -> AssetName:
+    """`address.contract::token`, as explorers write it."""
+    contract, _, name = text.partition("::")
+    if CLARITY_NAME.fullmatch(name) is None:
+        raise malformed(f"{text[:130]} is not address.contract::token-name", "bad_contract")
+    return AssetName(contract_principal(contract), name)
+
+
+def _memo(value: Value) -> bytes:
+    if value is None:
+        return b""
+    if isinstance(value, Some) and isinstance(value.value, bytes) and len(value.value) <= MEMO_BYTES:
+        return value.value
+    raise malformed("the memo is not an optional buffer of up to 34 bytes", "not_a_transfer")
