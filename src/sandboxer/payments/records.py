@@ -1,0 +1,285 @@
+"""Payments as records: written once before anything moves, then changed only through the state table.
+
+A step and what it does to the ledger are one transaction: whoever sees `confirmed` sees the credit too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, select, tuple_, update
+
+from sandboxer.kernel.errors import Conflict, NotFound
+from sandboxer.kernel.ids import new_id
+from sandboxer.money.ledger import insert_once
+from sandboxer.observe.events import record
+from sandboxer.payments.lifecycle import IN_FLIGHT, OVER, Signal, State, next_state
+from sandboxer.payments.tables import payments
+
+ACTOR = "system:payments"
+MAX_PAGE = 200
+# Announced to `Store.on_commit` when a payment wants to be looked at.
+DUE_TOPIC = "payments.due"
+
+
+class Purpose(StrEnum):
+    CREATE = "create"
+    EXTEND = "extend"
+    TOPUP = "topup"
+    KEY = "key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payment:
+    id: str
+    state: State
+    reason: str
+    network: str
+    payer: str
+    nonce: str
+    payload_hash: str
+    identifier: str | None
+    scheme: str
+    asset: str
+    amount: int
+    sats: int
+    account: str
+    purpose: Purpose
+    details: Mapping[str, Any]
+    payload: Mapping[str, Any] | None = field(repr=False)
+    requirements: Mapping[str, Any] | None = field(repr=False)
+    txid: str | None
+    block: str | None
+    valid_until: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    look_at: datetime | None
+    looks: int
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in OVER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A verified payment that is to be written down."""
+
+    network: str
+    payer: str
+    nonce: str
+    payload_hash: str
+    identifier: str | None
+    scheme: str
+    asset: str
+    amount: int
+    sats: int
+    account: str
+    purpose: Purpose
+    details: Mapping[str, Any]
+    payload: Mapping[str, Any]
+    requirements: Mapping[str, Any]
+    valid_until: datetime | None
+
+
+def open_payment(conn: Connection, order: Order, *, now: datetime, look_at: datetime) -> tuple[Payment, bool]:
+    """The record of this payment, and whether it is new. Raises Conflict where its nonce or name is taken.
+
+    The same payload presented again is the same payment, whatever became of it.
+    """
+    known = find_presented(conn, order.network, order.payer, order.nonce)
+    if known is not None:
+        if known.payload_hash != order.payload_hash:
+            raise Conflict(
+                why="this chain nonce was presented before with another payment",
+                reason="conflicting_nonce",
+                payment_id=known.id,
+                hint="Sign a new payment.",
+            )
+        return known, False
+    refuse_other_payload(conn, order.payer, order.identifier, order.payload_hash)
+    row = {
+        "id": new_id("pay"),
+        "state": State.QUEUED.value,
+        "reason": "verified",
+        "network": order.network,
+        "payer": order.payer,
+        "nonce": order.nonce,
+        "payload_hash": order.payload_hash,
+        "identifier": order.identifier,
+        "scheme": order.scheme,
+        "asset": order.asset,
+        "amount": str(order.amount),
+        "sats": order.sats,
+        "account": order.account,
+        "purpose": order.purpose.value,
+        "details": dict(order.details),
+        "payload": dict(order.payload),
+        "requirements": dict(order.requirements),
+        "valid_until": order.valid_until,
+        "created_at": now,
+        "updated_at": now,
+        "look_at": look_at,
+        "looks": 0,
+    }
+    if not insert_once(conn, payments, row):
+        raise Conflict(why="this payment is being taken by another request", reason="conflicting_nonce")
+    payment = load(conn, row["id"])  # type: ignore[arg-type]
+    _tell(conn, payment, now)
+    return payment, True
+
+
+def refuse_other_payload(conn: Connection, payer: str, identifier: str | None, payload_hash: str) -> None:
+    """The same payment identifier names the same payment."""
+    if identifier is None:
+        return
+    query = select(payments).where(payments.c.payer == payer, payments.c.identifier == identifier)
+    row = conn.execute(query).one_or_none()
+    if row is not None and row.payload_hash != payload_hash:
+        raise Conflict(
+            why="this payment identifier was used for another payment",
+            reason="payment_identifier_conflict",
+            payment_id=row.id,
+            hint="Present the first payment again, or use a new identifier.",
+        )
+
+
+def move(
+    conn: Connection,
+    payment: Payment,
+    signal: Signal,
+    *,
+    reason: str,
+    now: datetime,
+    look_at: datetime | None = None,
+    txid: str | None = None,
+    block: str | None = None,
+    details: Mapping[str, Any] | None = None,
+) -> Payment:
+    """One step through the table, fenced by the state it was seen in. Raises IllegalTransition, Conflict."""
+    state = next_state(payment.state, signal)
+    values: dict[str, Any] = {
+        "state": state.value,
+        "reason": reason,
+        "updated_at": now,
+        "look_at": look_at,
+        "txid": txid or payment.txid,
+        "block": block if state is State.CONFIRMED else None,
+        "details": {**payment.details, **(details or {})},
+        "looks": 0 if state is not payment.state else payment.looks,
+    }
+    changed = conn.execute(
+        update(payments)
+        .where(payments.c.id == payment.id, payments.c.state == payment.state.value)
+        .values(**values)
+    )
+    if changed.rowcount != 1:
+        raise Conflict(why=f"payment {payment.id} was changed by someone else meanwhile")
+    after = load(conn, payment.id)
+    _tell(conn, after, now)
+    return after
+
+
+def note(
+    conn: Connection,
+    payment_id: str,
+    *,
+    now: datetime,
+    details: Mapping[str, Any] | None = None,
+    look_at: datetime | None = None,
+    looked: bool = False,
+) -> Payment:
+    """Facts beside the state: which sandbox it is for, when to look again."""
+    payment = load(conn, payment_id, lock=True)
+    values: dict[str, Any] = {"details": {**payment.details, **(details or {})}, "updated_at": now}
+    if looked:
+        values |= {"look_at": look_at, "looks": payment.looks + 1}
+    conn.execute(update(payments).where(payments.c.id == payment_id).values(**values))
+    return load(conn, payment_id)
+
+
+def find(conn: Connection, payment_id: str, *, lock: bool = False) -> Payment | None:
+    query = select(payments).where(payments.c.id == payment_id)
+    row = conn.execute(query.with_for_update() if lock else query).one_or_none()
+    return None if row is None else _payment(row)
+
+
+def load(conn: Connection, payment_id: str, *, lock: bool = False) -> Payment:
+    found = find(conn, payment_id, lock=lock)
+    if found is None:
+        raise NotFound(what="payment", id=payment_id)
+    return found
+
+
+def find_presented(conn: Connection, network: str, payer: str, nonce: str) -> Payment | None:
+    columns = payments.c
+    query = select(payments).where(columns.network == network, columns.payer == payer, columns.nonce == nonce)
+    row = conn.execute(query).one_or_none()
+    return None if row is None else _payment(row)
+
+
+def page(conn: Connection, account: str, *, cursor: str | None, limit: int) -> list[Payment]:
+    """An account's payments, newest first; `cursor` is the id of the last one seen."""
+    columns = payments.c
+    query = select(payments).where(columns.account == account)
+    if cursor is not None:
+        last = find(conn, cursor)
+        if last is None or last.account != account:
+            raise NotFound(what="payment", id=cursor)
+        query = query.where(tuple_(columns.created_at, columns.id) < (last.created_at, last.id))
+    query = query.order_by(columns.created_at.desc(), columns.id.desc()).limit(max(1, min(limit, MAX_PAGE)))
+    return [_payment(row) for row in conn.execute(query)]
+
+
+def due(conn: Connection, *, now: datetime, limit: int = 50) -> list[Payment]:
+    query = select(payments).where(payments.c.look_at <= now).order_by(payments.c.look_at).limit(limit)
+    return [_payment(row) for row in conn.execute(query)]
+
+
+def next_look(conn: Connection) -> datetime | None:
+    earliest: datetime | None = conn.execute(select(func.min(payments.c.look_at))).scalar()
+    return earliest
+
+
+def unsettled(conn: Connection, payer: str) -> list[Payment]:
+    """A payer's payments whose money may be moving."""
+    states = [state.value for state in IN_FLIGHT]
+    query = select(payments).where(payments.c.payer == payer, payments.c.state.in_(states))
+    return [_payment(row) for row in conn.execute(query)]
+
+
+def _tell(conn: Connection, payment: Payment, now: datetime) -> None:
+    record(
+        conn,
+        subject=payment.account,
+        kind=f"payment.{payment.state.value}",
+        actor=ACTOR,
+        reason=payment.reason,
+        at=now,
+        data={
+            "payment_id": payment.id,
+            "purpose": payment.purpose.value,
+            "sats": payment.sats,
+            "network": payment.network,
+            "asset": payment.asset,
+            "amount": str(payment.amount),
+            "txid": payment.txid,
+            "sandbox_id": payment.details.get("sandbox_id"),
+        },
+    )
+
+
+def _payment(row: Row[Any]) -> Payment:
+    values = dict(row._mapping)
+    return Payment(
+        **{
+            **values,
+            "state": State(row.state),
+            "purpose": Purpose(row.purpose),
+            "amount": int(row.amount),
+        }
+    )

@@ -1,0 +1,131 @@
+"""What the checkout knows of a chain: a `Way` says what is taken there, who checks and settles it, how its
+nonce is read and how its fate is looked up. Chains register theirs; nothing here names one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol
+
+from x402.schemas import PaymentPayload, PaymentRequirements, SettleResponse, VerifyResponse
+
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.payments.assets import Asset
+from sandboxer.payments.records import Payment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """An asset that is taken: `id` is its name on the wire (a contract, or `STX`)."""
+
+    asset: Asset
+    id: str
+    # What the scheme's client needs to sign, such as an EIP-712 domain.
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authorization:
+    """What a presented payment says of itself, before anybody has checked it."""
+
+    # Canonical: the same wallet never has two spellings.
+    payer: str
+    nonce: str
+    amount: int
+    valid_until: datetime | None
+
+
+class Fate(StrEnum):
+    # Not on the chain, and it still can be.
+    UNSEEN = "unseen"
+    # On its way; nothing more is known.
+    SEEN = "seen"
+    CONFIRMED = "confirmed"
+    # It can never be: spent by something else, expired, aborted.
+    FAILED = "failed"
+    REPLACED = "replaced"
+    FORGOTTEN = "forgotten"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    fate: Fate
+    txid: str | None = None
+    # Hash of the block it is in.
+    block: str | None = None
+    confirmations: int = 0
+    # A stable word, such as a terminal reason of the relay.
+    reason: str = ""
+
+
+class Facilitator(Protocol):
+    """Checks and settles; the package's own classes have this shape. May raise anything, may never answer."""
+
+    async def verify(self, payload: PaymentPayload, requirements: PaymentRequirements) -> VerifyResponse: ...
+
+    async def settle(self, payload: PaymentPayload, requirements: PaymentRequirements) -> SettleResponse: ...
+
+
+class Reader(Protocol):
+    def read(self, payload: PaymentPayload) -> Authorization:
+        """Raises InvalidRequest for what is no payment of this kind."""
+
+    def is_signed(self, payload: PaymentPayload, requirements: PaymentRequirements) -> bool:
+        """Whether the payer's own signature is under it, without asking a chain."""
+
+
+class Watcher(Protocol):
+    async def look(self, payment: Payment) -> Sighting:
+        """What the chain says of it now. Raises ChainUnavailable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    # CAIP-2.
+    network: str
+    scheme: str
+    pay_to: str
+    accepts: tuple[Accepted, ...]
+    facilitator: Facilitator = field(repr=False)
+    reader: Reader = field(repr=False)
+    watcher: Watcher = field(repr=False)
+    # How deep a transaction must be to be final.
+    confirmations: int = 1
+    # Whether a successful settle means that it is in a block, or only that it was broadcast.
+    settles_in_block: bool = False
+    # For how long a payer's signature should be good.
+    timeout_s: int = 300
+    # What the scheme wants in every requirement beside the asset's own.
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    # Names of the network in version 1 of the protocol.
+    v1_names: tuple[str, ...] = ()
+
+    def accepted(self, asset_id: str) -> Accepted | None:
+        return next((one for one in self.accepts if one.id.lower() == asset_id.lower()), None)
+
+
+class Ways:
+    """The registered ways, in the order in which they are offered."""
+
+    def __init__(self) -> None:
+        self._ways: dict[tuple[str, str], Way] = {}
+
+    def register(self, way: Way) -> None:
+        if (way.network, way.scheme) in self._ways:
+            raise InvalidRequest(field="x402", why=f"{way.scheme} on {way.network} is given twice")
+        self._ways[way.network, way.scheme] = way
+
+    def find(self, network: str, scheme: str) -> Way | None:
+        return self._ways.get((network, scheme))
+
+    def of_v1(self, name: str, scheme: str) -> Way | None:
+        return next((w for w in self if w.scheme == scheme and name in (w.network, *w.v1_names)), None)
+
+    def __iter__(self) -> Iterator[Way]:
+        return iter(self._ways.values())
+
+    def __len__(self) -> int:
+        return len(self._ways)
