@@ -1,0 +1,123 @@
+"""The rates in use: remembered for a minute, asked for anew only while somebody wants them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import NoRate
+from sandboxer.payments.oracle.asking import Asking
+from sandboxer.payments.oracle.rates import SAME_AS, Rate, Rates
+from sandboxer.payments.oracle.sightings import POLICY, USDT, RatePolicy, Sighting, judge
+
+# A rate is used without asking again for this long.
+FRESH_FOR = timedelta(seconds=60)
+# Sources that failed are not asked again at once, whoever calls.
+PAUSE = timedelta(seconds=5)
+# Who asked within this keeps the background refresh alive.
+WANTED_FOR = timedelta(minutes=5)
+
+
+class RateBook:
+    """Rates by several sources. Run `run()` beside it, so that callers seldom wait."""
+
+    def __init__(self, asking: Asking, clock: Clock, policy: RatePolicy = POLICY) -> None:
+        self._asking = asking
+        self._clock = clock
+        self._policy = policy
+        self._said: dict[tuple[str, str], Sighting] = {}
+        self._asked_at: dict[str, datetime] = {}
+        self._wanted_at: dict[str, datetime] = {}
+        self._wanted = asyncio.Event()
+        # One round of questions at a time: callers of one moment share its answer.
+        self._round = asyncio.Lock()
+
+    @property
+    def assets(self) -> tuple[str, ...]:
+        known = {word for source in self._asking.sources for word in source.words} - {USDT}
+        return tuple(sorted(known | {a for a, b in SAME_AS.items() if b in known}))
+
+    async def usd(self, asset: str) -> Rate:
+        asset = SAME_AS.get(asset, asset)
+        if asset not in self.assets:
+            raise NoRate(asset=asset, why="no source knows it")
+        self._wanted_at[asset] = self._clock.now()
+        self._wanted.set()
+        if self._is_due(asset, FRESH_FOR):
+            async with self._round:
+                if self._is_due(asset, FRESH_FOR):
+                    await self._refresh({asset})
+        return judge(asset, self._said.values(), now=self._clock.now(), policy=self._policy)
+
+    async def run(self) -> None:
+        """Refreshes what was wanted lately, a little before it grows old; sleeps while nobody asks."""
+        while True:
+            await self._wanted.wait()
+            await self._clock.sleep(FRESH_FOR / 2)
+            horizon = self._clock.now() - WANTED_FOR
+            wanted = {asset for asset, at in self._wanted_at.items() if at > horizon}
+            if not wanted:
+                self._wanted.clear()
+                continue
+            due = {asset for asset in wanted if self._is_due(asset, FRESH_FOR / 2)}
+            if due:
+                async with self._round:
+                    await self._refresh(due)
+
+    def _is_due(self, asset: str, age: timedelta) -> bool:
+        asked = self._asked_at.get(asset)
+        if asked is None:
+            return True
+        now = self._clock.now()
+        try:
+            judge(asset, self._said.values(), now=now, policy=self._policy)
+        except NoRate:
+            return now >= asked + PAUSE
+        return now >= asked + age
+
+    async def _refresh(self, assets: Iterable[str]) -> None:
+        assets = set(assets)
+        # Prices in USDT need its own.
+        for sighting in await self._asking.look(assets | {USDT}):
+            self._said[sighting.source, sighting.asset] = sighting
+        # Only now: who comes during the round must wait for its answer.
+        for asset in assets:
+            self._asked_at[asset] = self._clock.now()
+
+
+class FixedRates:
+    """Rates an operator wrote down: for private deployments, and machines without a network."""
+
+    def __init__(self, usd: Mapping[str, Decimal], clock: Clock) -> None:
+        self._usd = dict(usd)
+        self._clock = clock
+
+    @property
+    def assets(self) -> tuple[str, ...]:
+        return tuple(sorted({*self._usd, *(a for a, b in SAME_AS.items() if b in self._usd)}))
+
+    async def usd(self, asset: str) -> Rate:
+        name = asset if asset in self._usd else SAME_AS.get(asset, asset)
+        try:
+            price = self._usd[name]
+        except KeyError:
+            raise NoRate(asset=asset, why="the operator wrote none down") from None
+        return Rate(asset=name, usd=price, at=self._clock.now(), sources=("fixed",))
+
+
+class FirstKnown:
+    """What is written down goes before what is asked for."""
+
+    def __init__(self, first: Rates, then: Rates) -> None:
+        self._first = first
+        self._then = then
+
+    @property
+    def assets(self) -> tuple[str, ...]:
+        return tuple(sorted({*self._first.assets, *self._then.assets}))
+
+    async def usd(self, asset: str) -> Rate:
+        return await (self._first if asset in self._first.assets else self._then).usd(asset)
