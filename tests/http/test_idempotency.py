@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import time
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
-from tests.http.conftest import Served
+from sandboxer.backends.scripted.backend import Scripted
+from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.settings import Settings
+from tests.http.conftest import Served, eventually, serving
 
 
 async def test_the_same_key_and_request_get_the_first_answer(served: Served) -> None:
@@ -76,6 +84,74 @@ async def test_a_secret_is_never_kept_and_the_second_answer_says_so(served: Serv
     for file in served.state_dir.rglob("*"):
         if file.is_file():
             assert first.json()["secret_key"].encode() not in file.read_bytes(), file
+
+
+async def test_a_crash_before_the_answer_was_kept_makes_no_second_sandbox(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sandbox is ready, its record written; the server dies before the answer is stored."""
+    backend = Scripted(name="ext.namespaces")
+    head = {"idempotency-key": "order-1"}
+
+    def die(*_: object, **__: object) -> None:
+        raise RuntimeError("the server died here")
+
+    async with serving(settings, {"ext.namespaces": backend}) as served:
+        with monkeypatch.context() as dying:
+            dying.setattr("sandboxer.store.idempotency.finish", die)
+            lost = await served.client.post("/v1/sandboxes", {"name": "a"}, headers=head)
+            assert lost.status_code == 500
+    (made,) = backend.boxes
+    async with serving(settings, {"ext.namespaces": backend}) as served:
+        other = await served.client.post("/v1/sandboxes", {"name": "b"}, headers=head)
+        assert other.json()["code"] == "idempotency_conflict"
+        again = await served.client.post("/v1/sandboxes", {"name": "a"}, headers=head)
+        assert (again.status_code, again.json()["id"]) == (201, made), again.text
+        assert again.headers["location"] == f"/v1/sandboxes/{made}"
+        third = await served.client.post("/v1/sandboxes", {"name": "a"}, headers=head)
+        assert third.json()["id"] == made
+        assert set(backend.boxes) == {made}
+
+
+async def test_a_crash_while_it_was_being_made_lets_the_repeat_make_it(settings: Settings) -> None:
+    """Killed in `provisioning`: at the start it is undone, and the repeat may begin anew."""
+    head = {"idempotency-key": "order-1"}
+    slow = Scripted(name="ext.namespaces", boot_takes=timedelta(seconds=600))
+    async with serving(settings, {"ext.namespaces": slow}) as served:
+        # Killed, not stopped: nothing is undone, and the key stays as it is.
+        asking = asyncio.create_task(served.client.post("/v1/sandboxes", {}, headers=head))
+        await eventually(lambda: any(s.state is State.PROVISIONING for s in _living(served)))
+        (half,) = (sandbox.id for sandbox in _living(served))
+        copied = shutil.copytree(settings.state_dir, settings.state_dir.with_name("crashed"))
+        asking.cancel()
+    after = settings.model_copy(update={"state_dir": Path(copied)})
+    quick = Scripted(name="ext.namespaces")
+    async with serving(after, {"ext.namespaces": quick}) as served:
+        again = await served.client.post("/v1/sandboxes", {}, headers=head)
+        assert again.status_code == 201, again.text
+        assert set(quick.boxes) == {again.json()["id"]}
+        assert again.json()["id"] != half
+
+
+async def test_a_client_that_hung_up_finds_what_it_asked_for(settings: Settings) -> None:
+    head = {"idempotency-key": "order-1"}
+    slow = Scripted(name="ext.namespaces", boot_takes=timedelta(seconds=1))
+    async with serving(settings, {"ext.namespaces": slow}) as served:
+        asking = asyncio.create_task(served.client.post("/v1/sandboxes", {}, headers=head))
+        await eventually(lambda: bool(_living(served)))
+        asking.cancel()
+        await asyncio.wait([asking])
+        (half,) = (sandbox.id for sandbox in _living(served))
+        deadline = time.monotonic() + 10
+        while (again := await served.client.post("/v1/sandboxes", {}, headers=head)).status_code == 409:
+            assert time.monotonic() < deadline, again.text
+            await asyncio.sleep(0.05)
+        assert (again.status_code, again.json()["id"]) == (201, half), again.text
+        assert set(slow.boxes) == {half}
+
+
+def _living(served: Served) -> list[Sandbox]:
+    return list(served.platform.sandboxes.room.book.living())
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "two words"])

@@ -1,8 +1,9 @@
 """Destroying or unlocking what is locked needs a second proof: a fresh signature by the account's other
 factor.
 
-Whoever called with an API key answers with a wallet, whoever called with a wallet session with an API key. An
-account with only one kind of factor signs the challenge with that one: it is fresh and names what it allows.
+Whoever called with an API key answers with a wallet, whoever called with a wallet session with an API key.
+Before an account gets another factor, one with only one kind signs the challenge with that one: it is fresh
+and names what it allows. What is locked is stricter: it needs both kinds; nothing is locked without them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sandboxer.identity.sessions.wallets import Wallets
 from sandboxer.identity.signatures.wallets import verify_message, wallet_of
 from sandboxer.identity.signing import matches, sign
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import SecondProofNeeded, Unauthenticated
+from sandboxer.kernel.errors import Conflict, SecondProofNeeded, Unauthenticated
 
 Factor = Literal["api_key", "wallet"]
 _HEADERS = {b"x-sudo-challenge": "challenge", b"x-sudo-by": "by", b"x-sudo-otp": "proof"}
@@ -104,15 +105,20 @@ class SecondProofs:
         resource: str,
         proof: SecondProof | None,
         factor: Factor | None = None,
+        is_strict: bool = False,
     ) -> None:
         """Returns if the proof holds. Without one: SecondProofNeeded, with the challenge to sign.
 
         Ask for it also before an account gets another factor: a stolen session must not make its own second.
-        `factor` names the one that must sign, where the other may be what was lost.
+        `factor` names the one that must sign, where the other may be what was lost. `is_strict`: the factor
+        that made the request never serves twice; Conflict where there is no other.
         """
         if factor is None:
             used: Factor = "api_key" if is_public_key(caller.public_key) else "wallet"
-            factor = factor_needed(used, await self._factors(caller.account))
+            available = await self.factors(caller.account)
+            factor = factor_needed(used, available)
+            if is_strict and factor == used:
+                raise one_factor(available)
         bound = Bound(action=action, resource=resource, factor=factor)
         if proof is None:
             await self._demand(caller, bound)
@@ -159,7 +165,13 @@ class SecondProofs:
             raise _refused("bad_signature", "no wallet of this account signed the challenge")
         verify_message(wallet, message, proof.proof)
 
-    async def _factors(self, account: str) -> frozenset[Factor]:
+    async def demand_two(self, account: str) -> None:
+        """Raises Conflict unless the account could answer a strict demand."""
+        available = await self.factors(account)
+        if len(available) < 2:
+            raise one_factor(available)
+
+    async def factors(self, account: str) -> frozenset[Factor]:
         now = self._clock.now()
         found: set[Factor] = set()
         if any(key.why_not(now) is None for key in await self._keys.list(account)):
@@ -167,6 +179,21 @@ class SecondProofs:
         if any(wallet.revoked_at is None for wallet in await self._wallets.of_account(account)):
             found.add("wallet")
         return frozenset(found)
+
+
+def one_factor(available: frozenset[Factor]) -> Conflict:
+    """What to do first, for an account that has nothing to confirm with."""
+    if "wallet" in available:
+        why, hint = "only wallets", "Make an API key for this account first: POST /v1/keys."
+    else:
+        why = "only API keys"
+        hint = (
+            "Link a wallet to this account first: POST /v1/auth/wallets/challenge, sign its `message` with"
+            " the wallet, POST /v1/auth/wallets (`sandboxer wallets link`)."
+        )
+    return Conflict(
+        why=f"this needs two kinds of proof, and this account has {why}", reason="one_factor", hint=hint
+    )
 
 
 def _refused(reason: str, why: str) -> Unauthenticated:

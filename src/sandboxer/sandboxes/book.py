@@ -53,6 +53,8 @@ class Step:
     data: Mapping[str, object] = field(default_factory=dict)
     # When it happened, if that was noticed later: a charge ends there.
     at: datetime | None = None
+    # Raises what refuses the step for the record as it is; asked again whenever someone wrote first.
+    check: Callable[[Sandbox], None] | None = None
 
 
 class Charges(Protocol):
@@ -66,6 +68,9 @@ class Charges(Protocol):
     def admit(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Sandbox:
         """The record with its terms. Raises what refuses the create."""
 
+    def promised(self, conn: Connection, sandbox: Sandbox, quote_id: str, *, now: datetime) -> Terms:
+        """The terms on which it goes on at a quote's rates. Raises if the quote is not for it."""
+
     def apply(
         self, conn: Connection, before: Sandbox | None, after: Sandbox, *, now: datetime, at: datetime | None
     ) -> Mapping[str, object]:
@@ -73,6 +78,7 @@ class Charges(Protocol):
 
 
 Watcher = Callable[[Sandbox, Sequence[Step]], None]
+Also = Callable[[Connection, str], None]
 
 
 class Book:
@@ -133,14 +139,26 @@ class Book:
             return sandbox.terms
         return await self._store.write(lambda conn: charges.check_start(conn, sandbox, now=now))
 
-    async def open(self, requested: Sandbox, steps: Sequence[Step]) -> Sandbox:
-        """Write a new record, taken through `steps` at once. `requested` is as it was asked for."""
+    async def promised(self, sandbox: Sandbox, quote_id: str) -> Terms:
+        """The terms of one that goes on at a quote's rates; where nobody pays, as they are."""
+        charges, now = self._charges, self._clock.now()
+        if charges is None:
+            return sandbox.terms
+        return await self._store.read(lambda conn: charges.promised(conn, sandbox, quote_id, now=now))
+
+    async def open(self, requested: Sandbox, steps: Sequence[Step], also: Also | None = None) -> Sandbox:
+        """Write a new record, taken through `steps` at once. `requested` is as it was asked for.
+
+        `also` is written in the same transaction, with the record's id.
+        """
         now = self._clock.now()
 
         def write(conn: Connection) -> Sandbox:
             admitted = requested if self._charges is None else self._charges.admit(conn, requested, now=now)
             final, chain = _walk(admitted, steps, now)
             insert_record(conn, final)
+            if also is not None:
+                also(conn, final.id)
             facts = self._charge(conn, None, final, now)
             _record_request(conn, requested)
             for entry in chain:
@@ -258,6 +276,8 @@ class _Entry:
 def _walk(sandbox: Sandbox, steps: Sequence[Step], now: datetime) -> tuple[Sandbox, list[_Entry]]:
     chain = []
     for step in steps:
+        if step.check is not None:
+            step.check(sandbox)
         state = next_state(sandbox.state, step.signal)
         after = stepped(sandbox, state, reason=step.reason, now=now, changes=step.changes)
         chain.append(_Entry(step, sandbox, after))

@@ -8,17 +8,22 @@ from sandboxer.backends.contract import Handle, KnowsImages
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.ids import new_id
 from sandboxer.sandboxes import planning
-from sandboxer.sandboxes.book import Step
+from sandboxer.sandboxes.book import Also, Step
 from sandboxer.sandboxes.establish import Stopwatch, establish, ready_step
 from sandboxer.sandboxes.inspection import fingerprint_of
-from sandboxer.sandboxes.lifecycle import Signal
+from sandboxer.sandboxes.lifecycle import Signal, State
 from sandboxer.sandboxes.profiles import Profile
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.sandboxes.room import Room, actor_of
 
+_OVER = frozenset({State.FAILED, State.EXPIRED, State.DESTROYING, State.DESTROYED})
 
-async def create(room: Room, request: CreateRequest, caller: Caller, *, wait: bool = True) -> Sandbox:
+
+async def create(
+    room: Room, request: CreateRequest, caller: Caller, *, wait: bool = True, also: Also | None = None
+) -> Sandbox:
+    """`also` is written with the record, in its transaction: whoever asked twice finds it there."""
     watch = Stopwatch()
     profile = room.profiles.get(request.profile or room.default_profile)
     requested = planning.plan(request, profile, caller, sandbox_id=new_id("sbx"), now=room.clock.now())
@@ -31,11 +36,22 @@ async def create(room: Room, request: CreateRequest, caller: Caller, *, wait: bo
         await room.book.check_start(requested)
     handle = room.warm.claim(requested) if profile.setup.is_empty else None
     if handle is not None:
-        return await _claim(room, requested, handle, watch, actor_of(caller))
-    return await _make(room, requested, profile, watch, actor_of(caller), wait=wait)
+        return await _claim(room, requested, handle, watch, actor_of(caller), also)
+    return await _make(room, requested, profile, watch, actor_of(caller), also, wait=wait)
 
 
-async def _claim(room: Room, requested: Sandbox, handle: Handle, watch: Stopwatch, actor: str) -> Sandbox:
+async def recall(room: Room, sandbox_id: str, caller: Caller, *, wait: bool) -> Sandbox | None:
+    """The sandbox that an earlier, unanswered create made; None if it was never ready and is over."""
+    if wait:
+        await room.operations.free(sandbox_id)
+    sandbox = await room.visible(sandbox_id, caller)
+    came_to_nothing = sandbox.ready_at is None and sandbox.state in _OVER
+    return None if came_to_nothing else sandbox
+
+
+async def _claim(
+    room: Room, requested: Sandbox, handle: Handle, watch: Stopwatch, actor: str, also: Also | None
+) -> Sandbox:
     """Give a warm sandbox its record; its id was chosen when it was made."""
     sandbox = planning.renamed(requested, handle.sandbox_id)
 
@@ -43,7 +59,7 @@ async def _claim(room: Room, requested: Sandbox, handle: Handle, watch: Stopwatc
         try:
             watch.lap("claim")
             ready = ready_step(room, sandbox, handle, watch, actor, reason="claimed_warm")
-            return await room.book.open(sandbox, [_placed(sandbox, actor), ready])
+            return await room.book.open(sandbox, [_placed(sandbox, actor), ready], also)
         except BaseException:
             # No record, so nobody would ever remove it before the next start.
             await room.backend_of(sandbox).teardown(sandbox.id)
@@ -55,12 +71,19 @@ async def _claim(room: Room, requested: Sandbox, handle: Handle, watch: Stopwatc
 
 
 async def _make(
-    room: Room, requested: Sandbox, profile: Profile, watch: Stopwatch, actor: str, *, wait: bool
+    room: Room,
+    requested: Sandbox,
+    profile: Profile,
+    watch: Stopwatch,
+    actor: str,
+    also: Also | None,
+    *,
+    wait: bool,
 ) -> Sandbox:
     opened: asyncio.Future[Sandbox] = asyncio.get_running_loop().create_future()
 
     async def act() -> Sandbox:
-        sandbox = await room.book.open(requested, [_placed(requested, actor)])
+        sandbox = await room.book.open(requested, [_placed(requested, actor)], also)
         watch.lap("record")
         if not opened.done():
             opened.set_result(sandbox)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Broken, IllegalTransition
 from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.lifecycle import Signal, State
+from sandboxer.sandboxes.locks import refuse_guarded
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.room import Room, actor_of
 
@@ -16,16 +18,28 @@ RETRY = timedelta(seconds=30)
 _ENDING = frozenset({State.DESTROYING, State.DESTROYED})
 
 
-async def destroy(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
+async def destroy(room: Room, sandbox_id: str, caller: Caller, *, despite_lock: bool = False) -> Sandbox:
+    """`despite_lock`: a second proof allowed it, or the key it belongs to is ending."""
     sandbox = await room.visible(sandbox_id, caller)
-    return await remove(room, sandbox, actor=actor_of(caller), reason="destroyed_by_caller")
+    check = None if despite_lock else refuse_guarded
+    return await remove(room, sandbox, actor=actor_of(caller), reason="destroyed_by_caller", check=check)
 
 
-async def remove(room: Room, sandbox: Sandbox, *, actor: str, reason: str) -> Sandbox:
-    """Bring it to `destroyed`. The intent is recorded first: a crash half-way is finished at start."""
+async def remove(
+    room: Room,
+    sandbox: Sandbox,
+    *,
+    actor: str,
+    reason: str,
+    check: Callable[[Sandbox], None] | None = None,
+) -> Sandbox:
+    """Bring it to `destroyed`. The intent is recorded first: a crash half-way is finished at start.
+
+    `check` may refuse it, in the transaction that records the intent.
+    """
     if sandbox.state is State.DESTROYED:
         return sandbox
-    await _mark(room, sandbox, actor=actor, reason=reason)
+    await _mark(room, sandbox, actor=actor, reason=reason, check=check)
 
     async def act() -> Sandbox:
         return await finish(room, sandbox.id, actor=actor)
@@ -56,11 +70,17 @@ async def finish(room: Room, sandbox_id: str, *, actor: str) -> Sandbox:
     return done
 
 
-async def _mark(room: Room, sandbox: Sandbox, *, actor: str, reason: str) -> None:
+async def _mark(
+    room: Room, sandbox: Sandbox, *, actor: str, reason: str, check: Callable[[Sandbox], None] | None
+) -> None:
     if sandbox.state in _ENDING:
         return
     intent = Step(
-        signal=Signal.DESTROY, actor=actor, reason=reason, changes={"expires_at": room.clock.now() + RETRY}
+        signal=Signal.DESTROY,
+        actor=actor,
+        reason=reason,
+        changes={"expires_at": room.clock.now() + RETRY},
+        check=check,
     )
     try:
         await room.book.move(sandbox.id, intent)

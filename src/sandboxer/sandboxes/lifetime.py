@@ -7,15 +7,18 @@ granted time never exceeds the profile's maximum.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from sandboxer.backends.contract import Stops
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.durations import format_duration, parse_duration
 from sandboxer.kernel.errors import IllegalTransition, InvalidRequest
 from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.destroy import remove
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
+from sandboxer.sandboxes.locks import refuse_guarded
+from sandboxer.sandboxes.pause import stopped_changes
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.room import Room, actor_of
 from sandboxer.sandboxes.stale import require_owner
@@ -45,7 +48,9 @@ def end_due(sandbox: Sandbox, *, now: datetime) -> End | None:
     if sandbox.expires_at is None or sandbox.expires_at > now:
         return None
     if sandbox.state in LIVE:
-        return End(signal=Signal.EXPIRE, reason="ttl")
+        return End(signal=_end_signal(sandbox), reason="ttl")
+    if ends_at(sandbox) is None:
+        return None
     if sandbox.state in _KEPT:
         return End(signal=Signal.RETENTION_OVER, reason="retention_over")
     if sandbox.state is State.FAILED:
@@ -53,6 +58,17 @@ def end_due(sandbox: Sandbox, *, now: datetime) -> End | None:
     if sandbox.state is State.DESTROYING:
         return End(signal=None, reason=sandbox.reason)
     return None
+
+
+def ends_at(sandbox: Sandbox) -> datetime | None:
+    """When time decides about it. Of what is locked the disk is kept, until it is unlocked."""
+    if sandbox.locked_at is not None and sandbox.state is State.STOPPED:
+        return None
+    return sandbox.expires_at
+
+
+def _end_signal(sandbox: Sandbox) -> Signal:
+    return Signal.EXPIRE if sandbox.locked_at is None else Signal.HALTED
 
 
 def extended(sandbox: Sandbox, duration: timedelta) -> Mapping[str, object]:
@@ -74,15 +90,26 @@ def extended(sandbox: Sandbox, duration: timedelta) -> Mapping[str, object]:
     raise IllegalTransition(signal="extend_ttl", state=sandbox.state.value)
 
 
-async def change_ttl(room: Room, sandbox_id: str, duration: str, caller: Caller) -> Sandbox:
-    await room.visible(sandbox_id, caller)
+async def change_ttl(
+    room: Room, sandbox_id: str, duration: str, caller: Caller, *, quote_id: str | None = None
+) -> Sandbox:
+    sandbox = await room.visible(sandbox_id, caller)
     more = parse_duration(duration, field="duration")
+    promised = None if quote_id is None else await room.book.promised(sandbox, quote_id)
+
+    def decide(sandbox: Sandbox) -> Mapping[str, object]:
+        changes = extended(sandbox, more)
+        if promised is None:
+            return changes
+        terms = replace(sandbox.terms, card=promised.card, quote_id=promised.quote_id)
+        return {**changes, "terms": terms}
+
     return await room.book.amend(
         sandbox_id,
         kind="sandbox.ttl_extended",
         actor=actor_of(caller),
         reason=f"extended by {duration}",
-        decide=lambda sandbox: extended(sandbox, more),
+        decide=decide,
     )
 
 
@@ -100,9 +127,30 @@ async def expire(room: Room, caller: Caller, *, apply: bool = False) -> Expiry:
 async def end(room: Room, sandbox: Sandbox, *, actor: str, idle: bool = False) -> Sandbox:
     """Carry out what is due, if it still is."""
     current = room.book.peek(sandbox.id) or sandbox
-    due = End(signal=Signal.EXPIRE, reason="idle") if idle else end_due(current, now=room.clock.now())
+    due = End(signal=_end_signal(current), reason="idle") if idle else end_due(current, now=room.clock.now())
     if due is None:
         return current
+    if due.signal is Signal.HALTED:
+        return await _halt(room, current, actor=actor, reason=due.reason)
     if due.signal is not None:
-        current = await room.book.move(sandbox.id, Step(signal=due.signal, actor=actor, reason=due.reason))
+        check = refuse_guarded if due.signal is Signal.EXPIRE else None
+        step = Step(signal=due.signal, actor=actor, reason=due.reason, check=check)
+        current = await room.book.move(sandbox.id, step)
     return await remove(room, current, actor=actor, reason=due.reason)
+
+
+async def _halt(room: Room, sandbox: Sandbox, *, actor: str, reason: str) -> Sandbox:
+    """What is locked ends by stopping: its processes are over, its disk is kept."""
+    backend = room.backend_of(sandbox)
+
+    async def act() -> Sandbox:
+        current = room.book.peek(sandbox.id) or sandbox
+        if current.state not in LIVE:
+            return current
+        if isinstance(backend, Stops) and current.handle is not None:
+            await backend.stop(current.handle)
+        changes = stopped_changes(current, room.clock.now(), room.retention)
+        step = Step(signal=Signal.HALTED, actor=actor, reason=f"{reason}_locked", changes=changes)
+        return await room.book.move(sandbox.id, step)
+
+    return await room.operations.perform(sandbox.id, "stop", act)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from sandboxer.backends.contract import Freezes, Handle, Stops
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.errors import Broken, NotAvailable
+from sandboxer.kernel.errors import Broken, Conflict, NotAvailable
 from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.lifecycle import Signal, State, next_state
 from sandboxer.sandboxes.records import Sandbox
@@ -51,6 +51,7 @@ async def stop(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
 
 async def resume(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
     async def act(sandbox: Sandbox) -> Mapping[str, object]:
+        _refuse_spent(sandbox)
         terms = await room.book.check_start(sandbox)
         handle = await _stopper(room, sandbox).resume(_handle(sandbox), sandbox.order())
         room.activity.touch(sandbox_id)
@@ -88,6 +89,16 @@ async def _perform(
         )
 
     return await room.operations.perform(sandbox_id, signal.value, operation)
+
+
+def _refuse_spent(sandbox: Sandbox) -> None:
+    """A locked one is stopped when its TTL is over; started again as it is, it would be stopped at once."""
+    if sandbox.ttl_left == timedelta(0):
+        raise Conflict(
+            why="nothing is left of its TTL",
+            reason="no_ttl_left",
+            hint="Give it more time first: PATCH /v1/sandboxes/{id}/ttl.",
+        )
 
 
 def _is_there(state: State, target: State) -> bool:

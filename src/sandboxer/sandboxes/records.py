@@ -85,6 +85,8 @@ class Sandbox:
     report: Mapping[str, object] | None = None
     # What it pays, decided when it was created.
     terms: Terms = PAYS_NOTHING
+    # Since when it is destroyed or wiped only with a second proof; see `locks`.
+    locked_at: datetime | None = None
 
     def order(self) -> Order:
         # The host name stays the default: a warm sandbox must not differ from one made to order.
@@ -134,6 +136,7 @@ sandboxes = Table(
     Column("timings_ms", JsonValue, nullable=False),
     Column("report", JsonValue),
     Column("terms", JsonValue),
+    Column("locked_at", UtcDateTime),
     Index(None, "account", "created_at", "id"),
     Index(None, "state"),
 )
@@ -165,6 +168,7 @@ CHANGES = (
     "timings_ms",
     "report",
     "terms",
+    "locked_at",
 )
 # One statement for every change: building and compiling another each time costs more than the write.
 _INSERT = insert(sandboxes).inline()

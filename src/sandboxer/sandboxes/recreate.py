@@ -8,12 +8,16 @@ from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.establish import Stopwatch, establish
 from sandboxer.sandboxes.inspection import fingerprint_of
 from sandboxer.sandboxes.lifecycle import LIVE, Signal
+from sandboxer.sandboxes.locks import refuse_guarded
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.room import Room, actor_of
 
 
-async def recreate(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
-    """Raises IllegalTransition unless it is ready, active, frozen, stopped or failed."""
+async def recreate(room: Room, sandbox_id: str, caller: Caller, *, despite_lock: bool = False) -> Sandbox:
+    """Raises IllegalTransition unless it is ready, active, frozen, stopped or failed.
+
+    It wipes the disk, so what is locked needs `despite_lock`: that a second proof allowed it.
+    """
     sandbox = await room.visible(sandbox_id, caller)
     profile = room.profiles.get(sandbox.profile)
     planning.check_backend(profile, await fingerprint_of(room, sandbox.backend))
@@ -32,7 +36,14 @@ async def recreate(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
             # It gave its slot back when it stopped.
             fresh["terms"] = await room.book.check_start(current)
         again = await room.book.move(
-            sandbox_id, Step(signal=Signal.RECREATE, actor=actor, reason="recreate", changes=fresh)
+            sandbox_id,
+            Step(
+                signal=Signal.RECREATE,
+                actor=actor,
+                reason="recreate",
+                changes=fresh,
+                check=None if despite_lock else refuse_guarded,
+            ),
         )
         await room.backend_of(again).teardown(sandbox_id)
         watch.lap("teardown")

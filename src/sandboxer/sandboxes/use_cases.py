@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from sandboxer.backends.contract import Fingerprint, Usage
 from sandboxer.backends.guest import Guest
 from sandboxer.identity.keys import Caller
-from sandboxer.sandboxes import access, create, destroy, inspection, lifetime, pause, recreate, stale
+from sandboxer.sandboxes import access, create, destroy, inspection, lifetime, locks, pause, recreate, stale
+from sandboxer.sandboxes.book import Also
 from sandboxer.sandboxes.inspection import Reachability
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.lifetime import Expiry
@@ -24,9 +25,18 @@ from sandboxer.sandboxes.stale import StaleSandbox
 class SandboxUseCases:
     room: Room
 
-    async def create(self, request: CreateRequest, caller: Caller, *, wait: bool = True) -> Sandbox:
-        """Establish one. `wait=False` returns while it is provisioning; it goes on without the caller."""
-        return await create.create(self.room, request, caller, wait=wait)
+    async def create(
+        self, request: CreateRequest, caller: Caller, *, wait: bool = True, also: Also | None = None
+    ) -> Sandbox:
+        """Establish one. `wait=False` returns while it is provisioning; it goes on without the caller.
+
+        `also` is written in the transaction of its record.
+        """
+        return await create.create(self.room, request, caller, wait=wait, also=also)
+
+    async def recall(self, sandbox_id: str, caller: Caller, *, wait: bool = True) -> Sandbox | None:
+        """What became of a create that nobody answered for; None if nothing did."""
+        return await create.recall(self.room, sandbox_id, caller, wait=wait)
 
     async def get(self, sandbox_id: str, caller: Caller) -> Sandbox:
         return await self.room.visible(sandbox_id, caller)
@@ -45,12 +55,19 @@ class SandboxUseCases:
             self.room, caller, labels=labels or {}, state=state, cursor=cursor, limit=limit
         )
 
-    async def destroy(self, sandbox_id: str, caller: Caller) -> Sandbox:
+    async def destroy(self, sandbox_id: str, caller: Caller, *, despite_lock: bool = False) -> Sandbox:
         """Remove it. Destroyed already is success; one being made is undone."""
-        return await destroy.destroy(self.room, sandbox_id, caller)
+        return await destroy.destroy(self.room, sandbox_id, caller, despite_lock=despite_lock)
 
-    async def recreate(self, sandbox_id: str, caller: Caller) -> Sandbox:
-        return await recreate.recreate(self.room, sandbox_id, caller)
+    async def recreate(self, sandbox_id: str, caller: Caller, *, despite_lock: bool = False) -> Sandbox:
+        return await recreate.recreate(self.room, sandbox_id, caller, despite_lock=despite_lock)
+
+    async def lock(self, sandbox_id: str, caller: Caller) -> Sandbox:
+        return await locks.lock(self.room, sandbox_id, caller)
+
+    async def unlock(self, sandbox_id: str, caller: Caller) -> Sandbox:
+        """Ask for a second proof first, if it is locked."""
+        return await locks.unlock(self.room, sandbox_id, caller)
 
     async def stop(self, sandbox_id: str, caller: Caller) -> Sandbox:
         return await pause.stop(self.room, sandbox_id, caller)
@@ -64,9 +81,14 @@ class SandboxUseCases:
     async def thaw(self, sandbox_id: str, caller: Caller) -> Sandbox:
         return await pause.thaw(self.room, sandbox_id, caller)
 
-    async def change_ttl(self, sandbox_id: str, duration: str, caller: Caller) -> Sandbox:
-        """Add `duration` to what it has; the whole life stays within the profile's maximum."""
-        return await lifetime.change_ttl(self.room, sandbox_id, duration, caller)
+    async def change_ttl(
+        self, sandbox_id: str, duration: str, caller: Caller, *, quote_id: str | None = None
+    ) -> Sandbox:
+        """Add `duration` to what it has; the whole life stays within the profile's maximum.
+
+        With a quote it goes on at the quote's rates from now.
+        """
+        return await lifetime.change_ttl(self.room, sandbox_id, duration, caller, quote_id=quote_id)
 
     async def usage(self, sandbox_id: str, caller: Caller) -> Usage:
         return await inspection.usage(self.room, sandbox_id, caller)

@@ -1,7 +1,9 @@
 """The first answer to a request with an Idempotency-Key, for whoever repeats it.
 
 begin ──> Fresh    do the work, then `finish` (keep the answer), `spend` (done, but the answer holds a secret)
-      │            or `abandon` (failed by our fault, or 402: may be tried again)
+      │            or `abandon` (failed by our fault, or 402: may be tried again). In the transaction that
+      │            makes something, `bind` the key to it: then a crash before `finish` loses nothing
+      ├─> Made     whoever began is gone, but this was made: tell of it, then `finish`
       ├─> Replay   give this answer again
       ├─> Spent    it was done; its answer was not kept
       └─> InFlight somebody is at it: 409, come back
@@ -33,7 +35,7 @@ from sqlalchemy import (
 )
 
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import IdempotencyConflict
+from sandboxer.kernel.errors import Conflict, IdempotencyConflict
 from sandboxer.store.engine import Store
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
 
@@ -44,7 +46,8 @@ PRUNE_EVERY = timedelta(hours=1)
 IN_FLIGHT_FOR = timedelta(minutes=10)
 _PRUNE_AT_ONCE = 500
 
-_IN_FLIGHT, _DONE, _SPENT = "in_flight", "done", "spent"
+# Made: bound to something, and nobody is at work on the answer.
+_IN_FLIGHT, _DONE, _SPENT, _MADE = "in_flight", "done", "spent", "made"
 
 idempotency = Table(
     "idempotency",
@@ -61,6 +64,8 @@ idempotency = Table(
     Column("body", LargeBinary, nullable=True),
     Column("begun_at", UtcDateTime, nullable=False),
     Column("expires_at", UtcDateTime, nullable=False),
+    # The id of what was made under it, written with the thing itself.
+    Column("made", Text, nullable=True),
     Index(None, "expires_at"),
 )
 
@@ -87,12 +92,20 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """The caller's turn to answer for what a predecessor made. Hand `fresh` on as if it had begun."""
+
+    id: str
+    fresh: Fresh
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InFlight:
     since: datetime
     retry_after_s: int = 1
 
 
-Begun = Fresh | Replay | Spent | InFlight
+Begun = Fresh | Replay | Spent | Made | InFlight
 
 
 def begin(conn: Connection, *, scope: str, key: str, request_hash: str, now: datetime) -> Begun:
@@ -103,7 +116,7 @@ def begin(conn: Connection, *, scope: str, key: str, request_hash: str, now: dat
     if row is not None and not _is_over(row, now):
         if row.request_hash != request_hash:
             raise IdempotencyConflict(key=key)
-        return _found(row)
+        return _take_over(conn, row, now) if _is_left(row, now) else _found(row)
     if row is not None:
         conn.execute(delete(idempotency).where(idempotency.c.scope == scope, idempotency.c.key == key))
     fresh = Fresh(scope=scope, key=key, claim=secrets.token_hex(16))
@@ -131,6 +144,20 @@ def spend(conn: Connection, fresh: Fresh) -> bool:
     return _settle(conn, fresh, state=_SPENT)
 
 
+def bind(conn: Connection, fresh: Fresh, made: str) -> None:
+    """In the transaction that makes it. Raises Conflict if the key was given up meanwhile."""
+    if not _settle(conn, fresh, made=made):
+        raise Conflict(
+            why="the request that wanted this was given up", hint="Repeat it with the same Idempotency-Key."
+        )
+
+
+def leave(conn: Connection, fresh: Fresh) -> None:
+    """Nobody waits for the answer any more. What was made stays bound; what was not will not be."""
+    conn.execute(delete(idempotency).where(*_is_ours(fresh), idempotency.c.made.is_(None)))
+    _settle(conn, fresh, state=_MADE)
+
+
 def abandon(conn: Connection, fresh: Fresh) -> bool:
     """Nothing was done: the same key may be tried again."""
     return conn.execute(delete(idempotency).where(*_is_ours(fresh))).rowcount == 1
@@ -138,7 +165,10 @@ def abandon(conn: Connection, fresh: Fresh) -> bool:
 
 def abandon_all_in_flight(conn: Connection) -> int:
     """At a start: nobody is at work on what a dead process began."""
-    return conn.execute(delete(idempotency).where(idempotency.c.state == _IN_FLIGHT)).rowcount
+    is_at_work = idempotency.c.state == _IN_FLIGHT
+    gone = conn.execute(delete(idempotency).where(is_at_work, idempotency.c.made.is_(None))).rowcount
+    conn.execute(update(idempotency).where(is_at_work).values(state=_MADE))
+    return gone
 
 
 def prune(conn: Connection, *, now: datetime) -> int:
@@ -167,9 +197,24 @@ async def keep_pruned(store: Store, clock: Clock) -> None:
 
 
 def _is_over(row: Row[Any], now: datetime) -> bool:
-    if row.state == _IN_FLIGHT:
+    if row.state == _IN_FLIGHT and row.made is None:
         return bool(now - row.begun_at >= IN_FLIGHT_FOR)
     return bool(now >= row.expires_at)
+
+
+def _is_left(row: Row[Any], now: datetime) -> bool:
+    has_died = row.state == _IN_FLIGHT and now - row.begun_at >= IN_FLIGHT_FOR
+    return row.made is not None and bool(row.state == _MADE or has_died)
+
+
+def _take_over(conn: Connection, row: Row[Any], now: datetime) -> Made:
+    fresh = Fresh(scope=row.scope, key=row.key, claim=secrets.token_hex(16))
+    conn.execute(
+        update(idempotency)
+        .where(idempotency.c.scope == row.scope, idempotency.c.key == row.key)
+        .values(claim=fresh.claim, state=_IN_FLIGHT, begun_at=now)
+    )
+    return Made(id=row.made, fresh=fresh)
 
 
 def _found(row: Row[Any]) -> Begun:

@@ -6,7 +6,7 @@
     POST   /v1/sandboxes/expire?apply=false                               -> Expired            (owner)
     GET    /v1/sandboxes/{id}                                             -> Sandbox
     DELETE /v1/sandboxes/{id}                                             -> Sandbox, also when gone
-    POST   /v1/sandboxes/{id}/recreate | stop | resume | freeze | thaw    -> Sandbox
+    POST   /v1/sandboxes/{id}/recreate | stop | resume | freeze | thaw | lock | unlock    -> Sandbox
     PATCH  /v1/sandboxes/{id}/ttl                  ChangeTtl              -> Sandbox
     GET    /v1/sandboxes/{id}/reachability                                -> Reachability
     GET    /v1/sandboxes/{id}/usage                                       -> Usage

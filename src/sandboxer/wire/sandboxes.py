@@ -15,6 +15,7 @@ from sandboxer.wire.words import (
     Labels,
     Moment,
     Name,
+    QuoteId,
     Request,
     SandboxId,
     Trust,
@@ -125,6 +126,7 @@ class CreateSandbox(Request):
             examples=[{"actor": "agt", "session_id": "s-1"}],
         ),
     ] = Field(default_factory=dict)
+    quote_id: QuoteId | None = None
 
 
 class Resources(Answer):
@@ -156,6 +158,10 @@ class Sandbox(Answer):
     ready_at: Moment | None = None
     expires_at: Moment | None = None
     ended_at: Moment | None = None
+    locked_at: Annotated[
+        Moment | None,
+        Field(description="Since when destroying, recreating and unlocking it need a second proof."),
+    ] = None
     timings_ms: Annotated[
         dict[str, float],
         Field(description="Where the time of the establishment went, by step.", examples=[{"total": 7.9}]),
@@ -163,6 +169,11 @@ class Sandbox(Answer):
     report: Annotated[
         dict[str, JsonValue] | None,
         Field(description="What the profile's report command said of the host, seen from inside."),
+    ] = None
+    quote_id: Annotated[str | None, Field(description="The quote that promised its rates.")] = None
+    spent_sats: Annotated[
+        int | None,
+        Field(description="What it cost in all, rounded up; told when it is destroyed.", examples=[42]),
     ] = None
     rate_msats_per_s: Annotated[
         int,
@@ -180,6 +191,7 @@ class ChangeTtl(Request):
         Duration,
         Field(description="Added to the current expiry; the whole life stays within the profile's maximum."),
     ]
+    quote_id: QuoteId | None = None
 
 
 class Reachability(Answer):

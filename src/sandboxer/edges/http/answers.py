@@ -53,8 +53,10 @@ def sandbox(record: records.Sandbox) -> sandboxes.Sandbox:
         ready_at=record.ready_at,
         expires_at=record.expires_at,
         ended_at=record.ended_at,
+        locked_at=record.locked_at,
         timings_ms=dict(record.timings_ms),
         report=None if record.report is None else dict(record.report),
+        quote_id=record.terms.quote_id,
         rate_msats_per_s=rate_now(record),
     )
 

@@ -8,6 +8,7 @@ from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.identity.genesis.proof import proof_from_headers as genesis_proof
 from sandboxer.identity.keys import is_public_key
 from sandboxer.identity.second_proof import Factor, proof_from_headers
+from sandboxer.sandboxes.locks import Lockable
 
 
 def is_wallet(request: Request) -> bool:
@@ -15,7 +16,9 @@ def is_wallet(request: Request) -> bool:
     return not is_public_key(caller(request).public_key)
 
 
-async def confirm(request: Request, *, action: str, resource: str, factor: Factor | None = None) -> None:
+async def confirm(
+    request: Request, *, action: str, resource: str, factor: Factor | None = None, is_strict: bool = False
+) -> None:
     """Raises SecondProofNeeded with a challenge, unless the request brings its answer."""
     await platform_of(request).wallets.second_proofs.require(
         caller(request),
@@ -23,7 +26,16 @@ async def confirm(request: Request, *, action: str, resource: str, factor: Facto
         resource=resource,
         proof=proof_from_headers(request.scope["headers"]),
         factor=factor,
+        is_strict=is_strict,
     )
+
+
+async def confirm_locked(request: Request, thing: Lockable, *, action: str) -> bool:
+    """False: it is not locked, nothing is asked. True: the account's other factor allowed this, once."""
+    if thing.locked_at is None:
+        return False
+    await confirm(request, action=action, resource=thing.id, is_strict=True)
+    return True
 
 
 async def pass_gate(request: Request) -> None:

@@ -8,17 +8,22 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import Header
+from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.edges.http.authentication import target_of
 from sandboxer.edges.http.state import caller, platform_of
-from sandboxer.kernel.errors import Conflict, InvalidRequest
+from sandboxer.kernel.errors import Conflict, InvalidRequest, SandboxerError
 from sandboxer.store import idempotency
-from sandboxer.store.idempotency import Fresh, InFlight, Replay, Spent
+from sandboxer.store.idempotency import Fresh, InFlight, Made, Replay, Spent
 
 _FORM = re.compile(r"[\x21-\x7e]{1,255}")
 _KEPT_HEADERS = ("content-type", "location")
+# Called in the transaction that makes the thing, with its id.
+Bind = Callable[[Connection, str], None]
+Act = Callable[[Bind | None], Awaitable[Response]]
+Recall = Callable[[str], Awaitable[Response | None]]
 
 IdempotencyKey = Annotated[
     str | None,
@@ -38,26 +43,48 @@ async def once(
     request: Request, act: Callable[[], Awaitable[Response]], *, keep_answer: bool = True
 ) -> Response:
     """Do it, unless the key says it was done. `keep_answer=False` for answers that hold a secret."""
+
+    async def act_unbound(bind: Bind | None) -> Response:
+        return await act()
+
+    return await once_bound(request, act_unbound, keep_answer=keep_answer)
+
+
+async def once_bound(
+    request: Request, act: Act, *, recall: Recall | None = None, keep_answer: bool = True
+) -> Response:
+    """As `once`, for what is made in a transaction of ours.
+
+    `act` hands `bind` to the transaction that makes the thing: from then on the key stands for it, whatever
+    becomes of us before the answer is kept. `recall` answers for it then; None: it came to nothing, do it.
+    """
     key = request.headers.get("idempotency-key")
     if key is None:
-        return await act()
+        return await act(None)
     if _FORM.fullmatch(key) is None:
         raise InvalidRequest(field="Idempotency-Key", why="it must be 1 to 255 visible ASCII characters")
     begun = await _begin(request, key)
-    if not isinstance(begun, Fresh):
+    if not isinstance(begun, Fresh | Made):
         return _again(begun)
+    fresh = begun.fresh if isinstance(begun, Made) else begun
     store = platform_of(request).store
     try:
-        answer = await act()
+        answer = await recall(begun.id) if isinstance(begun, Made) and recall is not None else None
+        if answer is None:
+            answer = await act(lambda conn, made: idempotency.bind(conn, fresh, made))
+    except SandboxerError:
+        await store.write(lambda conn: idempotency.abandon(conn, fresh))
+        raise
     except BaseException:
-        await store.write(lambda conn: idempotency.abandon(conn, begun))
+        # The client went away, or we broke: what was made goes on without us.
+        await store.write(lambda conn: idempotency.leave(conn, fresh))
         raise
     if keep_answer:
         kept = {name: answer.headers[name] for name in _KEPT_HEADERS if name in answer.headers}
         status, body = answer.status_code, bytes(answer.body)
-        await store.write(lambda c: idempotency.finish(c, begun, status=status, headers=kept, body=body))
+        await store.write(lambda c: idempotency.finish(c, fresh, status=status, headers=kept, body=body))
     else:
-        await store.write(lambda conn: idempotency.spend(conn, begun))
+        await store.write(lambda conn: idempotency.spend(conn, fresh))
     return answer
 
 

@@ -82,7 +82,7 @@ class DelegationEnds:
         for sandbox in self._room.book.living():
             if sandbox.account == key.account:
                 try:
-                    await destroy(self._room, sandbox.id, caller)
+                    await destroy(self._room, sandbox.id, caller, despite_lock=True)
                 except Exception:
                     # One that cannot be destroyed now must not keep the others alive.
                     log.exception("could not destroy %s of an ending key", sandbox.id)

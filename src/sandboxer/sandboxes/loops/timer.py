@@ -15,7 +15,7 @@ from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.destroy import RETRY
 from sandboxer.sandboxes.idleness import idle_check_at, is_idle
 from sandboxer.sandboxes.lifecycle import State
-from sandboxer.sandboxes.lifetime import end, end_due
+from sandboxer.sandboxes.lifetime import end, end_due, ends_at
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.room import Room
 
@@ -56,7 +56,7 @@ class Timer:
             return _FAR
         now = self._room.clock.now()
         idle = idle_check_at(sandbox, self._room.activity.pulse(sandbox.id), now=now) or _FAR
-        ends = now if sandbox.state is State.EXPIRED else sandbox.expires_at or _FAR
+        ends = now if sandbox.state is State.EXPIRED else ends_at(sandbox) or _FAR
         moment = min(ends, idle)
         return max(moment, self._not_before.get(sandbox.id, moment))
 

@@ -10,13 +10,16 @@ from starlette.responses import Response
 
 from sandboxer.edges.http import answers
 from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.confirming import pass_gate
+from sandboxer.edges.http.confirming import confirm_locked, pass_gate
 from sandboxer.edges.http.failures import failures, inside
-from sandboxer.edges.http.idempotency import IdempotencyKey, once
+from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
 from sandboxer.edges.http.lean import LeanRoute
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.sandboxes import records
+from sandboxer.sandboxes.charging import spent_sats
 from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.locks import is_guarded
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.wire.sandboxes import (
     ChangeTtl,
@@ -29,6 +32,7 @@ from sandboxer.wire.sandboxes import (
     Usage,
 )
 from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, Cursor, SandboxId
+from sandboxer.wiring import Platform
 
 router = APIRouter(prefix="/v1/sandboxes", tags=["sandboxes"], route_class=LeanRoute)
 LabelFilter = Annotated[
@@ -41,7 +45,7 @@ LabelFilter = Annotated[
     operation_id="createSandbox",
     status_code=201,
     response_model=Sandbox,
-    responses=failures(402, 409),
+    responses=failures(402, 404, 409),
     summary="Make a sandbox",
 )
 async def create(
@@ -50,16 +54,24 @@ async def create(
     wait: Annotated[bool, Query(description="Answer only when it is ready.")] = True,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    async def act() -> Response:
-        await pass_gate(request)
-        platform, who = platform_of(request), caller(request)
-        async with platform.slots.taken(await platform.authorities.of(who)):
-            made = await platform.sandboxes.create(_wanted(body), who, wait=wait)
-        answer = json_response(answers.sandbox(made), 201)
-        answer.headers["location"] = f"/v1/sandboxes/{made.id}"
-        return answer
+    platform, who = platform_of(request), caller(request)
 
-    return await once(request, act)
+    async def act(bind: Bind | None) -> Response:
+        await pass_gate(request)
+        async with platform.slots.taken(await platform.authorities.of(who)):
+            return _created(await platform.sandboxes.create(_wanted(body), who, wait=wait, also=bind))
+
+    async def recall(sandbox_id: str) -> Response | None:
+        made = await platform.sandboxes.recall(sandbox_id, who, wait=wait)
+        return None if made is None else _created(made)
+
+    return await once_bound(request, act, recall=recall)
+
+
+def _created(made: records.Sandbox) -> Response:
+    answer = json_response(answers.sandbox(made), 201)
+    answer.headers["location"] = f"/v1/sandboxes/{made.id}"
+    return answer
 
 
 @router.get(
@@ -122,23 +134,55 @@ async def get(request: Request, sandbox_id: SandboxId) -> Response:
     "/{sandbox_id}",
     operation_id="destroySandbox",
     response_model=Sandbox,
-    responses=inside(),
+    responses=inside(428),
     summary="Remove a sandbox; removed already is success",
 )
 async def destroy(request: Request, sandbox_id: SandboxId) -> Response:
-    record = await platform_of(request).sandboxes.destroy(sandbox_id, caller(request))
-    return json_response(answers.sandbox(record))
+    sandboxes, who = platform_of(request).sandboxes, caller(request)
+    is_confirmed = await _confirm(request, sandbox_id, "destroy")
+    record = await sandboxes.destroy(sandbox_id, who, despite_lock=is_confirmed)
+    return json_response(await _with_actuals(platform_of(request), record))
 
 
 @router.post(
     "/{sandbox_id}/recreate",
     operation_id="recreateSandbox",
     response_model=Sandbox,
-    responses=inside(402),
+    responses=inside(402, 428),
     summary="New disk from the image, same id",
 )
 async def recreate(request: Request, sandbox_id: SandboxId) -> Response:
-    record = await platform_of(request).sandboxes.recreate(sandbox_id, caller(request))
+    sandboxes, who = platform_of(request).sandboxes, caller(request)
+    is_confirmed = await _confirm(request, sandbox_id, "recreate")
+    record = await sandboxes.recreate(sandbox_id, who, despite_lock=is_confirmed)
+    return json_response(answers.sandbox(record))
+
+
+@router.post(
+    "/{sandbox_id}/lock",
+    operation_id="lockSandbox",
+    response_model=Sandbox,
+    responses=failures(404, 409),
+    summary="From now on destroying, recreating and unlocking it need a second proof",
+)
+async def lock(request: Request, sandbox_id: SandboxId) -> Response:
+    platform, who = platform_of(request), caller(request)
+    found = await platform.sandboxes.get(sandbox_id, who)
+    # Else nobody could unlock it again.
+    await platform.wallets.second_proofs.demand_two(found.account)
+    return json_response(answers.sandbox(await platform.sandboxes.lock(sandbox_id, who)))
+
+
+@router.post(
+    "/{sandbox_id}/unlock",
+    operation_id="unlockSandbox",
+    response_model=Sandbox,
+    responses=failures(404, 409, 428),
+    summary="Let it be destroyed by a request alone again",
+)
+async def unlock(request: Request, sandbox_id: SandboxId) -> Response:
+    await _confirm(request, sandbox_id, "unlock")
+    record = await platform_of(request).sandboxes.unlock(sandbox_id, caller(request))
     return json_response(answers.sandbox(record))
 
 
@@ -199,7 +243,9 @@ async def thaw(request: Request, sandbox_id: SandboxId) -> Response:
 )
 async def change_ttl(request: Request, sandbox_id: SandboxId, body: ChangeTtl) -> Response:
     await pass_gate(request)
-    record = await platform_of(request).sandboxes.change_ttl(sandbox_id, body.duration, caller(request))
+    record = await platform_of(request).sandboxes.change_ttl(
+        sandbox_id, body.duration, caller(request), quote_id=body.quote_id
+    )
     return json_response(answers.sandbox(record))
 
 
@@ -248,6 +294,21 @@ async def usage(request: Request, sandbox_id: SandboxId) -> Response:
     return json_response(shown)
 
 
+async def _confirm(request: Request, sandbox_id: str, action: str) -> bool:
+    """True if it is locked and a second proof allowed this."""
+    found = await platform_of(request).sandboxes.get(sandbox_id, caller(request))
+    return is_guarded(found) and await confirm_locked(request, found, action=action)
+
+
+async def _with_actuals(platform: Platform, record: records.Sandbox) -> Sandbox:
+    shown = answers.sandbox(record)
+    if record.terms.is_free:
+        return shown
+    now = platform.clock.now()
+    sats = await platform.store.read(lambda conn: spent_sats(conn, record, now=now))
+    return shown.model_copy(update={"spent_sats": sats})
+
+
 def _wanted(body: CreateSandbox) -> CreateRequest:
     wanted = body.resources
     return CreateRequest(
@@ -262,6 +323,7 @@ def _wanted(body: CreateSandbox) -> CreateRequest:
         labels=body.labels,
         inputs=body.inputs,
         consumer=body.consumer,
+        quote_id=body.quote_id,
     )
 
 
