@@ -98,6 +98,10 @@ class Settings(BaseModel):
     genesis_demanded: Annotated[
         bool, Field(description="Every create and extend needs a genesis proof (not the owner's).")
     ] = False
+    webhook_allow_private: Annotated[
+        bool,
+        Field(description="Let webhooks go to private and loopback addresses, and by http; for one's own use."),
+    ] = False
     trusted_proxies: Annotated[
         tuple[str, ...], Field(description="Networks whose X-Forwarded-For is believed; comma-separated.")
     ] = ()
@@ -110,12 +114,14 @@ class Settings(BaseModel):
     ] = 10
     charging: Annotated[
         bool, Field(description="Sandboxes of all but the owner pay while they live; off: nobody pays.")
-    ] = False
+    ] = True
     pricing: Annotated[
         dict[str, dict[str, Any]],
         Field(
             description='Prices that differ from the defaults, as JSON: {"rates": {"running_msats": 10},'
-            ' "profiles": {"profile.agent-dev": {"vcpu_msats": 20}}, "tiers": {"cents_per_month": 700}}.'
+            ' "profiles": {"profile.agent-dev": {"vcpu_msats": 20}}, "tiers": {"cents_per_month": 700,'
+            ' "discounts": {"1": 0, "3": 70, "6": 100, "12": 150, "24": 200}}, "quotes": {"lifetime": "10m"}}.'
+            " Discounts are thousandths by months."
         ),
     ] = Field(default_factory=dict)
     free_profiles: Annotated[

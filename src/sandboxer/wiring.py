@@ -28,10 +28,14 @@ from sandboxer.identity.wallet_identity import WalletIdentity, open_wallet_ident
 from sandboxer.kernel.clock import Clock, SystemClock
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.tasks import own_tasks
+from sandboxer.money.buckets import set_policy
 from sandboxer.money.pricing import Pricing
 from sandboxer.money.timer import BucketTimer
+from sandboxer.money.usage_feed import DailyFeed, SegmentFeed
 from sandboxer.observe.events import Events
 from sandboxer.observe.metrics import Metrics
+from sandboxer.observe.webhooks.feeds import EventFeed
+from sandboxer.observe.webhooks.room import Webhooks, open_webhooks
 from sandboxer.sandboxes.activity import Activity
 from sandboxer.sandboxes.book import Book
 from sandboxer.sandboxes.charging import Charging
@@ -47,6 +51,7 @@ from sandboxer.sandboxes.room import Room
 from sandboxer.sandboxes.slots import Slots
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.sandboxes.warm import Kind, WarmPool
+from sandboxer.sandboxes.whose import owners_of
 from sandboxer.settings import Settings
 from sandboxer.store.engine import Store, open_store
 from sandboxer.store.idempotency import abandon_all_in_flight, keep_pruned
@@ -63,6 +68,7 @@ class Platform:
     store: Store
     metrics: Metrics
     events: Events
+    webhooks: Webhooks
     keys: Keys
     nonces: NonceBook
     authenticator: Authenticator
@@ -104,6 +110,10 @@ async def open_platform(
         await ensure_owner(keys, settings.owner_file, url=settings.url)
         wallets = await _open_wallets(settings, store, seal, clock, keys, closing)
         authorities = await _open_accounts(store, clock, closing)
+        feeds = (EventFeed(owners_of), SegmentFeed(), DailyFeed())
+        webhooks = await closing.enter_async_context(
+            open_webhooks(store, clock, seal, feeds, allow_private=settings.webhook_allow_private)
+        )
         nonces = NonceBook(clock.now(), journal_dir=settings.state_dir)
         closing.callback(nonces.close)
         metrics.nonces.set_function(lambda: len(nonces))
@@ -119,6 +129,7 @@ async def open_platform(
             store=store,
             metrics=metrics,
             events=events,
+            webhooks=webhooks,
             keys=keys,
             nonces=nonces,
             authenticator=Authenticator(keys, nonces),
@@ -147,8 +158,9 @@ async def _open_rooms(
     keys: Keys,
 ) -> AsyncIterator[tuple[SandboxUseCases, Work]]:
     charging = None
+    await store.write(lambda conn: set_policy(conn, grace=settings.grace, reserve=settings.holds.slice))
     if settings.charging:
-        charging = Charging(pricing=settings.prices, holds=settings.holds, grace=settings.grace)
+        charging = Charging(pricing=settings.prices, holds=settings.holds)
     # Leaving: the loops end first, then the pool is emptied, then operations still under way are undone.
     async with own_tasks() as operations:
         room = Room(
@@ -172,7 +184,7 @@ async def _open_rooms(
                 start_loops(room, loops)
                 loops.start(DelegationEnds(room, store, keys).run(), name="ends of delegated keys")
                 if charging is not None:
-                    loops.start(BucketTimer(store, clock, charging.grace).run(), name="buckets")
+                    loops.start(BucketTimer(store, clock).run(), name="buckets")
                     loops.start(Purse(room, store).run(), name="purse")
                 loops.start(work.run(living), name="overdue processes")
                 loops.start(keep_pruned(store, clock), name="idempotency keys")

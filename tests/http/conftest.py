@@ -89,9 +89,14 @@ async def serving(settings: Settings, backends: dict[str, Backend] | None) -> As
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    # Tests of limits set their own.
+    # Tests of limits and of charging set their own.
     return Settings(
-        state_dir=tmp_path / "state", host="127.0.0.1", port=0, limit_auth=10_000, limit_bucket_only=10_000
+        state_dir=tmp_path / "state",
+        host="127.0.0.1",
+        port=0,
+        limit_auth=10_000,
+        limit_bucket_only=10_000,
+        charging=False,
     )
 
 

@@ -38,7 +38,8 @@ def open_one(tmp_path: Path, database_url: str, clock: ManualClock, backend: Scr
 
     def start(*, on: Scripted = backend, **settings: object) -> AbstractAsyncContextManager[Platform]:
         chosen = Settings.model_validate(
-            {"state_dir": tmp_path / "state", "database": database_url, **settings}
+            # Most tests here are not about money: strangers get sandboxes for nothing.
+            {"state_dir": tmp_path / "state", "database": database_url, "charging": False, **settings}
         )
         return open_platform(chosen, clock=clock, backends={on.name: on})
 

@@ -59,7 +59,7 @@ class Lives(RuleBasedStateMachine):
         return self.loop.run_until_complete(asyncio.wait_for(act, 20))
 
     async def open(self) -> Platform:
-        chosen = Settings(state_dir=Path(self.folder.name))
+        chosen = Settings(state_dir=Path(self.folder.name), charging=False)
         backends = {"ext.namespaces": self.backend}
         return await self.stack.enter_async_context(
             open_platform(chosen, clock=self.clock, backends=backends)

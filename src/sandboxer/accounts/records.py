@@ -238,7 +238,7 @@ def _insert(
     }
     if not insert_once(conn, accounts, row):
         return False
-    open_bucket(conn, id, now=now)
+    open_bucket(conn, id, now=now, has_grace=kind is not Kind.DELEGATED)
     record(
         conn,
         subject=id,

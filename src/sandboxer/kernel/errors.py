@@ -10,6 +10,7 @@ SandboxerError
 │   ├── Conflict            `why`
 │   │   ├── IllegalTransition   the sandbox's state does not allow this
 │   │   ├── IdempotencyConflict same Idempotency-Key, other body
+│   │   ├── QuoteUnusable       expired, used, or for something else: `id`, `why`
 │   │   └── AddressUsed     a deposit address has history already: `chain`, `index`
 │   ├── InsufficientCredit  funding needed: `required`, `available` (sats)
 │   ├── SecondProofNeeded   sign the challenge with the other factor: `challenge`, `message`
@@ -116,6 +117,13 @@ class AddressUsed(Conflict):
 
     code = "address_used"
     next_step = "Take the next index."
+
+
+class QuoteUnusable(Conflict):
+    """The quote {id} cannot be used: {why}"""
+
+    code = "quote_unusable"
+    next_step = "Ask for a new quote (POST /v1/quotes), for exactly what you create."
 
 
 class InsufficientCredit(Refused):

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, select, update
+from sqlalchemy import Connection, Row, bindparam, select, true, update
 
 from sandboxer.kernel.errors import InsufficientCredit, NotFound
 from sandboxer.money.amounts import Nsats, Rate, Sats, checked_amount, sats_for
-from sandboxer.money.dryness import POLICY, GracePolicy, Health, Standing, is_receipt_enough, judge
+from sandboxer.money.dryness import NO_GRACE, GracePolicy, Health, Standing, is_receipt_enough, judge
 from sandboxer.money.ledger import (
     EXTERNAL,
     INCOME,
@@ -30,7 +30,7 @@ from sandboxer.money.ledger import (
     post_transfer,
 )
 from sandboxer.money.meters import Flow, accrue, change, collect, dry_at
-from sandboxer.money.tables import ledger_accounts, money_buckets
+from sandboxer.money.tables import ledger_accounts, money_buckets, money_policy
 from sandboxer.money.transfers import AccountKind, Transfer
 from sandboxer.observe.events import record
 from sandboxer.store.workers import announce
@@ -38,8 +38,7 @@ from sandboxer.store.workers import announce
 ACTOR = "system:money"
 # Announced to `Store.on_commit` when the moment at which a bucket needs attention has changed.
 DUE_TOPIC = "money.due"
-# So much of what runs is kept back from other spending: a hold that renews itself and ends with the meter.
-RESERVE = timedelta(minutes=10)
+_US = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +53,12 @@ class Bucket:
     settlements: int
     health: Health
     due_at: datetime | None
+    # How long it runs on when it is dry: as the operator says, or not at all for a budget someone gave.
+    grace: GracePolicy
+    # So much of what runs is kept back from other spending: a hold that renews itself, ends with the meter.
+    reserve: timedelta
+    # When a room above wants to look at it (see `look_again_at`).
+    look_at: datetime | None
 
     @property
     def spendable(self) -> Sats:
@@ -62,8 +67,8 @@ class Bucket:
 
     @property
     def reserved(self) -> Sats:
-        """What its meters keep for themselves: ten minutes of all that runs, at most what is there."""
-        return min(self.spendable, sats_for(self.flow.rate, RESERVE))
+        """What its meters keep for themselves: a slice of all that runs, at most what is there."""
+        return min(self.spendable, sats_for(self.flow.rate, self.reserve))
 
     @property
     def available(self) -> Sats:
@@ -89,7 +94,17 @@ def unconfirmed_id(owner: str) -> str:
     return f"unconfirmed:{owner}"
 
 
-def open_bucket(conn: Connection, owner: str, *, now: datetime) -> bool:
+def set_policy(conn: Connection, *, grace: GracePolicy, reserve: timedelta) -> None:
+    """What the operator set, for everyone who touches a bucket from now on. Once, at start."""
+    values = {
+        "grace_us": grace.window // _US,
+        "grace_cap_us": grace.hard_cap // _US,
+        "reserve_us": reserve // _US,
+    }
+    conn.execute(update(money_policy).values(**values))
+
+
+def open_bucket(conn: Connection, owner: str, *, now: datetime, has_grace: bool = True) -> bool:
     """False if it is open already."""
     values = {
         "owner": owner,
@@ -98,6 +113,7 @@ def open_bucket(conn: Connection, owner: str, *, now: datetime) -> bool:
         "carried_nsats": 0,
         "settlements": 0,
         "standing": Standing.ALIVE.value,
+        "has_grace": has_grace,
     }
     if not insert_once(conn, money_buckets, values):
         return False
@@ -107,12 +123,12 @@ def open_bucket(conn: Connection, owner: str, *, now: datetime) -> bool:
     return True
 
 
-def settle_account(conn: Connection, owner: str, *, now: datetime, policy: GracePolicy = POLICY) -> Bucket:
+def settle_account(conn: Connection, owner: str, *, now: datetime) -> Bucket:
     """Charge what is owed, decide the bucket's condition. Writes nothing if nothing is due.
 
     Also what to call after a pending transfer into or out of a bucket was resolved in the ledger directly.
     """
-    return conclude(conn, charge(conn, owner, now=now), now=now, policy=policy)
+    return conclude(conn, charge(conn, owner, now=now), now=now)
 
 
 def credit(
@@ -126,7 +142,6 @@ def credit(
     debit: str = EXTERNAL,
     kind: str = "credit",
     data: Mapping[str, Any] | None = None,
-    policy: GracePolicy = POLICY,
 ) -> Bucket:
     """Put sats in; a debt is paid from them first. The same id credits once."""
     bucket = charge(conn, owner, now=now)
@@ -142,7 +157,7 @@ def credit(
     )
     if post_transfer(conn, transfer):
         bucket = replace(bucket, posted=bucket.posted + amount)
-    return conclude(conn, bucket, now=now, policy=policy)
+    return conclude(conn, bucket, now=now)
 
 
 def spend(
@@ -156,7 +171,6 @@ def spend(
     reason: str,
     now: datetime,
     data: Mapping[str, Any] | None = None,
-    policy: GracePolicy = POLICY,
 ) -> Bucket:
     """Move sats out to another account, leaving its meters their reserve. The same id spends once.
 
@@ -164,7 +178,7 @@ def spend(
     If `to` is another bucket, call `settle_account` for its owner afterwards.
     """
     checked_amount(amount)
-    bucket = settle_account(conn, owner, now=now, policy=policy)
+    bucket = settle_account(conn, owner, now=now)
     free = max(0, bucket.available - unconfirmed(conn, owner))
     if amount > free and find_transfer(conn, id) is None:
         raise InsufficientCredit(required=amount, available=free, account=owner)
@@ -180,7 +194,7 @@ def spend(
     )
     if post_transfer(conn, transfer):
         bucket = replace(bucket, posted=bucket.posted - amount)
-    return conclude(conn, bucket, now=now, policy=policy)
+    return conclude(conn, bucket, now=now)
 
 
 def unconfirmed(conn: Connection, owner: str) -> Sats:
@@ -190,14 +204,20 @@ def unconfirmed(conn: Connection, owner: str) -> Sats:
     return int(conn.execute(query).scalar() or 0)
 
 
-def receipt(conn: Connection, owner: str, sats: Sats, *, now: datetime, policy: GracePolicy = POLICY) -> bool:
+def receipt(conn: Connection, owner: str, sats: Sats, *, now: datetime) -> bool:
     """A payment was seen but is not final: if it would cover a while, grace starts anew within its cap."""
-    bucket = settle_account(conn, owner, now=now, policy=policy)
-    if bucket.health.standing is not Standing.GRACE or not is_receipt_enough(sats, bucket.flow, policy):
+    bucket = settle_account(conn, owner, now=now)
+    if bucket.health.standing is not Standing.GRACE or not is_receipt_enough(sats, bucket.flow, bucket.grace):
         return False
     health = replace(bucket.health, last_receipt_at=now)
-    conclude(conn, replace(bucket, health=health), now=now, policy=policy)
+    conclude(conn, replace(bucket, health=health), now=now)
     return True
+
+
+def look_again_at(conn: Connection, owner: str, moment: datetime | None, *, now: datetime) -> Bucket:
+    """Announce the owner to `Store.on_commit` when this moment has come; None: no need. The timer's work."""
+    bucket = charge(conn, owner, now=now)
+    return conclude(conn, replace(bucket, look_at=moment), now=now, before=bucket)
 
 
 def write_off(conn: Connection, owner: str, *, reason: str, now: datetime) -> Sats:
@@ -236,16 +256,20 @@ def charge(
     """
     before = load_bucket(conn, owner, lock=True)
     flow = accrue(before.flow, now=now)
+    health = _noticed_dry(before, now)
     if at is not None:
         flow = change(flow, by=by, at=min(at, flow.settled_at))
     sats, flow = collect(replace(flow, carried=flow.carried + extra))
     if not (sats or extra) and at is None:
         return before
-    return _save(conn, before, replace(_move(conn, before, sats, now), flow=flow))
+    return _save(conn, before, replace(_move(conn, before, sats, now), flow=flow, health=health))
 
 
-def conclude(conn: Connection, bucket: Bucket, *, now: datetime, policy: GracePolicy = POLICY) -> Bucket:
-    """Pay a debt from what is there, judge the bucket's condition, tell of it."""
+def conclude(conn: Connection, bucket: Bucket, *, now: datetime, before: Bucket | None = None) -> Bucket:
+    """Pay a debt from what is there, judge the bucket's condition, tell of it.
+
+    `before` is the bucket as it is stored, if `bucket` differs from it already.
+    """
     after = bucket
     if bucket.debt and bucket.spendable > 0:
         amount = min(bucket.debt, bucket.spendable)
@@ -258,8 +282,11 @@ def conclude(conn: Connection, bucket: Bucket, *, now: datetime, policy: GracePo
             debt=bucket.debt - amount,
             settlements=bucket.settlements + 1,
         )
-    verdict = judge(after.health, spendable=after.spendable, flow=after.flow, now=now, policy=policy)
-    after = _save(conn, bucket, replace(after, health=verdict.health, due_at=verdict.due_at))
+    verdict = judge(after.health, spendable=after.spendable, flow=after.flow, now=now, policy=after.grace)
+    due_at = _first(verdict.due_at, after.look_at, now)
+    after = _save(conn, before or bucket, replace(after, health=verdict.health, due_at=due_at))
+    if after.look_at is not None and after.look_at <= now:
+        announce(conn, after.owner)
     for tiding in verdict.tidings:
         record(
             conn,
@@ -271,6 +298,21 @@ def conclude(conn: Connection, bucket: Bucket, *, now: datetime, policy: GracePo
             data=tiding.data,
         )
     return after
+
+
+def _noticed_dry(bucket: Bucket, now: datetime) -> Health:
+    """Remember when it ran dry: once it is settled, nothing tells any more."""
+    health, dry = bucket.health, bucket.dry_at
+    if health.standing is not Standing.ALIVE or health.grace_began_at is not None:
+        return health
+    return health if dry is None or dry > now else replace(health, grace_began_at=dry)
+
+
+def _first(due_at: datetime | None, look_at: datetime | None, now: datetime) -> datetime | None:
+    """A moment to look that has passed is announced at every touch, and needs no timer."""
+    if look_at is None or look_at <= now:
+        return due_at
+    return look_at if due_at is None else min(due_at, look_at)
 
 
 def _move(conn: Connection, bucket: Bucket, sats: Sats, now: datetime) -> Bucket:
@@ -308,16 +350,19 @@ _bucket, _debt = ledger_accounts.alias("bucket"), ledger_accounts.alias("debt")
 _LOAD = (
     select(
         money_buckets,
+        money_policy,
         (_bucket.c.credits_posted - _bucket.c.debits_posted).label("posted"),
         _bucket.c.debits_pending.label("held"),
         (_debt.c.debits_posted - _debt.c.credits_posted).label("owes"),
     )
     .join_from(money_buckets, _bucket, _bucket.c.id == bindparam("bucket_id"))
     .join(_debt, _debt.c.id == bindparam("debt_id"))
+    .join(money_policy, true())
     .where(money_buckets.c.owner == bindparam("owner"))
 )
-# All three rows: PostgreSQL shows the newest version only of what it had to wait for.
-_LOAD_LOCKED = _LOAD.with_for_update()
+# All three rows: PostgreSQL shows the newest version only of what it had to wait for. Not the policy's, which
+# would make all accounts wait for each other.
+_LOAD_LOCKED = _LOAD.with_for_update(of=(money_buckets, _bucket, _debt))
 _SAVE = update(money_buckets).where(money_buckets.c.owner == bindparam("of"))
 
 
@@ -336,7 +381,16 @@ def _from_row(row: Row[Any]) -> Bucket:
             warned_s=row.warned_s,
         ),
         due_at=row.due_at,
+        grace=_grace(row),
+        reserve=row.reserve_us * _US,
+        look_at=row.look_at,
     )
+
+
+def _grace(row: Row[Any]) -> GracePolicy:
+    if not row.has_grace:
+        return NO_GRACE
+    return GracePolicy(window=row.grace_us * _US, hard_cap=row.grace_cap_us * _US)
 
 
 def _to_row(bucket: Bucket) -> dict[str, object]:
@@ -350,6 +404,7 @@ def _to_row(bucket: Bucket) -> dict[str, object]:
         "last_receipt_at": bucket.health.last_receipt_at,
         "warned_s": bucket.health.warned_s,
         "due_at": bucket.due_at,
+        "look_at": bucket.look_at,
     }
 
 

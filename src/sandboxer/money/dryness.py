@@ -35,6 +35,8 @@ class GracePolicy:
 
 
 POLICY = GracePolicy()
+# For a budget that someone else gave: whoever is given one sat must not get minutes for nothing with it.
+NO_GRACE = GracePolicy(window=timedelta(0), hard_cap=timedelta(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,7 @@ class Health:
     """What is remembered of a bucket's condition."""
 
     standing: Standing = Standing.ALIVE
+    # Of one that had no grace: when it ran dry, which is where its charges end.
     grace_began_at: datetime | None = None
     last_receipt_at: datetime | None = None
     # The shortest warning given since the bucket last held more.
@@ -81,6 +84,8 @@ def judge(
     dry = dry_at(spendable, flow)
     is_dry = dry is not None and dry <= now
     match health.standing:
+        case Standing.ALIVE if is_dry and not (policy.window and policy.hard_cap):
+            return _reap(Health(standing=Standing.REAPED, grace_began_at=health.grace_began_at or now))
         case Standing.ALIVE if is_dry:
             return _enter_grace(now, policy)
         case Standing.ALIVE:
@@ -108,11 +113,16 @@ def _stay_or_reap(health: Health, now: datetime, policy: GracePolicy) -> Verdict
     ends = reap_at(health.grace_began_at or now, health.last_receipt_at, policy)
     if now < ends:
         return Verdict(health=health, due_at=ends)
-    reaped = Tiding(kind="account.reaped", reason="grace is over")
-    return Verdict(health=Health(standing=Standing.REAPED), due_at=None, tidings=(reaped,))
+    return _reap(Health(standing=Standing.REAPED))
+
+
+def _reap(health: Health) -> Verdict:
+    reaped = Tiding(kind="account.reaped", reason="out of sats, and no grace is left")
+    return Verdict(health=health, due_at=None, tidings=(reaped,))
 
 
 def _warn(health: Health, dry: datetime | None, now: datetime, policy: GracePolicy) -> Verdict:
+    health = replace(health, grace_began_at=None)
     if dry is None:
         return Verdict(health=replace(health, warned_s=None), due_at=None)
     left_us = microseconds(dry - now)

@@ -17,7 +17,6 @@ from sqlalchemy import Connection, select
 from sandboxer.kernel.errors import InsufficientCredit
 from sandboxer.money.amounts import Rate, Sats, checked_rate, sats_for
 from sandboxer.money.buckets import Bucket, bucket_id, charge, conclude, settle_account
-from sandboxer.money.dryness import POLICY, GracePolicy
 from sandboxer.money.ledger import INCOME, find_transfer, is_pending, post_transfer, void_pending
 from sandboxer.money.metering import open_meter
 from sandboxer.money.meters import Use
@@ -50,7 +49,6 @@ def hold_slice(
     reason: str,
     now: datetime,
     holds: HoldPolicy = HOLDS,
-    policy: GracePolicy = POLICY,
 ) -> Hold | None:
     """Set aside a slice of the rate, at most what is available; None if the rate is zero.
 
@@ -58,14 +56,14 @@ def hold_slice(
     """
     if not checked_rate(rate):
         return None
-    bucket = settle_account(conn, owner, now=now, policy=policy)
+    bucket = settle_account(conn, owner, now=now)
     if (known := find_transfer(conn, id)) is not None:
         return Hold(id=id, sats=known.amount)
     least = sats_for(rate, holds.least)
     if bucket.available < least:
         raise InsufficientCredit(required=least, available=bucket.available, account=owner)
     sats = min(sats_for(rate, holds.slice), bucket.available)
-    hold_sats(conn, bucket, sats, id=id, to=INCOME, reason=reason, now=now, policy=policy)
+    hold_sats(conn, bucket, sats, id=id, to=INCOME, reason=reason, now=now)
     return Hold(id=id, sats=sats)
 
 
@@ -78,7 +76,6 @@ def hold_sats(
     to: str,
     reason: str,
     now: datetime,
-    policy: GracePolicy = POLICY,
 ) -> Bucket:
     """Hold an exact sum of a settled bucket for `to`. Raises InsufficientCredit. The same id holds once."""
     if sats > bucket.available and find_transfer(conn, id) is None:
@@ -95,17 +92,15 @@ def hold_sats(
     )
     if post_transfer(conn, transfer):
         bucket = replace(bucket, held=bucket.held + sats)
-    return conclude(conn, bucket, now=now, policy=policy)
+    return conclude(conn, bucket, now=now)
 
 
-def release(
-    conn: Connection, owner: str, hold_id: str, *, reason: str, now: datetime, policy: GracePolicy = POLICY
-) -> Bucket:
+def release(conn: Connection, owner: str, hold_id: str, *, reason: str, now: datetime) -> Bucket:
     """Free a hold; nothing is charged for it. A hold that is free or was never made is left as it is."""
     charge(conn, owner, now=now)
     if is_pending(conn, hold_id):
         void_pending(conn, hold_id, reason=reason, now=now)
-    return settle_account(conn, owner, now=now, policy=policy)
+    return settle_account(conn, owner, now=now)
 
 
 def begin_charge(
@@ -119,7 +114,6 @@ def begin_charge(
     now: datetime,
     ready_at: datetime | None = None,
     step: int = 0,
-    policy: GracePolicy = POLICY,
 ) -> Bucket:
     """The probe passed: the hold becomes a meter that charges from `ready_at`, in one transaction."""
     charge(conn, owner, now=now)
@@ -135,7 +129,6 @@ def begin_charge(
         now=now,
         at=ready_at,
         step=step,
-        policy=policy,
     )
 
 

@@ -19,7 +19,6 @@ from sqlalchemy import Connection, Row, insert, select, update
 from sandboxer.kernel.errors import Conflict, NotFound
 from sandboxer.money.amounts import NSATS_PER_MSAT, Msats, Rate, checked_amount, checked_rate
 from sandboxer.money.buckets import Bucket, charge, conclude, settle_account
-from sandboxer.money.dryness import POLICY, GracePolicy
 from sandboxer.money.ledger import insert_once
 from sandboxer.money.meters import Use
 from sandboxer.money.tables import meter_segments, meters
@@ -51,7 +50,6 @@ def open_meter(
     now: datetime,
     at: datetime | None = None,
     step: int = 0,
-    policy: GracePolicy = POLICY,
 ) -> Bucket:
     """Charge `owner` from `at` on. Opening the same meter again changes nothing, even after it was closed."""
     checked_rate(rate)
@@ -73,7 +71,7 @@ def open_meter(
         found = _load(conn, id)
         if (found.owner, found.subject) != (owner, subject):
             raise Conflict(why=f"the meter {id} belongs to another account or thing")
-    return conclude(conn, bucket, now=now, policy=policy)
+    return conclude(conn, bucket, now=now)
 
 
 def change_rate(
@@ -85,7 +83,6 @@ def change_rate(
     now: datetime,
     at: datetime | None = None,
     step: int | None = None,
-    policy: GracePolicy = POLICY,
 ) -> Bucket:
     """The meter goes on at another rate: frozen, thawed, stopped, resumed, reaped, no longer entitled."""
     checked_rate(rate)
@@ -99,7 +96,7 @@ def change_rate(
         values = {"kind": use.value, "rate_msats": rate, "began_at": ended, "segments": meter.segments + 1}
         _update(conn, meter, values, step)
         bucket = charge(conn, meter.owner, now=now, by=rate - meter.rate, at=ended)
-    return conclude(conn, bucket, now=now, policy=policy)
+    return conclude(conn, bucket, now=now)
 
 
 def close_meter(
@@ -108,7 +105,6 @@ def close_meter(
     *,
     now: datetime,
     at: datetime | None = None,
-    policy: GracePolicy = POLICY,
 ) -> Bucket:
     """The end of the charge. Closing again changes nothing."""
     bucket = charge(conn, _load(conn, meter_id).owner, now=now)
@@ -119,7 +115,7 @@ def close_meter(
         values = {"rate_msats": 0, "closed_at": ended, "segments": meter.segments + 1}
         _update(conn, meter, values, None)
         bucket = charge(conn, meter.owner, now=now, by=-meter.rate, at=ended)
-    return conclude(conn, bucket, now=now, policy=policy)
+    return conclude(conn, bucket, now=now)
 
 
 def charge_once(
@@ -131,7 +127,6 @@ def charge_once(
     use: Use,
     msats: Msats,
     now: datetime,
-    policy: GracePolicy = POLICY,
 ) -> Bucket:
     """Something used that is not time, such as egress bytes. The same id is charged once."""
     checked_amount(msats, field="msats")
@@ -148,7 +143,7 @@ def charge_once(
     }
     if insert_once(conn, meter_segments, values):
         bucket = charge(conn, owner, now=now, extra=msats * NSATS_PER_MSAT)
-    return conclude(conn, bucket, now=now, policy=policy)
+    return conclude(conn, bucket, now=now)
 
 
 def find_meter(conn: Connection, meter_id: str) -> Meter | None:

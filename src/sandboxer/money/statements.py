@@ -114,7 +114,9 @@ def account_view(conn: Connection, owner: str, *, now: datetime) -> AccountView:
         standing=bucket.health.standing,
         # From the stored flow: the moment does not depend on when one looks.
         dry_at=bucket.dry_at,
-        reap_at=None if began is None else reap_at(began, bucket.health.last_receipt_at),
+        reap_at=None
+        if began is None or bucket.health.standing is not Standing.GRACE
+        else reap_at(began, bucket.health.last_receipt_at, bucket.grace),
     )
 
 

@@ -7,7 +7,7 @@ no balance has to be summed up. `verification.verify` recomputes them all.
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, Index, Integer, Table, Text, text
+from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, Index, Integer, Table, Text, text, true
 
 from sandboxer.store.metadata import JsonValue, RowId, UtcDateTime, metadata
 
@@ -94,6 +94,10 @@ money_buckets = Table(
     Column("grace_began_at", UtcDateTime),
     Column("last_receipt_at", UtcDateTime),
     Column("warned_s", Integer),
+    # False for a budget that someone else gave: it ends with its last sat.
+    Column("has_grace", Boolean, nullable=False, server_default=true()),
+    # When a room above wants to be woken about it: a spending cap will be reached then.
+    Column("look_at", UtcDateTime),
     # The next moment at which something becomes true by itself; the one timer reads its smallest value.
     Column("due_at", UtcDateTime),
     Index(
@@ -102,6 +106,39 @@ money_buckets = Table(
         sqlite_where=text("due_at IS NOT NULL"),
         postgresql_where=text("due_at IS NOT NULL"),
     ),
+)
+
+# One row, as the operator set it: what holds for all buckets alike, whoever touches them.
+money_policy = Table(
+    "money_policy",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("grace_us", BigInteger, nullable=False),
+    Column("grace_cap_us", BigInteger, nullable=False),
+    Column("reserve_us", BigInteger, nullable=False),
+)
+
+# Prices promised for a while; one sandbox may take each.
+quotes = Table(
+    "quotes",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("account", Text, nullable=False),
+    Column("profile", Text, nullable=False),
+    Column("vcpu_thousandths", BigInteger, nullable=False),
+    Column("memory_mb", BigInteger, nullable=False),
+    Column("disk_mb", BigInteger, nullable=False),
+    Column("running_msats", BigInteger, nullable=False),
+    Column("frozen_msats", BigInteger, nullable=False),
+    Column("stored_msats", BigInteger, nullable=False),
+    Column("egress_gb_msats", BigInteger, nullable=False),
+    Column("duration_s", BigInteger, nullable=False),
+    Column("sats", BigInteger, nullable=False),
+    Column("quoted_at", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False),
+    # The sandbox that took it.
+    Column("used_by", Text),
+    Index(None, "expires_at"),
 )
 
 meters = Table(

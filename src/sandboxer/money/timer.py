@@ -15,7 +15,6 @@ from sqlalchemy import Connection, bindparam, select
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Unavailable
 from sandboxer.money.buckets import DUE_TOPIC, settle_account
-from sandboxer.money.dryness import POLICY, GracePolicy
 from sandboxer.money.tables import money_buckets
 from sandboxer.store.engine import Store
 
@@ -38,21 +37,20 @@ def next_due(conn: Connection) -> datetime | None:
     return conn.execute(_NEXT).scalar()
 
 
-def attend_due(conn: Connection, *, now: datetime, policy: GracePolicy = POLICY) -> list[str]:
+def attend_due(conn: Connection, *, now: datetime) -> list[str]:
     """Settle and judge some of the buckets whose moment has come; returns their owners, empty when done."""
     owners = list(conn.execute(_DUE_BY, {"now": now}).scalars())
     for owner in owners:
-        settle_account(conn, owner, now=now, policy=policy)
+        settle_account(conn, owner, now=now)
     return owners
 
 
 class BucketTimer:
     """Runs until cancelled. What it finds is told as events (`account.low`, `.dry`, `.reaped`)."""
 
-    def __init__(self, store: Store, clock: Clock, policy: GracePolicy = POLICY) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._policy = policy
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
@@ -73,7 +71,7 @@ class BucketTimer:
         moment = await self._store.read(next_due)
         now = self._clock.now()
         if moment is not None and moment <= now:
-            await self._store.write(lambda conn: attend_due(conn, now=now, policy=self._policy))
+            await self._store.write(lambda conn: attend_due(conn, now=now))
             return
         delay = LONGEST_SLEEP if moment is None else min(moment - now, LONGEST_SLEEP)
         if await self._sleep(delay):

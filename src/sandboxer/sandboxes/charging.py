@@ -22,13 +22,13 @@ from sandboxer.accounts.sums import spent_by
 from sandboxer.backends.contract import Resources
 from sandboxer.identity.keys import OWNER_ACCOUNT
 from sandboxer.kernel.errors import Forbidden, InsufficientCredit
-from sandboxer.money.amounts import NSATS_PER_SAT, Rate, sats_for
+from sandboxer.money import quotes
+from sandboxer.money.amounts import NSATS_PER_SAT, Rate, Sats, sats_for
 from sandboxer.money.buckets import load_bucket, settle_account
-from sandboxer.money.dryness import POLICY, GracePolicy
 from sandboxer.money.holds import HOLDS, HoldPolicy, begin_charge, hold_slice, open_holds, release
 from sandboxer.money.metering import change_rate, close_meter, find_meter
 from sandboxer.money.meters import Use
-from sandboxer.money.pricing import Pricing, Size, rate_card
+from sandboxer.money.pricing import FREE, Pricing, Size, rate_card
 from sandboxer.money.statements import actuals
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox, load_account
@@ -51,8 +51,9 @@ def due(sandbox: Sandbox) -> tuple[Use, Rate] | None:
     use = _use(sandbox)
     if use is None:
         return None
-    is_paid_by_tier = sandbox.terms.is_entitled and use is not Use.STORED
-    return use, 0 if is_paid_by_tier else sandbox.terms.card.rate(use)
+    terms = sandbox.terms
+    is_nothing = terms.is_capped if use is Use.STORED else terms.is_entitled
+    return use, 0 if is_nothing else terms.card.rate(use)
 
 
 def rate_now(sandbox: Sandbox) -> Rate:
@@ -83,13 +84,16 @@ def meter_id(sandbox_id: str) -> str:
 class Charging:
     pricing: Pricing
     holds: HoldPolicy = HOLDS
-    grace: GracePolicy = POLICY
 
     def is_free(self, account: str, profile: str) -> bool:
         return account == OWNER_ACCOUNT or profile in self.pricing.free_profiles
 
     def admit(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Sandbox:
-        """The record with its terms. Raises Forbidden (a cap, no slot left), InsufficientCredit."""
+        """The record with its terms.
+
+        Raises Forbidden (a cap, no slot left), InsufficientCredit; for its quote NotFound, QuoteUnusable.
+        """
+        sandbox = self._quoted(conn, sandbox, now)
         if self.is_free(sandbox.account, sandbox.profile):
             return sandbox
         records.ensure(conn, sandbox.account, actor=ACTOR, now=now)
@@ -99,10 +103,11 @@ class Charging:
 
     def check_start(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Terms:
         """May it run, from new or again? Nothing is held; raises as `admit` and for an empty bucket."""
+        sandbox = self._quoted(conn, sandbox, now)
         if self.is_free(sandbox.account, sandbox.profile):
             return sandbox.terms
         records.ensure(conn, sandbox.account, actor=ACTOR, now=now)
-        bucket = settle_account(conn, sandbox.account, now=now, policy=self.grace)
+        bucket = settle_account(conn, sandbox.account, now=now)
         terms = self._terms(conn, sandbox, now)
         least = 0 if terms.is_entitled else sats_for(terms.card.running, self.holds.least)
         if bucket.available < least:
@@ -113,6 +118,7 @@ class Charging:
         self, conn: Connection, before: Sandbox | None, after: Sandbox, *, now: datetime, at: datetime | None
     ) -> Mapping[str, object]:
         """Let the charge follow the record; what it cost in all is a fact of its last event."""
+        self._follow_quote(conn, before, after)
         if after.terms.is_free:
             return {}
         if before is None or after.state is State.PROVISIONING:
@@ -120,8 +126,32 @@ class Charging:
         if after.state is not State.PROVISIONING:
             self._meter(conn, before, after, now, at)
         if after.state is State.DESTROYED:
-            return _spent(conn, after, now)
+            return {"sats": spent_sats(conn, after, now=now)}
         return {}
+
+    def promised(self, conn: Connection, sandbox: Sandbox, quote_id: str, *, now: datetime) -> Terms:
+        """The terms of one that goes on at a quote's rates. Raises NotFound, QuoteUnusable."""
+        given = quotes.find(conn, quote_id, sandbox.account)
+        quotes.check(given, profile=sandbox.profile, size=size_of(sandbox.resources), now=now)
+        is_free = self.is_free(sandbox.account, sandbox.profile)
+        return replace(sandbox.terms, card=FREE if is_free else given.quote.card, quote_id=quote_id)
+
+    def _quoted(self, conn: Connection, sandbox: Sandbox, now: datetime) -> Sandbox:
+        """A new one that names a quote has no rates yet."""
+        terms = sandbox.terms
+        if terms.quote_id is None or not terms.is_free or sandbox.ready_at is not None:
+            return sandbox
+        return replace(sandbox, terms=self.promised(conn, sandbox, terms.quote_id, now=now))
+
+    def _follow_quote(self, conn: Connection, before: Sandbox | None, after: Sandbox) -> None:
+        """Taken with the record that names it; free again if nothing came of that."""
+        quote_id = after.terms.quote_id
+        if quote_id is None:
+            return
+        if before is None or before.terms.quote_id != quote_id:
+            quotes.take(conn, quotes.find(conn, quote_id, after.account), after.id)
+        elif after.state is State.FAILED and after.ready_at is None:
+            quotes.free(conn, after.id, quote_id)
 
     def _terms(self, conn: Connection, sandbox: Sandbox, now: datetime) -> Terms:
         authority = load_authority(conn, sandbox.account)
@@ -137,11 +167,12 @@ class Charging:
         if sandbox.terms.is_free:
             card = rate_card(sandbox.profile, size, self.pricing)
         living = [living_of(other) for other in others]
+        promised = Terms(card=card, quote_id=sandbox.terms.quote_id)
         if would_be_free(living, size, entitlement_of(authority), now=now):
-            return Terms(card=card, is_entitled=True)
-        spent = spent_by(conn, sandbox.account, authority.caps, now=now)
+            return replace(promised, is_entitled=True)
+        spent = spent_by(conn, sandbox.account, authority.caps, now=now, sandbox=sandbox.id)
         caps.check(authority.caps, spent, wanted=sats_for(card.running, self.holds.least))
-        return Terms(card=card)
+        return promised
 
     def _hold(self, conn: Connection, before: Sandbox | None, after: Sandbox, now: datetime) -> None:
         if before is not None and before.state is State.PROVISIONING:
@@ -158,7 +189,6 @@ class Charging:
             reason=f"create {after.id}",
             now=now,
             holds=self.holds,
-            policy=self.grace,
         )
 
     def _meter(
@@ -173,15 +203,15 @@ class Charging:
             if wanted is not None:
                 self._begin(conn, after, hold, wanted[1], now)
             elif hold is not None:
-                release(conn, after.account, hold, reason=after.reason, now=now, policy=self.grace)
+                release(conn, after.account, hold, reason=after.reason, now=now)
             return
         if hold is not None:
-            release(conn, after.account, hold, reason=after.reason, now=now, policy=self.grace)
+            release(conn, after.account, hold, reason=after.reason, now=now)
         if after.state in _OVER:
-            close_meter(conn, meter.id, now=now, at=at, policy=self.grace)
+            close_meter(conn, meter.id, now=now, at=at)
             return
         use, rate = wanted or (meter.use, 0)
-        change_rate(conn, meter.id, use=use, rate=rate, now=now, at=at, step=after.version, policy=self.grace)
+        change_rate(conn, meter.id, use=use, rate=rate, now=now, at=at, step=after.version)
 
     def _begin(self, conn: Connection, sandbox: Sandbox, hold: str | None, rate: Rate, now: datetime) -> None:
         begin_charge(
@@ -194,7 +224,6 @@ class Charging:
             now=now,
             ready_at=sandbox.ready_at,
             step=sandbox.version,
-            policy=self.grace,
         )
 
     def _open_hold(self, conn: Connection, sandbox: Sandbox) -> str | None:
@@ -236,7 +265,7 @@ def _hold_prefix(sandbox: Sandbox) -> str:
     return f"hold:{sandbox.id}:"
 
 
-def _spent(conn: Connection, sandbox: Sandbox, now: datetime) -> Mapping[str, object]:
+def spent_sats(conn: Connection, sandbox: Sandbox, *, now: datetime) -> Sats:
+    """What it has cost in all, rounded up for the reader; the account carries the exact fraction."""
     nsats = sum(line.nsats for line in actuals(conn, sandbox.account, sandbox.id, now=now))
-    # Rounded up for the reader; the account carries the exact fraction.
-    return {"sats": -(-nsats // NSATS_PER_SAT)}
+    return -(-nsats // NSATS_PER_SAT)

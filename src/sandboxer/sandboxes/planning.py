@@ -13,6 +13,7 @@ from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.profiles import IsolationLevel, Profile, excess
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
+from sandboxer.sandboxes.terms import Terms
 
 # From the weakest to the strongest; a backend that gives one gives those before it.
 _LEVELS = (IsolationLevel.POLICY, IsolationLevel.CONTAINER, IsolationLevel.MICROVM)
@@ -45,6 +46,7 @@ def plan(
         idle_timeout=_idle_timeout(request, profile),
         created_at=now,
         state_since=now,
+        terms=Terms(quote_id=request.quote_id),
     )
 
 

@@ -31,3 +31,5 @@ class CreateRequest:
     labels: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, object] = field(default_factory=dict)
     consumer: Mapping[str, object] = field(default_factory=dict)
+    # Of a quote whose rates it shall have.
+    quote_id: str | None = None

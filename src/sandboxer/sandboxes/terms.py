@@ -1,9 +1,10 @@
-"""What a sandbox was promised to pay: its rate card, locked at create, and whether a tier pays for it now."""
+"""What a sandbox was promised to pay: its rate card, locked at create, and what sets it aside for now."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sandboxer.money.pricing import FREE, RateCard
 
@@ -13,6 +14,10 @@ class Terms:
     card: RateCard = FREE
     # In a slot of its account's tier: rate zero while it occupies that slot.
     is_entitled: bool = False
+    # Stopped by a spending cap: its disk is kept at rate zero, or the cap would be passed.
+    is_capped: bool = False
+    # The quote that promised the card; named before the card is known, while it is being created.
+    quote_id: str | None = None
 
     @property
     def is_free(self) -> bool:
@@ -32,11 +37,18 @@ def to_json(terms: Terms) -> dict[str, object] | None:
         "frozen": card.frozen,
         "stored": card.stored,
         "entitled": terms.is_entitled,
+        "capped": terms.is_capped,
+        "quote": terms.quote_id,
     }
 
 
-def from_json(stored: Mapping[str, int] | None) -> Terms:
+def from_json(stored: Mapping[str, Any] | None) -> Terms:
     if stored is None:
         return PAYS_NOTHING
     card = RateCard(running=stored["running"], frozen=stored["frozen"], stored=stored["stored"])
-    return Terms(card=card, is_entitled=bool(stored["entitled"]))
+    return Terms(
+        card=card,
+        is_entitled=bool(stored["entitled"]),
+        is_capped=bool(stored.get("capped", False)),
+        quote_id=stored.get("quote"),
+    )

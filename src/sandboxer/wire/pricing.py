@@ -53,6 +53,7 @@ class AskQuote(Request):
 
 
 class Quote(Answer):
+    id: Annotated[str, Field(description="Name it as quote_id in one create or extend, before expires_at.")]
     profile: str
     vcpus: float
     memory_mb: int

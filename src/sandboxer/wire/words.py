@@ -41,6 +41,15 @@ def _absolute_path(text: str) -> str:
     return text
 
 
+QuoteId = Annotated[
+    str,
+    Field(
+        pattern=r"^quo_[0-9a-hjkmnp-tv-z]{26}$",
+        max_length=30,
+        description="Of a quote (POST /v1/quotes) that was not used yet; its rates hold from now on.",
+        examples=["quo_0123456789abcdefghjkmnpqrs"],
+    ),
+]
 SandboxId = Annotated[
     str,
     Field(

@@ -77,6 +77,7 @@ def recreate(sandbox_id: SandboxId, json: Json = False, url: Url = None, state_d
 def extend_ttl(
     sandbox_id: SandboxId,
     duration: Annotated[str, typer.Argument(help="How much longer: 30s, 15m, 4h, 2d.")],
+    quote: Annotated[str | None, typer.Option(help="Id of a quote to pay by from now on.")] = None,
     json: Json = False,
     url: Url = None,
     state_dir: StateDir = None,
@@ -87,7 +88,7 @@ def extend_ttl(
 
         sandboxer extend-ttl sbx_0123456789abcdefghjkmnpqrs 2h
     """
-    _change(sandbox_id, lambda sandbox: sandbox.extend_ttl(duration), json, url, state_dir)
+    _change(sandbox_id, lambda sandbox: sandbox.extend_ttl(duration, quote_id=quote), json, url, state_dir)
 
 
 @app.command("destroy")

@@ -47,6 +47,7 @@ def create(
     label: Annotated[
         list[str] | None, typer.Option("--label", "-l", help="NAME=VALUE; can be repeated.")
     ] = None,
+    quote: Annotated[str | None, typer.Option(help="Id of a quote (`sandboxer quote`) to pay by.")] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Answer before it is ready.")] = False,
     json: Json = False,
     url: Url = None,
@@ -68,6 +69,7 @@ def create(
     wanted |= {"idle_timeout": idle_timeout, "resources": resources or None}
     wanted |= {"env": pairs(env, "--env") or None, "labels": pairs(label, "--label") or None}
     is_canary = not any(wanted.values())
+    wanted["quote_id"] = quote
     with client(url, state_dir) as platform:
         sandbox = platform.create(**(wanted | ({"profile": CANARY} if is_canary else {})), wait=not no_wait)
         report = host_report(sandbox) if is_canary and not no_wait else None

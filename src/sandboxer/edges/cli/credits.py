@@ -173,6 +173,43 @@ def pricing(json: Json = False, url: Url = None, state_dir: StateDir = None) -> 
     out.print(columns(monthly, "\nTIER", "\nA MONTH", "\nREQUESTS/MIN", "\nFREE SLOTS"))
 
 
+@app.command("quote")
+def quote(
+    profile: Annotated[str | None, typer.Option(help="Recipe, as in `profile.agent-dev`.")] = None,
+    duration: Annotated[str, typer.Option(help="How long it would run: 30m, 4h.")] = "1h",
+    vcpus: Annotated[float | None, typer.Option(help="CPU cores.")] = None,
+    memory_mb: Annotated[int | None, typer.Option(help="Memory in MiB.")] = None,
+    disk_mb: Annotated[int | None, typer.Option(help="Disk in MiB.")] = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Say what a sandbox would cost; one `create --quote` or `extend-ttl --quote` pays exactly these rates.
+
+    Examples:
+
+        sandboxer quote --profile profile.agent-dev --duration 4h
+
+        sandboxer create --profile profile.agent-dev --quote $(sandboxer quote --json | jq -r .id)
+    """
+    wishes = {"vcpus": vcpus, "memory_mb": memory_mb, "disk_mb": disk_mb}
+    resources = {field: value for field, value in wishes.items() if value is not None}
+    with client(url, state_dir) as platform:
+        given = platform.account.quote(profile=profile, resources=resources or None, duration=duration)
+    if json:
+        print_json(given)
+        return
+    rates = f"{given.running_msats} running, {given.frozen_msats} frozen, {given.stored_msats} stored"
+    facts = [
+        ("id", given.id),
+        ("profile", given.profile),
+        (f"for {given.duration}", f"{given.sats} sats"),
+        ("msats a second", rates),
+        ("holds until", given.expires_at.strftime("%Y-%m-%d %H:%M:%S %Z")),
+    ]
+    out.print(facts_table(facts))
+
+
 @app.callback()
 def _entry() -> None:
     """One verb is still a verb."""

@@ -53,6 +53,7 @@ VERBS: Mapping[str, Verb] = {
     "keys": Verb("keys", PLATFORM, "Make, delegate, list and end keys.", is_group=True),
     "credits": Verb("credits", MONEY, "Show, add and move sats.", is_group=True),
     "pricing": Verb("credits", MONEY, "Show what things cost here."),
+    "quote": Verb("credits", MONEY, "Say what a sandbox would cost, and hold that price for a while."),
     "ledger": Verb("books", MONEY, "Prove the ledger.", is_group=True),
     "audit": Verb("books", MONEY, "Prove and export the audit log.", is_group=True),
     "doctor": Verb("doctor", HOST, "Say what this host can and cannot do, and why."),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sandboxer.sdk.aio.line import AsyncLine
 from sandboxer.sdk.routes import accounts as routes
 from sandboxer.wire import accounts as wire
@@ -37,8 +39,16 @@ class AsyncOwnAccount:
     async def pricing(self) -> Pricing:
         return await self._line.do(routes.pricing())
 
-    async def quote(self, *, profile: str | None = None, duration: str | None = None) -> Quote:
-        return await self._line.do(routes.quote({"profile": profile, "duration": duration}))
+    async def quote(
+        self,
+        *,
+        profile: str | None = None,
+        resources: Mapping[str, float] | None = None,
+        duration: str | None = None,
+    ) -> Quote:
+        """What a sandbox would cost; name its `id` as `quote_id` in one create or extend."""
+        wanted = {"profile": profile, "resources": resources, "duration": duration}
+        return await self._line.do(routes.quote(wanted))
 
 
 class AsyncOperator:

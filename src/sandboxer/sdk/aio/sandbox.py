@@ -105,8 +105,8 @@ class AsyncSandbox:
         """A new disk from the image, the same id."""
         return await self._change("recreate")
 
-    async def extend_ttl(self, duration: str) -> wire.Sandbox:
-        self._info = await self._line.do(sandboxes.extend_ttl(self.id, duration))
+    async def extend_ttl(self, duration: str, *, quote_id: str | None = None) -> wire.Sandbox:
+        self._info = await self._line.do(sandboxes.extend_ttl(self.id, duration, quote_id=quote_id))
         return self._info
 
     async def destroy(self) -> wire.Sandbox:

@@ -68,8 +68,9 @@ def change(sandbox_id: str, verb: Verb) -> Call[Sandbox]:
     )
 
 
-def extend_ttl(sandbox_id: str, duration: str) -> Call[Sandbox]:
-    body, headers = json_body({"duration": duration})
+def extend_ttl(sandbox_id: str, duration: str, *, quote_id: str | None = None) -> Call[Sandbox]:
+    quote = {} if quote_id is None else {"quote_id": quote_id}
+    body, headers = json_body({"duration": duration, **quote})
     return Call(
         method="PATCH",
         target=target("/v1/sandboxes/{}/ttl", sandbox_id),

@@ -67,10 +67,11 @@ class Sandboxer:
         labels: Mapping[str, str] | None = None,
         inputs: Mapping[str, Any] | None = None,
         consumer: Mapping[str, Any] | None = None,
+        quote_id: str | None = None,
         wait: bool = True,
         idempotency_key: str | None = None,
     ) -> Sandbox:
-        """A new sandbox, ready unless `wait` is False."""
+        """A new sandbox, ready unless `wait` is False; `quote_id` of `account.quote` locks its rates."""
         wanted: dict[str, Any] = {
             "profile": profile,
             "name": name,
@@ -79,7 +80,7 @@ class Sandboxer:
             "ttl": ttl,
         }
         wanted |= {"idle_timeout": idle_timeout, "resources": resources, "env": env, "labels": labels}
-        wanted |= {"inputs": inputs, "consumer": consumer}
+        wanted |= {"inputs": inputs, "consumer": consumer, "quote_id": quote_id}
         info = self._line.do(sandboxes.create(wanted, wait=wait, idempotency_key=idempotency_key))
         return Sandbox(self._line, info.id, info)
 

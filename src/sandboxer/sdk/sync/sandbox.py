@@ -105,8 +105,8 @@ class Sandbox:
         """A new disk from the image, the same id."""
         return self._change("recreate")
 
-    def extend_ttl(self, duration: str) -> wire.Sandbox:
-        self._info = self._line.do(sandboxes.extend_ttl(self.id, duration))
+    def extend_ttl(self, duration: str, *, quote_id: str | None = None) -> wire.Sandbox:
+        self._info = self._line.do(sandboxes.extend_ttl(self.id, duration, quote_id=quote_id))
         return self._info
 
     def destroy(self) -> wire.Sandbox:

@@ -9,9 +9,10 @@ from starlette.responses import Response
 from sandboxer.backends.contract import Resources
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.failures import failures, unsigned_failures
-from sandboxer.edges.http.state import platform_of
+from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.kernel.durations import format_duration, parse_duration
-from sandboxer.money import pricing
+from sandboxer.kernel.ids import new_id
+from sandboxer.money import pricing, quotes
 from sandboxer.sandboxes.charging import size_of
 from sandboxer.sandboxes.planning import wanted_resources
 from sandboxer.sandboxes.requests import WantedResources
@@ -49,17 +50,20 @@ async def for_agents(request: Request) -> Response:
     status_code=201,
     response_model=wire.Quote,
     responses=failures(404),
-    summary="What a sandbox would cost",
+    summary="What a sandbox would cost; create and extend may name it and pay these rates",
 )
 async def ask(request: Request, body: wire.AskQuote) -> Response:
-    platform = platform_of(request)
+    platform, who = platform_of(request), caller(request)
     profile = platform.sandboxes.room.profiles.get(body.profile or platform.settings.default_profile)
     resources = wanted_resources(WantedResources(**body.resources.model_dump()), profile)
     duration = parse_duration(body.duration, field="duration")
     quote = pricing.quote(
         profile.id, size_of(resources), duration, platform.pricing, now=platform.clock.now()
     )
+    given = quotes.GivenQuote(id=new_id("quo"), account=who.account, quote=quote)
+    await platform.store.write(lambda conn: quotes.give(conn, given))
     shown = wire.Quote(
+        id=given.id,
         profile=profile.id,
         vcpus=resources.vcpus,
         memory_mb=resources.memory_mb,

@@ -1,0 +1,109 @@
+"""Quotes that were given: a price promised to one account for a while, taken by one sandbox.
+
+asked ──named by a create or extend──> used
+  └──────nobody came in time─────────> expired, later pruned
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, insert, select, update
+
+from sandboxer.kernel.errors import NotFound, QuoteUnusable
+from sandboxer.money.pricing import Quote, RateCard, Size
+from sandboxer.money.tables import quotes
+
+# Expired ones are told apart from unknown ones for so long.
+REMEMBERED = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenQuote:
+    id: str
+    account: str
+    quote: Quote
+    # The sandbox that took it.
+    used_by: str | None = None
+
+
+def give(conn: Connection, given: GivenQuote) -> None:
+    """Write it down; what nobody will name any more goes at the same time."""
+    quote = given.quote
+    conn.execute(delete(quotes).where(quotes.c.expires_at < quote.quoted_at - REMEMBERED))
+    conn.execute(
+        insert(quotes).values(
+            id=given.id,
+            account=given.account,
+            profile=quote.profile,
+            vcpu_thousandths=quote.size.vcpu_thousandths,
+            memory_mb=quote.size.memory_mb,
+            disk_mb=quote.size.disk_mb,
+            running_msats=quote.card.running,
+            frozen_msats=quote.card.frozen,
+            stored_msats=quote.card.stored,
+            egress_gb_msats=quote.egress_gb_msats,
+            duration_s=quote.duration // timedelta(seconds=1),
+            sats=quote.sats,
+            quoted_at=quote.quoted_at,
+            expires_at=quote.expires_at,
+        )
+    )
+
+
+def find(conn: Connection, quote_id: str, account: str) -> GivenQuote:
+    """Raises NotFound; another account's quote is as unknown as one that never was."""
+    query = select(quotes).where(quotes.c.id == quote_id, quotes.c.account == account)
+    row = conn.execute(query).one_or_none()
+    if row is None:
+        raise NotFound(what="quote", id=quote_id, hint="Ask for one: POST /v1/quotes.")
+    return _from_row(row)
+
+
+def check(given: GivenQuote, *, profile: str, size: Size, now: datetime) -> None:
+    """May a sandbox of this profile and size have it at this moment? Pure. Raises QuoteUnusable."""
+    quote = given.quote
+    if not quote.is_open(now=now):
+        raise _unusable(given, "expired", f"it held until {quote.expires_at.isoformat()}")
+    if profile != quote.profile:
+        raise _unusable(given, "mismatch", f"it is for {quote.profile}, not for {profile}")
+    if size != quote.size:
+        raise _unusable(given, "mismatch", f"it is for {_words(quote.size)}, not for {_words(size)}")
+
+
+def take(conn: Connection, given: GivenQuote, sandbox_id: str) -> None:
+    """Once. One that was taken by a sandbox that could not be made may be given again (`free`)."""
+    unused = update(quotes).where(quotes.c.id == given.id, quotes.c.used_by.is_(None))
+    if conn.execute(unused.values(used_by=sandbox_id)).rowcount != 1:
+        raise _unusable(given, "used", "another sandbox has it already")
+
+
+def free(conn: Connection, sandbox_id: str, quote_id: str) -> None:
+    """Nothing came of the sandbox that took it."""
+    taken = update(quotes).where(quotes.c.id == quote_id, quotes.c.used_by == sandbox_id)
+    conn.execute(taken.values(used_by=None))
+
+
+def _unusable(given: GivenQuote, reason: str, why: str) -> QuoteUnusable:
+    return QuoteUnusable(id=given.id, why=why, reason=f"quote_{reason}", quote_id=given.id)
+
+
+def _words(size: Size) -> str:
+    cpus = f"{size.vcpu_thousandths // 1000}.{size.vcpu_thousandths % 1000:03d}".rstrip("0").rstrip(".")
+    return f"{cpus} CPUs, {size.memory_mb} MB of memory and {size.disk_mb} MB of disk"
+
+
+def _from_row(row: Row[Any]) -> GivenQuote:
+    quote = Quote(
+        profile=row.profile,
+        size=Size(vcpu_thousandths=row.vcpu_thousandths, memory_mb=row.memory_mb, disk_mb=row.disk_mb),
+        card=RateCard(running=row.running_msats, frozen=row.frozen_msats, stored=row.stored_msats),
+        egress_gb_msats=row.egress_gb_msats,
+        duration=timedelta(seconds=row.duration_s),
+        sats=row.sats,
+        quoted_at=row.quoted_at,
+        expires_at=row.expires_at,
+    )
+    return GivenQuote(id=row.id, account=row.account, quote=quote, used_by=row.used_by)

@@ -1,0 +1,141 @@
+"""A quote is a promise: whoever names it in time pays its rates, once, for exactly what was asked."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from sandboxer.backends.scripted import Scripted
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import NotFound, ProvisionFailed, QuoteUnusable
+from sandboxer.kernel.ids import new_id
+from sandboxer.money import pricing, quotes
+from sandboxer.sandboxes.charging import size_of
+from sandboxer.sandboxes.requests import CreateRequest, WantedResources
+from sandboxer.wiring import Platform
+from tests.sandboxes.clock import ManualClock
+from tests.sandboxes.conftest import ALICE, BOB, OpenPlatform
+from tests.sandboxes.test_charging import RATES, fund, paying, settled
+
+CHEAP = {**RATES, "running_msats": 500}
+DEAR = {**RATES, "running_msats": 9000}
+
+
+async def ask(platform: Platform, caller: Caller = ALICE) -> str:
+    """As the route does, for the default profile as it is."""
+    profile = platform.sandboxes.room.profiles.get(platform.settings.default_profile)
+    now = platform.clock.now()
+    quote = pricing.quote(
+        profile.id, size_of(profile.resources), timedelta(hours=1), platform.pricing, now=now
+    )
+    given = quotes.GivenQuote(id=new_id("quo"), account=caller.account, quote=quote)
+    await platform.store.write(lambda conn: quotes.give(conn, given))
+    return given.id
+
+
+async def test_a_quote_s_rates_hold_though_prices_went_up(open_one: OpenPlatform, clock: ManualClock) -> None:
+    async with paying(open_one, rates=CHEAP) as platform:
+        quote = await ask(platform)
+    async with paying(open_one, sats=1000, rates=DEAR) as platform:
+        clock.advance(timedelta(minutes=9))
+        sandbox = await platform.sandboxes.create(CreateRequest(quote_id=quote), ALICE)
+        assert (sandbox.terms.card.running, sandbox.terms.quote_id) == (500, quote)
+        clock.advance(timedelta(seconds=100))
+        assert (await settled(platform)).posted == 1000 - 50
+        other = await platform.sandboxes.create(CreateRequest(), ALICE)
+        assert other.terms.card.running == 9000
+    # A restart forgets nothing of it.
+    async with paying(open_one, rates=DEAR) as platform:
+        assert (await platform.sandboxes.get(sandbox.id, ALICE)).terms == sandbox.terms
+
+
+async def test_a_quote_is_used_once(open_one: OpenPlatform) -> None:
+    async with paying(open_one, sats=10_000) as platform:
+        quote = await ask(platform)
+        await platform.sandboxes.create(CreateRequest(quote_id=quote), ALICE)
+        with pytest.raises(QuoteUnusable) as refused:
+            await platform.sandboxes.create(CreateRequest(quote_id=quote), ALICE)
+        assert refused.value.facts["reason"] == "quote_used"
+        assert len((await platform.sandboxes.list(ALICE)).sandboxes) == 1
+
+
+async def test_a_quote_that_came_to_nothing_can_be_used_again(
+    open_one: OpenPlatform, backend: Scripted
+) -> None:
+    async with paying(open_one, sats=10_000) as platform:
+        quote = await ask(platform)
+        backend.fail_next("provision", ProvisionFailed(step="boot", why="no luck"))
+        with pytest.raises(ProvisionFailed):
+            await platform.sandboxes.create(CreateRequest(quote_id=quote), ALICE)
+        made = await platform.sandboxes.create(CreateRequest(quote_id=quote), ALICE)
+        assert made.terms.quote_id == quote
+
+
+async def test_an_expired_quote_is_refused_and_later_forgotten(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    async with paying(open_one, sats=10_000) as platform:
+        quote = await ask(platform)
+        clock.advance(timedelta(minutes=10))
+        with pytest.raises(QuoteUnusable) as refused:
+            await platform.sandboxes.create(CreateRequest(quote_id=quote), ALICE)
+        assert refused.value.facts["reason"] == "quote_expired"
+        clock.advance(timedelta(days=2))
+        await ask(platform)
+        with pytest.raises(NotFound):
+            await platform.sandboxes.create(CreateRequest(quote_id=quote), ALICE)
+
+
+async def test_a_quote_for_something_else_is_refused(open_one: OpenPlatform) -> None:
+    async with paying(open_one, sats=10_000) as platform:
+        quote = await ask(platform)
+        bigger = CreateRequest(quote_id=quote, resources=WantedResources(memory_mb=2048))
+        for request in (bigger, CreateRequest(quote_id=quote, profile="profile.build")):
+            with pytest.raises(QuoteUnusable) as refused:
+                await platform.sandboxes.create(request, ALICE)
+            assert refused.value.facts["reason"] == "quote_mismatch"
+        # Nothing was used up by asking in vain.
+        assert await platform.sandboxes.create(CreateRequest(quote_id=quote), ALICE)
+
+
+async def test_someone_else_s_quote_is_unknown(open_one: OpenPlatform) -> None:
+    async with paying(open_one, sats=10_000) as platform:
+        await fund(platform, 1000, id="bob", account="bob")
+        quote = await ask(platform)
+        with pytest.raises(NotFound):
+            await platform.sandboxes.create(CreateRequest(quote_id=quote), BOB)
+
+
+async def test_an_extension_may_take_a_quote_and_pays_its_rates_from_then_on(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    async with paying(open_one, sats=1000) as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(ttl="1h"), ALICE)
+        clock.advance(timedelta(seconds=100))
+    async with paying(open_one, rates=CHEAP) as platform:
+        quote = await ask(platform)
+        longer = await platform.sandboxes.change_ttl(sandbox.id, "30m", ALICE, quote_id=quote)
+        assert longer.terms == replace(sandbox.terms, card=longer.terms.card, quote_id=quote)
+        clock.advance(timedelta(seconds=100))
+        assert (await settled(platform)).posted == 1000 - 100 - 50
+        with pytest.raises(QuoteUnusable):
+            await platform.sandboxes.create(CreateRequest(quote_id=quote), ALICE)
+
+
+async def test_two_creates_at_once_cannot_both_have_one_quote(open_one: OpenPlatform) -> None:
+    async with paying(open_one, sats=10_000, warm_pool={"profile.agent-dev": 2}) as platform:
+        quote = await ask(platform)
+
+        async def attempt() -> bool:
+            try:
+                await platform.sandboxes.create(CreateRequest(quote_id=quote), ALICE)
+            except QuoteUnusable:
+                return False
+            return True
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(attempt()) for _ in range(6)]
+        assert sum(task.result() for task in tasks) == 1
