@@ -76,9 +76,7 @@ class Litecoin:
     def __enter__(self) -> Litecoin:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, why: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -134,8 +132,10 @@ class Litecoin:
         """The last `depth` blocks lose against `depth + 1` empty ones; their transactions wait again."""
         lost = self._node.call("getblockhash", self.height() - depth + 1)
         self._node.call("invalidateblock", lost)
+        # Another address, or the first block would be the invalidated one again, to the bit.
+        elsewhere = self._bank.call("getnewaddress")
         for _ in range(depth + 1):
-            self._node.call("generateblock", self._home, [])
+            self._node.call("generateblock", elsewhere, [])
 
     def _script(self, address: str) -> bytes:
         return bytes.fromhex(self._bank.call("getaddressinfo", address)["scriptPubKey"])

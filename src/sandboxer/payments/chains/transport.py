@@ -21,12 +21,13 @@ MAX_ANSWER = 32 * 2**20
 TIMEOUT = httpx.Timeout(20, connect=5)
 
 
-@dataclass(frozen=True)
 class NodeError(Exception):
-    """The node understood and said no. Adapters know which codes are ordinary; the rest means trouble."""
+    """The node understood and said no. Never leaves this room: adapters know which codes are ordinary, and
+    turn the rest into `ChainUnavailable`."""
 
-    code: int
-    message: str
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"{message} ({code})")
+        self.code = code
 
 
 class Wire:

@@ -1,0 +1,233 @@
+"""Core-style nodes (Bitcoin, Litecoin, Dogecoin) as a watch-only ear.
+
+Every address we hand out is imported into a wallet of the node that holds no keys, labelled with itself; so
+one `listtransactions` per address tells all, spent or not, in the old dialect and the new. The node's word is
+checked against its own chain: block known, on the best branch, and no deeper than the tip allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import httpx
+
+from sandboxer.kernel.errors import AddressUsed
+from sandboxer.payments.chains.addresses import Network, script_of
+from sandboxer.payments.chains.contract import Deposit
+from sandboxer.payments.chains.core_dialects import Dialect, dialect_of
+from sandboxer.payments.chains.derivation import AccountKey
+from sandboxer.payments.chains.transport import JsonRpc, NodeError, Reader, Wire
+from sandboxer.payments.chains.uris import payment_uri
+
+# Codes of Bitcoin Core's rpc/protocol.h.
+_WALLET_NOT_FOUND = -18
+_NOT_IN_MEMPOOL = -5
+_NO_SUCH_BLOCK = frozenset({-5, -8})
+_LISTED = 1000
+_BATCH = 50
+
+
+class CoreRpc:
+    """`Chain` over a node's JSON-RPC. `wallet`: the watch-only wallet, made on first use; None: the node has
+    one unnamed wallet (Dogecoin)."""
+
+    def __init__(
+        self,
+        network: Network,
+        url: str,
+        *,
+        user: str,
+        password: str,
+        keys: AccountKey | None = None,
+        wallet: str | None = "sandboxer-watch",
+        dialect: Dialect | None = None,
+        timeout: httpx.Timeout | None = None,
+    ) -> None:
+        self.code = network.coin
+        self.network = network
+        self._keys = keys
+        self._dialect = dialect or dialect_of(network.coin)
+        self._wallet = wallet if self._dialect.named_wallets else None
+        auth = httpx.BasicAuth(user, password)
+        self._wire = Wire(self.code, url, auth=auth, **({"timeout": timeout} if timeout else {}))
+        self._node = JsonRpc(self._wire)
+        self._watch = JsonRpc(self._wire, f"/wallet/{self._wallet}" if self._wallet else "/")
+        self._read = Reader(self.code)
+        # An address once watched stays so; a lost wallet shows as NOT_FOUND and empties this.
+        self._watched: set[str] = set()
+
+    async def close(self) -> None:
+        await self._wire.close()
+
+    # -- Chain ---------------------------------------------------------------------------------------------
+
+    async def tip(self) -> int:
+        return self._read.integer(await self._ask(self._node, "getblockcount"), "the height")
+
+    async def fresh_address(self, index: int) -> str:
+        if self._keys is None:
+            raise self._wire.trouble("no xpub is configured, so no address can be derived")
+        address = self._keys.address(index)
+        if await self.deposits([address]):
+            raise AddressUsed(chain=self.code, index=index)
+        return address
+
+    async def deposits(self, addresses: Sequence[str]) -> list[Deposit]:
+        wanted = list(dict.fromkeys(addresses))
+        for address in wanted:
+            self.check_address(address)
+        await self._watch_all([address for address in wanted if address not in self._watched])
+        found: list[Deposit] = []
+        for start in range(0, len(wanted), _BATCH):
+            found += await self._listed(wanted[start : start + _BATCH])
+        return await self._checked(await self._without_ghosts(found))
+
+    def check_address(self, text: str) -> None:
+        script_of(text, self.network)
+
+    def payment_uri(self, address: str, amount: int, label: str) -> str:
+        return payment_uri(self.code, address, amount, label)
+
+    # -- what was received ---------------------------------------------------------------------------------
+
+    async def _listed(self, addresses: Sequence[str]) -> list[Deposit]:
+        calls = [("listtransactions", (address, _LISTED, 0, True)) for address in addresses]
+        found = []
+        for address, entries in zip(addresses, await self._ask_all(self._watch, calls), strict=True):
+            rows = self._read.objects(entries)
+            if len(rows) >= _LISTED:
+                raise self._wire.trouble(f"{address} has {_LISTED} payments or more; one invoice has a few")
+            # "send" and its kin: the operator moved a deposit on, which does not undo that it came.
+            found += [self._deposit(row, address) for row in rows if row.get("category") == "receive"]
+        return found
+
+    def _deposit(self, row: dict[str, Any], address: str) -> Deposit:
+        if row.get("address") != address:
+            raise self._read.nonsense(f"a payment to {str(row.get('address'))[:60]}, which was not asked for")
+        claimed = row.get("confirmations")
+        depth = self._read.integer(claimed, "confirmations", least=-(2**31))
+        return Deposit(
+            chain=self.code,
+            txid=self._read.hash(row.get("txid"), "txid"),
+            output=str(self._read.integer(row.get("vout"), "vout")),
+            address=address,
+            amount=self._read.amount(row.get("amount"), "amount"),
+            confirmations=max(depth, 0),
+            block=self._read.hash(row.get("blockhash"), "blockhash") if depth > 0 else None,
+            conflicted=depth < 0 or row.get("abandoned") is True,
+        )
+
+    async def _without_ghosts(self, deposits: list[Deposit]) -> list[Deposit]:
+        """Mark what waits for a block but is in no mempool: it was replaced or dropped.
+
+        A block may have come between the two questions, so the wallet is asked once more before we say so.
+        """
+        waiting = [each for each in deposits if each.confirmations == 0 and not each.conflicted]
+        gone = await self._not_in_mempool([each.txid for each in waiting])
+        if not gone:
+            return deposits
+        doubted = list(dict.fromkeys(each.address for each in waiting if each.txid in gone))
+        again = [
+            replace(each, conflicted=True) if each.txid in gone and not each.confirmations else each
+            for each in await self._listed(doubted)
+        ]
+        return [each for each in deposits if each.address not in doubted] + again
+
+    async def _checked(self, deposits: Sequence[Deposit]) -> list[Deposit]:
+        heights = await self._heights([each.block for each in deposits if each.block])
+        tip = await self.tip() if heights else 0
+        checked = []
+        for each in deposits:
+            if each.block:
+                height = heights[each.block]
+                # Blocks may come between our questions, never go: a claim above this is a lie.
+                if each.confirmations > tip - height + 1:
+                    raise self._read.nonsense(
+                        f"{each.confirmations} confirmations at height {height} of {tip}"
+                    )
+                each = replace(each, height=height)
+            checked.append(each)
+        return checked
+
+    async def _not_in_mempool(self, txids: Sequence[str]) -> set[str]:
+        """A wallet remembers what it saw; only the mempool tells whether it can still be mined."""
+        unique = list(dict.fromkeys(txids))
+        answers = await self._node.batch([("getmempoolentry", (txid,)) for txid in unique])
+        gone = set()
+        for txid, answer in zip(unique, answers, strict=True):
+            if isinstance(answer, NodeError):
+                if answer.code != _NOT_IN_MEMPOOL:
+                    raise self._wire.trouble(str(answer))
+                gone.add(txid)
+        return gone
+
+    async def _heights(self, blocks: Sequence[str]) -> dict[str, int]:
+        """Heights of blocks, each confirmed twice: by its header and by the best chain's block there."""
+        unique = list(dict.fromkeys(blocks))
+        headers = await self._node.batch([("getblockheader", (block,)) for block in unique])
+        heights = {}
+        for block, header in zip(unique, headers, strict=True):
+            if isinstance(header, NodeError):
+                if header.code in _NO_SUCH_BLOCK:
+                    raise self._read.nonsense(f"a block it does not have: {block}")
+                raise self._wire.trouble(str(header))
+            heights[block] = self._read.integer(self._read.object(header).get("height"), "height")
+        there = await self._ask_all(self._node, [("getblockhash", (heights[each],)) for each in unique])
+        if there != unique:
+            raise self._wire.trouble("the chain is being reorganised; a block left it while we looked")
+        return heights
+
+    # -- watching ------------------------------------------------------------------------------------------
+
+    async def _watch_all(self, addresses: Sequence[str]) -> None:
+        """Have the node's wallet know these addresses, with all that already reached them."""
+        if not addresses:
+            return
+        calls = [(self._dialect.address_info, (address,)) for address in addresses]
+        known = [self._read.object(each) for each in await self._ask_all(self._watch, calls)]
+        new = [
+            address
+            for address, info in zip(addresses, known, strict=True)
+            if not (info.get("iswatchonly") or info.get("ismine"))
+        ]
+        if new:
+            await self._dialect.watch(self._node, self._watch, new)
+        self._watched.update(addresses)
+
+    # -- asking --------------------------------------------------------------------------------------------
+
+    async def _ask(self, rpc: JsonRpc, method: str, *params: Any) -> Any:
+        return (await self._ask_all(rpc, [(method, params)]))[0]
+
+    async def _ask_all(self, rpc: JsonRpc, calls: Sequence[tuple[str, Sequence[Any]]]) -> list[Any]:
+        answers = await self._answers(rpc, calls)
+        if any(isinstance(each, NodeError) and each.code == _WALLET_NOT_FOUND for each in answers):
+            self._watched.clear()
+            await self._open_wallet()
+            answers = await self._answers(rpc, calls)
+        for each in answers:
+            if isinstance(each, NodeError):
+                raise self._wire.trouble(str(each))
+        return answers
+
+    async def _answers(self, rpc: JsonRpc, calls: Sequence[tuple[str, Sequence[Any]]]) -> list[Any]:
+        if len(calls) > 1:
+            return await rpc.batch(calls)
+        try:
+            return [await rpc.call(*calls[0])] if calls else []
+        except NodeError as error:
+            return [error]
+
+    async def _open_wallet(self) -> None:
+        """Load the watch-only wallet, or make it: no keys, and none to be made in it."""
+        try:
+            await self._node.call("loadwallet", (self._wallet,))
+        except NodeError as missing:
+            if missing.code != _WALLET_NOT_FOUND:
+                raise self._wire.trouble(str(missing)) from None
+            try:
+                await self._node.call("createwallet", (self._wallet, True, True))
+            except NodeError as error:
+                raise self._wire.trouble(f"the watch-only wallet cannot be made: {error}") from None
