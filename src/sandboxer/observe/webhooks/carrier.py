@@ -1,0 +1,198 @@
+"""Carries one message to one URL and says in words how it went. Never raises for what a receiver does.
+
+Names are resolved here, each address is asked about, and the connection goes to that very address: a name
+that changes its mind between check and call gains nothing. Redirects are not followed, proxies not asked,
+answers read up to a bound and thrown away (whoever set the URL must not read through us).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import certifi
+import httpcore
+
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.observe.webhooks.targets import parse_target, permitted
+
+TIMEOUT_S = 15.0
+CONNECT_S = 5.0
+MAX_ANSWER_BYTES = 64 * 1024
+GONE = 410
+
+
+class Failure(StrEnum):
+    DNS = "dns"
+    FORBIDDEN_ADDRESS = "forbidden_address"
+    REFUSED = "refused"
+    TLS = "tls"
+    TIMEOUT = "timeout"
+    STATUS = "status"
+    REDIRECT = "redirect"
+    TOO_LARGE = "body_too_large"
+    BROKEN = "broken_answer"
+    INVALID_URL = "invalid_url"
+    UNSIGNED = "unsigned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    # None: it was accepted.
+    failure: Failure | None
+    reason: str
+    status: int | None = None
+    took_ms: int = 0
+
+    @property
+    def is_accepted(self) -> bool:
+        return self.failure is None
+
+    @property
+    def is_gone(self) -> bool:
+        return self.status == GONE
+
+
+class _CannotGo(Exception):
+    def __init__(self, failure: Failure, reason: str) -> None:
+        super().__init__(reason)
+        self.failure = failure
+
+
+class Carrier:
+    """Lives as long as the room; `close` it."""
+
+    def __init__(
+        self, *, allow_private: bool, timeout_s: float = TIMEOUT_S, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._allow_private = allow_private
+        self._timeout_s = timeout_s
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=tls or ssl.create_default_context(cafile=certifi.where()),
+            network_backend=_Pinned(allow_private=allow_private),
+            max_connections=100,
+            max_keepalive_connections=20,
+            keepalive_expiry=10.0,
+        )
+
+    async def close(self) -> None:
+        await self._pool.aclose()
+
+    async def carry(self, url: str, headers: Mapping[str, str], body: bytes) -> Outcome:
+        began = time.monotonic()
+        status, failure, reason = None, None, "accepted"
+        try:
+            target = parse_target(url, allow_private=self._allow_private)
+            async with asyncio.timeout(self._timeout_s):
+                status = await self._post(target.url, headers, body)
+        except _CannotGo as error:
+            failure, reason = error.failure, str(error)
+        except InvalidRequest as error:
+            failure, reason = Failure.INVALID_URL, str(error)
+        except (TimeoutError, httpcore.TimeoutException):
+            failure, reason = Failure.TIMEOUT, f"no complete answer within {self._timeout_s:g} s"
+        except httpcore.ConnectError as error:
+            failure, reason = _of_connect(error)
+        except (httpcore.NetworkError, httpcore.ProtocolError, ssl.SSLError, OSError, ValueError) as error:
+            failure, reason = Failure.BROKEN, f"the connection broke: {_brief(error)}"
+        if status is not None and failure is None:
+            failure, reason = _of_status(status)
+        took = int((time.monotonic() - began) * 1000)
+        return Outcome(failure=failure, reason=reason, status=status, took_ms=took)
+
+    async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
+        told = [
+            ("content-type", "application/json"),
+            ("user-agent", "sandboxer-webhooks/1"),
+            *headers.items(),
+        ]
+        limits = {"connect": CONNECT_S, "read": self._timeout_s, "write": self._timeout_s, "pool": CONNECT_S}
+        async with self._pool.stream(
+            "POST", url, headers=told, content=body, extensions={"timeout": limits}
+        ) as answer:
+            read = 0
+            async for chunk in answer.aiter_stream():
+                read += len(chunk)
+                if read > MAX_ANSWER_BYTES:
+                    raise _CannotGo(
+                        Failure.TOO_LARGE, f"the answer's body is larger than {MAX_ANSWER_BYTES} bytes"
+                    )
+            return answer.status
+
+
+class _Pinned(httpcore.AsyncNetworkBackend):
+    """Dials only addresses that are permitted; TLS still asks for the name."""
+
+    def __init__(self, *, allow_private: bool) -> None:
+        self._allow_private = allow_private
+        self._dial = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        last: Exception | None = None
+        for address in await self._addresses(host, port):
+            try:
+                return await self._dial.connect_tcp(address, port, timeout, None, socket_options)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                last = error
+        raise last or _CannotGo(Failure.DNS, f"{host} has no address")
+
+    async def connect_unix_socket(self, *args: Any, **options: Any) -> httpcore.AsyncNetworkStream:
+        raise _CannotGo(Failure.FORBIDDEN_ADDRESS, "a webhook goes over the network")
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def _addresses(self, host: str, port: int) -> list[str]:
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (socket.gaierror, UnicodeError) as error:
+            raise _CannotGo(Failure.DNS, f"{host} does not resolve: {_brief(error)}") from None
+        # A scope id (fe80::1%eth0) is cut off by taking the address alone; such addresses are not public.
+        addresses = list(dict.fromkeys(str(info[4][0]) for info in found))
+        good = [a for a in addresses if self._is_permitted(a)]
+        if not good:
+            raise _CannotGo(Failure.FORBIDDEN_ADDRESS, f"{host} resolves to no public address")
+        return good[:4]
+
+    def _is_permitted(self, address: str) -> bool:
+        try:
+            parsed = ipaddress.ip_address(address.partition("%")[0])
+        except ValueError:
+            return False
+        return permitted(parsed, allow_private=self._allow_private)
+
+
+def _of_connect(error: httpcore.ConnectError) -> tuple[Failure, str]:
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, ssl.SSLError):
+            return Failure.TLS, f"TLS failed: {_brief(seen)}"
+        seen = seen.__cause__ or seen.__context__
+    return Failure.REFUSED, f"could not connect: {_brief(error)}"
+
+
+def _of_status(status: int) -> tuple[Failure | None, str]:
+    if 200 <= status < 300:
+        return None, "accepted"
+    if 300 <= status < 400:
+        return Failure.REDIRECT, f"answered {status}; redirects are not followed"
+    return Failure.STATUS, f"answered {status}"
+
+
+def _brief(error: BaseException) -> str:
+    return (str(error) or type(error).__name__)[:200]

@@ -1,0 +1,166 @@
+"""Who is told: endpoints of accounts, their secrets, and which kinds of happenings they hear of.
+
+Plain functions inside a transaction. Secrets come sealed: this room keeps them and cannot read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
+
+from sandboxer.kernel.errors import Conflict, NotFound
+from sandboxer.observe.events import record
+from sandboxer.observe.webhooks.tables import webhook_endpoints
+from sandboxer.store.workers import announce
+
+TOPIC = "webhooks"
+MAX_ENDPOINTS = 16
+# How long the old secret still signs after a rotation, unless said otherwise.
+OVERLAP = timedelta(hours=24)
+_t = webhook_endpoints.c
+# The row that holds an account's secret for one-shot messages is no endpoint.
+_REAL = _t.url != ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    id: str
+    account: str
+    url: str
+    kinds: tuple[str, ...]
+    hears_all: bool
+    enabled: bool
+    disabled_reason: str
+    secret: bytes = field(repr=False)
+    old_secret: bytes | None = field(repr=False)
+    old_secret_until: datetime | None
+    created_at: datetime
+
+    def hears(self, kind: str, account: str | None) -> bool:
+        return (self.hears_all or account == self.account) and matches(self.kinds, kind)
+
+    def secrets_at(self, now: datetime) -> list[bytes]:
+        """Those that sign, the newest first."""
+        until = self.old_secret_until
+        is_old_good = self.old_secret is not None and until is not None and now < until
+        return [self.secret, *([self.old_secret] if is_old_good and self.old_secret else [])]
+
+
+def once_id(account: str) -> str:
+    """Stands for the endpoint of messages that bring their own URL."""
+    return f"once:{account}"
+
+
+def matches(kinds: Sequence[str], kind: str) -> bool:
+    """`*`, a kind, or all that begin so (`sandbox.*`)."""
+    return any(k == "*" or k == kind or (k.endswith(".*") and kind.startswith(k[:-1])) for k in kinds)
+
+
+def add(conn: Connection, endpoint: Endpoint, *, actor: str) -> None:
+    if len(of_account(conn, endpoint.account)) >= MAX_ENDPOINTS:
+        raise Conflict(
+            why=f"an account has at most {MAX_ENDPOINTS} webhooks", hint="Remove one, or widen its kinds."
+        )
+    conn.execute(insert(webhook_endpoints), _row(endpoint))
+    _tell(conn, endpoint, "webhook.created", actor, "asked", endpoint.created_at)
+
+
+def of_account(conn: Connection, account: str) -> list[Endpoint]:
+    query = select(webhook_endpoints).where(_t.account == account, _REAL).order_by(_t.created_at, _t.id)
+    return [_endpoint(row) for row in conn.execute(query)]
+
+
+def find(conn: Connection, id: str) -> Endpoint | None:
+    row = conn.execute(select(webhook_endpoints).where(_t.id == id)).one_or_none()
+    return None if row is None else _endpoint(row)
+
+
+def load(conn: Connection, account: str, id: str) -> Endpoint:
+    """Raises NotFound also for those of others."""
+    found = find(conn, id)
+    if found is None or found.account != account or not found.url:
+        raise NotFound(what="webhook", id=id)
+    return found
+
+
+def listening(conn: Connection) -> list[Endpoint]:
+    """All that are told of what happens."""
+    query = select(webhook_endpoints).where(_t.enabled, _REAL).order_by(_t.id)
+    return [_endpoint(row) for row in conn.execute(query)]
+
+
+def is_anyone_listening(conn: Connection) -> bool:
+    return bool(conn.execute(select(func.count()).where(_t.enabled, _REAL)).scalar())
+
+
+def change(
+    conn: Connection, before: Endpoint, changes: dict[str, Any], *, actor: str, reason: str, now: datetime
+) -> Endpoint:
+    """`changes` are columns. The change is told, without the secrets."""
+    conn.execute(update(webhook_endpoints).where(_t.id == before.id).values(**changes))
+    after = find(conn, before.id)
+    assert after is not None
+    if after.enabled != before.enabled:
+        kind = "webhook.enabled" if after.enabled else "webhook.disabled"
+    else:
+        kind = "webhook.changed"
+    _tell(conn, after, kind, actor, reason, now)
+    return after
+
+
+def remove(conn: Connection, endpoint: Endpoint, *, actor: str, now: datetime) -> None:
+    conn.execute(delete(webhook_endpoints).where(_t.id == endpoint.id))
+    _tell(conn, endpoint, "webhook.removed", actor, "asked", now)
+
+
+def rotation(old: Endpoint, sealed: bytes, *, now: datetime, overlap: timedelta) -> dict[str, Any]:
+    """The columns of a rotation: two secrets sign until the overlap is over."""
+    return {"secret": sealed, "old_secret": old.secret, "old_secret_until": now + overlap}
+
+
+def put_once_secret(
+    conn: Connection, account: str, sealed: bytes, *, now: datetime, overlap: timedelta
+) -> Endpoint:
+    """The secret that signs an account's one-shot messages: made, or rotated."""
+    known = find(conn, once_id(account))
+    if known is not None:
+        changes = rotation(known, sealed, now=now, overlap=overlap)
+        conn.execute(update(webhook_endpoints).where(_t.id == known.id).values(**changes))
+    else:
+        made = Endpoint(
+            id=once_id(account),
+            account=account,
+            url="",
+            kinds=(),
+            hears_all=False,
+            enabled=True,
+            disabled_reason="",
+            secret=sealed,
+            old_secret=None,
+            old_secret_until=None,
+            created_at=now,
+        )
+        conn.execute(insert(webhook_endpoints), _row(made))
+    found = find(conn, once_id(account))
+    assert found is not None
+    return found
+
+
+def _tell(conn: Connection, endpoint: Endpoint, kind: str, actor: str, reason: str, at: datetime) -> None:
+    announce(conn, TOPIC)
+    data = {"webhook": endpoint.id, "url": endpoint.url, "kinds": list(endpoint.kinds)}
+    record(conn, subject=endpoint.account, kind=kind, actor=actor, reason=reason, at=at, data=data)
+
+
+def _row(endpoint: Endpoint) -> dict[str, Any]:
+    row = {name: getattr(endpoint, name) for name in Endpoint.__slots__}
+    return {**row, "kinds": list(endpoint.kinds)}
+
+
+def _endpoint(row: Row[Any]) -> Endpoint:
+    values = row._asdict()
+    return Endpoint(**{**values, "kinds": tuple(values["kinds"])})

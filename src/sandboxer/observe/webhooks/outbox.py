@@ -1,0 +1,322 @@
+"""What is still to be told: rows made in the transaction of what they tell of, or by a cursor over a feed.
+
+A cursor and the rows it makes move in one transaction, and the same message is put in once for each endpoint:
+killed at any point, nothing is lost and nothing is in the outbox twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, and_, delete, func, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from sandboxer.kernel.errors import NotFound
+from sandboxer.kernel.ids import new_id
+from sandboxer.observe.webhooks import endpoints
+from sandboxer.observe.webhooks.carrier import Outcome
+from sandboxer.observe.webhooks.endpoints import TOPIC, Endpoint
+from sandboxer.observe.webhooks.feeds import Feed, Happening
+from sandboxer.observe.webhooks.states import WAITING, DeliveryState, Signal, after_failure, next_state
+from sandboxer.observe.webhooks.tables import webhook_attempts, webhook_cursors, webhook_deliveries
+from sandboxer.store.workers import announce
+
+# Happenings fanned out in one transaction.
+AT_ONCE = 100
+KEPT = timedelta(days=30)
+PRUNED_AT_ONCE = 500
+_d, _a, _c = webhook_deliveries.c, webhook_attempts.c, webhook_cursors.c
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    seq: int
+    id: str
+    endpoint: str
+    account: str
+    lane: str
+    message: str
+    kind: str
+    body: str = field(repr=False)
+    url: str | None
+    secret: bytes | None = field(repr=False)
+    state: DeliveryState
+    tries: int
+    reason: str
+    created_at: datetime
+    due_at: datetime | None
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    at: datetime
+    took_ms: int
+    status: int | None
+    outcome: str
+    reason: str
+
+
+def body_of(*, id: str, kind: str, account: str | None, at: datetime, data: Mapping[str, Any]) -> str:
+    """The JSON that is signed and sent, byte for byte the same at every try."""
+    message = {"id": id, "type": kind, "timestamp": at.isoformat(), "account": account, "data": dict(data)}
+    return json.dumps(message, separators=(",", ":"), allow_nan=False)
+
+
+def put(
+    conn: Connection,
+    *,
+    endpoint: str,
+    account: str,
+    lane: str,
+    message: str,
+    kind: str,
+    body: str,
+    now: datetime,
+    url: str | None = None,
+    secret: bytes | None = None,
+) -> Delivery:
+    """Into the outbox, unless this endpoint has this message already; returns what is there."""
+    make = postgresql.insert if conn.dialect.name == "postgresql" else sqlite.insert
+    row = {
+        "id": new_id("dlv"),
+        "endpoint": endpoint,
+        "account": account,
+        "lane": lane,
+        "message": message,
+        "kind": kind,
+        "body": body,
+        "url": url,
+        "secret": secret,
+        "state": DeliveryState.PENDING.value,
+        "tries": 0,
+        "reason": "",
+        "created_at": now,
+        "due_at": now,
+    }
+    conn.execute(make(webhook_deliveries).on_conflict_do_nothing().inline(), row)
+    announce(conn, TOPIC)
+    query = select(webhook_deliveries).where(_d.endpoint == endpoint, _d.message == message)
+    return _delivery(conn.execute(query).one())
+
+
+def lane_of(account: str, place: str) -> str:
+    """An account's endpoints, and hosts of its one-shots, go side by side; accounts have no spaces."""
+    return f"{account} {place}"
+
+
+def start_feeds(conn: Connection, feeds: Sequence[Feed], *, now: datetime) -> None:
+    """Somebody begins to listen where nobody did: from now on, not from the beginning of time."""
+    for feed in feeds:
+        conn.execute(delete(webhook_cursors).where(_c.feed == feed.name))
+        _set_cursor(conn, feed.name, feed.last(conn, now=now))
+
+
+def fan_out(conn: Connection, feeds: Sequence[Feed], *, now: datetime) -> bool:
+    """Put the next happenings of each feed into the outbox; True if there may be more."""
+    who = endpoints.listening(conn)
+    if not who:
+        return False
+    is_more = False
+    for feed in feeds:
+        after = _cursor(conn, feed, now)
+        found = feed.read(conn, after, AT_ONCE, now=now)
+        for happening in found:
+            _spread(conn, who, happening, now)
+        if found:
+            conn.execute(
+                update(webhook_cursors).where(_c.feed == feed.name).values(position=found[-1].position)
+            )
+            is_more = True
+    return is_more
+
+
+def has_news(conn: Connection, feeds: Sequence[Feed], *, now: datetime) -> bool:
+    """Is a fan-out worth a write?"""
+    for feed in feeds:
+        after = conn.execute(select(_c.position).where(_c.feed == feed.name)).scalar()
+        if after is None or feed.read(conn, after, 1, now=now):
+            return True
+    return False
+
+
+def lanes_due(conn: Connection) -> dict[str, datetime]:
+    """Each lane with something to send, and when its first is due."""
+    query = select(_d.lane, func.min(_d.due_at).label("due")).where(_d.due_at.is_not(None)).group_by(_d.lane)
+    return {row.lane: row.due for row in conn.execute(query)}
+
+
+def first_of(conn: Connection, lane: str, *, now: datetime) -> tuple[Delivery, Endpoint | None] | None:
+    """The next to be sent in a lane, with its endpoint as it is now."""
+    query = (
+        select(webhook_deliveries)
+        .where(_d.lane == lane, _d.due_at.is_not(None), _d.due_at <= now)
+        .order_by(_d.due_at, _d.seq)
+        .limit(1)
+    )
+    row = conn.execute(query).one_or_none()
+    return None if row is None else (_delivery(row), endpoints.find(conn, row.endpoint))
+
+
+def conclude(
+    conn: Connection, delivery_id: str, outcome: Outcome, *, began: datetime, now: datetime, chance: float
+) -> Delivery | None:
+    """Write down how a try went. None if it was pruned meanwhile."""
+    values = {
+        "delivery": delivery_id,
+        "at": began,
+        "took_ms": outcome.took_ms,
+        "status": outcome.status,
+        "outcome": "accepted" if outcome.failure is None else outcome.failure.value,
+        "reason": outcome.reason,
+    }
+    conn.execute(insert(webhook_attempts), values)
+    found = find(conn, delivery_id)
+    if found is None or found.state not in WAITING:
+        # Withdrawn while it was on its way.
+        return found
+    tries = found.tries + 1
+    if outcome.is_accepted:
+        state, due = next_state(found.state, Signal.ACCEPTED), None
+    else:
+        verdict = after_failure(found.state, tries=tries, now=now, chance=chance, is_final=outcome.is_gone)
+        state, due = verdict.state, verdict.due_at
+    _move(conn, found, state, tries=tries, reason=outcome.reason, due_at=due, now=now)
+    if outcome.is_gone:
+        _switch_off(conn, found.endpoint, now)
+    return find(conn, delivery_id)
+
+
+def withdraw(conn: Connection, endpoint: str, *, reason: str, now: datetime) -> None:
+    """Its endpoint hears of nothing more: what waits will not be sent."""
+    query = select(webhook_deliveries).where(_d.endpoint == endpoint, _d.due_at.is_not(None))
+    for row in conn.execute(query).all():
+        found = _delivery(row)
+        state = next_state(found.state, Signal.WITHDRAWN)
+        _move(conn, found, state, tries=found.tries, reason=reason, due_at=None, now=now)
+
+
+def redeliver(conn: Connection, endpoint: str, delivery_id: str, *, now: datetime) -> Delivery:
+    """Send it now, whatever became of it before."""
+    found = find(conn, delivery_id)
+    if found is None or found.endpoint != endpoint:
+        raise NotFound(what="delivery", id=delivery_id)
+    state = next_state(found.state, Signal.REDELIVER)
+    _move(conn, found, state, tries=0, reason="asked for again", due_at=now, now=now)
+    announce(conn, TOPIC)
+    again = find(conn, delivery_id)
+    assert again is not None
+    return again
+
+
+def find(conn: Connection, delivery_id: str) -> Delivery | None:
+    row = conn.execute(select(webhook_deliveries).where(_d.id == delivery_id)).one_or_none()
+    return None if row is None else _delivery(row)
+
+
+def page(
+    conn: Connection, endpoint: str, *, before: int | None, limit: int, state: str | None = None
+) -> list[Delivery]:
+    """Newest first."""
+    query = select(webhook_deliveries).where(_d.endpoint == endpoint)
+    if before is not None:
+        query = query.where(_d.seq < before)
+    if state is not None:
+        query = query.where(_d.state == state)
+    return [_delivery(row) for row in conn.execute(query.order_by(_d.seq.desc()).limit(limit))]
+
+
+def attempts_of(conn: Connection, deliveries: Sequence[str]) -> dict[str, list[Attempt]]:
+    told: dict[str, list[Attempt]] = {id: [] for id in deliveries}
+    query = select(webhook_attempts).where(_a.delivery.in_(deliveries)).order_by(_a.seq)
+    for row in conn.execute(query):
+        told[row.delivery].append(
+            Attempt(at=row.at, took_ms=row.took_ms, status=row.status, outcome=row.outcome, reason=row.reason)
+        )
+    return told
+
+
+def prune(conn: Connection, *, now: datetime) -> bool:
+    """Forget some of what ended long ago; True if there may be more."""
+    old = and_(_d.ended_at.is_not(None), _d.ended_at < now - KEPT)
+    ids = list(conn.execute(select(_d.id).where(old).limit(PRUNED_AT_ONCE)).scalars())
+    if ids:
+        conn.execute(delete(webhook_attempts).where(_a.delivery.in_(ids)))
+        conn.execute(delete(webhook_deliveries).where(_d.id.in_(ids)))
+    return len(ids) == PRUNED_AT_ONCE
+
+
+def _spread(conn: Connection, who: Sequence[Endpoint], happening: Happening, now: datetime) -> None:
+    body = ""
+    for endpoint in who:
+        if not endpoint.hears(happening.kind, happening.account):
+            continue
+        body = body or body_of(
+            id=happening.id,
+            kind=happening.kind,
+            account=happening.account,
+            at=happening.at,
+            data=happening.data,
+        )
+        put(
+            conn,
+            endpoint=endpoint.id,
+            account=endpoint.account,
+            lane=lane_of(endpoint.account, endpoint.id),
+            message=happening.id,
+            kind=happening.kind,
+            body=body,
+            now=now,
+        )
+
+
+def _switch_off(conn: Connection, endpoint_id: str, now: datetime) -> None:
+    """410 Gone: the receiver wants no more of it."""
+    found = endpoints.find(conn, endpoint_id)
+    if found is None or not found.url or not found.enabled:
+        return
+    reason = "answered 410 Gone"
+    changes = {"enabled": False, "disabled_reason": reason}
+    endpoints.change(conn, found, changes, actor="system:webhooks", reason=reason, now=now)
+    withdraw(conn, endpoint_id, reason=reason, now=now)
+
+
+def _move(
+    conn: Connection,
+    delivery: Delivery,
+    state: DeliveryState,
+    *,
+    tries: int,
+    reason: str,
+    due_at: datetime | None,
+    now: datetime,
+) -> None:
+    values = {
+        "state": state.value,
+        "tries": tries,
+        "reason": reason,
+        "due_at": due_at,
+        "ended_at": None if state in WAITING else now,
+    }
+    conn.execute(update(webhook_deliveries).where(_d.id == delivery.id).values(**values))
+
+
+def _cursor(conn: Connection, feed: Feed, now: datetime) -> int:
+    found = conn.execute(select(_c.position).where(_c.feed == feed.name)).scalar()
+    if found is None:
+        found = feed.last(conn, now=now)
+        _set_cursor(conn, feed.name, found)
+    return int(found)
+
+
+def _set_cursor(conn: Connection, feed: str, position: int) -> None:
+    conn.execute(insert(webhook_cursors).inline(), {"feed": feed, "position": position})
+
+
+def _delivery(row: Row[Any]) -> Delivery:
+    values = row._asdict()
+    return Delivery(**{**values, "state": DeliveryState(values["state"])})
