@@ -19,6 +19,7 @@ from sandboxer.money.ledger import insert_once
 from sandboxer.observe.events import record
 from sandboxer.payments.lifecycle import IN_FLIGHT, OVER, Signal, State, next_state
 from sandboxer.payments.tables import payments
+from sandboxer.store.workers import announce
 
 ACTOR = "system:payments"
 MAX_PAGE = 200
@@ -133,6 +134,22 @@ def open_payment(conn: Connection, order: Order, *, now: datetime, look_at: date
     return payment, True
 
 
+def redirect(conn: Connection, payment: Payment, order: Order, *, now: datetime) -> Payment:
+    """A payment that bought nothing yet is presented for something else, or once more for the same."""
+    values = {
+        "account": order.account,
+        "purpose": order.purpose.value,
+        "details": {**order.details, "attempt": payment.details.get("attempt", 0)},
+        "updated_at": now,
+    }
+    conn.execute(
+        update(payments)
+        .where(payments.c.id == payment.id, payments.c.state == State.QUEUED.value)
+        .values(**values)
+    )
+    return load(conn, payment.id)
+
+
 def refuse_other_payload(conn: Connection, payer: str, identifier: str | None, payload_hash: str) -> None:
     """The same payment identifier names the same payment."""
     if identifier is None:
@@ -192,10 +209,13 @@ def note(
     details: Mapping[str, Any] | None = None,
     look_at: datetime | None = None,
     looked: bool = False,
+    txid: str | None = None,
 ) -> Payment:
     """Facts beside the state: which sandbox it is for, when to look again."""
     payment = load(conn, payment_id, lock=True)
     values: dict[str, Any] = {"details": {**payment.details, **(details or {})}, "updated_at": now}
+    if txid is not None:
+        values["txid"] = txid
     if looked:
         values |= {"look_at": look_at, "looks": payment.looks + 1}
     conn.execute(update(payments).where(payments.c.id == payment_id).values(**values))
@@ -235,6 +255,12 @@ def page(conn: Connection, account: str, *, cursor: str | None, limit: int) -> l
     return [_payment(row) for row in conn.execute(query)]
 
 
+def interrupted(conn: Connection) -> list[Payment]:
+    """Those that a request was at work on when the process ended; for the start, when nobody is."""
+    states = (State.QUEUED.value, State.BROADCASTING.value)
+    return [_payment(row) for row in conn.execute(select(payments).where(payments.c.state.in_(states)))]
+
+
 def due(conn: Connection, *, now: datetime, limit: int = 50) -> list[Payment]:
     query = select(payments).where(payments.c.look_at <= now).order_by(payments.c.look_at).limit(limit)
     return [_payment(row) for row in conn.execute(query)]
@@ -253,6 +279,8 @@ def unsettled(conn: Connection, payer: str) -> list[Payment]:
 
 
 def _tell(conn: Connection, payment: Payment, now: datetime) -> None:
+    if payment.look_at is not None:
+        announce(conn, DUE_TOPIC)
     record(
         conn,
         subject=payment.account,

@@ -1,0 +1,128 @@
+"""A tier for some months, bought: what it costs, when it would end, and the entitlement that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection
+
+from sandboxer.accounts import records as accounts
+from sandboxer.accounts.records import Account
+from sandboxer.kernel.errors import Conflict
+from sandboxer.money.amounts import Sats
+from sandboxer.money.ledger import INCOME, open_account, open_platform_accounts, post_transfer
+from sandboxer.money.transfers import AccountKind, Transfer
+from sandboxer.payments.crediting import external
+from sandboxer.payments.records import Payment
+
+ACTOR = "system:payments"
+MONTH = timedelta(days=30)
+MAX_MONTHS = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """A tier and its end."""
+
+    tier: int
+    until: datetime
+
+
+def term_after(tier: int | None, until: datetime | None, *, bought: int, months: int, now: datetime) -> Term:
+    """What one has after buying. Pure. The same tier goes on where it ends; a lower one is refused.
+
+    A higher one begins now, and what was left of the lower is added at its worth (tiers cost by the step).
+    """
+    if tier is None or until is None or until <= now:
+        return Term(tier=bought, until=now + months * MONTH)
+    if bought < tier:
+        raise Conflict(
+            why=f"tier {tier} is paid until {until.isoformat()}",
+            hint=f"Buy tier {tier} or higher, or wait until it ends.",
+        )
+    left = until - now
+    return Term(tier=bought, until=now + left * tier // bought + months * MONTH)
+
+
+def check_sale(account: Account, *, tier: int, months: int, now: datetime) -> Term:
+    """Raises what would refuse the sale, before anybody is asked for money."""
+    return term_after(account.tier, account.entitled_until, bought=tier, months=months, now=now)
+
+
+def record_sale(
+    conn: Connection,
+    account: str,
+    *,
+    tier: int,
+    months: int,
+    sats: Sats,
+    id: str,
+    source: str,
+    now: datetime,
+) -> Account | None:
+    """Income from outside, and the entitlement it buys. The same id sells once: None then."""
+    open_platform_accounts(conn, now=now)
+    open_account(conn, id=external(source), kind=AccountKind.EXTERNAL, now=now)
+    data: Mapping[str, object] = {"account": account, "tier": tier, "months": months}
+    sale = Transfer(
+        id=f"sale:{id}",
+        debit=external(source),
+        credit=INCOME,
+        amount=sats,
+        kind="sale",
+        reason=f"tier {tier} for {months} months",
+        at=now,
+        data=data,
+    )
+    if not post_transfer(conn, sale):
+        return None
+    before = accounts.load(conn, account, lock=True)
+    if before.tier is not None and before.tier > tier and before.tier_at(now) is not None:
+        # Bought elsewhere meanwhile; the money is in, so the better tier lasts longer.
+        term = Term(
+            tier=before.tier, until=(before.entitled_until or now) + months * MONTH * tier // before.tier
+        )
+    else:
+        term = check_sale(before, tier=tier, months=months, now=now)
+    return accounts.entitle(
+        conn, account, tier=term.tier, until=term.until, actor=ACTOR, reason="bought", now=now
+    )
+
+
+def sell(conn: Connection, payment: Payment, *, id: str, source: str, now: datetime) -> Account | None:
+    return record_sale(
+        conn,
+        payment.account,
+        tier=int(payment.details["tier"]),
+        months=int(payment.details["months"]),
+        sats=payment.sats,
+        id=id,
+        source=source,
+        now=now,
+    )
+
+
+def take_back(conn: Connection, payment: Payment, *, id: str, source: str, now: datetime) -> None:
+    """The money went back on its chain; the tier stays while the payment is tried again."""
+    post_transfer(
+        conn,
+        Transfer(
+            id=id,
+            debit=INCOME,
+            credit=external(source),
+            amount=payment.sats,
+            kind="sale_reversed",
+            reason="reorganised",
+            at=now,
+            data={"account": payment.account},
+        ),
+    )
+
+
+def revoke(conn: Connection, payment: Payment, *, now: datetime) -> Account:
+    """It never came back: the tier ends."""
+    return accounts.entitle(
+        conn, payment.account, tier=None, until=None, actor=ACTOR, reason="payment failed", now=now
+    )

@@ -1,0 +1,380 @@
+"""From a presented payment to settled money, step by step; what is bought happens in between, elsewhere.
+
+    take ──> verified and written down (queued) ──> [provision] ──> settle ──> confirmed, mempool
+      │                                                 │              └────> settlement_pending: never again
+      └── known already: whatever became of it          └── failed: withdraw; nothing was broadcast
+
+A payment in the hands of a request of this process is `live`; the reconciler leaves it alone, and a second
+request that presents it waits for the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection
+from x402.schemas import PaymentPayload, PaymentRequirements, SettleResponse, VerifyResponse
+
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import Conflict, InvalidRequest, PaymentRefused, Unavailable
+from sandboxer.money.amounts import Sats
+from sandboxer.payments import crediting, records, settlement
+from sandboxer.payments.lifecycle import FAILURES, IN_FLIGHT, Signal, State
+from sandboxer.payments.records import Order, Payment, Purpose
+from sandboxer.payments.settlement import Depth
+from sandboxer.payments.x402 import presenting
+from sandboxer.payments.x402.config import X402Settings
+from sandboxer.payments.x402.offers import Offers
+from sandboxer.payments.x402.presenting import Presented
+from sandboxer.payments.x402.ways import Fate, Sighting, Way, Ways
+from sandboxer.store.engine import Store
+
+log = logging.getLogger(__name__)
+VERIFY_TIMEOUT = timedelta(seconds=15)
+# Beyond the settler's own deadline, which is the settings' `settle_timeout`.
+_LAST_WAIT = timedelta(seconds=5)
+WATCHED_BEYOND = 12
+_PENDING = "settlement_pending"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a payment is for."""
+
+    purpose: Purpose
+    # Less is refused.
+    least_sats: Sats
+    # Who is credited; None: the account of the wallet that pays.
+    account: str | None
+    # Of method, path and body: a payment pays for one request.
+    request_hash: str
+    details: Mapping[str, Any]
+    # Exactly so much, for what has a price and no balance.
+    exact_sats: Sats | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    payment: Payment
+    # False: it was settled or given up before; answer from its record.
+    is_new: bool
+
+
+class Checkout:
+    def __init__(
+        self, store: Store, clock: Clock, ways: Ways, offers: Offers, settings: X402Settings
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self.ways = ways
+        self.offers = offers
+        self.settings = settings
+        # Payments that a request is at work on, and whom to tell when it is done.
+        self._live: dict[str, asyncio.Event] = {}
+
+    def is_live(self, payment_id: str) -> bool:
+        return payment_id in self._live
+
+    def present(self, headers: Iterable[tuple[bytes, bytes]]) -> Presented | None:
+        """The payment in a request's headers, if there is one. Raises InvalidRequest."""
+        header = presenting.payment_header(headers)
+        return None if header is None else presenting.read(header, self.ways)
+
+    @asynccontextmanager
+    async def take(self, presented: Presented, wanted: Wanted) -> AsyncIterator[Taken]:
+        """Verify it, write it down, and keep it from everybody else while the block runs.
+
+        Raises PaymentRefused (pay otherwise), Conflict (it paid for something else), Unavailable.
+        """
+        known = await self._known(presented, wanted)
+        if known is not None and known.state is not State.QUEUED:
+            yield Taken(payment=known, is_new=False)
+            return
+        way, requirements, sats = await self._price(presented, wanted)
+        payer = await self._verify(way, presented, requirements)
+        payment = await self._write_down(presented, wanted, requirements, sats, payer)
+        if payment.state is not State.QUEUED or payment.id in self._live:
+            # Another request was faster.
+            async with self.take(presented, wanted) as taken:
+                yield taken
+            return
+        self._live[payment.id] = done = asyncio.Event()
+        try:
+            yield Taken(payment=payment, is_new=True)
+        finally:
+            del self._live[payment.id]
+            done.set()
+
+    def fund(self, conn: Connection, payment: Payment, sandbox_id: str, now: datetime) -> None:
+        """In the transaction that makes a sandbox: the payment counts, and this create holds it."""
+        current = records.load(conn, payment.id, lock=True)
+        settlement.grant(
+            conn, current, pending_limit=self.settings.pending_limit_sats, now=now, sandbox_id=sandbox_id
+        )
+
+    async def withdraw(self, payment_id: str, reason: str) -> Payment:
+        """Nothing came of what it was to pay for: it is as if it had not been used."""
+        now = self._clock.now()
+
+        def write(conn: Connection) -> Payment:
+            payment = records.load(conn, payment_id, lock=True)
+            if payment.state is not State.QUEUED:
+                return payment
+            return settlement.take_back(conn, payment, reason=reason, now=now)
+
+        return await self._store.write(write)
+
+    async def settle(self, payment: Payment) -> Payment:
+        """Broadcast it, and say what is known then. Raises nothing that would hide where the money is."""
+        way = self._way_of(payment)
+        payment = await self._submit(payment)
+        answer = await self._ask(way, payment)
+        sighting = await self._interpret(way, payment, answer)
+        if sighting is None:
+            return await self._refused(payment, answer)
+        return await self.see(payment, sighting)
+
+    async def see(self, payment: Payment, sighting: Sighting) -> Payment:
+        """Record what was seen of it."""
+        now = self._clock.now()
+        depth = Depth(final=self._way_of(payment).confirmations, watched=WATCHED_BEYOND)
+        limit = self.settings.pending_limit_sats
+        return await self._store.write(
+            lambda conn: settlement.see(conn, payment, sighting, depth=depth, pending_limit=limit, now=now)
+        )
+
+    async def look(self, payment: Payment) -> Sighting:
+        """Raises ChainUnavailable."""
+        return await self._way_of(payment).watcher.look(payment)
+
+    async def _known(self, presented: Presented, wanted: Wanted) -> Payment | None:
+        """The record of this very payment, waited for while another request is at it."""
+        way, authorization = presented.way, presented.authorization
+        if way is None or authorization is None:
+            return None
+
+        def find(conn: Connection) -> Payment | None:
+            found = records.find_presented(conn, way.network, authorization.payer, authorization.nonce)
+            records.refuse_other_payload(
+                conn, authorization.payer, presented.identifier, presented.payload_hash
+            )
+            return found
+
+        known = await self._store.read(find)
+        if known is None:
+            return None
+        _refuse_other_use(known, presented, wanted)
+        live = self._live.get(known.id)
+        if live is None:
+            return known
+        await live.wait()
+        return await self._known(presented, wanted)
+
+    async def _price(self, presented: Presented, wanted: Wanted) -> tuple[Way, PaymentRequirements, Sats]:
+        """What it was offered for. The requirement is our own, never the presented one unchecked."""
+        way, accepted, requirements = presented.way, presented.accepted, presented.payload.accepted
+        if way is None:
+            raise PaymentRefused(why="this network or scheme is not taken here", reason="invalid_network")
+        if accepted is None or presented.authorization is None:
+            raise PaymentRefused(why="this asset is not taken here", reason="unrecognized_asset")
+        if presented.version == 1:
+            sats = await self.offers.worth(accepted, presented.authorization.amount)
+        else:
+            offer = self.offers.open(requirements)
+            if offer is None:
+                raise PaymentRefused(
+                    why="this is no offer of ours, or it has expired",
+                    reason="invalid_payment_requirements",
+                )
+            sats = offer.sats
+        is_right = sats == wanted.exact_sats if wanted.exact_sats is not None else sats >= wanted.least_sats
+        if not is_right:
+            raise PaymentRefused(
+                why=f"{wanted.exact_sats or wanted.least_sats} sats are needed, this pays {sats}",
+                reason="amount_insufficient",
+            )
+        return way, requirements, sats
+
+    async def _verify(self, way: Way, presented: Presented, requirements: PaymentRequirements) -> str:
+        """The payer, whose signature and balance the facilitator has seen."""
+        try:
+            async with asyncio.timeout(VERIFY_TIMEOUT.total_seconds()):
+                answer = await way.facilitator.verify(presented.payload, requirements)
+        except Exception as error:
+            log.warning("a payment on %s could not be verified: %s", way.network, type(error).__name__)
+            raise Unavailable(
+                why="the payment could not be verified now; nothing was taken",
+                hint="Present the same payment again in a few seconds.",
+            ) from None
+        authorization = presented.authorization
+        if not answer.is_valid or authorization is None:
+            raise _refusal(answer)
+        if answer.payer is not None and answer.payer.lower() != authorization.payer.lower():
+            raise PaymentRefused(why="the payer is not who signed", reason="sender_mismatch")
+        return authorization.payer
+
+    async def _write_down(
+        self,
+        presented: Presented,
+        wanted: Wanted,
+        requirements: PaymentRequirements,
+        sats: Sats,
+        payer: str,
+    ) -> Payment:
+        now = self._clock.now()
+        authorization = presented.authorization
+        assert authorization is not None
+
+        def write(conn: Connection) -> Payment:
+            account = wanted.account
+            if account is None:
+                account = crediting.account_for_wallet(conn, payer, now=now).id
+            order = Order(
+                network=requirements.network,
+                payer=payer,
+                nonce=authorization.nonce,
+                payload_hash=presented.payload_hash,
+                identifier=presented.identifier,
+                scheme=requirements.scheme,
+                asset=requirements.asset,
+                amount=int(requirements.amount),
+                sats=sats,
+                account=account,
+                purpose=wanted.purpose,
+                details={**wanted.details, "request": wanted.request_hash, "version": presented.version},
+                payload=presented.payload.model_dump(by_alias=True, exclude_none=True, mode="json"),
+                requirements=requirements.model_dump(by_alias=True, exclude_none=True, mode="json"),
+                valid_until=authorization.valid_until,
+            )
+            payment, is_new = records.open_payment(
+                conn, order, now=now, look_at=now + self._settle_deadline()
+            )
+            if is_new:
+                self._refuse_too_many(conn, payment)
+                return payment
+            _refuse_other_use(payment, presented, wanted)
+            if payment.id in self._live or payment.state is not State.QUEUED:
+                return payment
+            return records.redirect(conn, payment, order, now=now)
+
+        return await self._store.write(write)
+
+    def _refuse_too_many(self, conn: Connection, payment: Payment) -> None:
+        under_way = [p for p in records.unsettled(conn, payment.payer) if p.state in IN_FLIGHT]
+        if len(under_way) >= self.settings.unsettled_limit:
+            raise Conflict(
+                why=f"{len(under_way)} payments of this wallet are not settled yet",
+                reason="too_many_unsettled",
+                hint="Wait until they are confirmed (GET /v1/payments), then pay again.",
+            )
+
+    async def _submit(self, payment: Payment) -> Payment:
+        now = self._clock.now()
+        look_at = now + self._settle_deadline()
+        return await self._store.write(
+            lambda conn: records.move(
+                conn, payment, Signal.SUBMIT, reason="handed to the settler", now=now, look_at=look_at
+            )
+        )
+
+    async def _ask(self, way: Way, payment: Payment) -> SettleResponse | None:
+        """The settler's answer; None: there was none, and nobody knows."""
+        payload = PaymentPayload.model_validate(payment.payload)
+        requirements = PaymentRequirements.model_validate(payment.requirements)
+        try:
+            async with asyncio.timeout(self._settle_deadline().total_seconds()):
+                return await way.facilitator.settle(payload, requirements)
+        except Exception as error:
+            log.warning("payment %s: the settler did not answer (%s)", payment.id, type(error).__name__)
+            return None
+
+    async def _interpret(self, way: Way, payment: Payment, answer: SettleResponse | None) -> Sighting | None:
+        """What the answer says of the money. None: it has not moved, as far as the chain can tell."""
+        txid = answer.transaction or None if answer is not None else None
+        if answer is not None and answer.success:
+            if way.settles_in_block and way.confirmations <= 1:
+                return Sighting(fate=Fate.CONFIRMED, txid=txid, confirmations=1)
+            return Sighting(fate=Fate.SEEN, txid=txid)
+        seen = await self._look_kindly(payment, txid)
+        if seen.fate is not Fate.UNSEEN:
+            return seen
+        if answer is None or answer.error_reason == _PENDING:
+            return Sighting(fate=Fate.UNSEEN, txid=txid)
+        return None
+
+    async def _look_kindly(self, payment: Payment, txid: str | None) -> Sighting:
+        if txid is not None and payment.txid is None:
+            now = self._clock.now()
+            payment = await self._store.write(lambda conn: records.note(conn, payment.id, now=now, txid=txid))
+        try:
+            return await self.look(payment)
+        except Exception:
+            log.exception("payment %s could not be looked up", payment.id)
+            # Whatever was said, only the chain knows.
+            return Sighting(fate=Fate.SEEN, txid=txid) if txid else Sighting(fate=Fate.UNSEEN)
+
+    async def _refused(self, payment: Payment, answer: SettleResponse | None) -> Payment:
+        """The settler said no and the nonce is unspent: back to queued, watched until it expires."""
+        now = self._clock.now()
+        reason = (answer.error_reason if answer is not None else None) or "unexpected_settle_error"
+
+        def write(conn: Connection) -> Payment:
+            back = records.move(
+                conn, payment, Signal.REFUSE, reason=reason, now=now, look_at=now + settlement.FIRST_LOOK
+            )
+            return settlement.take_back(conn, back, reason=reason, now=now)
+
+        return await self._store.write(write)
+
+    def _way_of(self, payment: Payment) -> Way:
+        way = self.ways.find(payment.network, payment.scheme)
+        if way is None:
+            raise InvalidRequest(field="x402", why=f"{payment.scheme} on {payment.network} was taken away")
+        return way
+
+    def _settle_deadline(self) -> timedelta:
+        return self.settings.settle_timeout + _LAST_WAIT
+
+
+def is_delivered(payment: Payment) -> bool:
+    """Whether what it paid for is to be handed over: the money came, or may be coming."""
+    return payment.state is State.CONFIRMED or payment.state in IN_FLIGHT
+
+
+def refusal_of(payment: Payment) -> PaymentRefused:
+    """For a payment that did not go through, to its payer."""
+    next_step = "Sign a new payment." if payment.state in FAILURES else "Present the same payment again."
+    return PaymentRefused(
+        why=f"the payment was not settled: {payment.reason}",
+        reason=payment.reason,
+        payment_id=payment.id,
+        hint=next_step,
+    )
+
+
+def _refuse_other_use(known: Payment, presented: Presented, wanted: Wanted) -> None:
+    if known.payload_hash != presented.payload_hash:
+        raise Conflict(
+            why="this chain nonce was presented before with another payment",
+            reason="conflicting_nonce",
+            payment_id=known.id,
+            hint="Sign a new payment.",
+        )
+    if known.state is not State.QUEUED and known.details.get("request") != wanted.request_hash:
+        raise Conflict(
+            why="this payment paid for another request",
+            reason="payment_used",
+            payment_id=known.id,
+            hint="Sign a new payment for this one.",
+        )
+
+
+def _refusal(answer: VerifyResponse) -> PaymentRefused:
+    reason = answer.invalid_reason or "unexpected_verify_error"
+    return PaymentRefused(why=f"the payment is not valid: {reason}", reason=reason)

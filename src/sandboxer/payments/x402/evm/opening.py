@@ -1,0 +1,95 @@
+"""From an operator's words to the ways of an EVM network."""
+
+from __future__ import annotations
+
+from x402.http import FacilitatorConfig, HTTPFacilitatorClient
+
+from sandboxer.identity.signatures.evm import evm_address
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.payments.assets import ASSETS
+from sandboxer.payments.x402.config import IN_PROCESS, NetworkSettings
+from sandboxer.payments.x402.evm.node import Node
+from sandboxer.payments.x402.evm.reading import ExactReader, UptoReader
+from sandboxer.payments.x402.evm.settling import InProcess, Signer
+from sandboxer.payments.x402.evm.watching import EvmWatcher
+from sandboxer.payments.x402.opening import Opening
+from sandboxer.payments.x402.ways import Accepted, Facilitator, Reader, Way
+
+NAMESPACE = "eip155"
+_V1_NAMES = {
+    "eip155:1": ("ethereum",),
+    "eip155:137": ("polygon",),
+    "eip155:8453": ("base",),
+    "eip155:84532": ("base-sepolia",),
+    "eip155:43114": ("avalanche",),
+    "eip155:43113": ("avalanche-fuji",),
+}
+_READERS: dict[str, Reader] = {"exact": ExactReader(), "upto": UptoReader()}
+
+
+async def open_ways(network: NetworkSettings, opening: Opening) -> list[Way]:
+    """One for each scheme. Raises InvalidRequest for what cannot work."""
+    if network.rpc_url is None:
+        raise _wrong(network, "rpc_url is missing: a node is asked what became of each payment")
+    if unknown := set(network.schemes) - set(_READERS):
+        raise _wrong(network, f"unknown scheme {min(unknown)}; known are exact and upto")
+    pay_to = evm_address(network.pay_to)
+    facilitator, signer = _facilitator(network, opening)
+    watcher = EvmWatcher(
+        Node(network.rpc_url, opening.client, network=network.network), opening.clock, pay_to=pay_to
+    )
+    ways = []
+    for scheme in network.schemes:
+        extra = {}
+        if scheme == "upto":
+            if signer is None:
+                raise _wrong(network, "upto needs options.facilitator_address, or the in-process facilitator")
+            extra = {"assetTransferMethod": "permit2", "facilitatorAddress": signer}
+        ways.append(
+            Way(
+                network=network.network,
+                scheme=scheme,
+                pay_to=pay_to,
+                accepts=tuple(_accepted(network)),
+                facilitator=facilitator,
+                reader=_READERS[scheme],
+                watcher=watcher,
+                confirmations=network.confirmations,
+                settles_in_block=True,
+                extra=extra,
+                v1_names=_V1_NAMES.get(network.network, ()) if scheme == "exact" else (),
+            )
+        )
+    return ways
+
+
+def _facilitator(network: NetworkSettings, opening: Opening) -> tuple[Facilitator, str | None]:
+    if network.facilitator != IN_PROCESS:
+        config = FacilitatorConfig(
+            url=network.facilitator.rstrip("/"),
+            timeout=opening.settle_timeout.total_seconds(),
+            http_client=opening.client,
+        )
+        address = network.options.get("facilitator_address")
+        return HTTPFacilitatorClient(config), None if address is None else evm_address(str(address))
+    if opening.signer_key is None:
+        raise _wrong(network, "settling in process needs signer_key_file or SANDBOXER_X402_SIGNER_KEY")
+    try:
+        signer = Signer(opening.signer_key, str(network.rpc_url), opening.settle_timeout.total_seconds())
+    except ValueError:
+        raise _wrong(network, "the signer's key is not a private key") from None
+    own = InProcess(signer, network.network)
+    return own, own.address
+
+
+def _accepted(network: NetworkSettings) -> list[Accepted]:
+    taken = []
+    for given in network.assets:
+        if not {"name", "version"} <= set(given.extra):
+            raise _wrong(network, f"{given.code} needs name and version of its EIP-712 domain")
+        taken.append(Accepted(asset=ASSETS[given.code], id=evm_address(given.id), extra=dict(given.extra)))
+    return taken
+
+
+def _wrong(network: NetworkSettings, why: str) -> InvalidRequest:
+    return InvalidRequest(field="x402", why=f"{network.network}: {why}")

@@ -1,0 +1,127 @@
+"""What became of a payment, asked of a node: is its nonce spent, by which transaction, how deep?
+
+Only events of the token count, read from the receipt: a nonce can also be cancelled by its owner, and an
+authorization may be carried to the chain by anyone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from eth_abi.abi import encode
+from eth_utils.abi import function_signature_to_4byte_selector
+from eth_utils.crypto import keccak
+
+from sandboxer.kernel.clock import Clock
+from sandboxer.payments.records import Payment
+from sandboxer.payments.x402.evm.node import Node
+from sandboxer.payments.x402.evm.reading import PERMIT2
+from sandboxer.payments.x402.ways import Fate, Sighting
+
+PERMIT2_CONTRACT = "0x000000000022d473030f116ddee9f6b43ac78ba3"
+_USED = "0x" + keccak(text="AuthorizationUsed(address,bytes32)").hex()
+_TRANSFER = "0x" + keccak(text="Transfer(address,address,uint256)").hex()
+_AUTHORIZATION_STATE = function_signature_to_4byte_selector("authorizationState(address,bytes32)")
+_NONCE_BITMAP = function_signature_to_4byte_selector("nonceBitmap(address,uint256)")
+# How many blocks are searched in one question; public nodes refuse more.
+LOG_SPAN = 2000
+# A little before the record was written, should clocks differ.
+_MARGIN_S = 120
+
+
+class EvmWatcher:
+    def __init__(self, node: Node, clock: Clock, *, pay_to: str) -> None:
+        self._node = node
+        self._clock = clock
+        self._pay_to = pay_to.lower()
+
+    async def look(self, payment: Payment) -> Sighting:
+        if payment.txid is not None:
+            receipt = await self._node.call("eth_getTransactionReceipt", [payment.txid])
+            if receipt is not None and (seen := await self._judge(payment, receipt)) is not None:
+                return seen
+        if not await self._is_spent(payment):
+            return await self._unspent(payment)
+        txid = await self._search(payment)
+        if txid is not None:
+            receipt = await self._node.call("eth_getTransactionReceipt", [txid])
+            if receipt is not None and (seen := await self._judge(payment, receipt)) is not None:
+                return seen
+        return Sighting(fate=Fate.FAILED, reason="nonce_spent")
+
+    async def _judge(self, payment: Payment, receipt: Mapping[str, Any]) -> Sighting | None:
+        """Confirmed if this transaction brought the money; None if it did not."""
+        if receipt.get("status") != "0x1" or not self._brought(payment, receipt):
+            return None
+        head = int(await self._node.call("eth_blockNumber", []), 16)
+        return Sighting(
+            fate=Fate.CONFIRMED,
+            txid=str(receipt["transactionHash"]).lower(),
+            block=str(receipt["blockHash"]).lower(),
+            confirmations=head - int(receipt["blockNumber"], 16) + 1,
+        )
+
+    def _brought(self, payment: Payment, receipt: Mapping[str, Any]) -> bool:
+        wanted = [_TRANSFER, _topic(payment.payer), _topic(self._pay_to)]
+        is_ours = payment.nonce.startswith(PERMIT2)
+        is_paid = False
+        for log in receipt.get("logs") or ():
+            if str(log["address"]).lower() != payment.asset.lower():
+                continue
+            topics = [str(topic).lower() for topic in log["topics"]]
+            is_paid |= topics == wanted and int(log["data"], 16) == payment.amount
+            is_ours |= topics == [_USED, _topic(payment.payer), payment.nonce]
+        return is_paid and is_ours
+
+    async def _is_spent(self, payment: Payment) -> bool:
+        if payment.nonce.startswith(PERMIT2):
+            nonce = int(payment.nonce.removeprefix(PERMIT2))
+            data = _NONCE_BITMAP + encode(["address", "uint256"], [payment.payer, nonce >> 8])
+            return bool(await self._read(PERMIT2_CONTRACT, data) >> (nonce & 255) & 1)
+        nonce_bytes = bytes.fromhex(payment.nonce.removeprefix("0x"))
+        data = _AUTHORIZATION_STATE + encode(["address", "bytes32"], [payment.payer, nonce_bytes])
+        return await self._read(payment.asset, data) != 0
+
+    async def _unspent(self, payment: Payment) -> Sighting:
+        """It may still come, until its time is over by the chain's own clock."""
+        if payment.txid is not None:
+            pending = await self._node.call("eth_getTransactionByHash", [payment.txid])
+            if pending is not None and pending.get("blockHash") is None:
+                return Sighting(fate=Fate.SEEN, txid=payment.txid)
+        block = await self._node.call("eth_getBlockByNumber", ["latest", False])
+        if payment.valid_until is not None and int(block["timestamp"], 16) >= payment.valid_until.timestamp():
+            return Sighting(fate=Fate.FAILED, reason="expired")
+        return Sighting(fate=Fate.UNSEEN)
+
+    async def _read(self, contract: str, data: bytes) -> int:
+        answer = await self._node.call("eth_call", [{"to": contract, "data": "0x" + data.hex()}, "latest"])
+        return int(answer, 16) if answer not in (None, "0x") else 0
+
+    async def _search(self, payment: Payment) -> str | None:
+        """The transaction that spent the nonce, searched backwards from the newest block."""
+        if payment.nonce.startswith(PERMIT2):
+            topics = [_TRANSFER, _topic(payment.payer), _topic(self._pay_to)]
+        else:
+            topics = [_USED, _topic(payment.payer), payment.nonce]
+        since = int(payment.created_at.timestamp()) - _MARGIN_S
+        last = int(await self._node.call("eth_blockNumber", []), 16)
+        while last >= 0:
+            first = max(0, last - LOG_SPAN + 1)
+            wanted = {
+                "address": payment.asset,
+                "topics": topics,
+                "fromBlock": hex(first),
+                "toBlock": hex(last),
+            }
+            if found := await self._node.call("eth_getLogs", [wanted]):
+                return str(found[-1]["transactionHash"])
+            block = await self._node.call("eth_getBlockByNumber", [hex(first), False])
+            if first == 0 or int(block["timestamp"], 16) < since:
+                return None
+            last = first - 1
+        return None
+
+
+def _topic(address: str) -> str:
+    return "0x" + address.lower().removeprefix("0x").rjust(64, "0")

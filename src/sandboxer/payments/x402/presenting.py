@@ -1,0 +1,137 @@
+"""A payment as it comes in a header: read within bounds, in version 2 or 1 of the protocol."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+from x402.extensions.payment_identifier import PAYMENT_ID_PATTERN, PAYMENT_IDENTIFIER
+from x402.schemas import PaymentPayload, PaymentRequirements
+from x402.schemas.v1 import PaymentPayloadV1
+
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.payments.x402.ways import Accepted, Authorization, Way, Ways
+
+PAYMENT_SIGNATURE = b"payment-signature"
+X_PAYMENT = b"x-payment"
+MAX_HEADER = 16 * 1024
+# Chains' amounts fit 256 bits; more digits are an attack on `int`.
+MAX_DIGITS = 78
+ID_LENGTHS = range(16, 129)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Presented:
+    version: int
+    payload: PaymentPayload = field(repr=False)
+    payload_hash: str
+    identifier: str | None
+    # Where the payment says it belongs; None: to nothing that is taken here.
+    way: Way | None
+    accepted: Accepted | None
+    authorization: Authorization | None
+
+
+def payment_header(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+    """The one header that carries a payment. Raises InvalidRequest for two of them."""
+    found = [value for name, value in headers if name in (PAYMENT_SIGNATURE, X_PAYMENT)]
+    if len(found) > 1:
+        raise _wrong("a request carries one payment")
+    return found[0] if found else None
+
+
+def read(header: bytes, ways: Ways) -> Presented:
+    """Raises InvalidRequest for what is no payment. Whether it is one of ours is seen by `way`."""
+    document = _document(header)
+    payload_hash = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+    try:
+        if document.get("x402Version") == 1:
+            return _version_1(PaymentPayloadV1.model_validate(document), payload_hash, ways)
+        payload = PaymentPayload.model_validate(document)
+    except ValidationError:
+        raise _wrong("it is not a payment of x402 version 1 or 2") from None
+    if payload.x402_version != 2:
+        raise _wrong("x402Version is 1 or 2")
+    whole_number(payload.accepted.amount, "accepted.amount")
+    way = ways.find(payload.accepted.network, payload.accepted.scheme)
+    accepted = None if way is None else way.accepted(payload.accepted.asset)
+    return Presented(
+        version=2,
+        payload=payload,
+        payload_hash=payload_hash,
+        identifier=_identifier(payload.extensions),
+        way=way,
+        accepted=accepted,
+        authorization=None if way is None else way.reader.read(payload),
+    )
+
+
+def whole_number(text: object, name: str) -> int:
+    """Amounts and moments come as decimal digits, or as numbers from some clients."""
+    if isinstance(text, int) and not isinstance(text, bool) and 0 <= text < 10**MAX_DIGITS:
+        return text
+    if not isinstance(text, str) or not text.isascii() or not text.isdigit() or len(text) > MAX_DIGITS:
+        raise _wrong(f"{name} is not a whole number")
+    return int(text)
+
+
+def _document(header: bytes) -> dict[str, Any]:
+    if len(header) > MAX_HEADER:
+        raise _wrong(f"the payment header has more than {MAX_HEADER} bytes")
+    try:
+        document = json.loads(base64.b64decode(header, validate=True))
+    except (binascii.Error, ValueError, RecursionError):
+        raise _wrong("it is not JSON in base 64") from None
+    if not isinstance(document, dict):
+        raise _wrong("it is not a JSON object")
+    return document
+
+
+def _version_1(found: PaymentPayloadV1, payload_hash: str, ways: Ways) -> Presented:
+    """Version 1 echoes no requirement: it is rebuilt from what the payment itself says and what is taken."""
+    way = ways.of_v1(found.network, found.scheme)
+    accepted = None if way is None else way.accepts[0]
+    requirements = PaymentRequirements(
+        scheme=found.scheme,
+        network=found.network if way is None else way.network,
+        asset="" if accepted is None else accepted.id,
+        amount="0",
+        pay_to="" if way is None else way.pay_to,
+        max_timeout_seconds=0 if way is None else way.timeout_s,
+        extra={} if way is None or accepted is None else {**way.extra, **accepted.extra},
+    )
+    payload = PaymentPayload(payload=found.payload, accepted=requirements)
+    authorization = None if way is None else way.reader.read(payload)
+    if authorization is not None:
+        requirements.amount = str(authorization.amount)
+    return Presented(
+        version=1,
+        payload=payload,
+        payload_hash=payload_hash,
+        identifier=None,
+        way=way,
+        accepted=accepted,
+        authorization=authorization,
+    )
+
+
+def _identifier(extensions: Mapping[str, Any] | None) -> str | None:
+    """The payer's own name for this payment, as the extension of that name carries it."""
+    extension = (extensions or {}).get(PAYMENT_IDENTIFIER)
+    info = extension.get("info") if isinstance(extension, Mapping) else None
+    name = info.get("id") if isinstance(info, Mapping) else None
+    if name is None:
+        return None
+    if not isinstance(name, str) or len(name) not in ID_LENGTHS or not PAYMENT_ID_PATTERN.fullmatch(name):
+        raise _wrong("a payment identifier has 16 to 128 characters of a-z, A-Z, 0-9, _ and -")
+    return name
+
+
+def _wrong(why: str) -> InvalidRequest:
+    return InvalidRequest(field="PAYMENT-SIGNATURE", why=why, reason="invalid_payload")
