@@ -11,6 +11,7 @@ SdkError
 │   └── Unavailable             429, 5xx: theirs; try again later
 ├── Unreachable             no answer: not running, wrong address, connection lost, timeout
 ├── MissingCredentials      no key was given and none was found
+├── WebhookRejected         (sdk.webhooks) a received webhook is not from the platform, or not fresh
 └── BrokenAnswer            the server said something this client does not understand
 """
 

@@ -46,6 +46,10 @@
     DELETE /v1/auth/session -> 204; POST /v1/auth/genesis -> GenesisChallenge
     GET    /v1/auth/wallets -> WalletList; POST …/challenge, POST LinkWallet -> 201, DELETE …/{address}
     GET    /v1/accounts/me -> Me; /v1/transfers -> TransferPage or CSV; /v1/usage -> UsageReport or CSV
+    GET    /v1/usage/segments?after=&all_accounts=                        -> UsageSegmentPage or CSV
+    POST   /v1/webhooks CreateWebhook -> 201 NewWebhook; GET -> WebhookList; GET|PATCH|DELETE …/{id}
+    POST   /v1/webhooks/{id}/test -> Delivery | rotate-secret RotateSecret -> NewWebhook
+    GET    /v1/webhooks/{id}/deliveries -> DeliveryPage; POST …/deliveries/{id}/redeliver -> Delivery
     POST   /v1/transfers  SendSats                                        -> 201 Moved
     GET    /v1/pricing, /pricing-for-agents.json -> Pricing (unsigned); POST /v1/quotes -> 201 Quote
     POST   /v1/accounts CreateAccount; GET /v1/accounts -> AccountPage; GET /v1/accounts/{id}      (owner)

@@ -133,6 +133,24 @@ class UsageReport(Answer):
     total_msats: int
 
 
+class UsageSegment(Answer):
+    seq: int
+    id: str
+    account: str
+    subject: str
+    use: str
+    rate_msats: int
+    began_at: Moment
+    ended_at: Moment
+    seconds: float
+    msats: Annotated[int, Field(description="Rounded down; the rate and the times say it exactly.")]
+
+
+class UsageSegmentPage(Answer):
+    segments: list[UsageSegment]
+    next_after: Annotated[int, Field(description="Give it as `after` to read on; keep it between pulls.")]
+
+
 class CreateAccount(Request):
     id: AccountId | None = None
     name: Annotated[str, Field(max_length=200, pattern=r"^[^\x00]*$")] = ""

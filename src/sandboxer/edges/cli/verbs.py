@@ -51,6 +51,7 @@ VERBS: Mapping[str, Verb] = {
     "inspect": Verb("upkeep", PLATFORM, "Look at the host and at leftovers.", is_group=True),
     "reap-stale": Verb("upkeep", PLATFORM, "Remove what no record accounts for."),
     "keys": Verb("keys", PLATFORM, "Make, delegate, list and end keys.", is_group=True),
+    "webhooks": Verb("webhooks", PLATFORM, "Be told of what happens, by signed requests.", is_group=True),
     "credits": Verb("credits", MONEY, "Show, add and move sats.", is_group=True),
     "pricing": Verb("credits", MONEY, "Show what things cost here."),
     "quote": Verb("credits", MONEY, "Say what a sandbox would cost, and hold that price for a while."),

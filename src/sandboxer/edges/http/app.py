@@ -36,6 +36,8 @@ from sandboxer.edges.http.routes import (
     processes,
     sandboxes,
     terminals,
+    usage,
+    webhooks,
 )
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.wiring import Platform
@@ -58,6 +60,8 @@ ROUTERS = (
     accounts.router,
     operators.router,
     books.router,
+    usage.router,
+    webhooks.router,
     pricing.router,
     catalogue.router,
     host.router,

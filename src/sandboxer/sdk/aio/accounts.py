@@ -32,6 +32,13 @@ class AsyncOwnAccount:
     ) -> wire.UsageReport:
         return await self._line.do(routes.usage(of=of, since=since, until=until))
 
+    async def usage_segments(
+        self, *, of: str | None = None, all_accounts: bool = False, after: int = 0, limit: int | None = None
+    ) -> wire.UsageSegmentPage:
+        """What was used, each closed segment once; read on with `after=page.next_after`."""
+        call = routes.usage_segments(of=of, all_accounts=all_accounts, after=after, limit=limit)
+        return await self._line.do(call)
+
     async def send(self, to: str, sats: int, *, id: str, reason: str) -> wire.Moved:
         """Give sats to the account with this public id; the same id gives once."""
         return await self._line.do(routes.send(to, sats, id=id, reason=reason))

@@ -11,6 +11,7 @@ from sandboxer.sdk.aio.accounts import AsyncOperator, AsyncOwnAccount
 from sandboxer.sdk.aio.line import AsyncLine
 from sandboxer.sdk.aio.platform import AsyncHostView, AsyncKeys
 from sandboxer.sdk.aio.sandbox import AsyncSandbox
+from sandboxer.sdk.aio.webhooks import AsyncWebhooks
 from sandboxer.sdk.credentials import find_credentials
 from sandboxer.sdk.routes import platform, sandboxes
 from sandboxer.wire import sandboxes as wire
@@ -41,6 +42,7 @@ class AsyncSandboxer:
         self.host = AsyncHostView(self._line)
         self.account = AsyncOwnAccount(self._line)
         self.operator = AsyncOperator(self._line)
+        self.webhooks = AsyncWebhooks(self._line)
 
     async def __aenter__(self) -> AsyncSandboxer:
         return self

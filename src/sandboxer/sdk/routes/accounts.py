@@ -31,6 +31,14 @@ def usage(*, of: str | None, since: str | None, until: str | None) -> Call[wire.
     return Call(method="GET", target=where, read=model(wire.UsageReport))
 
 
+def usage_segments(
+    *, of: str | None, all_accounts: bool, after: int, limit: int | None
+) -> Call[wire.UsageSegmentPage]:
+    query = {"of": of, "all_accounts": all_accounts, "after": after, "limit": limit}
+    where = target("/v1/usage/segments", query=query)
+    return Call(method="GET", target=where, read=model(wire.UsageSegmentPage))
+
+
 def send(to: str, sats: int, *, id: str, reason: str) -> Call[wire.Moved]:
     return _move("/v1/transfers", {"to": to, "sats": sats, "id": id, "reason": reason})
 

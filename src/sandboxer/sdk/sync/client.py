@@ -13,6 +13,7 @@ from sandboxer.sdk.sync.accounts import Operator, OwnAccount
 from sandboxer.sdk.sync.line import Line
 from sandboxer.sdk.sync.platform import HostView, Keys
 from sandboxer.sdk.sync.sandbox import Sandbox
+from sandboxer.sdk.sync.webhooks import Webhooks
 from sandboxer.wire import sandboxes as wire
 from sandboxer.wire.capabilities import Capabilities
 from sandboxer.wire.catalogue import Image, Profile
@@ -41,6 +42,7 @@ class Sandboxer:
         self.host = HostView(self._line)
         self.account = OwnAccount(self._line)
         self.operator = Operator(self._line)
+        self.webhooks = Webhooks(self._line)
 
     def __enter__(self) -> Sandboxer:
         return self

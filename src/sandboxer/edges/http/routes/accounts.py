@@ -77,11 +77,11 @@ async def transfers(
     format: Annotated[Literal["json", "csv"], Query()] = "json",
 ) -> Response:
     platform = platform_of(request)
-    whose = await _whose(request, of)
+    account_id = await whose(request, of)
     if format == "csv":
-        return StreamingResponse(statements.export_csv(platform.store, whose), media_type="text/csv")
+        return StreamingResponse(statements.export_csv(platform.store, account_id), media_type="text/csv")
     page = await platform.store.read(
-        lambda conn: statements.transfers_page(conn, whose, cursor=cursor, limit=limit)
+        lambda conn: statements.transfers_page(conn, account_id, cursor=cursor, limit=limit)
     )
     shown = [wire.TransferLine.model_validate(statements.as_json(line)) for line in page.lines]
     return json_response(wire.TransferPage(transfers=shown, next_cursor=page.next_cursor))
@@ -127,11 +127,11 @@ async def usage(
     format: Annotated[Literal["json", "csv"], Query()] = "json",
 ) -> Response:
     platform = platform_of(request)
-    whose = await _whose(request, of)
+    account_id = await whose(request, of)
     now = platform.clock.now()
     begin, end = _span(since, until, now)
     lines = await platform.store.read(
-        lambda conn: statements.usage(conn, whose, since=begin, until=end, now=now)
+        lambda conn: statements.usage(conn, account_id, since=begin, until=end, now=now)
     )
     shown = [
         wire.UsageLine(
@@ -147,7 +147,7 @@ async def usage(
     if format == "csv":
         return Response(_csv(shown), media_type="text/csv")
     total = sum(line.nsats for line in lines) // NSATS_PER_MSAT
-    report = wire.UsageReport(account=whose, since=begin, until=end, usage=shown, total_msats=total)
+    report = wire.UsageReport(account=account_id, since=begin, until=end, usage=shown, total_msats=total)
     return json_response(report)
 
 
@@ -180,7 +180,8 @@ def balance(view: AccountView) -> wire.Balance:
     )
 
 
-async def _whose(request: Request, of: str | None) -> str:
+async def whose(request: Request, of: str | None) -> str:
+    """The account that is asked about; another than one's own only by the owner."""
     platform, who = platform_of(request), caller(request)
     if of is None or of == who.account:
         await platform.authorities.of(who)
