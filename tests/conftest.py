@@ -1,4 +1,4 @@
-"""Fixtures every room's tests use: a store on each database."""
+"""Fixtures every room's tests use: a store on each database, and the test chains."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from sandboxer.store.engine import Store, open_store
+from tests.chains.fixtures import litecoin, monero  # noqa: F401
 from tests.servers.postgres import running_postgres, why_no_postgres
 
 _count = itertools.count()
