@@ -1,0 +1,246 @@
+"""Where invoices are asked for and looked up: the use cases behind the routes. Nobody needs an account here.
+
+An invoice costs an address, so whoever asks is counted and may only have so many open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from sandboxer.identity.key_life import Claim, new_claim
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import (
+    AddressUsed,
+    InvalidRequest,
+    NoCapacity,
+    NotAvailable,
+    TooManyRequests,
+    Unavailable,
+)
+from sandboxer.kernel.ids import new_id
+from sandboxer.money.pricing import TierPrices, tier_price
+from sandboxer.payments.assets import ASSETS
+from sandboxer.payments.chains.contract import Chain
+from sandboxer.payments.crediting import account_to_pay
+from sandboxer.payments.invoices import book
+from sandboxer.payments.invoices.goods import Goods
+from sandboxer.payments.invoices.records import (
+    Buys,
+    Invoice,
+    InvoicePolicy,
+    Kind,
+    Output,
+    Price,
+    Refund,
+)
+from sandboxer.payments.invoices.refunds import mark_refund_sent
+from sandboxer.payments.invoices.states import State
+from sandboxer.payments.oracle.conversion import atomic_for_sats, needs_rate, sats_for_cents
+from sandboxer.payments.oracle.rates import Rate, Rates
+from sandboxer.store.engine import Store
+
+# After a restored backup indexes may have been used already; more than this in a row is no accident.
+MAX_USED_IN_A_ROW = 200
+RETRY_AFTER_S = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What someone wants to pay for. Exactly one of: tier and months, sats, or goods of another room."""
+
+    asset: str
+    # Who asks, as limits count.
+    asked_by: str
+    tier: int | None = None
+    months: int | None = None
+    sats: int | None = None
+    # The public id of an account; None: a new one, with a key.
+    account: str | None = None
+    refund_address: str | None = None
+    # Goods of another room, priced in cents.
+    goods: Buys | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ordered:
+    invoice: Invoice
+    uri: str
+    # With it the secret of the new account's key is fetched, once; shown here and never again.
+    claim: Claim | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """All there is to see of an invoice."""
+
+    invoice: Invoice
+    outputs: tuple[Output, ...]
+    refunds: tuple[Refund, ...]
+    steps: tuple[Row[Any], ...]
+    uri: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Worth:
+    buys: Buys
+    price: Price
+
+
+class InvoiceDesk:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        chains: Mapping[str, Chain],
+        rates: Rates,
+        tiers: TierPrices,
+        goods: Mapping[str, Goods],
+        policy: InvoicePolicy,
+    ) -> None:
+        self.chains = chains
+        self.rates = rates
+        self.policy = policy
+        self._store = store
+        self._clock = clock
+        self._tiers = tiers
+        self._goods = goods
+
+    async def create(self, order: Order) -> Ordered:
+        """A fresh address and an exact amount. Raises InvalidRequest, NotFound (account), NoRate,
+        NotAvailable (no such chain here), TooManyRequests, ChainUnavailable."""
+        chain = self._chain(order.asset)
+        if order.refund_address is not None:
+            chain.check_address(order.refund_address)
+        worth = await self._price(order)
+        account = await self._store.read(lambda conn: self._admit(conn, order))
+        index, address = await self._fresh_address(chain)
+        claim = new_claim() if account is None else None
+        now = self._clock.now()
+        expires_at = now + self.policy.expires_after
+        invoice = Invoice(
+            id=new_id("inv"),
+            buys=worth.buys,
+            price=worth.price,
+            state=State.AWAITING,
+            address=address,
+            index=index,
+            account=account or new_id("acc"),
+            is_new_account=account is None,
+            claim_hash=None if claim is None else claim.hash,
+            public_key=None,
+            refund_address=order.refund_address,
+            confirmations=self._confirmations(order.asset),
+            created_at=now,
+            expires_at=expires_at,
+            confirm_by=expires_at + self.policy.confirm_within,
+            watch_until=expires_at + self.policy.watch_for,
+            updated_at=now,
+        )
+        await self._store.write(lambda conn: book.add(conn, invoice, asked_by=order.asked_by))
+        return Ordered(invoice=invoice, uri=self.uri(invoice), claim=claim)
+
+    async def view(self, id: str) -> View:
+        """Whoever knows the id may see it. Raises NotFound."""
+
+        def load(conn: Connection) -> View:
+            invoice = book.find(conn, id)
+            return View(
+                invoice=invoice,
+                outputs=book.outputs_of(conn, id),
+                refunds=tuple(book.refunds_of(conn, id)),
+                steps=tuple(book.steps_of(conn, id)),
+                uri=self.uri(invoice),
+            )
+
+        return await self._store.read(load)
+
+    async def page(
+        self, *, state: State | None = None, after: str | None = None, limit: int = 100
+    ) -> list[Invoice]:
+        return await self._store.read(lambda conn: book.page(conn, state=state, after=after, limit=limit))
+
+    async def refund_sent(self, id: str, txid: str, *, actor: str) -> Refund:
+        """The operator has signed and sent it."""
+        now = self._clock.now()
+        return await self._store.write(lambda conn: mark_refund_sent(conn, id, txid, actor=actor, now=now))
+
+    def uri(self, invoice: Invoice) -> str:
+        """What a wallet scans. For a chain that is no longer set up, the bare address."""
+        chain = self.chains.get(invoice.price.asset)
+        if chain is None:
+            return invoice.address
+        return chain.payment_uri(invoice.address, invoice.price.atomic, invoice.id)
+
+    def _chain(self, asset: str) -> Chain:
+        chain = self.chains.get(asset)
+        if chain is None:
+            have = ", ".join(sorted(self.chains)) or "none"
+            raise NotAvailable(what=f"Paying in {asset}", why=f"this platform takes {have} by invoice")
+        return chain
+
+    def _confirmations(self, asset: str) -> int:
+        return self.policy.confirmations.get(asset) or ASSETS[asset].confirmations or 1
+
+    async def _price(self, order: Order) -> _Worth:
+        """In sats and in the coin's smallest units, at the rates of this moment."""
+        buys, sats = self._buys(order)
+        btc: Rate | None = None
+        if buys.cents is not None or needs_rate(order.asset):
+            btc = await self.rates.usd("BTC")
+        if buys.cents is not None and btc is not None:
+            sats = sats_for_cents(buys.cents, btc)
+        if not 1 <= sats <= self.policy.max_sats:
+            raise InvalidRequest(field="sats", why=f"an invoice is for at most {self.policy.max_sats} sats")
+        rate = await self.rates.usd(order.asset) if needs_rate(order.asset) else None
+        named = {source for found in (rate, btc) if found is not None for source in found.sources}
+        price = Price(
+            asset=order.asset,
+            atomic=atomic_for_sats(sats, ASSETS[order.asset], rate, btc),
+            sats=sats,
+            usd=None if rate is None else rate.usd,
+            btc_usd=None if btc is None else btc.usd,
+            rate_sources=tuple(sorted(named)),
+        )
+        return _Worth(buys=buys, price=price)
+
+    def _buys(self, order: Order) -> tuple[Buys, int]:
+        if order.goods is not None:
+            if order.goods.kind not in self._goods or order.goods.cents is None:
+                raise InvalidRequest(field="goods", why=f"{order.goods.kind!r} is not sold here")
+            return order.goods, 0
+        if order.tier is not None and order.months is not None and order.sats is None:
+            price = tier_price(order.tier, order.months, self._tiers)
+            kind = Kind.TIER.value
+            return Buys(kind=kind, tier=order.tier, months=order.months, cents=price.cents), 0
+        if order.sats is not None and order.tier is None and order.months is None:
+            if order.sats < self.policy.min_sats:
+                raise InvalidRequest(field="sats", why=f"at least {self.policy.min_sats} sats an invoice")
+            return Buys(kind=Kind.SATS.value), order.sats
+        raise InvalidRequest(field="tier", why="name a tier and months, or sats")
+
+    def _admit(self, conn: Connection, order: Order) -> str | None:
+        """The account it is for, if there is one; refuses who has too many open."""
+        policy = self.policy
+        if book.count_open(conn, asked_by=order.asked_by) >= policy.open_per_address:
+            raise TooManyRequests(
+                limit=policy.open_per_address,
+                retry_after_s=RETRY_AFTER_S,
+                hint="Pay one of your open invoices, or wait until one has expired.",
+            )
+        if book.count_open(conn) >= policy.open_in_all:
+            raise NoCapacity(resource="open invoices", why=f"{policy.open_in_all} wait for payment")
+        return None if order.account is None else account_to_pay(conn, order.account).id
+
+    async def _fresh_address(self, chain: Chain) -> tuple[int, str]:
+        """An address that never received anything. Its index is spent, whatever happens next."""
+        for _ in range(MAX_USED_IN_A_ROW):
+            index = await self._store.write(lambda conn: book.take_index(conn, chain.code))
+            try:
+                return index, await chain.fresh_address(index)
+            except AddressUsed:
+                continue
+        raise Unavailable(why=f"no unused {chain.code} address was found; look at the wallet")

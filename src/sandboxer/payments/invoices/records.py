@@ -1,0 +1,210 @@
+"""Invoices, the outputs that reached their addresses, and refunds, as values."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.payments.invoices.states import State
+
+# Room for `deposit:` before and `:over:12` behind within a transfer's id.
+_LONGEST_NAME = 160
+
+
+class Kind(StrEnum):
+    """What is bought. Other rooms name their own; see `goods.py`."""
+
+    TIER = "tier"
+    SATS = "sats"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buys:
+    kind: str
+    tier: int | None = None
+    months: int | None = None
+    cents: int | None = None
+    # For goods of other rooms: which card, which order.
+    reference: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """Exact: so many smallest units for so many sats, at rates that were locked with it."""
+
+    asset: str
+    atomic: int
+    sats: int
+    usd: Decimal | None = None
+    btc_usd: Decimal | None = None
+    rate_sources: tuple[str, ...] = ()
+
+    def sats_for(self, atomic: int) -> int:
+        """Rounded down; exactly `sats` for exactly `atomic`."""
+        return atomic * self.sats // self.atomic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invoice:
+    # 130 random bits: who knows it may see the invoice.
+    id: str
+    buys: Buys
+    price: Price
+    state: State
+    address: str
+    index: int
+    # Whom it is for; chosen beforehand for a new account, which is made when there is money for it.
+    account: str
+    is_new_account: bool
+    # SHA-256 of what the payer was given to fetch the key's secret with; None: it gets no key.
+    claim_hash: str | None
+    public_key: str | None
+    refund_address: str | None
+    confirmations: int
+    created_at: datetime
+    expires_at: datetime
+    # A payment seen in time must be deep enough by then, or its locked rate would be a free option.
+    confirm_by: datetime
+    # How often it was delivered; odd and even alternate with `is_delivered`.
+    deliveries: int = 0
+    is_delivered: bool = False
+    # What delivering changed, so that it can be taken back.
+    granted: Mapping[str, Any] = field(default_factory=dict)
+    # Until when somebody looks at its address; None: nobody any more.
+    watch_until: datetime | None
+    updated_at: datetime
+    # How many steps its history has.
+    steps: int = 0
+
+
+class Settled(StrEnum):
+    """What became of an output."""
+
+    OPEN = "open"
+    CREDITED = "credited"
+    REFUND = "refund"
+    # Too little to give back to somebody who has no account.
+    KEPT = "kept"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """One output to an invoice's address, as last seen, and what became of it."""
+
+    chain: str
+    txid: str
+    output: str
+    invoice: str
+    amount: int
+    depth: int
+    block: str | None
+    height: int | None
+    # The node knows it, and another transaction has not taken its inputs; the sender did not lock it.
+    is_there: bool = True
+    is_unlocked: bool = True
+    # In how many looks, one after another, it was missing.
+    missed: int = 0
+    # First seen while the locked price still held.
+    is_in_time: bool
+    first_seen_at: datetime
+    settled: Settled = Settled.OPEN
+    # What its credit gave: to what was bought, and to the bucket.
+    sale_sats: int = 0
+    bucket_sats: int = 0
+    # Whether its credit counts towards what was bought; else it became sats beside it.
+    is_for_price: bool = True
+    # How often it was credited and taken back: part of the next transfer's id.
+    round: int = 0
+
+    @property
+    def id(self) -> str:
+        return f"{self.txid}:{self.output}"
+
+    @property
+    def name(self) -> str:
+        """Unique among all chains, and short enough for the ids of transfers."""
+        name = f"{self.chain}:{self.id}"
+        if len(name) <= _LONGEST_NAME:
+            return name
+        return f"{self.chain}:{self.txid}:{hashlib.sha256(self.output.encode()).hexdigest()[:32]}"
+
+    @property
+    def is_money(self) -> bool:
+        return self.is_there and self.is_unlocked
+
+    def is_firm(self, needed: int) -> bool:
+        return self.is_money and self.depth >= needed
+
+    @property
+    def is_lost(self) -> bool:
+        """No longer in the best chain. Missing in one look only may be the node's moment of weakness."""
+        if self.missed:
+            return self.missed > 1
+        return not self.is_money or self.depth == 0
+
+
+class RefundState(StrEnum):
+    QUEUED = "queued"
+    # A hot wallet was told to send it; nobody knows yet whether it did.
+    SENDING = "sending"
+    SENT = "sent"
+    # The chain took the output back before it was sent.
+    WITHDRAWN = "withdrawn"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refund:
+    id: str
+    invoice: str
+    chain: str
+    # The very output it spends, so that a reorg which takes the one takes the other.
+    txid: str
+    output: str
+    received: int
+    # What goes back and what is kept of it; the network's fee comes off what is kept.
+    amount: int
+    kept: int
+    address: str
+    state: RefundState
+    reason: str
+    sent_txid: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvoicePolicy:
+    """What an operator decides about invoices."""
+
+    expires_after: timedelta = timedelta(hours=1)
+    # After the expiry, until a payment that was seen in time must be deep enough.
+    confirm_within: timedelta = timedelta(hours=24)
+    # How long an address is looked at for late payments.
+    watch_for: timedelta = timedelta(days=7)
+    # Confirmations needed, where they differ from the asset's own.
+    confirmations: Mapping[str, int] = field(default_factory=dict)
+    # A delivered output this deep is never taken back by a reorg.
+    reorg_depth: int = 100
+    restocking_percent: int = 9
+    # Below so many sats nothing is sent back, and an account is not opened for it.
+    dust_sats: int = 100
+    open_per_address: int = 20
+    open_in_all: int = 10_000
+    min_sats: int = 1000
+    max_sats: int = 1_000_000_000
+    poll_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.restocking_percent <= 100 or self.poll_s <= 0:
+            raise InvalidRequest(field="invoices", why="percent from 0 to 100, polling above zero")
+        if any(number < 1 for number in self.confirmations.values()):
+            raise InvalidRequest(field="invoice_confirmations", why="at least 1")
+
+
+POLICY = InvoicePolicy()

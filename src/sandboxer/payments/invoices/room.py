@@ -1,0 +1,42 @@
+"""The room of invoices, opened: a desk to ask at, and a loop for each chain."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from sandboxer.identity.key_life import KeyLife
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.tasks import own_tasks
+from sandboxer.money.pricing import TierPrices
+from sandboxer.payments.chains.contract import Chain
+from sandboxer.payments.invoices.desk import InvoiceDesk
+from sandboxer.payments.invoices.goods import Goods, Sats, TierMonths
+from sandboxer.payments.invoices.records import POLICY, InvoicePolicy
+from sandboxer.payments.invoices.settling import Settling
+from sandboxer.payments.invoices.watcher import Watcher
+from sandboxer.payments.oracle.rates import Rates
+from sandboxer.store.engine import Store
+
+
+@asynccontextmanager
+async def open_invoices(
+    store: Store,
+    clock: Clock,
+    *,
+    chains: Mapping[str, Chain],
+    rates: Rates,
+    tiers: TierPrices,
+    key_life: KeyLife,
+    policy: InvoicePolicy = POLICY,
+    goods: Sequence[Goods] = (),
+) -> AsyncIterator[InvoiceDesk]:
+    """`goods`: what other rooms sell by invoice, beside sats and tiers."""
+    on_sale: tuple[Goods, ...] = (Sats(), TierMonths(), *goods)
+    sold = {one.kind: one for one in on_sale}
+    settling = Settling(sold, key_life, policy)
+    async with own_tasks() as loops:
+        for chain in chains.values():
+            watcher = Watcher(chain, store, clock, rates, settling, policy)
+            loops.start(watcher.run(), name=f"invoices in {chain.code}")
+        yield InvoiceDesk(store, clock, chains, rates, tiers, sold, policy)
