@@ -13,6 +13,7 @@ from sandboxer.accounts import records
 from sandboxer.accounts.authority import AuthorityBook
 from sandboxer.accounts.limiter import Limiter
 from sandboxer.accounts.limits import LimitPolicy, Network, parse_networks
+from sandboxer.accounts.offers import NO_OFFERS, PaymentOffers
 from sandboxer.backends.contract import Backend
 from sandboxer.backends.namespaces.settings import NamespacesSettings, Overcommit
 from sandboxer.backends.registry import find_opener
@@ -83,6 +84,8 @@ class Platform:
     sandboxes: SandboxUseCases
     slots: Slots
     work: Work
+    # What a 402 says beside the prices.
+    payment_offers: PaymentOffers = NO_OFFERS
 
 
 @asynccontextmanager

@@ -193,7 +193,7 @@ def _public_key(head: dict[bytes, bytes]) -> str:
             raise _refusal("missing", "X-API-Key is not a public key", _HOW)
         return head[b"x-api-key"].decode("ascii")
     if b"authorization" not in head:
-        raise _refusal("missing", "there is no Authorization header", _HOW)
+        raise unsigned()
     match = _BEARER.fullmatch(head[b"authorization"])
     if match is None:
         raise _refusal("missing", "Authorization is not `Bearer <public key>`", _HOW)
@@ -257,6 +257,11 @@ def _refuse_unfit(key: Key, now: datetime) -> None:
                 f"this key expired at {key.expires_at.isoformat()}",
                 "Extend it by paying, or use another key of the account.",
             )
+
+
+def unsigned() -> Unauthenticated:
+    """For a request that came without any credentials."""
+    return _refusal("missing", "there is no Authorization header", _HOW)
 
 
 def _refusal(reason: str, why: str, hint: str) -> Unauthenticated:

@@ -13,6 +13,8 @@ SandboxerError
 │   │   ├── QuoteUnusable       expired, used, or for something else: `id`, `why`
 │   │   └── AddressUsed     a deposit address has history already: `chain`, `index`
 │   ├── InsufficientCredit  funding needed: `required`, `available` (sats)
+│   ├── PaymentRefused      the payment that came with the request is not taken: `why`, `reason`
+│   ├── PaymentNeeded       nobody said who pays: `pricing`, `sats`, `sign_in`
 │   ├── SecondProofNeeded   sign the challenge with the other factor: `challenge`, `message`
 │   ├── NotAvailable        exists in the design, not on this platform (yet): `what`, `why`
 │   ├── TooLarge            `what`, `limit`
@@ -131,6 +133,20 @@ class InsufficientCredit(Refused):
 
     code = "insufficient_credit"
     next_step = "Add credit to the account, or ask for something cheaper."
+
+
+class PaymentNeeded(Refused):
+    """Funding is needed: {why}."""
+
+    code = "payment_needed"
+    next_step = "Pay in one of the offered ways, or sign in with an account that has credit (see `sign_in`)."
+
+
+class PaymentRefused(Refused):
+    """The payment was not taken: {why}"""
+
+    code = "payment_refused"
+    next_step = "Pay one of the offers in `accepts`, or see GET /v1/payments for what became of it."
 
 
 class SecondProofNeeded(Refused):

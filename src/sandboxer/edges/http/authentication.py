@@ -21,7 +21,7 @@ from sandboxer.accounts.limits import Sender, client_address, quotas
 from sandboxer.edges.http import problems
 from sandboxer.edges.http.disconnect import ClientGone
 from sandboxer.edges.http.scoping import scope_for
-from sandboxer.edges.http.unsigned import is_unsigned, kind_of
+from sandboxer.edges.http.unsigned import is_payable, is_unsigned, kind_of
 from sandboxer.identity.authenticate import MAX_V1_BODY, BodyCheck, Verdict
 from sandboxer.identity.keys import Caller
 from sandboxer.identity.sessions.bearer import session_token
@@ -29,6 +29,8 @@ from sandboxer.kernel.errors import SandboxerError, Unauthenticated
 from sandboxer.wiring import Platform
 
 CALLER = "sandboxer.caller"
+# Set where a request without credentials is let through to be told what it costs.
+STRANGER = "sandboxer.stranger"
 SIGN_IN = b"sign-in-with-x"
 _OF_OTHERS = frozenset({b"authorization", b"x-signature", b"x-api-key"})
 # Bodies that are streamed into a sandbox and never held in memory.
@@ -57,6 +59,9 @@ class Authentication:
         try:
             if is_unsigned(scope):
                 receive = await self._admit_anyone(scope, receive)
+            elif is_payable(scope):
+                receive = await self._admit_anyone(scope, receive)
+                scope[STRANGER] = True
             else:
                 receive = await self._admit(scope, receive)
         except SandboxerError as error:
@@ -71,7 +76,7 @@ class Authentication:
 
     async def _admit_anyone(self, scope: Scope, receive: Receive) -> Receive:
         self._count(scope, None)
-        if scope["type"] == "http" and scope["method"] == "POST":
+        if scope["type"] == "http" and scope["method"] in ("POST", "PATCH"):
             return _replayed(await _whole(receive, MAX_UNSIGNED_BODY), receive)
         return receive
 

@@ -23,6 +23,8 @@ RETRY_AFTER_S = "1"
 MAX_FIELD_ERRORS = 20
 MAX_FACT_CHARACTERS = 4000
 REQUEST_ID = "sandboxer.request_id"
+# Headers that a refusal of this request shall carry, as a mapping.
+ANSWER_HEADERS = "sandboxer.answer_headers"
 # A class stands for its children too, unless they have a line of their own.
 STATUS: Mapping[type[SandboxerError], int] = {
     errors.Refused: 400,
@@ -32,6 +34,8 @@ STATUS: Mapping[type[SandboxerError], int] = {
     errors.NotFound: 404,
     errors.Conflict: 409,
     errors.InsufficientCredit: 402,
+    errors.PaymentRefused: 402,
+    errors.PaymentNeeded: 402,
     errors.SecondProofNeeded: 428,
     errors.NotAvailable: 422,
     errors.TooLarge: 413,
@@ -79,9 +83,11 @@ def document(error: SandboxerError, request_id: str) -> dict[str, object]:
     return {**base, **extra}
 
 
-def response(error: SandboxerError, request_id: str) -> Response:
+def response(
+    error: SandboxerError, request_id: str, extra_headers: Mapping[str, str] | None = None
+) -> Response:
     status = status_of(error)
-    headers = {}
+    headers = dict(extra_headers or {})
     if isinstance(error, Unauthenticated):
         headers["www-authenticate"] = 'Bearer realm="sandboxer", error="invalid_request"'
     if status == 503:
@@ -106,7 +112,7 @@ async def on_sandboxer_error(request: Request, error: Exception) -> Response:
         log.error("broken (%s): %s", request_id, error, exc_info=error)
     if status_of(error) >= 500:
         request.app.state.platform.metrics.failures.labels(error.code).inc()
-    return response(error, request_id)
+    return response(error, request_id, request.scope.get(ANSWER_HEADERS))
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:

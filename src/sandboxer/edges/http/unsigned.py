@@ -41,6 +41,24 @@ def is_unsigned(scope: Scope) -> bool:
     return method == "POST" and _FILLED.fullmatch(path) is not None
 
 
+# Served to strangers too, who are told what it costs: method and path. Each calls `paying.paying_caller`.
+PAYABLE: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("POST", re.compile(r"/v1/sandboxes")),
+    ("PATCH", re.compile(r"/v1/sandboxes/[^/]+/ttl")),
+)
+_CREDENTIALS = frozenset(
+    {b"authorization", b"x-api-key", b"x-signature", b"x-timestamp", b"x-nonce", b"sign-in-with-x"}
+)
+
+
+def is_payable(scope: Scope) -> bool:
+    """Does this request ask for something that money buys, and not say who asks?"""
+    if scope["type"] != "http" or any(name in _CREDENTIALS for name, _ in scope["headers"]):
+        return False
+    method, path = scope["method"], scope["path"]
+    return any(method == known and pattern.fullmatch(path) for known, pattern in PAYABLE)
+
+
 def kind_of(scope: Scope) -> Route | None:
     """None: not counted at all."""
     path: str = scope["path"]

@@ -14,6 +14,7 @@ from sandboxer.edges.http.confirming import confirm_locked, pass_gate
 from sandboxer.edges.http.failures import failures, inside
 from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
 from sandboxer.edges.http.lean import LeanRoute
+from sandboxer.edges.http.paying import offering, paying_caller, price_of_create, price_of_extend
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.sandboxes import records
@@ -54,12 +55,16 @@ async def create(
     wait: Annotated[bool, Query(description="Answer only when it is ready.")] = True,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    platform, who = platform_of(request), caller(request)
+    platform, wanted = platform_of(request), _wanted(body)
+    who = await paying_caller(request, lambda: price_of_create(platform, wanted, None))
 
     async def act(bind: Bind | None) -> Response:
         await pass_gate(request)
-        async with platform.slots.taken(await platform.authorities.of(who)):
-            return _created(await platform.sandboxes.create(_wanted(body), who, wait=wait, also=bind))
+        async with (
+            offering(request, lambda: price_of_create(platform, wanted, who.account)),
+            platform.slots.taken(await platform.authorities.of(who)),
+        ):
+            return _created(await platform.sandboxes.create(wanted, who, wait=wait, also=bind))
 
     async def recall(sandbox_id: str) -> Response | None:
         made = await platform.sandboxes.recall(sandbox_id, who, wait=wait)
@@ -242,10 +247,12 @@ async def thaw(request: Request, sandbox_id: SandboxId) -> Response:
     summary="Give it more time",
 )
 async def change_ttl(request: Request, sandbox_id: SandboxId, body: ChangeTtl) -> Response:
+    who = await paying_caller(request, lambda: price_of_extend(sandbox_id, None))
     await pass_gate(request)
-    record = await platform_of(request).sandboxes.change_ttl(
-        sandbox_id, body.duration, caller(request), quote_id=body.quote_id
-    )
+    async with offering(request, lambda: price_of_extend(sandbox_id, who.account)):
+        record = await platform_of(request).sandboxes.change_ttl(
+            sandbox_id, body.duration, who, quote_id=body.quote_id
+        )
     return json_response(answers.sandbox(record))
 
 

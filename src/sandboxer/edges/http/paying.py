@@ -1,0 +1,130 @@
+"""402: funding needed. For strangers on payable routes, and for callers whose bucket is too empty.
+
+A stranger's request is judged like anyone's before it is asked for money: what is malformed is a 422, what
+costs nothing is a 401. Ways to pay are added by `platform.payment_offers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+from starlette.requests import Request
+
+from sandboxer.accounts.offers import Offer, Payable
+from sandboxer.edges.http.authentication import STRANGER
+from sandboxer.edges.http.problems import ANSWER_HEADERS
+from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.identity.authenticate import unsigned
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import InsufficientCredit, PaymentNeeded
+from sandboxer.money.amounts import sats_for
+from sandboxer.money.pricing import Quote, quote
+from sandboxer.sandboxes.charging import size_of
+from sandboxer.sandboxes.planning import plan
+from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.wiring import Platform
+
+_NOBODY = Caller(public_key="", account="")
+SIGN_IN = {
+    "api_key": "Sign the request with an API key (HMAC-SHA256): docs/reference/auth.md.",
+    "session": "POST /v1/auth/challenge, sign its message with a wallet, POST /v1/auth/session.",
+    "sign_in_with_x": "GET /v1/auth/siwx, then send SIGN-IN-WITH-X with the request.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    payable: Payable
+    # What would be paid for what was asked, where that can be said.
+    quote: Quote | None = None
+
+
+PriceOf = Callable[[], Price]
+
+
+async def paying_caller(request: Request, price: PriceOf) -> Caller:
+    """Who is calling. A stranger gets PaymentNeeded, after what it asks for was found to make sense."""
+    if STRANGER not in request.scope:
+        return caller(request)
+    asked = price()
+    if not platform_of(request).settings.charging or asked.payable.sats == 0:
+        # Money would not help: who are you?
+        raise unsigned()
+    offer = await _offer(request, asked)
+    raise PaymentNeeded(**{**_facts(asked), **offer.facts})
+
+
+@asynccontextmanager
+async def offering(request: Request, price: PriceOf) -> AsyncIterator[None]:
+    """A known caller that is short of credit is told the ways to pay, beside what is missing."""
+    try:
+        yield
+    except InsufficientCredit as error:
+        asked = price()
+        offer = await _offer(request, asked)
+        facts = {"pricing": "/v1/pricing", **offer.facts}
+        error.facts.update({name: value for name, value in facts.items() if name not in error.facts})
+        raise
+
+
+def price_of_create(platform: Platform, wanted: CreateRequest, account: str | None) -> Price:
+    """Raises what refuses the request itself, as the create would."""
+    profile = platform.sandboxes.room.profiles.get(wanted.profile or platform.settings.default_profile)
+    now = platform.clock.now()
+    record = plan(wanted, profile, _NOBODY, sandbox_id="", now=now)
+    cost = quote(profile.id, size_of(record.resources), record.ttl, platform.pricing, now=now)
+    payable = Payable(
+        operation="createSandbox",
+        path="/v1/sandboxes",
+        account=account,
+        sats=cost.sats,
+        least_sats=sats_for(cost.card.running, min(record.ttl, _least(platform))),
+        description=f"A sandbox of {profile.id}",
+    )
+    return Price(payable=payable, quote=cost)
+
+
+def price_of_extend(sandbox_id: str, account: str | None) -> Price:
+    """Nothing is said of a sandbox to who may not see it, so neither is what it costs."""
+    payable = Payable(
+        operation="extendTtl",
+        path=f"/v1/sandboxes/{sandbox_id}/ttl",
+        account=account,
+        sats=None,
+        least_sats=None,
+        description="More time for a sandbox",
+    )
+    return Price(payable=payable)
+
+
+async def _offer(request: Request, asked: Price) -> Offer:
+    offer = await platform_of(request).payment_offers.offer(asked.payable)
+    request.scope[ANSWER_HEADERS] = dict(offer.headers)
+    return offer
+
+
+def _least(platform: Platform) -> timedelta:
+    return platform.settings.holds.slice
+
+
+def _facts(asked: Price) -> dict[str, object]:
+    facts: dict[str, object] = {
+        "why": f"{asked.payable.description[:1].lower()}{asked.payable.description[1:]} costs sats",
+        "pricing": "/v1/pricing",
+        "sign_in": SIGN_IN,
+        "sats": asked.payable.sats,
+        "least_sats": asked.payable.least_sats,
+    }
+    if asked.quote is not None:
+        facts["quote"] = {
+            "profile": asked.quote.profile,
+            "duration_s": int(asked.quote.duration.total_seconds()),
+            "sats": asked.quote.sats,
+            "running_msats": asked.quote.card.running,
+            "frozen_msats": asked.quote.card.frozen,
+            "stored_msats": asked.quote.card.stored,
+        }
+    return facts
