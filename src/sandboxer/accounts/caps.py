@@ -91,13 +91,13 @@ def reached_at(
 ) -> datetime | None:
     """When a sandbox that runs at `rate` meets its first cap; None: not before the day's cap is new.
 
-    `account_rate` is what the whole account spends per second, which is what its daily cap counts.
+    `account_rate` is what the whole account spends per second: what all but a sandbox's own cap count.
     """
     moments = []
     midnight = day_of(now) + timedelta(days=1)
     for name, limit, used in _lines(caps, spent):
         is_daily = name == "per_day_sats"
-        flow = (rate if account_rate is None else account_rate) if is_daily else rate
+        flow = rate if account_rate is None or name == "per_sandbox_sats" else account_rate
         if limit is None or flow <= 0:
             continue
         rest = max(0, limit * NSATS_PER_SAT - used)

@@ -25,6 +25,7 @@ from sandboxer.kernel.ids import new_id
 from sandboxer.money.amounts import MAX_AMOUNT, Sats, checked_amount
 from sandboxer.money.buckets import bucket_id, open_bucket, settle_account, spend
 from sandboxer.observe.events import record
+from sandboxer.store.workers import announce
 
 # Living children of one account: a limit on everything.
 MAX_CHILDREN = 1000
@@ -211,6 +212,7 @@ def give(conn: Connection, parent: str, child: str, sats: Sats, *, id: str, now:
         facts = {**error.facts, "hint": "Give less, or add credit to this account first."}
         raise InsufficientCredit(**facts) from None
     settle_account(conn, child, now=now)
+    announce(conn, child)
 
 
 def find_key(conn: Connection, account: str) -> DelegatedKey | None:

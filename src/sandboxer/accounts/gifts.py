@@ -9,14 +9,13 @@ from sqlalchemy import Connection
 
 from sandboxer.accounts import audit, caps, records
 from sandboxer.accounts.records import Status
-from sandboxer.accounts.sums import spent_by
+from sandboxer.accounts.sums import GIFT, spent_by
 from sandboxer.kernel.errors import InvalidRequest, NotFound
 from sandboxer.money.amounts import Sats, checked_amount
 from sandboxer.money.buckets import credit, open_bucket, spend
 from sandboxer.money.ledger import find_transfer, open_account
 from sandboxer.money.transfers import AccountKind
 
-GIFT = "gift"
 # Between the two, so that neither's statement names the other's account.
 CLEARING = "external:gifts"
 

@@ -22,6 +22,8 @@ from sandboxer.money.transfers import Phase
 # Kinds of transfers between parent and child; everything else that comes into a child is an outsider's.
 GIVEN = "delegate"
 RETURNED = "delegate_return"
+# Given away for good, to another account: spent, as far as caps are concerned.
+GIFT = "gift"
 # Comes into a bucket and is nobody's payment: a charge taken back.
 _REFUND = "refund"
 _MOVED = (Phase.SINGLE.value, Phase.POST.value)
@@ -136,9 +138,11 @@ def _used(conn: Connection, owner: str, since: datetime, now: datetime, subject:
 
 def _given_and_used(conn: Connection, owner: str, since: datetime, now: datetime) -> Nsats:
     mine = bucket_id(owner)
-    moved = (_columns.phase.in_(_MOVED), _columns.at >= since)
+    moved = (_columns.phase.in_(_MOVED), _columns.at >= since, _columns.at <= now)
     total = func.coalesce(func.sum(_columns.amount), 0)
-    given = conn.execute(select(total).where(_columns.debit == mine, _columns.kind == GIVEN, *moved)).scalar()
+    given = conn.execute(
+        select(total).where(_columns.debit == mine, _columns.kind.in_((GIVEN, GIFT)), *moved)
+    ).scalar()
     back = conn.execute(
         select(total).where(_columns.credit == mine, _columns.kind == RETURNED, *moved)
     ).scalar()

@@ -157,6 +157,8 @@ def credit(
     )
     if post_transfer(conn, transfer):
         bucket = replace(bucket, posted=bucket.posted + amount)
+        # Also if it was alive: something may sleep until there is enough.
+        announce(conn, owner)
     return conclude(conn, bucket, now=now)
 
 

@@ -188,8 +188,12 @@ class Book:
         actor: str,
         reason: str,
         decide: Callable[[Sandbox], Mapping[str, object]],
+        at: datetime | None = None,
     ) -> Sandbox:
-        """Change the record within its state. `decide` may be called again when someone wrote first."""
+        """Change the record within its state. `decide` may be called again when someone wrote first.
+
+        `at` is when it became true, as in `Step`.
+        """
         for _ in range(_TRIES):
             before = await self._current(sandbox_id)
             now = self._clock.now()
@@ -199,7 +203,7 @@ class Book:
             def write(conn: Connection, b: Sandbox = before, a: Sandbox = after, n: datetime = now) -> bool:
                 if not replace_record(conn, b, a):
                     return False
-                facts = self._charge(conn, b, a, n)
+                facts = self._charge(conn, b, a, n, at=at)
                 events.record(conn, subject=b.id, kind=kind, actor=actor, reason=reason, at=n, data=facts)
                 return True
 

@@ -52,7 +52,7 @@ def due(sandbox: Sandbox) -> tuple[Use, Rate] | None:
     if use is None:
         return None
     terms = sandbox.terms
-    is_nothing = terms.is_capped if use is Use.STORED else terms.is_entitled
+    is_nothing = terms.keeps_free if use is Use.STORED else terms.is_entitled
     return use, 0 if is_nothing else terms.card.rate(use)
 
 

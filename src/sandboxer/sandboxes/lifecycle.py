@@ -52,6 +52,8 @@ class Signal(StrEnum):
     PAID = "paid"
     PAID_WHILE_FROZEN = "paid_while_frozen"
     GRACE_OVER = "grace_over"
+    # It, its key or its account has spent all it may.
+    CAP_REACHED = "cap_reached"
     # TTL or idle time over; the kept disk's time over.
     EXPIRE = "expire"
     RETENTION_OVER = "retention_over"
@@ -85,6 +87,7 @@ TRANSITIONS: Mapping[tuple[State, Signal], State] = {
     (S.GRACE, E.PAID): S.READY,
     (S.GRACE, E.PAID_WHILE_FROZEN): S.FROZEN,
     (S.GRACE, E.GRACE_OVER): S.REAPED,
+    **{(s, E.CAP_REACHED): S.REAPED for s in LIVE},
     # Woken by money: paid, and started again on the kept disk.
     (S.REAPED, E.RESUME): S.READY,
     **{(s, E.EXPIRE): S.EXPIRED for s in LIVE},

@@ -49,7 +49,7 @@ async def stop(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
     return await _perform(room, sandbox_id, caller, Signal.STOP, State.STOPPED, act)
 
 
-async def resume(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
+async def resume(room: Room, sandbox_id: str, caller: Caller, *, reason: str = "resume_by_caller") -> Sandbox:
     async def act(sandbox: Sandbox) -> Mapping[str, object]:
         _refuse_spent(sandbox)
         terms = await room.book.check_start(sandbox)
@@ -57,7 +57,7 @@ async def resume(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
         room.activity.touch(sandbox_id)
         return {**resumed_changes(sandbox, handle, room.clock.now()), "terms": terms}
 
-    return await _perform(room, sandbox_id, caller, Signal.RESUME, State.READY, act)
+    return await _perform(room, sandbox_id, caller, Signal.RESUME, State.READY, act, reason)
 
 
 def stopped_changes(sandbox: Sandbox, now: datetime, retention: timedelta) -> Mapping[str, object]:
@@ -72,7 +72,13 @@ def resumed_changes(sandbox: Sandbox, handle: Handle, now: datetime) -> Mapping[
 
 
 async def _perform(
-    room: Room, sandbox_id: str, caller: Caller, signal: Signal, target: State, act: Change
+    room: Room,
+    sandbox_id: str,
+    caller: Caller,
+    signal: Signal,
+    target: State,
+    act: Change,
+    reason: str | None = None,
 ) -> Sandbox:
     await room.visible(sandbox_id, caller)
     actor = actor_of(caller)
@@ -84,9 +90,8 @@ async def _perform(
             return sandbox
         next_state(sandbox.state, signal)
         changes = await act(sandbox)
-        return await room.book.move(
-            sandbox_id, Step(signal=signal, actor=actor, reason=f"{signal.value}_by_caller", changes=changes)
-        )
+        why = reason or f"{signal.value}_by_caller"
+        return await room.book.move(sandbox_id, Step(signal=signal, actor=actor, reason=why, changes=changes))
 
     return await room.operations.perform(sandbox_id, signal.value, operation)
 

@@ -14,8 +14,8 @@ class Terms:
     card: RateCard = FREE
     # In a slot of its account's tier: rate zero while it occupies that slot.
     is_entitled: bool = False
-    # Stopped by a spending cap: its disk is kept at rate zero, or the cap would be passed.
-    is_capped: bool = False
+    # Its disk is kept at rate zero: any rate would pass a spending cap, or a budget that is used up.
+    keeps_free: bool = False
     # The quote that promised the card; named before the card is known, while it is being created.
     quote_id: str | None = None
 
@@ -37,7 +37,7 @@ def to_json(terms: Terms) -> dict[str, object] | None:
         "frozen": card.frozen,
         "stored": card.stored,
         "entitled": terms.is_entitled,
-        "capped": terms.is_capped,
+        "keeps_free": terms.keeps_free,
         "quote": terms.quote_id,
     }
 
@@ -49,6 +49,6 @@ def from_json(stored: Mapping[str, Any] | None) -> Terms:
     return Terms(
         card=card,
         is_entitled=bool(stored["entitled"]),
-        is_capped=bool(stored.get("capped", False)),
+        keeps_free=bool(stored.get("keeps_free", False)),
         quote_id=stored.get("quote"),
     )

@@ -1,8 +1,9 @@
-"""Brings sandboxes in line with the purse of their account: dry → grace, paid → back, not paid → reaped.
+"""Brings sandboxes in line with the purse of their account: dry → grace → reaped, paid → back or awake.
 
 Looks at an account when anything happened to it or to its paying sandboxes, and at all of them at the start.
-It compares the bucket's standing with the sandboxes' states and never relies on having heard the event, so
-a crash loses nothing. Also moves sandboxes in and out of the slots of a tier, and when the tier ends.
+It compares the account's condition with the sandboxes' states and never relies on having heard the event, so
+a crash loses nothing. Also stops what has reached a spending cap, and moves sandboxes in and out of the slots
+of a tier. What is demanded is decided in `sandboxes/demands.py`.
 """
 
 from __future__ import annotations
@@ -10,29 +11,30 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import Connection
-
-from sandboxer.accounts.authority import load_authority
 from sandboxer.accounts.entitlements import Entitlement, Move, moves
 from sandboxer.backends.contract import Stops
-from sandboxer.money.buckets import load_bucket
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import Refused
+from sandboxer.money.buckets import look_again_at
 from sandboxer.money.dryness import Standing
 from sandboxer.sandboxes.book import Step
-from sandboxer.sandboxes.charging import (
-    DRY_WHILE_FROZEN,
-    OCCUPYING,
-    due,
-    entitlement_of,
-    is_frozen,
-    living_of,
+from sandboxer.sandboxes.charging import DRY_WHILE_FROZEN, OCCUPYING, is_frozen, living_of
+from sandboxer.sandboxes.demands import (
+    Condition,
+    Demand,
+    is_kept,
+    keeps_free,
+    read_condition,
+    to_wake,
+    wanted,
 )
 from sandboxer.sandboxes.destroy import remove
-from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
+from sandboxer.sandboxes.lifecycle import Signal
 from sandboxer.sandboxes.loops.timer import wait_until
-from sandboxer.sandboxes.pause import stopped_changes
+from sandboxer.sandboxes.pause import resume, stopped_changes
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.room import Room
 from sandboxer.store.engine import Store
@@ -43,26 +45,8 @@ RETRY = timedelta(seconds=5)
 _FAR = datetime.max.replace(tzinfo=UTC)
 # Their charge stays the same.
 _QUIET = frozenset({Signal.WORK_BEGAN, Signal.WORK_ENDED})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
-    standing: Standing
-    entitlement: Entitlement | None
-
-
-def wanted(sandbox: Sandbox, standing: Standing) -> Signal | None:
-    """The step that money demands of it now. Pure. One at rate zero is not touched by an empty bucket."""
-    if sandbox.state is State.GRACE:
-        if standing is Standing.REAPED:
-            return Signal.GRACE_OVER
-        if standing is Standing.ALIVE:
-            return Signal.PAID_WHILE_FROZEN if is_frozen(sandbox) else Signal.PAID
-        return None
-    if standing is Standing.ALIVE or sandbox.state not in LIVE:
-        return None
-    paid_for = due(sandbox)
-    return Signal.DRY if paid_for is not None and paid_for[1] > 0 else None
+# Its processes end with these.
+_ENDS = frozenset({Signal.GRACE_OVER, Signal.CAP_REACHED})
 
 
 class Purse:
@@ -105,12 +89,26 @@ class Purse:
 
     async def attend(self, account: str) -> None:
         """Do what the account's condition demands of each of its sandboxes."""
-        condition = await self._store.read(lambda conn: _condition(conn, account))
+        condition = await self._look(account)
         if await self._change_sides(account, condition.entitlement):
-            condition = await self._store.read(lambda conn: _condition(conn, account))
+            condition = await self._look(account)
         for sandbox in self._of(account):
-            if wanted(sandbox, condition.standing) is not None:
-                await self._carry_out(sandbox, condition.standing)
+            if wanted(sandbox, condition) is not None:
+                await self._carry_out(sandbox, condition)
+            elif is_kept(sandbox):
+                await self._keep(sandbox, condition)
+        await self._wake(account, condition)
+        await self._plan(account)
+
+    async def _look(self, account: str) -> Condition:
+        mine, now = self._of(account), self._room.clock.now()
+        return await self._store.read(lambda conn: read_condition(conn, account, mine, now=now))
+
+    async def _plan(self, account: str) -> None:
+        """Have the one timer of all buckets wake us when the next cap is reached."""
+        condition, now = await self._look(account), self._room.clock.now()
+        if condition.look_at != condition.known_look_at:
+            await self._store.write(lambda conn: look_again_at(conn, account, condition.look_at, now=now))
 
     def _of(self, account: str) -> list[Sandbox]:
         return [s for s in self._room.book.living() if s.account == account and not s.terms.is_free]
@@ -134,33 +132,65 @@ class Purse:
             decide=lambda sandbox: {"terms": replace(sandbox.terms, is_entitled=move.to_free)},
         )
 
-    async def _carry_out(self, sandbox: Sandbox, standing: Standing) -> None:
-        if standing is Standing.REAPED and not isinstance(self._room.backend_of(sandbox), Stops):
+    async def _keep(self, sandbox: Sandbox, condition: Condition) -> None:
+        """The disk of what does not run: at its rate, or at none when any would be too much."""
+        is_free, at = keeps_free(sandbox, condition)
+        if is_free is sandbox.terms.keeps_free or not (is_free or sandbox.terms.card.stored):
+            return
+        await self._room.book.amend(
+            sandbox.id,
+            kind="sandbox.terms_changed",
+            actor=ACTOR,
+            reason="kept_free" if is_free else "pays_for_its_disk",
+            decide=lambda one: {"terms": replace(one.terms, keeps_free=is_free)},
+            at=at,
+        )
+
+    async def _wake(self, account: str, condition: Condition) -> None:
+        sandbox = to_wake(self._of(account), condition)
+        if sandbox is None:
+            return
+        try:
+            # Heard by ourselves: the next round looks whether there is enough for one more.
+            caller = Caller(public_key=ACTOR, account=account)
+            await resume(self._room, sandbox.id, caller, reason=Signal.PAID.value)
+        except Refused as error:
+            # Out of slots, caps or time: its holder has to decide.
+            log.info("%s stays asleep: %s", sandbox.id, error)
+
+    async def _carry_out(self, sandbox: Sandbox, condition: Condition) -> None:
+        demand = wanted(sandbox, condition)
+        is_end = demand is not None and (demand.signal in _ENDS or condition.standing is Standing.REAPED)
+        if demand is not None and is_end and not isinstance(self._room.backend_of(sandbox), Stops):
             # What cannot be kept without running is removed.
-            await remove(self._room, sandbox, actor=ACTOR, reason=Signal.GRACE_OVER.value)
+            await remove(self._room, sandbox, actor=ACTOR, reason=demand.reason)
             return
         sandbox_id = sandbox.id
 
         async def act() -> None:
             # Looked at again: another operation may have ended while this one waited for its turn.
             while (sandbox := self._room.book.peek(sandbox_id)) is not None:
-                signal = wanted(sandbox, standing)
-                if signal is None:
+                demand = wanted(sandbox, condition)
+                if demand is None:
                     return
-                await self._step(sandbox, signal)
+                await self._step(sandbox, demand, condition)
 
         await self._room.operations.perform(sandbox_id, "money", act)
 
-    async def _step(self, sandbox: Sandbox, signal: Signal) -> None:
-        room = self._room
-        reason = signal.value
+    async def _step(self, sandbox: Sandbox, demand: Demand, condition: Condition) -> None:
+        room, reason = self._room, demand.reason
         changes: dict[str, object] = {}
-        if signal is Signal.DRY and is_frozen(sandbox):
+        if demand.signal is Signal.DRY and is_frozen(sandbox):
             reason = DRY_WHILE_FROZEN
-        if signal is Signal.GRACE_OVER:
+        if demand.signal in _ENDS:
             await _stop(room, sandbox)
+            is_free, _ = keeps_free(sandbox, condition)
             changes = dict(stopped_changes(sandbox, room.clock.now(), room.retention))
-        await room.book.move(sandbox.id, Step(signal=signal, actor=ACTOR, reason=reason, changes=changes))
+            changes["terms"] = replace(sandbox.terms, keeps_free=is_free)
+        step = Step(
+            signal=demand.signal, actor=ACTOR, reason=reason, changes=changes, data=demand.data, at=demand.at
+        )
+        await room.book.move(sandbox.id, step)
 
     def _hear(self, topics: frozenset[str]) -> None:
         accounts = {topic for topic in topics if not topic.startswith(("sbx_", "money."))}
@@ -178,10 +208,3 @@ async def _stop(room: Room, sandbox: Sandbox) -> None:
     backend = room.backend_of(sandbox)
     if sandbox.handle is not None and isinstance(backend, Stops):
         await backend.stop(sandbox.handle)
-
-
-def _condition(conn: Connection, account: str) -> Condition:
-    bucket = load_bucket(conn, account)
-    return Condition(
-        standing=bucket.health.standing, entitlement=entitlement_of(load_authority(conn, account))
-    )

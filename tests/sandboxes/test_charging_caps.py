@@ -1,0 +1,199 @@
+"""A spending cap holds to the sat, whenever we notice that it was reached; a budget has no grace."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from sandboxer.accounts import records as accounts
+from sandboxer.accounts.caps import Caps
+from sandboxer.accounts.delegation import Cut, cut, top_up
+from sandboxer.accounts.scopes import ALL
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import Forbidden, InsufficientCredit
+from sandboxer.money.dryness import Standing
+from sandboxer.money.timer import attend_due
+from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.wiring import Platform
+from tests.sandboxes.clock import ManualClock, eventually
+from tests.sandboxes.conftest import ALICE, OpenPlatform
+from tests.sandboxes.test_charging import RATES, fund, paying, settled, until
+
+STORED = {**RATES, "stored_disk_gb_msats": 1000}
+CHILD = Caller(public_key="sbx-pk-" + "c" * 26, account="acc_child")
+
+
+async def cap(platform: Platform, caps: Caps, account: str = "alice") -> None:
+    now = platform.clock.now()
+
+    def write(conn):  # type: ignore[no-untyped-def]
+        accounts.ensure(conn, account, actor="test", now=now)
+        return accounts.set_caps(conn, account, caps, actor="test", reason="test", now=now)
+
+    await platform.store.write(write)
+
+
+async def due_times(platform: Platform) -> None:
+    """What the timer of the buckets does by itself when its moment has come."""
+    now = platform.clock.now()
+    while await platform.store.write(lambda conn: attend_due(conn, now=now)):
+        pass
+
+
+async def planned(platform: Platform, delay: timedelta) -> None:
+    """Until the purse has told the timer that the next cap is reached then."""
+    moment = platform.clock.now() + delay
+    deadline = asyncio.get_running_loop().time() + 5
+    while (await settled(platform)).look_at != moment:
+        assert asyncio.get_running_loop().time() < deadline, "the purse never planned it"
+
+
+@pytest.mark.parametrize("name", ["per_key_sats", "per_sandbox_sats", "per_day_sats"])
+async def test_a_running_sandbox_is_stopped_when_its_cap_is_reached(
+    open_one: OpenPlatform, clock: ManualClock, name: str
+) -> None:
+    async with paying(open_one, sats=10_000, rates=STORED) as platform:
+        await cap(platform, Caps(**{name: 100}))
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        await planned(platform, timedelta(seconds=100))
+        assert (await settled(platform)).due_at == clock.now() + timedelta(seconds=100)
+        clock.advance(timedelta(seconds=100))
+        await due_times(platform)
+        await until(platform, sandbox.id, State.REAPED)
+        (event,) = [e for e in await platform.events.page(sandbox.id) if e.kind == "sandbox.reaped"]
+        assert (event.reason, event.data["cap"], event.data["limit_sats"]) == ("spending_cap", name, 100)
+        # Its disk has a price, and is kept without: a day's cap is new tomorrow, the others never.
+        clock.advance(timedelta(hours=5))
+        bucket = await settled(platform)
+        assert (bucket.posted, bucket.flow.rate) == (9900, 0)
+        with pytest.raises(Forbidden) as refused:
+            await platform.sandboxes.resume(sandbox.id, ALICE)
+        assert refused.value.facts["cap"] == name
+
+
+async def test_a_cap_noticed_late_is_kept_to_the_sat(open_one: OpenPlatform, clock: ManualClock) -> None:
+    async with paying(open_one, sats=10_000, rates=STORED) as platform:
+        await cap(platform, Caps(per_sandbox_sats=100))
+        sandbox = await platform.sandboxes.create(CreateRequest(ttl="4h"), ALICE)
+        await planned(platform, timedelta(seconds=100))
+    clock.advance(timedelta(hours=1))
+    async with paying(open_one, rates=STORED) as platform:
+        await until(platform, sandbox.id, State.REAPED)
+        assert (await settled(platform)).posted == 9900
+
+
+async def test_a_day_s_cap_passed_while_nobody_was_here_counts_for_its_own_day(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    async with paying(open_one, sats=100_000, rates=RATES) as platform:
+        await cap(platform, Caps(per_day_sats=600))
+        clock.advance(timedelta(hours=23, minutes=45))
+        sandbox = await platform.sandboxes.create(CreateRequest(ttl="4h"), ALICE)
+        await planned(platform, timedelta(minutes=10))
+    # The cap is reached at 23:55; a quarter of an hour into the next day somebody looks.
+    clock.advance(timedelta(minutes=30))
+    async with paying(open_one) as platform:
+        await until(platform, sandbox.id, State.REAPED)
+        assert (await settled(platform)).posted == 100_000 - 600
+        awake = await platform.sandboxes.resume(sandbox.id, ALICE)
+        assert awake.state is State.READY
+
+
+async def test_two_sandboxes_share_the_cap_of_their_key(open_one: OpenPlatform, clock: ManualClock) -> None:
+    async with paying(open_one, sats=10_000) as platform:
+        await cap(platform, Caps(per_key_sats=100))
+        first = await platform.sandboxes.create(CreateRequest(), ALICE)
+        clock.advance(timedelta(seconds=20))
+        second = await platform.sandboxes.create(CreateRequest(), ALICE)
+        await planned(platform, timedelta(seconds=40))
+        clock.advance(timedelta(seconds=50))
+        await due_times(platform)
+        # 20 s of one and 40 s of both.
+        await until(platform, first.id, State.REAPED)
+        await until(platform, second.id, State.REAPED)
+        assert (await settled(platform)).posted == 9900
+
+
+async def test_the_disk_of_a_stopped_one_is_kept_free_from_the_cap_on(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    async with paying(open_one, sats=1_000_000, rates=STORED) as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        stored = sandbox.terms.card.stored
+        await cap(platform, Caps(per_sandbox_sats=1000))
+        await platform.sandboxes.stop(sandbox.id, ALICE)
+        await planned(platform, timedelta(seconds=1_000_000 // stored))
+        clock.advance(timedelta(seconds=2 * 1_000_000 // stored))
+        await due_times(platform)
+        peek = platform.sandboxes.room.book.peek
+        await eventually(lambda: (one := peek(sandbox.id)) is not None and one.terms.keeps_free)
+        clock.advance(timedelta(hours=1))
+        assert (await settled(platform)).posted == 1_000_000 - 1000
+
+
+async def give_child(platform: Platform, sats: int) -> None:
+    now = platform.clock.now()
+
+    def write(conn):  # type: ignore[no-untyped-def]
+        return cut(
+            conn,
+            "alice",
+            Cut(scopes=ALL, budget_sats=sats),
+            public_key=CHILD.public_key,
+            cut_by=ALICE.public_key,
+            account=CHILD.account,
+            now=now,
+        )
+
+    await platform.store.write(write)
+
+
+async def test_a_child_s_budget_ends_with_its_last_sat(open_one: OpenPlatform, clock: ManualClock) -> None:
+    async with paying(open_one, sats=1000, rates=STORED) as platform:
+        await platform.store.write(lambda conn: accounts.ensure(conn, "alice", actor="test", now=clock.now()))
+        await give_child(platform, 1)
+        sandbox = await platform.sandboxes.create(CreateRequest(), CHILD)
+        # Nobody looks in time.
+        clock.advance(timedelta(seconds=30))
+        await due_times(platform)
+        await until(platform, sandbox.id, State.REAPED)
+        clock.advance(timedelta(hours=1))
+        bucket = await settled(platform, CHILD.account)
+        assert (bucket.posted, bucket.debt, bucket.flow.rate) == (0, 0, 0)
+        assert bucket.health.standing is Standing.REAPED
+        with pytest.raises(InsufficientCredit):
+            await platform.sandboxes.resume(sandbox.id, CHILD)
+        now = clock.now()
+        await platform.store.write(
+            lambda conn: top_up(conn, "alice", CHILD.account, 50, id="t", cut_by="k", now=now)
+        )
+        awake = await platform.sandboxes.resume(sandbox.id, CHILD)
+        assert awake.state is State.READY
+        assert awake.terms == replace(sandbox.terms)
+
+
+async def test_a_reaped_one_wakes_by_itself_when_enough_is_paid(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    async with paying(open_one, sats=100) as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(ttl="4h"), ALICE)
+        clock.advance(timedelta(seconds=100))
+        await due_times(platform)
+        await until(platform, sandbox.id, State.GRACE)
+        clock.advance(timedelta(seconds=60))
+        await due_times(platform)
+        await until(platform, sandbox.id, State.REAPED)
+        # The debt of 60, and not yet ten minutes.
+        await fund(platform, 600, id="some")
+        assert (await settled(platform)).posted == 540
+        assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.REAPED
+        await fund(platform, 60, id="enough")
+        await until(platform, sandbox.id, State.READY)
+        woken = await platform.sandboxes.get(sandbox.id, ALICE)
+        assert woken.reason == "paid"
+        clock.advance(timedelta(seconds=10))
+        assert (await settled(platform)).posted == 590
