@@ -52,7 +52,7 @@ class Child:
         deadline = time.monotonic() + seconds
         while not ready():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise NotStarted(f"{self._process.args}: {self.last_words()}")
+                raise NotStarted(f"{self._process.args!r}: {self.last_words()}")
             time.sleep(0.05)
 
     def last_words(self) -> str:

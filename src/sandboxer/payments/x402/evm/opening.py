@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eth_utils.address import to_checksum_address
 from x402.http import FacilitatorConfig, HTTPFacilitatorClient
 
 from sandboxer.identity.signatures.evm import evm_address
@@ -33,7 +34,7 @@ async def open_ways(network: NetworkSettings, opening: Opening) -> list[Way]:
         raise _wrong(network, "rpc_url is missing: a node is asked what became of each payment")
     if unknown := set(network.schemes) - set(_READERS):
         raise _wrong(network, f"unknown scheme {min(unknown)}; known are exact and upto")
-    pay_to = evm_address(network.pay_to)
+    pay_to = _checksummed(network.pay_to)
     facilitator, signer = _facilitator(network, opening)
     watcher = EvmWatcher(
         Node(network.rpc_url, opening.client, network=network.network), opening.clock, pay_to=pay_to
@@ -71,7 +72,7 @@ def _facilitator(network: NetworkSettings, opening: Opening) -> tuple[Facilitato
             http_client=opening.client,
         )
         address = network.options.get("facilitator_address")
-        return HTTPFacilitatorClient(config), None if address is None else evm_address(str(address))
+        return HTTPFacilitatorClient(config), None if address is None else _checksummed(str(address))
     if opening.signer_key is None:
         raise _wrong(network, "settling in process needs signer_key_file or SANDBOXER_X402_SIGNER_KEY")
     try:
@@ -87,8 +88,13 @@ def _accepted(network: NetworkSettings) -> list[Accepted]:
     for given in network.assets:
         if not {"name", "version"} <= set(given.extra):
             raise _wrong(network, f"{given.code} needs name and version of its EIP-712 domain")
-        taken.append(Accepted(asset=ASSETS[given.code], id=evm_address(given.id), extra=dict(given.extra)))
+        taken.append(Accepted(asset=ASSETS[given.code], id=_checksummed(given.id), extra=dict(given.extra)))
     return taken
+
+
+def _checksummed(address: str) -> str:
+    """As the package's own signer demands it."""
+    return to_checksum_address(evm_address(address))
 
 
 def _wrong(network: NetworkSettings, why: str) -> InvalidRequest:
