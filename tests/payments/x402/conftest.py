@@ -70,7 +70,10 @@ class Desk:
 
     async def buy(self, payload: PaymentPayload, wanted: Wanted | None = None) -> Payment:
         """Top up with it: take, settle, and what is known then."""
-        presented = self.x402.checkout.present(headers_of(payload))
+        return await self.buy_with(headers_of(payload)[0][1], wanted)
+
+    async def buy_with(self, header: bytes, wanted: Wanted | None = None) -> Payment:
+        presented = self.x402.checkout.present([(b"payment-signature", header)])
         assert presented is not None
         async with self.x402.checkout.take(presented, wanted or topup()) as taken:
             if not taken.is_new:

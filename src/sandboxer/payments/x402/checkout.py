@@ -97,8 +97,11 @@ class Checkout:
             yield Taken(payment=known, is_new=False)
             return
         way, requirements, sats = await self._price(presented, wanted)
-        payer = await self._verify(way, presented, requirements)
-        payment = await self._write_down(presented, wanted, requirements, sats, payer)
+        spent = await self._verify(way, presented, requirements)
+        payment = await self._write_down(presented, wanted, requirements, sats)
+        if spent is not None:
+            yield Taken(payment=await self._arrived(payment, spent), is_new=False)
+            return
         if payment.state is not State.QUEUED or payment.id in self._live:
             # Another request was faster.
             async with self.take(presented, wanted) as taken:
@@ -201,8 +204,11 @@ class Checkout:
             )
         return way, requirements, sats
 
-    async def _verify(self, way: Way, presented: Presented, requirements: PaymentRequirements) -> str:
-        """The payer, whose signature and balance the facilitator has seen."""
+    async def _verify(
+        self, way: Way, presented: Presented, requirements: PaymentRequirements
+    ) -> PaymentRefused | None:
+        """Raises PaymentRefused, Unavailable. Returned is the refusal of a payment that is perhaps made
+        already: its nonce is spent, its payer signed it, and we have never seen it."""
         try:
             async with asyncio.timeout(VERIFY_TIMEOUT.total_seconds()):
                 answer = await way.facilitator.verify(presented.payload, requirements)
@@ -214,10 +220,21 @@ class Checkout:
             ) from None
         authorization = presented.authorization
         if not answer.is_valid or authorization is None:
-            raise _refusal(answer)
+            refusal = _refusal(answer)
+            is_spent = "nonce" in str(refusal.facts["reason"])
+            if is_spent and way.reader.is_signed(presented.payload, requirements):
+                return refusal
+            raise refusal
         if answer.payer is not None and answer.payer.lower() != authorization.payer.lower():
             raise PaymentRefused(why="the payer is not who signed", reason="sender_mismatch")
-        return authorization.payer
+        return None
+
+    async def _arrived(self, payment: Payment, refusal: PaymentRefused) -> Payment:
+        """Somebody else carried it to the chain: if the money is here, it counts."""
+        payment = await self.see(payment, await self.look(payment))
+        if payment.state in FAILURES:
+            raise refusal
+        return payment
 
     async def _write_down(
         self,
@@ -225,11 +242,11 @@ class Checkout:
         wanted: Wanted,
         requirements: PaymentRequirements,
         sats: Sats,
-        payer: str,
     ) -> Payment:
         now = self._clock.now()
         authorization = presented.authorization
         assert authorization is not None
+        payer = authorization.payer
 
         def write(conn: Connection) -> Payment:
             account = wanted.account

@@ -1,0 +1,196 @@
+"""What a payer, or somebody who overheard one, may try. Nothing moves, or it moves once."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from eth_account import Account
+from x402.mechanisms.evm.exact.client import ExactEvmScheme
+from x402.mechanisms.evm.signers import EthAccountSigner
+from x402.schemas import PaymentPayload, PaymentRequirements
+
+from sandboxer.kernel.errors import Conflict, InvalidRequest, PaymentRefused, SandboxerError
+from sandboxer.money.buckets import settle_account
+from sandboxer.payments.lifecycle import State
+from testchains.evm.anvil import address_of
+from tests.payments.x402.conftest import SHOP, Desk
+
+THIEF = "0x" + "66" * 20
+
+
+def altered(payload: PaymentPayload, **accepted: Any) -> PaymentPayload:
+    return payload.model_copy(update={"accepted": payload.accepted.model_copy(update=accepted)})
+
+
+def signed(key: str, requirements: PaymentRequirements) -> dict[str, Any]:
+    """The inner payload that the official client signs for any requirement, ours or not."""
+    scheme = ExactEvmScheme(EthAccountSigner(Account.from_key(key)))
+    return scheme.create_payment_payload(requirements)
+
+
+async def refusal(desk: Desk, payload: PaymentPayload) -> str:
+    before = desk.chain.balance(SHOP)
+    with pytest.raises(PaymentRefused) as refused:
+        await desk.buy(payload)
+    assert desk.chain.balance(SHOP) == before
+    return str(refused.value.facts["reason"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"amount": "1"},
+        {"pay_to": THIEF},
+        {"max_timeout_seconds": 999999},
+        {"extra": {"name": "Test Dollar", "version": "2"}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+async def test_a_requirement_we_did_not_make_is_refused(
+    desk: Desk, wallet: str, change: dict[str, Any]
+) -> None:
+    payload = await desk.pay(wallet)
+    assert await refusal(desk, altered(payload, **change)) == "invalid_payment_requirements"
+
+
+async def test_more_sats_than_were_offered_are_not_believed(desk: Desk, wallet: str) -> None:
+    payload = await desk.pay(wallet)
+    extra = {**payload.accepted.extra, "sats": "1000000"}
+    assert await refusal(desk, altered(payload, extra=extra)) == "invalid_payment_requirements"
+
+
+async def test_an_offer_does_not_outlive_its_time(desk: Desk, wallet: str) -> None:
+    payload = await desk.pay(wallet)
+    desk.clock.ahead = desk.x402.settings.offer_for
+    assert await refusal(desk, payload) == "invalid_payment_requirements"
+
+
+async def test_an_authorization_for_somebody_else_is_refused(desk: Desk, wallet: str) -> None:
+    payload = await desk.pay(wallet)
+    other = signed(wallet, payload.accepted.model_copy(update={"pay_to": address_of(wallet)}))
+    assert "recipient" in await refusal(desk, payload.model_copy(update={"payload": other}))
+
+
+async def test_an_authorization_for_less_is_refused(desk: Desk, wallet: str) -> None:
+    payload = await desk.pay(wallet)
+    less = signed(wallet, payload.accepted.model_copy(update={"amount": "999999"}))
+    assert "value" in await refusal(desk, payload.model_copy(update={"payload": less}))
+
+
+async def test_a_signature_for_another_chain_is_refused(desk: Desk, wallet: str) -> None:
+    payload = await desk.pay(wallet)
+    other = signed(wallet, payload.accepted.model_copy(update={"network": "eip155:8453"}))
+    reason = await refusal(desk, payload.model_copy(update={"payload": other}))
+    assert "signature" in reason
+
+
+async def test_a_network_that_is_not_taken_is_refused(desk: Desk, wallet: str) -> None:
+    payload = await desk.pay(wallet)
+    assert await refusal(desk, altered(payload, network="eip155:1")) == "invalid_network"
+
+
+async def test_an_expired_authorization_is_refused(desk: Desk, wallet: str) -> None:
+    payload = await desk.pay(wallet)
+    inner = json.loads(json.dumps(payload.payload))
+    inner["authorization"]["validBefore"] = "1"
+    assert "valid_before" in await refusal(desk, payload.model_copy(update={"payload": inner}))
+
+
+async def test_somebody_elses_money_cannot_be_signed_for(desk: Desk, wallet: str) -> None:
+    victim = desk.chain.new_wallet(5_000_000)
+    payload = await desk.pay(wallet)
+    inner = json.loads(json.dumps(payload.payload))
+    inner["authorization"]["from"] = address_of(victim)
+    assert "signature" in await refusal(desk, payload.model_copy(update={"payload": inner}))
+
+
+async def test_a_nonce_that_paid_is_no_use_with_another_signature(desk: Desk, wallet: str) -> None:
+    payload = await desk.pay(wallet)
+    assert (await desk.buy(payload)).state is State.CONFIRMED
+    inner = {**payload.payload, "signature": "0x" + "11" * 65}
+    with pytest.raises(Conflict) as refused:
+        await desk.buy(payload.model_copy(update={"payload": inner}))
+    assert refused.value.facts["reason"] == "conflicting_nonce"
+
+
+async def test_an_authorization_that_others_carried_to_the_chain_is_still_the_payers(
+    desk: Desk, wallet: str
+) -> None:
+    """Anyone may submit it; the money is ours then, and its payer is credited once."""
+    payload = await desk.pay(wallet)
+    way = desk.x402.ways.find(desk.chain.network, "exact")
+    assert way is not None
+    assert (await way.facilitator.settle(payload, payload.accepted)).success
+    paid = await desk.buy(payload)
+    assert paid.state is State.CONFIRMED
+    assert (await desk.buy(payload)).id == paid.id
+    now = desk.clock.now()
+    bucket = await desk.store.write(lambda conn: settle_account(conn, paid.account, now=now))
+    assert bucket.posted == 1000
+
+
+async def test_a_spent_nonce_without_the_payers_signature_gives_nothing(desk: Desk, wallet: str) -> None:
+    payload = await desk.pay(wallet)
+    way = desk.x402.ways.find(desk.chain.network, "exact")
+    assert way is not None
+    assert (await way.facilitator.settle(payload, payload.accepted)).success
+    forged = payload.model_copy(update={"payload": {**payload.payload, "signature": "0x" + "11" * 65}})
+    await refusal(desk, forged)
+
+
+async def test_one_payment_identifier_names_one_payment(desk: Desk, wallet: str) -> None:
+    name = {"payment-identifier": {"info": {"required": False, "id": "order-0123456789abcdef"}}}
+    first = await desk.pay(wallet, extensions=name)
+    paid = await desk.buy(first)
+    assert (await desk.buy(first)).id == paid.id
+    with pytest.raises(Conflict) as refused:
+        await desk.buy(await desk.pay(wallet, extensions=name))
+    assert refused.value.facts["reason"] == "payment_identifier_conflict"
+    other = desk.chain.new_wallet(5_000_000)
+    assert (await desk.buy(await desk.pay(other, extensions=name))).id != paid.id
+
+
+@pytest.mark.parametrize("name", ["short", "x" * 129, "with space 0123456789", 17, "né" * 10])
+async def test_a_bad_payment_identifier_is_refused(desk: Desk, wallet: str, name: object) -> None:
+    extension = {"payment-identifier": {"info": {"required": False, "id": name}}}
+    with pytest.raises(InvalidRequest):
+        await desk.buy(await desk.pay(wallet, extensions=extension))
+
+
+BOMBS = {
+    "not base 64": b"%%%",
+    "not json": base64.b64encode(b"hello"),
+    "a list": base64.b64encode(b"[]"),
+    "empty": base64.b64encode(b"{}"),
+    "deep": base64.b64encode(b"[" * 10_000),
+    "deeper inside": base64.b64encode(
+        b'{"x402Version":2,"payload":' + b'{"a":' * 2000 + b"1" + b"}" * 2000 + b"}"
+    ),
+    "long": base64.b64encode(b" " * 20_000),
+    "version 3": base64.b64encode(b'{"x402Version":3}'),
+}
+
+
+@pytest.mark.parametrize("header", BOMBS.values(), ids=BOMBS)
+def test_a_header_that_is_no_payment_is_refused(desk: Desk, header: bytes) -> None:
+    with pytest.raises(InvalidRequest):
+        desk.x402.checkout.present([(b"payment-signature", header)])
+
+
+def test_two_payments_in_one_request_are_refused(desk: Desk) -> None:
+    with pytest.raises(InvalidRequest):
+        desk.x402.checkout.present([(b"payment-signature", b"e30="), (b"x-payment", b"e30=")])
+
+
+@pytest.mark.parametrize("value", ["-1", "1e9", "9" * 5000, "٣", None, 1.5, True, {}])
+async def test_amounts_are_whole_numbers(desk: Desk, wallet: str, value: object) -> None:
+    payload = await desk.pay(wallet)
+    inner = json.loads(json.dumps(payload.payload))
+    inner["authorization"]["value"] = value
+    document = payload.model_copy(update={"payload": inner}).model_dump(by_alias=True, mode="json")
+    header = base64.b64encode(json.dumps(document).encode())
+    with pytest.raises(SandboxerError):
+        await desk.buy_with(header)
