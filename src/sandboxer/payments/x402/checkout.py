@@ -55,8 +55,8 @@ class Wanted:
     # Of method, path and body: a payment pays for one request.
     request_hash: str
     details: Mapping[str, Any]
-    # Exactly so much, for what has a price and no balance.
-    exact_sats: Sats | None = None
+    # For what has a price of its own: the offer must have been made for this.
+    tag: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,20 +187,22 @@ class Checkout:
         if accepted is None or presented.authorization is None:
             raise PaymentRefused(why="this asset is not taken here", reason="unrecognized_asset")
         if presented.version == 1:
+            if wanted.tag:
+                raise PaymentRefused(
+                    why="this is sold in version 2 of x402 only", reason="invalid_x402_version"
+                )
             sats = await self.offers.worth(accepted, presented.authorization.amount)
         else:
             offer = self.offers.open(requirements)
-            if offer is None:
+            if offer is None or offer.tag != wanted.tag:
                 raise PaymentRefused(
-                    why="this is no offer of ours, or it has expired",
+                    why="this is no offer of ours, has expired, or was made for something else",
                     reason="invalid_payment_requirements",
                 )
             sats = offer.sats
-        is_right = sats == wanted.exact_sats if wanted.exact_sats is not None else sats >= wanted.least_sats
-        if not is_right:
+        if sats < wanted.least_sats:
             raise PaymentRefused(
-                why=f"{wanted.exact_sats or wanted.least_sats} sats are needed, this pays {sats}",
-                reason="amount_insufficient",
+                why=f"{wanted.least_sats} sats are needed, this pays {sats}", reason="amount_insufficient"
             )
         return way, requirements, sats
 

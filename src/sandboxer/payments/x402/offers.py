@@ -23,7 +23,7 @@ from sandboxer.payments.oracle.conversion import lock, needs_rate, sats_for_atom
 from sandboxer.payments.oracle.rates import Rate, Rates
 from sandboxer.payments.x402.ways import Accepted, Way, Ways
 
-SATS, EXPIRES, SEAL = "sats", "expiresAt", "offer"
+SATS, EXPIRES, FOR, SEAL = "sats", "expiresAt", "for", "offer"
 _KEY_BYTES = 32
 
 
@@ -35,6 +35,8 @@ class Offer:
     accepted: Accepted
     sats: int
     expires_at: datetime
+    # What it is for, where that has a price of its own; empty: credit.
+    tag: str
 
 
 class Offers:
@@ -45,7 +47,7 @@ class Offers:
         self._key = key
         self._good_for = good_for
 
-    async def make(self, sats: int) -> list[PaymentRequirements]:
+    async def make(self, sats: int, *, tag: str = "") -> list[PaymentRequirements]:
         """One for each asset on each network; those without a rate are left out. Raises NoRate if all are."""
         now = self._clock.now()
         expires_at = now + self._good_for
@@ -59,7 +61,7 @@ class Offers:
                 except NoRate as error:
                     missing = error
                     continue
-                offers.append(self._offer(way, accepted, price.atomic, sats, expires_at))
+                offers.append(self._offer(way, accepted, price.atomic, sats, expires_at, tag))
         if not offers and missing is not None:
             raise missing
         return offers
@@ -76,7 +78,13 @@ class Offers:
         expires_at = datetime.fromtimestamp(requirements.extra[EXPIRES], UTC)
         if expires_at <= self._clock.now():
             return None
-        return Offer(way=way, accepted=accepted, sats=int(requirements.extra[SATS]), expires_at=expires_at)
+        return Offer(
+            way=way,
+            accepted=accepted,
+            sats=int(requirements.extra[SATS]),
+            expires_at=expires_at,
+            tag=str(requirements.extra.get(FOR, "")),
+        )
 
     async def worth(self, accepted: Accepted, amount: int) -> int:
         """What an amount buys at the present rate, rounded down: for version 1, which echoes no offer."""
@@ -89,7 +97,7 @@ class Offers:
         return await self._rates.usd(accepted.asset.code), await self._rates.usd("BTC")
 
     def _offer(
-        self, way: Way, accepted: Accepted, atomic: int, sats: int, expires_at: datetime
+        self, way: Way, accepted: Accepted, atomic: int, sats: int, expires_at: datetime, tag: str
     ) -> PaymentRequirements:
         requirements = PaymentRequirements(
             scheme=way.scheme,
@@ -103,6 +111,7 @@ class Offers:
                 **accepted.extra,
                 SATS: str(sats),
                 EXPIRES: int(expires_at.timestamp()),
+                **({FOR: tag} if tag else {}),
             },
         )
         requirements.extra[SEAL] = self._seal(requirements).decode()
