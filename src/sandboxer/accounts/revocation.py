@@ -128,6 +128,22 @@ def revoke_cut_by(
     return [revoke(conn, account, actor=actor, reason=reason, now=now) for account in found]
 
 
+class CutKeys:
+    """Ends what a key or wallet cut, in the transaction that ends the key or wallet; then tells whom."""
+
+    def __init__(self, cutter: str, *, actor: str, now: datetime) -> None:
+        self._cutter = cutter
+        self._actor = actor
+        self._now = now
+        # Public keys whose cached copies must be forgotten after the commit.
+        self.ended: list[str] = []
+
+    def end(self, conn: Connection) -> None:
+        done = revoke_cut_by(conn, self._cutter, actor=self._actor, reason="asked", now=self._now)
+        # Set, not added to: a transaction may be run again.
+        self.ended = [gone for one in done for gone in one.public_keys]
+
+
 def revoke_children(
     conn: Connection, parent: str, *, actor: str, reason: str, now: datetime
 ) -> list[Revocation]:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, select, update
 
-from sandboxer.identity.keys import Keys, NewKey, generate, keys, random_secret, secret_hash
+from sandboxer.identity.keys import Also, Keys, NewKey, generate, keys, random_secret, secret_hash
 from sandboxer.identity.signing import matches
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, NotFound
@@ -114,7 +114,9 @@ class KeyLife:
 
         return await self._store.write(reveal)
 
-    async def regenerate(self, public_key: str, *, account: str | None, actor: str) -> NewKey:
+    async def regenerate(
+        self, public_key: str, *, account: str | None, actor: str, also: Also | None = None
+    ) -> NewKey:
         """A new secret for the same key; the old one ends at once. Free. `account` None: by an operator."""
 
         def pick(conn: Connection) -> Row[Any]:
@@ -123,7 +125,7 @@ class KeyLife:
                 raise _unknown(public_key)
             return row
 
-        return await self._regenerate(pick, public_key, actor)
+        return await self._regenerate(pick, public_key, actor, also)
 
     async def regenerate_by_claim(self, public_key: str, claim: str) -> NewKey:
         """For who came too late to fetch the secret. Works until a secret was handed over."""
@@ -140,7 +142,7 @@ class KeyLife:
 
         return await self._regenerate(pick, public_key, "claim")
 
-    async def suspend(self, public_key: str, *, why: str, actor: str) -> None:
+    async def suspend(self, public_key: str, *, why: str, actor: str, also: Also | None = None) -> None:
         """It signs nothing until unsuspended. Suspending twice keeps the first reason."""
         now = self._clock.now()
 
@@ -151,9 +153,9 @@ class KeyLife:
                 _change(conn, public_key, suspended_at=now, suspended_why=why)
                 _tell(conn, row, "key.suspended", actor=actor, now=now, reason=why)
 
-        await self._apply(suspend, public_key)
+        await self._apply(suspend, public_key, also)
 
-    async def unsuspend(self, public_key: str, *, actor: str) -> None:
+    async def unsuspend(self, public_key: str, *, actor: str, also: Also | None = None) -> None:
         now = self._clock.now()
 
         def unsuspend(conn: Connection) -> None:
@@ -162,9 +164,11 @@ class KeyLife:
                 _change(conn, public_key, suspended_at=None, suspended_why=None)
                 _tell(conn, row, "key.unsuspended", actor=actor, now=now)
 
-        await self._apply(unsuspend, public_key)
+        await self._apply(unsuspend, public_key, also)
 
-    async def set_expiry(self, public_key: str, expires_at: datetime | None, *, actor: str) -> None:
+    async def set_expiry(
+        self, public_key: str, expires_at: datetime | None, *, actor: str, also: Also | None = None
+    ) -> None:
         """Also of a key that has expired: paying for it wakes it."""
         now = self._clock.now()
 
@@ -174,7 +178,7 @@ class KeyLife:
             _change(conn, public_key, expires_at=expires_at)
             _tell(conn, row, "key.expiry_set", actor=actor, now=now)
 
-        await self._apply(change, public_key)
+        await self._apply(change, public_key, also)
 
     async def validate(self, public_key: str, *, tier_of: TierOf | None = None) -> KeyReport:
         """Would this key be let in, and with which limits? Unknown and revoked look the same."""
@@ -201,7 +205,11 @@ class KeyLife:
         )
 
     async def _regenerate(
-        self, pick: Callable[[Connection], Row[Any]], public_key: str, actor: str
+        self,
+        pick: Callable[[Connection], Row[Any]],
+        public_key: str,
+        actor: str,
+        also: Also | None = None,
     ) -> NewKey:
         now = self._clock.now()
         secret_key = random_secret()
@@ -214,11 +222,17 @@ class KeyLife:
             _tell(conn, row, "key.regenerated", actor=actor, now=now)
             return _new_key(row, secret_key)
 
-        return await self._apply(regenerate, public_key)
+        return await self._apply(regenerate, public_key, also)
 
-    async def _apply(self, change: Callable[[Connection], T], public_key: str) -> T:
+    async def _apply(self, change: Callable[[Connection], T], public_key: str, also: Also | None = None) -> T:
+        def apply(conn: Connection) -> T:
+            done = change(conn)
+            if also is not None:
+                also(conn, public_key)
+            return done
+
         try:
-            return await self._store.write(change)
+            return await self._store.write(apply)
         finally:
             self._keys.forget(public_key)
 

@@ -6,6 +6,7 @@ import hashlib
 import re
 import secrets
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -112,6 +113,10 @@ class NewKey:
     accepts_v1: bool
 
 
+# Written in the transaction of the act itself, with the public key: an audit row, what hangs on the key.
+Also = Callable[[Connection, str], None]
+
+
 def is_public_key(text: str) -> bool:
     return _PUBLIC_KEY.fullmatch(text) is not None
 
@@ -164,15 +169,20 @@ class Keys:
         *,
         actor: str = "owner",
         expires_at: datetime | None = None,
+        also: Also | None = None,
     ) -> NewKey:
         """A fresh key, usable at once. Unless it `accepts_v1`, only replay-proof signatures are taken."""
         new = generate(account, name, accepts_v1=accepts_v1)
-        await self._store.write(
-            lambda conn: self.insert(conn, new, is_owner=False, actor=actor, expires_at=expires_at)
-        )
+
+        def create(conn: Connection) -> None:
+            self.insert(conn, new, is_owner=False, actor=actor, expires_at=expires_at)
+            if also is not None:
+                also(conn, new.public_key)
+
+        await self._store.write(create)
         return new
 
-    async def revoke(self, public_key: str, *, actor: str = "owner") -> None:
+    async def revoke(self, public_key: str, *, actor: str = "owner", also: Also | None = None) -> None:
         """From now on nothing it signs is accepted. Revoking twice is no error; the owner's key stays."""
         now = self._clock.now()
 
@@ -186,6 +196,8 @@ class Keys:
                 return
             conn.execute(update(keys).where(keys.c.public_key == public_key).values(revoked_at=now))
             record(conn, subject=public_key, kind="key.revoked", actor=actor, reason="asked", at=now)
+            if also is not None:
+                also(conn, public_key)
 
         try:
             await self._store.write(revoke)

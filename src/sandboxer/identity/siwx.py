@@ -150,10 +150,17 @@ def from_header(value: str) -> tuple[SiwxMessage, str]:
         ) from None
 
 
-def check(message: SiwxMessage, *, domain: str, now: datetime) -> Wallet:
-    """The wallet that claims to have written this for us, now; its signature is checked afterwards."""
-    if message.domain != domain or urlsplit(message.uri).netloc != domain:
+def check(
+    message: SiwxMessage, *, domain: str, now: datetime, uri: str | None = None, target: str | None = None
+) -> Wallet:
+    """The wallet that claims to have written this for us, now; its signature is checked afterwards.
+
+    `uri` is ours: the message's must be of the same origin. `target` is the path asked for, where the message
+    serves one request: if it names resources, the path must be one of them.
+    """
+    if message.domain != domain or not _is_of(message.uri, domain, uri):
         raise _refused("other_domain", f"the message was not written for {domain}")
+    _check_resources(message.resources, domain, uri, target)
     if message.version != "1":
         raise _malformed("its version is not 1")
     if _NONCE.fullmatch(message.nonce) is None or _REFERENCE.fullmatch(message.chain_id) is None:
@@ -208,16 +215,43 @@ class Siwx:
     async def sign_in_by_header(self, value: str) -> OpenedSession:
         return await self._sessions.open_for(await self._prove(*from_header(value)))
 
-    async def identify(self, value: str) -> Caller:
-        """Who sent this SIGN-IN-WITH-X header, for one request and without a session."""
-        return await self._sessions.identify(await self._prove(*from_header(value)))
+    async def identify(self, value: str, target: str | None = None) -> Caller:
+        """Who sent this SIGN-IN-WITH-X header, for one request (to `target`) and without a session."""
+        message, signature = from_header(value)
+        return await self._sessions.identify(await self._prove(message, signature, target))
 
-    async def _prove(self, message: SiwxMessage, signature: str) -> Wallet:
+    async def _prove(self, message: SiwxMessage, signature: str, target: str | None = None) -> Wallet:
         # Taken before anything else is looked at: a nonce serves one try.
         await self._challenges.take("siwx", message.nonce)
-        wallet = check(message, domain=self._domain, now=self._clock.now())
+        wallet = check(message, domain=self._domain, now=self._clock.now(), uri=self._uri, target=target)
         verify_message(wallet, message.text(), signature)
         return wallet
+
+
+def _is_of(uri: str, domain: str, ours: str | None) -> bool:
+    """On our host and, where we know our own address, by our scheme; no user part misleads a reader."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return False
+    schemes = ("http", "https") if ours is None else (urlsplit(ours).scheme,)
+    return parts.netloc == domain and parts.scheme in schemes
+
+
+def _check_resources(resources: tuple[str, ...], domain: str, uri: str | None, target: str | None) -> None:
+    """A signature given for one thing must not open another."""
+    if not all(_is_of(resource, domain, uri) for resource in resources):
+        raise _refused("other_resource", f"it names resources that are not of {domain}")
+    if not resources or target is None:
+        return
+    path = target.partition("?")[0]
+    if not any(_covers(urlsplit(resource).path, path) for resource in resources):
+        raise _refused("other_resource", "it was signed for other resources than this")
+
+
+def _covers(granted: str, path: str) -> bool:
+    root = granted.rstrip("/")
+    return path == root or path.startswith(root + "/")
 
 
 def _fields(lines: list[str]) -> tuple[dict[str, str], tuple[str, ...]]:

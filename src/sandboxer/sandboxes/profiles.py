@@ -46,6 +46,12 @@ class Scope(StrEnum):
     SHARED = "shared"
 
 
+class Genesis(StrEnum):
+    # Whether whoever creates or extends must prove two registered wallets, beside the operator's switch.
+    NONE = "none"
+    REQUIRED = "required"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
     # Run inside, in order, before the sandbox is ready; each must exit 0.
@@ -87,6 +93,7 @@ class Profile:
     placement_fallback: tuple[str, ...]
     reachability: Mapping[str, str]
     metadata: Mapping[str, str]
+    genesis: Genesis = Genesis.NONE
 
     @property
     def trust(self) -> Trust:
@@ -102,6 +109,10 @@ class Profiles:
 
     def all(self) -> Sequence[Profile]:
         return sorted(self._by_id.values(), key=lambda profile: profile.id)
+
+    def find(self, profile_id: str) -> Profile | None:
+        """None for one that is not in the catalogue any more."""
+        return self._by_id.get(profile_id)
 
     def get(self, profile_id: str) -> Profile:
         """Raises InvalidRequest that says the nearest name."""
@@ -134,6 +145,7 @@ def load_profile(file: Path) -> Profile:
     ttl = top.section("ttl")
     resources = top.section("resources")
     placement = top.section("placement", is_optional=True)
+    identity = top.section("identity", is_optional=True)
     default, most, idle = _lifetime(ttl)
     profile = Profile(
         id=top.text("id", pattern=r"profile\.[a-z0-9][a-z0-9.-]{0,100}"),
@@ -158,10 +170,11 @@ def load_profile(file: Path) -> Profile:
         placement_fallback=placement.texts("fallback"),
         reachability=top.section("reachability", is_optional=True).words(),
         metadata=top.section("metadata", is_optional=True).words(),
+        genesis=identity.choice("genesis", Genesis, otherwise=Genesis.NONE),
     )
     for name in excess(profile.resources, profile.resources_max):
         resources.complain_of("default", f"{name} is more than resources.max allows")
-    for section in (walls, network, workspace, ttl, resources, placement, top):
+    for section in (walls, network, workspace, ttl, resources, placement, identity, top):
         section.finish()
     return profile
 

@@ -44,6 +44,7 @@
     POST   /v1/auth/challenge -> SessionChallenge; /v1/auth/session OpenSession -> 201 Session (unsigned)
     GET    /v1/auth/siwx -> SiwxOffer; POST /v1/auth/siwx SignIn -> 201 Session                (unsigned)
     DELETE /v1/auth/session -> 204; POST /v1/auth/genesis -> GenesisChallenge
+    DELETE /v1/auth/sessions?address=                                     -> SessionsEnded
     GET    /v1/auth/wallets -> WalletList; POST …/challenge, POST LinkWallet -> 201, DELETE …/{address}
     GET    /v1/accounts/me -> Me; /v1/transfers -> TransferPage or CSV; /v1/usage -> UsageReport or CSV
     GET    /v1/usage/segments?after=&all_accounts=                        -> UsageSegmentPage or CSV

@@ -83,6 +83,10 @@ class WalletList(Answer):
     wallets: list[Wallet]
 
 
+class SessionsEnded(Answer):
+    ended: Annotated[int, Field(description="How many sessions were open.")]
+
+
 class GenesisChallenge(Answer):
     nonce: str
     account: str

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from sandboxer.wire.sandboxes import Resources
@@ -30,6 +32,9 @@ class Profile(Answer):
     ttl_default: str
     ttl_max: str
     idle_timeout: str | None = None
+    genesis_required: Annotated[
+        bool, Field(description="Creating and extending need a genesis proof: POST /v1/auth/genesis.")
+    ] = False
     metadata: dict[str, str] = Field(default_factory=dict)
 
 

@@ -108,7 +108,7 @@ class Authentication:
         if token is not None and signed_in is None:
             caller = await platform.wallets.sessions.authenticate(token)
         elif token is None and signed_in is not None:
-            caller = await platform.wallets.siwx.identify(signed_in)
+            caller = await platform.wallets.siwx.identify(signed_in, target_of(scope))
         else:
             raise _two_callers()
         if scope["type"] == "http" and not _is_upload(scope):

@@ -8,7 +8,9 @@ from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.identity.genesis.proof import proof_from_headers as genesis_proof
 from sandboxer.identity.keys import is_public_key
 from sandboxer.identity.second_proof import Factor, proof_from_headers
+from sandboxer.kernel.errors import NotAvailable
 from sandboxer.sandboxes.locks import Lockable
+from sandboxer.sandboxes.profiles import Genesis
 
 
 def is_wallet(request: Request) -> bool:
@@ -38,11 +40,20 @@ async def confirm_locked(request: Request, thing: Lockable, *, action: str) -> b
     return True
 
 
-async def pass_gate(request: Request) -> None:
-    """Where the operator demands it: who is this by the registry? Each proof admits once."""
+async def pass_gate(request: Request, profile_id: str | None) -> None:
+    """Where the operator or the profile demands it: who is this by the registry? Each proof admits once."""
     platform, who = platform_of(request), caller(request)
-    if not platform.settings.genesis_demanded or who.is_owner:
+    profile = platform.sandboxes.room.profiles.find(profile_id or platform.settings.default_profile)
+    is_demanded = platform.settings.genesis_demanded or (
+        profile is not None and profile.genesis is Genesis.REQUIRED
+    )
+    if not is_demanded or who.is_owner:
         return
     gate = platform.wallets.gate
-    assert gate is not None, "settings without a registry are refused at the start"
+    if gate is None:
+        # Closed, not open: who wrote the profile wanted to know whom it serves.
+        raise NotAvailable(
+            what=f"profile {profile_id}",
+            why="it asks for a genesis proof, and the operator named no registry",
+        )
     await gate.admit(who.account, genesis_proof(request.scope["headers"]))

@@ -22,7 +22,7 @@ from sandboxer.identity.signatures.evm import recover_evm
 from sandboxer.identity.signatures.wallets import Wallet, verify_message, wallet_of
 from sandboxer.identity.tables import wallet_sessions, wallets
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import Forbidden, Unauthenticated, Unavailable
+from sandboxer.kernel.errors import Forbidden, NotFound, Unauthenticated, Unavailable
 from sandboxer.kernel.ids import new_id
 from sandboxer.observe.events import record
 from sandboxer.store.engine import Store
@@ -197,6 +197,36 @@ class WalletSessions:
         now = self._clock.now()
         try:
             return await self._store.write(lambda conn: book.end_sessions(conn, address, now))
+        finally:
+            self._wallets.epoch += 1
+
+    async def end_all(self, account: str, *, address: str | None = None, actor: str) -> int:
+        """End every session of an account, or of one of its wallets; returns how many were open."""
+        now = self._clock.now()
+        columns = wallet_sessions.c
+        which = [columns.account == account, columns.revoked_at.is_(None), columns.expires_at > now]
+        if address is not None:
+            which.append(columns.address == address)
+
+        def end(conn: Connection) -> int:
+            known = select(wallets.c.account).where(wallets.c.address == address)
+            if address is not None and conn.execute(known).scalar() != account:
+                raise NotFound(what="wallet", id=address)
+            ended = conn.execute(update(wallet_sessions).where(*which).values(revoked_at=now)).rowcount
+            data = {"ended": ended, "address": address}
+            record(
+                conn,
+                subject=account,
+                kind="session.all_revoked",
+                actor=actor,
+                reason="asked",
+                at=now,
+                data=data,
+            )
+            return ended
+
+        try:
+            return await self._store.write(end)
         finally:
             self._wallets.epoch += 1
 

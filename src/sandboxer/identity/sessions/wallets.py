@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select, update
 
+from sandboxer.identity.keys import Also
 from sandboxer.identity.signatures.wallets import Wallet
 from sandboxer.identity.tables import wallet_sessions, wallets
 from sandboxer.kernel.clock import Clock
@@ -49,8 +50,11 @@ class Wallets:
         row = await self._store.read(lambda conn: conn.execute(query).one_or_none())
         return None if row is None else _known(row)
 
-    async def revoke(self, account: str, address: str, *, actor: str) -> None:
-        """It can sign in no more and its sessions end. Twice is no error; others' wallets are not found."""
+    async def revoke(self, account: str, address: str, *, actor: str, also: Also | None = None) -> None:
+        """It can sign in no more and its sessions end. Twice is no error; others' wallets are not found.
+
+        `also` is written in the same transaction: what ends with the wallet.
+        """
         now = self._clock.now()
 
         def revoke(conn: Connection) -> None:
@@ -65,6 +69,8 @@ class Wallets:
             record(
                 conn, subject=account, kind="wallet.revoked", actor=actor, reason="asked", at=now, data=data
             )
+            if also is not None:
+                also(conn, address)
 
         try:
             await self._store.write(revoke)

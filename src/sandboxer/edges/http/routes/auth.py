@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sandboxer.accounts.revocation import CutKeys
 from sandboxer.edges.http.answers import json_response, nothing
 from sandboxer.edges.http.confirming import confirm
 from sandboxer.edges.http.failures import failures, stranger_failures, unsigned_failures
@@ -62,6 +63,26 @@ async def close_session(request: Request) -> Response:
         raise InvalidRequest(field="Authorization", why="this request came without a session's token")
     await platform_of(request).wallets.sessions.revoke(token)
     return nothing()
+
+
+@router.delete(
+    "/sessions",
+    operation_id="endSessions",
+    response_model=auth.SessionsEnded,
+    responses=failures(404),
+    summary="End every session of this account, or of one of its wallets",
+)
+async def end_sessions(
+    request: Request,
+    address: Annotated[
+        str | None, Query(min_length=1, max_length=200, description="Only those of this wallet (CAIP-10).")
+    ] = None,
+) -> Response:
+    who = caller(request)
+    ended = await platform_of(request).wallets.sessions.end_all(
+        who.account, address=address, actor=f"key:{who.public_key}"
+    )
+    return json_response(auth.SessionsEnded(ended=ended))
 
 
 @router.get(
@@ -170,13 +191,19 @@ async def link(request: Request, body: auth.LinkWallet) -> Response:
     operation_id="revokeWallet",
     status_code=204,
     responses=failures(404),
-    summary="It signs in no more and its sessions end",
+    summary="It signs in no more; its sessions and the keys it cut end",
 )
 async def revoke_wallet(
     request: Request, address: Annotated[str, Path(min_length=1, max_length=200)]
 ) -> Response:
-    who = caller(request)
-    await platform_of(request).wallets.wallets.revoke(who.account, address, actor=f"key:{who.public_key}")
+    platform, who = platform_of(request), caller(request)
+    actor = f"key:{who.public_key}"
+    cut = CutKeys(address, actor=actor, now=platform.clock.now())
+    await platform.wallets.wallets.revoke(
+        who.account, address, actor=actor, also=lambda conn, _: cut.end(conn)
+    )
+    for gone in cut.ended:
+        platform.keys.forget(gone)
     return nothing()
 
 

@@ -54,11 +54,13 @@ async def list_images(request: Request) -> Response:
     summary="Profiles of this platform",
 )
 async def list_profiles(request: Request) -> Response:
-    shown = [_profile(profile) for profile in platform_of(request).sandboxes.profiles()]
+    platform = platform_of(request)
+    everywhere = platform.settings.genesis_demanded
+    shown = [_profile(profile, everywhere) for profile in platform.sandboxes.profiles()]
     return json_response(ProfileList(profiles=shown))
 
 
-def _profile(profile: profiles.Profile) -> Profile:
+def _profile(profile: profiles.Profile, is_genesis_demanded: bool) -> Profile:
     default = profile.resources
     return Profile(
         id=profile.id,
@@ -73,5 +75,6 @@ def _profile(profile: profiles.Profile) -> Profile:
         ttl_default=format_duration(profile.ttl_default),
         ttl_max=format_duration(profile.ttl_max),
         idle_timeout=None if profile.idle_timeout is None else format_duration(profile.idle_timeout),
+        genesis_required=is_genesis_demanded or profile.genesis is profiles.Genesis.REQUIRED,
         metadata=dict(profile.metadata),
     )

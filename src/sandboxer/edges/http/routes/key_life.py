@@ -9,7 +9,7 @@ from starlette.responses import Response
 from sandboxer.accounts import records
 from sandboxer.accounts.limits import free_slots, requests_per_minute
 from sandboxer.edges.http.answers import json_response, nothing
-from sandboxer.edges.http.auditing import write_down
+from sandboxer.edges.http.auditing import written_down
 from sandboxer.edges.http.confirming import confirm, is_wallet
 from sandboxer.edges.http.failures import failures, stranger_failures
 from sandboxer.edges.http.moments import moment
@@ -88,9 +88,11 @@ async def regenerate(request: Request, public_key: PublicKey) -> Response:
         factor: Factor | None = "wallet" if is_wallet(request) else None
         await confirm(request, action="regenerate_key", resource=public_key, factor=factor)
     made = await platform_of(request).key_life.regenerate(
-        public_key, account=None if who.is_owner else who.account, actor=f"key:{who.public_key}"
+        public_key,
+        account=None if who.is_owner else who.account,
+        actor=f"key:{who.public_key}",
+        also=written_down(request, "key.regenerate"),
     )
-    await write_down(request, "key.regenerate", public_key)
     return json_response(shown_new(made))
 
 
@@ -103,8 +105,10 @@ async def regenerate(request: Request, public_key: PublicKey) -> Response:
 )
 async def suspend(request: Request, public_key: PublicKey, body: SuspendKey) -> Response:
     owner = require_owner(request)
-    await platform_of(request).key_life.suspend(public_key, why=body.why, actor=f"key:{owner.public_key}")
-    await write_down(request, "key.suspend", public_key, reason=body.why)
+    also = written_down(request, "key.suspend", reason=body.why)
+    await platform_of(request).key_life.suspend(
+        public_key, why=body.why, actor=f"key:{owner.public_key}", also=also
+    )
     return nothing()
 
 
@@ -117,8 +121,8 @@ async def suspend(request: Request, public_key: PublicKey, body: SuspendKey) -> 
 )
 async def unsuspend(request: Request, public_key: PublicKey) -> Response:
     owner = require_owner(request)
-    await platform_of(request).key_life.unsuspend(public_key, actor=f"key:{owner.public_key}")
-    await write_down(request, "key.unsuspend", public_key)
+    also = written_down(request, "key.unsuspend")
+    await platform_of(request).key_life.unsuspend(public_key, actor=f"key:{owner.public_key}", also=also)
     return nothing()
 
 
@@ -132,8 +136,10 @@ async def unsuspend(request: Request, public_key: PublicKey) -> Response:
 async def set_expiry(request: Request, public_key: PublicKey, body: SetExpiry) -> Response:
     owner = require_owner(request)
     until = moment(body.expires_at, field="expires_at")
-    await platform_of(request).key_life.set_expiry(public_key, until, actor=f"key:{owner.public_key}")
-    await write_down(request, "key.set_expiry", public_key, expires_at=body.expires_at)
+    also = written_down(request, "key.set_expiry", expires_at=body.expires_at)
+    await platform_of(request).key_life.set_expiry(
+        public_key, until, actor=f"key:{owner.public_key}", also=also
+    )
     return nothing()
 
 

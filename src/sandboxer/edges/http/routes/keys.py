@@ -11,9 +11,9 @@ from starlette.responses import Response
 
 from sandboxer.accounts import delegation, records, revocation
 from sandboxer.accounts import tree as trees
-from sandboxer.accounts.revocation import Revocation
+from sandboxer.accounts.revocation import CutKeys
 from sandboxer.edges.http.answers import json_response, nothing
-from sandboxer.edges.http.auditing import write_down
+from sandboxer.edges.http.auditing import written_down
 from sandboxer.edges.http.confirming import confirm
 from sandboxer.edges.http.delegated import shown_key
 from sandboxer.edges.http.failures import failures
@@ -42,10 +42,14 @@ async def create(request: Request, body: CreateKey, idempotency_key: Idempotency
     async def act() -> Response:
         platform, actor = platform_of(request), f"key:{who.public_key}"
         now = platform.clock.now()
-        # So that it can be given sats before it is first used.
-        await platform.store.write(lambda conn: records.ensure(conn, account, actor=actor, now=now))
-        made = await platform.keys.create(account, body.name, body.accepts_v1, actor=actor)
-        await write_down(request, "key.create", made.public_key, account=account, name=body.name)
+        write_down = written_down(request, "key.create", account=account, name=body.name)
+
+        def also(conn: Connection, public_key: str) -> None:
+            # So that it can be given sats before it is first used.
+            records.ensure(conn, account, actor=actor, now=now)
+            write_down(conn, public_key)
+
+        made = await platform.keys.create(account, body.name, body.accepts_v1, actor=actor, also=also)
         return json_response(shown_new(made), 201)
 
     return await once(request, act, keep_answer=False)
@@ -90,22 +94,27 @@ async def revoke(request: Request, public_key: PublicKey) -> Response:
     known = {key.public_key for key in await platform.keys.list(None if who.is_owner else who.account)}
     actor, now = f"key:{who.public_key}", platform.clock.now()
 
-    def end_delegated(conn: Connection) -> Revocation:
-        found = delegation.find_below(conn, who.account, public_key)
-        return revocation.revoke(conn, found.account, actor=actor, reason="asked", now=now)
+    write_down = written_down(request, "key.revoke")
 
-    def end_cut(conn: Connection) -> list[Revocation]:
-        return revocation.revoke_cut_by(conn, public_key, actor=actor, reason="asked", now=now)
+    def end_delegated(conn: Connection) -> list[str]:
+        found = delegation.find_below(conn, who.account, public_key)
+        ended = revocation.revoke(conn, found.account, actor=actor, reason="asked", now=now)
+        write_down(conn, public_key)
+        return list(ended.public_keys)
 
     if public_key in known:
-        await platform.keys.revoke(public_key, actor=actor)
-        ended = await platform.store.write(end_cut)
+        cut = CutKeys(public_key, actor=actor, now=now)
+
+        def also(conn: Connection, revoked: str) -> None:
+            cut.end(conn)
+            write_down(conn, revoked)
+
+        await platform.keys.revoke(public_key, actor=actor, also=also)
+        gone = cut.ended
     else:
-        ended = [await platform.store.write(end_delegated)]
-    for revoked in ended:
-        for gone in revoked.public_keys:
-            platform.keys.forget(gone)
-    await write_down(request, "key.revoke", public_key)
+        gone = await platform.store.write(end_delegated)
+    for one in gone:
+        platform.keys.forget(one)
     return nothing()
 
 

@@ -59,7 +59,7 @@ async def create(
     who = await paying_caller(request, lambda: price_of_create(platform, wanted, None))
 
     async def act(bind: Bind | None) -> Response:
-        await pass_gate(request)
+        await pass_gate(request, wanted.profile)
         async with (
             offering(request, lambda: price_of_create(platform, wanted, who.account)),
             platform.slots.taken(await platform.authorities.of(who)),
@@ -248,7 +248,8 @@ async def thaw(request: Request, sandbox_id: SandboxId) -> Response:
 )
 async def change_ttl(request: Request, sandbox_id: SandboxId, body: ChangeTtl) -> Response:
     who = await paying_caller(request, lambda: price_of_extend(sandbox_id, None))
-    await pass_gate(request)
+    found = await platform_of(request).sandboxes.get(sandbox_id, who)
+    await pass_gate(request, found.profile)
     async with offering(request, lambda: price_of_extend(sandbox_id, who.account)):
         record = await platform_of(request).sandboxes.change_ttl(
             sandbox_id, body.duration, who, quote_id=body.quote_id
