@@ -92,21 +92,14 @@ class Watcher:
         topic = book.topic(self._chain.code)
         leave = self._store.on_commit(lambda topics: self._news.set() if topic in topics else None)
         try:
-            self._tip, self._since = await self._store.read(
-                lambda conn: book.last_look(conn, self._chain.code)
-            )
             while True:
                 self._news.clear()
-                await self._load()
-                pause = await self._round()
-                await self._wait(pause)
+                await self._wait(await self._round())
         finally:
             leave()
 
     async def _round(self) -> timedelta | None:
         """Look once at all that is due. Returns how long to wait; None: until there is something new."""
-        if not self._watched:
-            return None
         try:
             await self.look()
         except ChainUnavailable as error:
@@ -115,10 +108,13 @@ class Watcher:
             log.warning("%s: %s; again in %s s", self._chain.code, error, pause.total_seconds())
             return pause
         self._failures = 0
-        return self._poll
+        return self._poll if self._watched else None
 
     async def look(self) -> None:
         """One look at every address that is due. Raises ChainUnavailable; what was settled before stays."""
+        await self._load()
+        if not self._watched:
+            return
         now = self._clock.now()
         # Before the deposits: a block that comes in between makes them look deeper, never too deep.
         tip = await self._checked_tip()
@@ -207,6 +203,10 @@ class Watcher:
         """What came since the last time; at first, everything."""
         now = self._clock.now()
         since = self._loaded_until
+        if since is None:
+            self._tip, self._since = await self._store.read(
+                lambda conn: book.last_look(conn, self._chain.code)
+            )
         for invoice in await self._store.read(lambda conn: book.watched(conn, self._chain.code, since=since)):
             if invoice.id not in self._watched:
                 self._watched[invoice.id] = _watch(invoice, now)
