@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sandboxer.identity.signatures.clarity import ContractPrincipal
@@ -11,10 +10,10 @@ from sandboxer.payments.assets import ASSETS, Asset
 from sandboxer.payments.stacks.codec.post_conditions import AssetName
 from sandboxer.payments.stacks.networks import NETWORKS, PUBLISHED, STX, StacksNetwork
 from sandboxer.payments.stacks.transfers import asset_name, principal
+from sandboxer.payments.x402.config import IN_PROCESS, AssetSettings, NetworkSettings
 
 # How long a signed payment may take to reach us, as the published middleware has it.
-DEFAULT_TIMEOUT_S = 300
-_KNOWN = frozenset({"pay_to", "relay", "node", "assets", "timeout_seconds"})
+TIMEOUT_S = 300
 # As the published clients call them.
 _TOKEN_TYPES = {"SBTC": "sBTC", "USDCX": "USDCx", "STX": "STX"}
 
@@ -48,61 +47,39 @@ class StacksShop:
     tokens: tuple[Token, ...]
     # A node's or explorer's API, to see for ourselves what is on chain; without one, the relay is believed.
     node: str | None = None
-    timeout_s: int = DEFAULT_TIMEOUT_S
+    timeout_s: int = TIMEOUT_S
 
     def token(self, wire: str) -> Token | None:
         return next((token for token in self.tokens if token.wire == wire), None)
 
-    def token_named(self, code: str) -> Token:
-        for token in self.tokens:
-            if token.asset.code == code.upper():
-                return token
-        raise InvalidRequest(field="asset", why=f"{code} is not taken on {self.network.caip2}")
 
-
-def stacks_shop(network: str, settings: Mapping[str, object]) -> StacksShop:
-    """`{"pay_to": "SP…", "relay": "https://…", "node": "https://…", "assets": {"SBTC": "…::…"}}`."""
-    if network not in NETWORKS:
-        raise _bad(network, f"is none of {', '.join(NETWORKS)}")
-    if unknown := set(settings) - _KNOWN:
-        raise _bad(network, f"knows no {', '.join(sorted(unknown))}")
-    chain = NETWORKS[network]
-    pay_to, relay, node = (settings.get(name) for name in ("pay_to", "relay", "node"))
-    if not isinstance(pay_to, str) or not isinstance(relay, str):
-        raise _bad(network, "needs pay_to (an address) and relay (a URL)")
-    _same_network(chain, pay_to, "pay_to")
-    timeout = settings.get("timeout_seconds", DEFAULT_TIMEOUT_S)
-    if not isinstance(timeout, int) or not 10 <= timeout <= 3600:
-        raise _bad(network, "has timeout_seconds from 10 to 3600")
+def stacks_shop(settings: NetworkSettings) -> StacksShop:
+    """Raises InvalidRequest naming what cannot be."""
+    chain = NETWORKS.get(settings.network)
+    if chain is None:
+        raise _bad(settings.network, f"is none of {', '.join(NETWORKS)}")
+    if settings.facilitator == IN_PROCESS:
+        raise _bad(chain.caip2, "needs the address of a sponsor relay as its facilitator")
+    _same_network(chain, settings.pay_to, "pay_to")
     return StacksShop(
         network=chain,
-        pay_to=pay_to,
-        relay=_url(network, relay),
-        node=_url(network, node) if isinstance(node, str) else None,
-        tokens=_tokens(chain, settings.get("assets")),
-        timeout_s=timeout,
+        pay_to=settings.pay_to,
+        relay=_url(chain, settings.facilitator),
+        node=None if settings.rpc_url is None else _url(chain, settings.rpc_url),
+        tokens=tuple(_token(chain, asset) for asset in settings.assets),
     )
 
 
-def _tokens(chain: StacksNetwork, wanted: object) -> tuple[Token, ...]:
-    """`{"SBTC": "", …}` takes the published contract; none named: all published ones."""
-    published = PUBLISHED[chain.caip2]
-    if wanted is None:
-        wanted = dict(published)
-    if not isinstance(wanted, Mapping) or not wanted:
-        raise _bad(chain.caip2, 'has assets like {"SBTC": "address.contract::token"}')
-    tokens = []
-    for code, where in wanted.items():
-        if code not in published:
-            raise _bad(chain.caip2, f"takes {', '.join(published)}, not {code}")
-        text = str(where or published[code])
-        name = None if text == STX else asset_name(text)
-        if (name is None) != (code == STX):
-            raise _bad(chain.caip2, f"{code} cannot be {text}")
-        if name is not None:
-            _same_network(chain, name.contract.text, code)
-        tokens.append(Token(ASSETS[code], name))
-    return tuple(tokens)
+def _token(chain: StacksNetwork, asset: AssetSettings) -> Token:
+    """Its id is `STX`, `address.contract::token`, or `address.contract` where the token's name is known."""
+    if (asset.id == STX) != (asset.code == STX):
+        raise _bad(chain.caip2, f"{asset.code} cannot be {asset.id}")
+    if asset.id == STX:
+        return Token(ASSETS[STX], None)
+    known = {where.partition("::")[0]: where for where in PUBLISHED[chain.caip2].values()}
+    name = asset_name(str(asset.extra.get("assetName", known.get(asset.id, asset.id))))
+    _same_network(chain, name.contract.text, asset.code)
+    return Token(ASSETS[asset.code], name)
 
 
 def _same_network(chain: StacksNetwork, text: str, what: str) -> None:
@@ -112,9 +89,9 @@ def _same_network(chain: StacksNetwork, text: str, what: str) -> None:
         raise _bad(chain.caip2, f"{what} is an address of the other network")
 
 
-def _url(network: str, text: str) -> str:
+def _url(chain: StacksNetwork, text: str) -> str:
     if not text.startswith(("http://", "https://")):
-        raise _bad(network, "relay and node are http(s) URLs")
+        raise _bad(chain.caip2, "facilitator and rpc_url are http(s) addresses")
     return text.rstrip("/")
 
 

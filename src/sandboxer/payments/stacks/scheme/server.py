@@ -1,4 +1,4 @@
-"""The selling side: what a price in sats is in each Stacks asset, as x402 requirements."""
+"""The selling side: `exact` on Stacks for `x402ResourceServer`, and a requirement without that machinery."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from x402.interfaces import PaymentFlowConfig
 from x402.schemas import AssetAmount, Network, PaymentRequirements, Price, SupportedKind
 
-from sandboxer.kernel.errors import InvalidRequest, NoRate
-from sandboxer.payments.oracle.conversion import atomic_for_sats, needs_rate
-from sandboxer.payments.oracle.rates import Rates
+from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.payments.stacks.networks import SCHEME
 from sandboxer.payments.stacks.shop import StacksShop, Token
 
@@ -56,23 +54,3 @@ def requirement(shop: StacksShop, token: Token, amount: int) -> PaymentRequireme
         max_timeout_seconds=shop.timeout_s,
         extra=token.extra(),
     )
-
-
-async def offers(shop: StacksShop, sats: int, rates: Rates | None) -> list[PaymentRequirements]:
-    """Every way to pay `sats`; an asset without a rate right now is left out, sBTC never is."""
-    found = []
-    for token in shop.tokens:
-        try:
-            found.append(requirement(shop, token, await _atomic(token, sats, rates)))
-        except NoRate:
-            continue
-    return found
-
-
-async def _atomic(token: Token, sats: int, rates: Rates | None) -> int:
-    asset = token.asset
-    if not needs_rate(asset.code):
-        return atomic_for_sats(sats, asset, None, None)
-    if rates is None:
-        raise NoRate(asset=asset.code, why="no oracle is set up")
-    return atomic_for_sats(sats, asset, await rates.usd(asset.code), await rates.usd("BTC"))

@@ -1,0 +1,135 @@
+"""A Stacks node's API, as far as payments need it: nonces of an address, and which transaction spent one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from sandboxer.kernel.errors import ChainUnavailable, InvalidRequest
+from sandboxer.payments.stacks.codec.transactions import Transaction, parse_hex
+from sandboxer.payments.stacks.relay.messages import Unreadable, read_txid
+
+ASK_SECONDS = 10.0
+MAX_ANSWER = 1024 * 1024
+# How many of an address's newest transactions are looked through for a nonce.
+PAGE = 50
+PAGES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A transaction as the chain tells it; no height: it waits."""
+
+    txid: str
+    sender: str
+    nonce: int
+    status: str
+    height: int | None
+    block: str | None
+
+    @property
+    def succeeded(self) -> bool:
+        return self.status == "success" and self.height is not None
+
+    @property
+    def aborted(self) -> bool:
+        return self.status.startswith("abort_")
+
+
+class StacksNode:
+    def __init__(self, url: str, http: httpx.AsyncClient) -> None:
+        self._url = url.rstrip("/")
+        self._http = http
+
+    async def tip(self) -> int:
+        return _whole(await self._ask("/v2/info"), "stacks_tip_height")
+
+    async def nonce(self, address: str) -> int:
+        """The first one that no block has spent."""
+        return _whole(await self._ask(f"/v2/accounts/{address}?proof=0"), "nonce")
+
+    async def mined(self, address: str, nonce: int) -> Seen | None:
+        """Which transaction in a block spent it; newest first, some pages deep."""
+        for page in range(PAGES):
+            path = f"/extended/v1/address/{address}/transactions?limit={PAGE}&offset={page * PAGE}"
+            found = _listed(await self._ask(path))
+            for seen in found:
+                if (seen.sender, seen.nonce) == (address, nonce):
+                    return seen
+            if len(found) < PAGE:
+                return None
+        return None
+
+    async def waiting(self, address: str, nonce: int) -> Seen | None:
+        found = _listed(await self._ask(f"/extended/v1/address/{address}/mempool?limit={PAGE}"))
+        return next((seen for seen in found if (seen.sender, seen.nonce) == (address, nonce)), None)
+
+    async def transaction(self, txid: str) -> Transaction:
+        """Its bytes as the chain has them, with the sponsor's signature."""
+        raw = (await self._ask(f"/extended/v1/tx/{read_txid(txid)}/raw")).get("raw_tx")
+        try:
+            return parse_hex(raw if isinstance(raw, str) else "")
+        except InvalidRequest:
+            raise _nonsense("a transaction that cannot be read") from None
+
+    async def _ask(self, path: str) -> dict[str, Any]:
+        try:
+            answer = await self._http.get(self._url + path, timeout=ASK_SECONDS)
+        except httpx.RequestError as gone:
+            raise ChainUnavailable(chain="stacks", why=f"{type(gone).__name__} on {path}") from gone
+        if answer.status_code != 200 or len(answer.content) > MAX_ANSWER:
+            raise ChainUnavailable(chain="stacks", why=f"{answer.status_code} on {path}")
+        try:
+            body = answer.json()
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            raise _nonsense(f"no object on {path}")
+        return body
+
+
+def _listed(body: dict[str, Any]) -> list[Seen]:
+    results = body.get("results")
+    if not isinstance(results, list):
+        raise _nonsense("no list of transactions")
+    return [_seen(entry) for entry in results if isinstance(entry, dict) and entry.get("canonical", True)]
+
+
+def _seen(entry: dict[str, Any]) -> Seen:
+    height, block = entry.get("block_height"), entry.get("block_hash")
+    try:
+        txid = read_txid(entry.get("tx_id"))
+    except Unreadable:
+        raise _nonsense("a transaction without id") from None
+    return Seen(
+        txid=txid,
+        sender=str(entry.get("sender_address")),
+        nonce=_whole(entry, "nonce"),
+        status=str(entry.get("tx_status")),
+        height=height if isinstance(height, int) and height > 0 else None,
+        block=str(block) if block else None,
+    )
+
+
+def _whole(body: dict[str, Any], name: str) -> int:
+    value = body.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise _nonsense(f"{name} is not a number")
+    return value
+
+
+def _nonsense(why: str) -> ChainUnavailable:
+    return ChainUnavailable(chain="stacks", why=f"its API answered {why}")
+
+
+def next_nonce(url: str, address: str) -> int:
+    """For a payer: the next nonce with the mempool counted in. Blocking, as x402's client schemes are."""
+    try:
+        with httpx.Client(trust_env=False, timeout=ASK_SECONDS) as http:
+            answer = http.get(f"{url.rstrip('/')}/extended/v1/address/{address}/nonces")
+            body = answer.raise_for_status().json()
+    except (httpx.HTTPError, ValueError) as gone:
+        raise ChainUnavailable(chain="stacks", why=f"{type(gone).__name__}: nonce not known") from gone
+    return _whole(body if isinstance(body, dict) else {}, "possible_next_nonce")

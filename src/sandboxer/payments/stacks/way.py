@@ -1,0 +1,163 @@
+"""Stacks as a way to pay for the checkout: who checks and settles, how a payment is read, what became of it.
+
+A payment is looked for by payer and nonce, never by its first transaction id: the sponsor's signature changes
+that. It has failed only when the chain shows its nonce spent by something else, or the transfer undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import httpx
+from x402.schemas import PaymentPayload, PaymentRequirements
+
+from sandboxer.kernel.errors import ChainUnavailable, InvalidRequest
+from sandboxer.payments.records import Payment
+from sandboxer.payments.stacks.codec.signing import verify_origin
+from sandboxer.payments.stacks.codec.transactions import Transaction, parse_hex
+from sandboxer.payments.stacks.networks import SCHEME
+from sandboxer.payments.stacks.nodes import Seen, StacksNode
+from sandboxer.payments.stacks.relay.client import Relay
+from sandboxer.payments.stacks.relay.messages import Status
+from sandboxer.payments.stacks.relay.states import PaymentState
+from sandboxer.payments.stacks.scheme.facilitator import StacksFacilitator
+from sandboxer.payments.stacks.shop import StacksShop, stacks_shop
+from sandboxer.payments.stacks.transfers import read_transfer
+from sandboxer.payments.x402.config import NetworkSettings
+from sandboxer.payments.x402.ways import Accepted, Authorization, Fate, Sighting, Way
+
+# The only reasons of a relay that mean the payer's nonce is gone; after any other the payment can still come.
+_SPENT = frozenset({"chain_abort", "sender_nonce_stale"})
+
+
+def stacks_way(settings: NetworkSettings, http: httpx.AsyncClient) -> Way:
+    """Raises InvalidRequest for settings that cannot be."""
+    shop = stacks_shop(settings)
+    relay = Relay(shop.relay, http)
+    node = None if shop.node is None else StacksNode(shop.node, http)
+    return Way(
+        network=shop.network.caip2,
+        scheme=SCHEME,
+        pay_to=shop.pay_to,
+        accepts=tuple(Accepted(asset=t.asset, id=t.wire, extra=t.extra()) for t in shop.tokens),
+        facilitator=StacksFacilitator(shop, relay),
+        reader=StacksReader(shop),
+        watcher=StacksWatcher(relay, node),
+        confirmations=settings.confirmations,
+        settles_in_block=False,
+        timeout_s=shop.timeout_s,
+    )
+
+
+class StacksReader:
+    def __init__(self, shop: StacksShop) -> None:
+        self._shop = shop
+
+    def read(self, payload: PaymentPayload) -> Authorization:
+        transaction = _transaction(payload.payload)
+        return Authorization(
+            payer=transaction.origin_address,
+            nonce=str(transaction.origin.nonce),
+            amount=read_transfer(transaction).amount,
+            # A signed transaction does not age; only its nonce can be spent.
+            valid_until=None,
+        )
+
+    def is_signed(self, payload: PaymentPayload, requirements: PaymentRequirements) -> bool:
+        try:
+            verify_origin(_transaction(payload.payload))
+        except InvalidRequest:
+            return False
+        return True
+
+
+class StacksWatcher:
+    def __init__(self, relay: Relay, node: StacksNode | None) -> None:
+        self._relay = relay
+        self._node = node
+
+    async def look(self, payment: Payment) -> Sighting:
+        if self._node is not None:
+            return await self._look_at_chain(payment, self._node)
+        return await self._ask_relay(payment)
+
+    async def _look_at_chain(self, payment: Payment, node: StacksNode) -> Sighting:
+        nonce = int(payment.nonce)
+        if await node.nonce(payment.payer) <= nonce:
+            waiting = await node.waiting(payment.payer, nonce)
+            if waiting is None or not await self._is_it(waiting, payment, node):
+                return Sighting(fate=Fate.UNSEEN, reason="nonce_unspent")
+            return Sighting(fate=Fate.SEEN, txid=waiting.txid, reason="mempool")
+        mined = await node.mined(payment.payer, nonce)
+        if mined is None:
+            raise ChainUnavailable(
+                chain="stacks", why="a nonce is spent, but by what is not in the index yet"
+            )
+        if not await self._is_it(mined, payment, node):
+            return Sighting(fate=Fate.REPLACED, txid=mined.txid, reason="nonce_replacement")
+        return _judged(mined, await node.tip())
+
+    async def _is_it(self, seen: Seen, payment: Payment, node: StacksNode) -> bool:
+        """By all that the payer signed; a payment that is over keeps only its transaction id."""
+        if payment.payload is None:
+            return seen.txid == payment.txid
+        signed = _transaction(_inner(payment.payload))
+        found = await node.transaction(seen.txid)
+        return replace(found, sponsor=signed.sponsor) == signed
+
+    async def _ask_relay(self, payment: Payment) -> Sighting:
+        """Without a node the relay is believed, but for failures that are only its own."""
+        if payment.txid is None or _is_unsponsored(payment):
+            return Sighting(fate=Fate.UNSEEN, reason="never_answered")
+        return _said(await self._relay.transaction(payment.txid))
+
+
+def _judged(seen: Seen, tip: int) -> Sighting:
+    if seen.aborted:
+        return Sighting(fate=Fate.FAILED, txid=seen.txid, block=seen.block, reason="chain_abort")
+    if not seen.succeeded or seen.height is None:
+        return Sighting(fate=Fate.SEEN, txid=seen.txid, reason=seen.status)
+    return Sighting(
+        fate=Fate.CONFIRMED,
+        txid=seen.txid,
+        block=seen.block,
+        confirmations=max(1, tip - seen.height + 1),
+        reason="confirmed",
+    )
+
+
+def _said(status: Status) -> Sighting:
+    reason = status.reason or status.state.value
+    match status.state:
+        case PaymentState.CONFIRMED:
+            # The relay names no depth; being in a block is all it knows.
+            return Sighting(
+                fate=Fate.CONFIRMED,
+                txid=status.txid,
+                block=f"height {status.height}",
+                confirmations=1,
+                reason=reason,
+            )
+        case PaymentState.REPLACED:
+            return Sighting(fate=Fate.REPLACED, txid=status.txid, reason=reason)
+        case PaymentState.FAILED if reason in _SPENT:
+            return Sighting(fate=Fate.FAILED, txid=status.txid, reason=reason)
+        case PaymentState.QUEUED | PaymentState.BROADCASTING | PaymentState.MEMPOOL:
+            return Sighting(fate=Fate.SEEN, txid=status.txid, reason=reason)
+    return Sighting(fate=Fate.UNSEEN, reason=reason)
+
+
+def _is_unsponsored(payment: Payment) -> bool:
+    return payment.payload is not None and _transaction(_inner(payment.payload)).txid == payment.txid
+
+
+def _inner(payload: Mapping[str, Any]) -> Mapping[str, Any]:
+    inner = payload.get("payload")
+    return inner if isinstance(inner, Mapping) else {}
+
+
+def _transaction(inner: Mapping[str, Any]) -> Transaction:
+    text = inner.get("transaction")
+    return parse_hex(text if isinstance(text, str) else "")
