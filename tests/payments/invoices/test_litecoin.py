@@ -328,7 +328,6 @@ async def test_a_node_that_is_down_loses_nothing_and_is_not_the_payers_fault(
         assert await shop.state(bill) == "awaiting"
     finally:
         litecoin.resume()
-    print("AFTER", litecoin.height(), [(d.confirmations, d.height, d.block) for d in await shop.chain.deposits([bill.invoice.address])])
     # The hour passed while nobody could look: what is found then was in time.
     await shop.look(after=2 * HOUR)
     assert await shop.state(bill) == "paid"
