@@ -39,6 +39,7 @@ from sandboxer.edges.http.routes import (
     usage,
     webhooks,
 )
+from sandboxer.edges.http.routes.payments import for_sale, history, key_purchases, topups
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.wiring import Platform
 
@@ -51,10 +52,12 @@ ROUTERS = (
     folders.router,
     terminals.router,
     events.router,
+    events.account_router,
     probes.router,
     auth.router,
     # Fixed paths before those with a name in them.
     key_life.router,
+    key_purchases.router,
     delegation.router,
     keys.router,
     accounts.router,
@@ -63,6 +66,9 @@ ROUTERS = (
     usage.router,
     webhooks.router,
     pricing.router,
+    topups.router,
+    history.router,
+    for_sale.router,
     catalogue.router,
     host.router,
 )

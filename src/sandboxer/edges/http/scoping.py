@@ -21,16 +21,20 @@ _ROWS: tuple[tuple[str, Needed, Needed], ...] = (
     (_A_SANDBOX + r"/files(/.*)?", Scope.FILES_READ, Scope.FILES_WRITE),
     (_A_SANDBOX + r"/[a-z-]+", Scope.SANDBOXES_READ, Scope.SANDBOXES_MANAGE),
     (_A_SANDBOX, Scope.SANDBOXES_READ, Scope.SANDBOXES_DESTROY),
-    (r"/v1/accounts/me|/v1/usage(/segments)?", Scope.ACCOUNT_READ, None),
+    (r"/v1/accounts/me(/events)?|/v1/usage(/segments)?", Scope.ACCOUNT_READ, None),
     (r"/v1/webhooks(/.*)?", Scope.ACCOUNT_READ, Scope.ACCOUNT_MANAGE),
     (r"/v1/transfers", Scope.ACCOUNT_READ, Scope.ACCOUNT_MANAGE),
     (r"/v1/keys(/tree)?", Scope.ACCOUNT_READ, Scope.ACCOUNT_MANAGE),
     (r"/v1/keys/[^/]+/regenerate", None, Scope.ACCOUNT_MANAGE),
+    (r"/v1/keys/purchase", None, Scope.ACCOUNT_MANAGE),
     (r"/v1/keys/.*", None, Scope.KEYS_DELEGATE),
     (r"/v1/auth/session", None, "nothing"),
     (r"/v1/auth/.*", Scope.ACCOUNT_READ, Scope.ACCOUNT_MANAGE),
     (r"/v1/(images|profiles)", "nothing", None),
     (r"/v1/quotes", None, "nothing"),
+    (r"/v1/payments", Scope.ACCOUNT_READ, None),
+    # It brings money and takes none.
+    (r"/v1/topups", None, "nothing"),
 )
 _TABLE = tuple((re.compile(path), to_read, to_change) for path, to_read, to_change in _ROWS)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 from sandboxer.sdk.aio.line import AsyncLine
+from sandboxer.sdk.aio.streams import server_events
 from sandboxer.sdk.routes import accounts as routes
+from sandboxer.sdk.routes.reading import parse
 from sandboxer.wire import accounts as wire
+from sandboxer.wire.events import Event
 from sandboxer.wire.pricing import Pricing, Quote
 
 
@@ -16,6 +19,11 @@ class AsyncOwnAccount:
 
     async def me(self) -> wire.Me:
         return await self._line.do(routes.me())
+
+    async def events(self, *, after: int = 0, follow: bool = True) -> AsyncIterator[Event]:
+        """What happened to the account since event `after` (low, dry, funded), then what happens."""
+        async for event in server_events(self._line, routes.events(after=after, follow=follow)):
+            yield parse(Event, event.data)
 
     async def transfers(
         self, *, of: str | None = None, cursor: str | None = None, limit: int | None = None

@@ -6,13 +6,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from sandboxer.sdk.calls import Call, json_body, target
-from sandboxer.sdk.routes.reading import content, model
+from sandboxer.sdk.routes.reading import content, model, nothing
+from sandboxer.sdk.routes.sandboxes import STREAM_TIMEOUT_S
 from sandboxer.wire import accounts as wire
 from sandboxer.wire.pricing import Pricing, Quote
 
 
 def me() -> Call[wire.Me]:
     return Call(method="GET", target="/v1/accounts/me", read=model(wire.Me))
+
+
+def events(*, after: int, follow: bool) -> Call[None]:
+    """A stream of server-sent events."""
+    return Call(
+        method="GET",
+        target=target("/v1/accounts/me/events", query={"after": after, "follow": follow}),
+        headers={"accept": "text/event-stream"},
+        read=nothing,
+        timeout_s=STREAM_TIMEOUT_S,
+    )
 
 
 def transfers(*, of: str | None, cursor: str | None, limit: int | None) -> Call[wire.TransferPage]:

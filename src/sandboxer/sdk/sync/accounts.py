@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from sandboxer.sdk.routes import accounts as routes
+from sandboxer.sdk.routes.reading import parse
 from sandboxer.sdk.sync.line import Line
+from sandboxer.sdk.sync.streams import server_events
 from sandboxer.wire import accounts as wire
+from sandboxer.wire.events import Event
 from sandboxer.wire.pricing import Pricing, Quote
 
 
@@ -16,6 +19,11 @@ class OwnAccount:
 
     def me(self) -> wire.Me:
         return self._line.do(routes.me())
+
+    def events(self, *, after: int = 0, follow: bool = True) -> Iterator[Event]:
+        """What happened to the account since event `after` (low, dry, funded), then what happens."""
+        for event in server_events(self._line, routes.events(after=after, follow=follow)):
+            yield parse(Event, event.data)
 
     def transfers(
         self, *, of: str | None = None, cursor: str | None = None, limit: int | None = None
