@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from sandboxer.store.engine import Store, open_store
-from tests.chains.fixtures import litecoin, monero  # noqa: F401
+from tests.chains.fixtures import bitcoin, dogecoin, litecoin, monero  # noqa: F401
 from tests.servers.postgres import running_postgres, why_no_postgres
 
 _count = itertools.count()

@@ -12,6 +12,7 @@ import pytest
 
 from testchains import litecoin as litecoin_chain
 from testchains import monero as monero_chain
+from testchains.bitcoin.chain import Bitcoin, Dogecoin
 from testchains.litecoin import Litecoin
 from testchains.monero import Monero
 
@@ -29,4 +30,17 @@ def monero() -> Iterator[Monero]:
     if why := monero_chain.why_not():
         pytest.skip(why)
     with Monero() as node:
+        yield node
+
+
+@pytest.fixture(scope="session")
+def bitcoin() -> Iterator[Bitcoin]:
+    with Bitcoin() as node:
+        yield node
+
+
+@pytest.fixture(scope="session")
+def dogecoin() -> Iterator[Dogecoin]:
+    """A stand-in: see its class for what it does not prove."""
+    with Dogecoin() as node:
         yield node

@@ -18,7 +18,7 @@ from sandboxer.payments.chains.addresses import Network, script_of
 from sandboxer.payments.chains.contract import Deposit
 from sandboxer.payments.chains.core_dialects import Dialect, dialect_of
 from sandboxer.payments.chains.derivation import AccountKey
-from sandboxer.payments.chains.transport import JsonRpc, NodeError, Reader, Wire
+from sandboxer.payments.chains.transport import TIMEOUT, JsonRpc, NodeError, Reader, Wire
 from sandboxer.payments.chains.uris import payment_uri
 
 # Codes of Bitcoin Core's rpc/protocol.h.
@@ -51,12 +51,10 @@ class CoreRpc:
         self._dialect = dialect or dialect_of(network.coin)
         self._wallet = wallet if self._dialect.named_wallets else None
         auth = httpx.BasicAuth(user, password)
-        self._wire = Wire(self.code, url, auth=auth, **({"timeout": timeout} if timeout else {}))
+        self._wire = Wire(self.code, url, auth=auth, timeout=timeout or TIMEOUT)
         self._node = JsonRpc(self._wire)
         self._watch = JsonRpc(self._wire, f"/wallet/{self._wallet}" if self._wallet else "/")
         self._read = Reader(self.code)
-        # An address once watched stays so; a lost wallet shows as NOT_FOUND and empties this.
-        self._watched: set[str] = set()
 
     async def close(self) -> None:
         await self._wire.close()
@@ -78,10 +76,9 @@ class CoreRpc:
         wanted = list(dict.fromkeys(addresses))
         for address in wanted:
             self.check_address(address)
-        await self._watch_all([address for address in wanted if address not in self._watched])
         found: list[Deposit] = []
         for start in range(0, len(wanted), _BATCH):
-            found += await self._listed(wanted[start : start + _BATCH])
+            found += await self._received(wanted[start : start + _BATCH])
         return await self._checked(await self._without_ghosts(found))
 
     def check_address(self, text: str) -> None:
@@ -91,6 +88,11 @@ class CoreRpc:
         return payment_uri(self.code, address, amount, label)
 
     # -- what was received ---------------------------------------------------------------------------------
+
+    async def _received(self, addresses: Sequence[str]) -> list[Deposit]:
+        # Each time: a wallet that was lost or replaced must not look like one that received nothing.
+        await self._watch_all(addresses)
+        return await self._listed(addresses)
 
     async def _listed(self, addresses: Sequence[str]) -> list[Deposit]:
         calls = [("listtransactions", (address, _LISTED, 0, True)) for address in addresses]
@@ -183,8 +185,6 @@ class CoreRpc:
 
     async def _watch_all(self, addresses: Sequence[str]) -> None:
         """Have the node's wallet know these addresses, with all that already reached them."""
-        if not addresses:
-            return
         calls = [(self._dialect.address_info, (address,)) for address in addresses]
         known = [self._read.object(each) for each in await self._ask_all(self._watch, calls)]
         new = [
@@ -194,7 +194,6 @@ class CoreRpc:
         ]
         if new:
             await self._dialect.watch(self._node, self._watch, new)
-        self._watched.update(addresses)
 
     # -- asking --------------------------------------------------------------------------------------------
 
@@ -204,7 +203,6 @@ class CoreRpc:
     async def _ask_all(self, rpc: JsonRpc, calls: Sequence[tuple[str, Sequence[Any]]]) -> list[Any]:
         answers = await self._answers(rpc, calls)
         if any(isinstance(each, NodeError) and each.code == _WALLET_NOT_FOUND for each in answers):
-            self._watched.clear()
             await self._open_wallet()
             answers = await self._answers(rpc, calls)
         for each in answers:

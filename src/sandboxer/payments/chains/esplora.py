@@ -1,0 +1,137 @@
+"""Bitcoin through an Esplora server (Blockstream's REST, also spoken by mempool.space and electrs): needs no
+wallet in the node, and tells the whole past of any address."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import httpx
+
+from sandboxer.kernel.errors import AddressUsed
+from sandboxer.payments.chains.addresses import Network, script_of
+from sandboxer.payments.chains.contract import Deposit
+from sandboxer.payments.chains.derivation import AccountKey
+from sandboxer.payments.chains.transport import TIMEOUT, Reader, Wire
+from sandboxer.payments.chains.uris import payment_uri
+
+# Esplora shows confirmed transactions 25 at a time; an address of one invoice has a few.
+_PAGE = 25
+_MOST_PAGES = 40
+
+
+class Esplora:
+    """`Chain` over Esplora. `url` ends before `/blocks/...` (public ones end in `/api`)."""
+
+    def __init__(
+        self,
+        network: Network,
+        url: str,
+        *,
+        keys: AccountKey | None = None,
+        timeout: httpx.Timeout | None = None,
+    ) -> None:
+        self.code = network.coin
+        self.network = network
+        self._keys = keys
+        self._wire = Wire(self.code, url, timeout=timeout or TIMEOUT)
+        self._read = Reader(self.code)
+
+    async def close(self) -> None:
+        await self._wire.close()
+
+    # -- Chain ---------------------------------------------------------------------------------------------
+
+    async def tip(self) -> int:
+        return self._read.integer(await self._get("/blocks/tip/height"), "the height")
+
+    async def fresh_address(self, index: int) -> str:
+        if self._keys is None:
+            raise self._wire.trouble("no xpub is configured, so no address can be derived")
+        address = self._keys.address(index)
+        about = self._read.object(await self._get(f"/address/{address}"))
+        seen = [
+            self._read.integer(self._read.object(about.get(part)).get("tx_count"), "tx_count")
+            for part in ("chain_stats", "mempool_stats")
+        ]
+        if any(seen):
+            raise AddressUsed(chain=self.code, index=index)
+        return address
+
+    async def deposits(self, addresses: Sequence[str]) -> list[Deposit]:
+        wanted = list(dict.fromkeys(addresses))
+        for address in wanted:
+            self.check_address(address)
+        found = [each for address in wanted for each in await self._received(address)]
+        return await self._checked(found)
+
+    def check_address(self, text: str) -> None:
+        script_of(text, self.network)
+
+    def payment_uri(self, address: str, amount: int, label: str) -> str:
+        return payment_uri(self.code, address, amount, label)
+
+    # -- reading -------------------------------------------------------------------------------------------
+
+    async def _received(self, address: str) -> list[Deposit]:
+        txs = self._read.objects(await self._get(f"/address/{address}/txs"))
+        page = [tx for tx in txs if self._is_confirmed(tx)]
+        for _ in range(_MOST_PAGES):
+            if len(page) < _PAGE:
+                break
+            last = self._read.hash(page[-1].get("txid"), "txid")
+            page = self._read.objects(await self._get(f"/address/{address}/txs/chain/{last}"))
+            txs += page
+        else:
+            raise self._wire.trouble(f"{address} has {_PAGE * _MOST_PAGES} payments or more")
+        script = script_of(address, self.network)
+        return [deposit for tx in txs for deposit in self._outputs(tx, address, script)]
+
+    def _is_confirmed(self, tx: dict[str, Any]) -> bool:
+        return self._read.object(tx.get("status")).get("confirmed") is True
+
+    def _outputs(self, tx: dict[str, Any], address: str, script: bytes) -> list[Deposit]:
+        """By script, not by the address the server writes: the script is what the chain knows."""
+        status = self._read.object(tx.get("status"))
+        mined = self._is_confirmed(tx)
+        return [
+            Deposit(
+                chain=self.code,
+                txid=self._read.hash(tx.get("txid"), "txid"),
+                output=str(place),
+                address=address,
+                amount=self._read.integer(out.get("value"), "value"),
+                confirmations=1 if mined else 0,
+                block=self._read.hash(status.get("block_hash"), "block_hash") if mined else None,
+                height=self._read.integer(status.get("block_height"), "block_height") if mined else None,
+            )
+            for place, out in enumerate(self._read.objects(tx.get("vout")))
+            if out.get("scriptpubkey") == script.hex()
+        ]
+
+    async def _checked(self, deposits: Sequence[Deposit]) -> list[Deposit]:
+        """Confirmations are counted here, from heights whose blocks are asked for apart."""
+        places = {(each.height, each.block) for each in deposits if each.height is not None}
+        if not places:
+            return list(deposits)
+        for height, block in places:
+            if await self._get(f"/block-height/{height}") != block:
+                raise self._wire.trouble(f"the block of a payment is not the one at height {height}")
+        tip = await self.tip()
+        return [self._counted(each, tip) for each in deposits]
+
+    def _counted(self, each: Deposit, tip: int) -> Deposit:
+        if each.height is None:
+            return each
+        if each.height > tip:
+            raise self._read.nonsense(f"a payment at height {each.height} of {tip}")
+        return replace(each, confirmations=tip - each.height + 1)
+
+    async def _get(self, path: str) -> Any:
+        answer = await self._wire.get(path)
+        if answer.status_code != 200:
+            raise self._wire.trouble(f"HTTP {answer.status_code}")
+        text = answer.text.strip()
+        # Hashes come bare, all else as JSON (a height is both).
+        return text if len(text) == 64 and not text.startswith("{") else self._wire.json(answer)
