@@ -55,7 +55,7 @@ def scripted_platform(state_dir: Path) -> Iterator[Up]:
     loop = asyncio.new_event_loop()
 
     async def serve() -> None:
-        settings = Settings(state_dir=state_dir, host="127.0.0.1", port=0)
+        settings = Settings(state_dir=state_dir, host="127.0.0.1", port=0, limit_auth=10_000)
         backends = {"ext.namespaces": Scripted(name="ext.namespaces")}
         async with open_platform(settings, backends=backends) as platform:  # type: ignore[arg-type]
             server = Server(config(create_app(platform), settings), started.set)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sandboxer.sdk.calls import SAFE_METHODS, Answer, Call, problem_of
+from sandboxer.sdk.confirming import Confirmer, demand_of, proof_headers
 from sandboxer.sdk.errors import ApiError, AuthenticationFailed
 from sandboxer.sdk.signing import Credentials, new_nonce, signed_headers
 
@@ -24,8 +25,14 @@ PAUSES_S = (0.1, 0.4)
 class Signer:
     """Holds the key and how far our clock is from the server's."""
 
-    def __init__(self, credentials: Credentials, wall_clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        credentials: Credentials,
+        wall_clock: Callable[[], float] = time.time,
+        confirm: Confirmer | None = None,
+    ) -> None:
         self.credentials = credentials
+        self.confirm = confirm
         self._wall_clock = wall_clock
         self._offset_s = 0.0
 
@@ -90,6 +97,7 @@ class Tries:
     call: Call[object]
     attempt: int = 0
     has_resigned: bool = False
+    has_confirmed: bool = False
 
     def after_lost(self) -> Again | None:
         again = after_failure(self.call, self.attempt, status=None)
@@ -103,11 +111,25 @@ class Tries:
         if again is not None:
             self.has_resigned = True
             return again
+        if self._confirmed(error):
+            return Again(0.0)
         again = after_failure(self.call, self.attempt, status=status)
         self.attempt += 1
         if again is None:
             raise error
         return again
+
+    def _confirmed(self, error: ApiError) -> bool:
+        """True if the call now carries the second proof that was asked for. It is given once."""
+        demand = demand_of(error)
+        if demand is None or self.signer.confirm is None or self.has_confirmed:
+            return False
+        proof = self.signer.confirm(demand)
+        if proof is None:
+            return False
+        self.has_confirmed = True
+        self.call = replace(self.call, headers={**self.call.headers, **proof_headers(demand, proof)})
+        return True
 
 
 def _seconds(value: object) -> float | None:

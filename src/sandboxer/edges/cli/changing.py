@@ -1,4 +1,4 @@
-"""`freeze`, `thaw`, `stop`, `resume`, `recreate`, `extend-ttl`, `destroy`: changing sandboxes."""
+"""`freeze`, `thaw`, `stop`, `resume`, `recreate`, `lock`, `unlock`, `extend-ttl`, `destroy`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Annotated
 
 import typer
 
+from sandboxer.edges.cli.confirming import GivenProof, Wallet, with_wallet
 from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, client
 from sandboxer.edges.cli.output import out, print_json, state_text, until
+from sandboxer.sdk.confirming import Confirmer
+from sandboxer.sdk.signing import Credentials
 from sandboxer.sdk.sync.sandbox import Sandbox
 from sandboxer.wire import sandboxes as wire
 
@@ -62,15 +65,54 @@ def resume(sandbox_id: SandboxId, json: Json = False, url: Url = None, state_dir
     _change(sandbox_id, Sandbox.resume, json, url, state_dir)
 
 
+@app.command("lock")
+def lock(sandbox_id: SandboxId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """Let a sandbox be destroyed, recreated or unlocked only with the account's other factor as well.
+
+    The account needs both an API key and a wallet (`sandboxer wallets link`). When its time is over, a locked
+    sandbox is stopped and its disk kept.
+
+    Examples:
+
+        sandboxer lock sbx_0123456789abcdefghjkmnpqrs
+    """
+    _change(sandbox_id, Sandbox.lock, json, url, state_dir)
+
+
+@app.command("unlock")
+def unlock(
+    sandbox_id: SandboxId,
+    wallet: Wallet = None,
+    proof: GivenProof = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Let a sandbox be destroyed by a request alone again.
+
+    Examples:
+
+        sandboxer unlock sbx_0123456789abcdefghjkmnpqrs --wallet ~/.wallet.key
+    """
+    _change(sandbox_id, Sandbox.unlock, json, url, state_dir, with_wallet(wallet, proof))
+
+
 @app.command("recreate")
-def recreate(sandbox_id: SandboxId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+def recreate(
+    sandbox_id: SandboxId,
+    wallet: Wallet = None,
+    proof: GivenProof = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
     """Give a sandbox a new disk from its image; the id stays, its files are lost.
 
     Examples:
 
         sandboxer recreate sbx_0123456789abcdefghjkmnpqrs
     """
-    _change(sandbox_id, Sandbox.recreate, json, url, state_dir)
+    _change(sandbox_id, Sandbox.recreate, json, url, state_dir, with_wallet(wallet, proof))
 
 
 @app.command("extend-ttl")
@@ -94,6 +136,8 @@ def extend_ttl(
 @app.command("destroy")
 def destroy(
     sandbox_ids: SandboxIds,
+    wallet: Wallet = None,
+    proof: GivenProof = None,
     json: Json = False,
     url: Url = None,
     state_dir: StateDir = None,
@@ -104,9 +148,11 @@ def destroy(
 
         sandboxer destroy sbx_0123456789abcdefghjkmnpqrs
 
+        sandboxer destroy sbx_0123456789abcdefghjkmnpqrs --wallet ~/.wallet.key
+
         sandboxer list --json | jq -r '.[].id' | xargs sandboxer destroy
     """
-    with client(url, state_dir, timeout_s=180.0) as platform:
+    with client(url, state_dir, timeout_s=180.0, confirm=with_wallet(wallet, proof)) as platform:
         gone = [platform.sandbox(sandbox_id).destroy() for sandbox_id in sandbox_ids]
     if json:
         print_json(gone if len(gone) > 1 else gone[0])
@@ -121,8 +167,9 @@ def _change(
     json: bool,
     url: str | None,
     state_dir: Path | None,
+    confirm: Callable[[Credentials], Confirmer] | None = None,
 ) -> None:
-    with client(url, state_dir, timeout_s=180.0) as platform:
+    with client(url, state_dir, timeout_s=180.0, confirm=confirm) as platform:
         sandbox = act(platform.sandbox(sandbox_id))
     if json:
         print_json(sandbox)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from sandboxer.edges.cli.confirming import GivenProof, Wallet, with_wallet
 from sandboxer.edges.cli.options import Json, StateDir, Url, client
 from sandboxer.edges.cli.output import ago, columns, err, facts_table, out, print_json
 from sandboxer.wire.keys import KeyNode
@@ -143,17 +144,19 @@ def _branches(node: KeyNode, depth: int) -> list[tuple[object, ...]]:
 @app.command("rotate")
 def rotate_key(
     public_key: Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")],
+    wallet: Wallet = None,
+    proof: GivenProof = None,
     json: Json = False,
     url: Url = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Give a key a new secret; the old one ends at once (operator).
+    """Give a key a new secret; the old one ends at once. The operator just does; others confirm it.
 
     Examples:
 
-        sandboxer keys rotate sbx-pk-…
+        sandboxer keys rotate sbx-pk-… --wallet ~/.wallet.key
     """
-    with client(url, state_dir) as platform:
+    with client(url, state_dir, confirm=with_wallet(wallet, proof)) as platform:
         key = platform.keys.regenerate(public_key)
     if json:
         print_json(key)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sandboxer.edges.cli.exits import CommandFailed
+from sandboxer.sdk.confirming import Confirmer
+from sandboxer.sdk.credentials import find_credentials
+from sandboxer.sdk.signing import Credentials
 from sandboxer.sdk.sync.client import Sandboxer
 
 PLATFORM = "Which platform"
@@ -29,10 +33,26 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 SandboxId = Annotated[str, typer.Argument(help="Id of the sandbox (sbx_…).", metavar="ID")]
 
 
-def client(url: str | None, state_dir: Path | None, *, timeout_s: float = 60.0) -> Sandboxer:
-    """Signed with the key of the named state folder, else of the environment."""
+def client(
+    url: str | None,
+    state_dir: Path | None,
+    *,
+    timeout_s: float = 60.0,
+    confirm: Callable[[Credentials], Confirmer] | None = None,
+) -> Sandboxer:
+    """Signed with the key of the named state folder, else of the environment.
+
+    `confirm` for verbs that may need a second proof: `confirming.with_wallet`.
+    """
     owner_file = None if state_dir is None else state_dir / "owner.json"
-    return Sandboxer(url=url, owner_file=owner_file, timeout_s=timeout_s)
+    found = find_credentials(url=url, owner_file=owner_file)
+    return Sandboxer(
+        url=found.url,
+        public_key=found.public_key,
+        secret_key=found.secret_key,
+        timeout_s=timeout_s,
+        confirm=None if confirm is None else confirm(found),
+    )
 
 
 def pairs(words: list[str] | None, option: str) -> dict[str, str]:

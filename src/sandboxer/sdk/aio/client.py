@@ -11,7 +11,9 @@ from sandboxer.sdk.aio.accounts import AsyncOperator, AsyncOwnAccount
 from sandboxer.sdk.aio.line import AsyncLine
 from sandboxer.sdk.aio.platform import AsyncHostView, AsyncKeys
 from sandboxer.sdk.aio.sandbox import AsyncSandbox
+from sandboxer.sdk.aio.wallets import AsyncWallets
 from sandboxer.sdk.aio.webhooks import AsyncWebhooks
+from sandboxer.sdk.confirming import Confirmer
 from sandboxer.sdk.credentials import find_credentials
 from sandboxer.sdk.routes import platform, sandboxes
 from sandboxer.wire import sandboxes as wire
@@ -33,13 +35,16 @@ class AsyncSandboxer:
         secret_key: str | None = None,
         owner_file: Path | str | None = None,
         timeout_s: float = 60.0,
+        confirm: Confirmer | None = None,
     ) -> None:
+        """`confirm` signs where the platform asks for a second proof; see `sdk.confirming`."""
         credentials = find_credentials(
             url=url, public_key=public_key, secret_key=secret_key, owner_file=owner_file
         )
-        self._line = AsyncLine(credentials, timeout_s=timeout_s)
+        self._line = AsyncLine(credentials, timeout_s=timeout_s, confirm=confirm)
         self.keys = AsyncKeys(self._line)
         self.host = AsyncHostView(self._line)
+        self.wallets = AsyncWallets(self._line)
         self.account = AsyncOwnAccount(self._line)
         self.operator = AsyncOperator(self._line)
         self.webhooks = AsyncWebhooks(self._line)

@@ -105,6 +105,13 @@ class AsyncSandbox:
         """A new disk from the image, the same id."""
         return await self._change("recreate")
 
+    async def lock(self) -> wire.Sandbox:
+        """From now on destroying, recreating and unlocking it need a second proof (`confirm`)."""
+        return await self._change("lock")
+
+    async def unlock(self) -> wire.Sandbox:
+        return await self._change("unlock")
+
     async def extend_ttl(self, duration: str, *, quote_id: str | None = None) -> wire.Sandbox:
         self._info = await self._line.do(sandboxes.extend_ttl(self.id, duration, quote_id=quote_id))
         return self._info

@@ -9,7 +9,7 @@ from sandboxer.sdk.calls import Call, json_body, new_idempotency_key, target
 from sandboxer.sdk.routes.reading import model, nothing
 from sandboxer.wire.sandboxes import Reachability, Sandbox, SandboxPage, Usage
 
-Verb = Literal["recreate", "stop", "resume", "freeze", "thaw"]
+Verb = Literal["recreate", "stop", "resume", "freeze", "thaw", "lock", "unlock"]
 # Making a sandbox takes milliseconds; a busy host may queue it.
 CREATE_TIMEOUT_S = 180.0
 # Between two pieces of a stream; the server sends comments to show that it is alive.

@@ -7,12 +7,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from sandboxer.sdk.confirming import Confirmer
 from sandboxer.sdk.credentials import find_credentials
 from sandboxer.sdk.routes import platform, sandboxes
 from sandboxer.sdk.sync.accounts import Operator, OwnAccount
 from sandboxer.sdk.sync.line import Line
 from sandboxer.sdk.sync.platform import HostView, Keys
 from sandboxer.sdk.sync.sandbox import Sandbox
+from sandboxer.sdk.sync.wallets import Wallets
 from sandboxer.sdk.sync.webhooks import Webhooks
 from sandboxer.wire import sandboxes as wire
 from sandboxer.wire.capabilities import Capabilities
@@ -33,13 +35,16 @@ class Sandboxer:
         secret_key: str | None = None,
         owner_file: Path | str | None = None,
         timeout_s: float = 60.0,
+        confirm: Confirmer | None = None,
     ) -> None:
+        """`confirm` signs where the platform asks for a second proof; see `sdk.confirming`."""
         credentials = find_credentials(
             url=url, public_key=public_key, secret_key=secret_key, owner_file=owner_file
         )
-        self._line = Line(credentials, timeout_s=timeout_s)
+        self._line = Line(credentials, timeout_s=timeout_s, confirm=confirm)
         self.keys = Keys(self._line)
         self.host = HostView(self._line)
+        self.wallets = Wallets(self._line)
         self.account = OwnAccount(self._line)
         self.operator = Operator(self._line)
         self.webhooks = Webhooks(self._line)

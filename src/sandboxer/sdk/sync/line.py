@@ -10,6 +10,7 @@ from typing import TypeVar
 import httpx
 
 from sandboxer.sdk.calls import Answer, Call
+from sandboxer.sdk.confirming import Confirmer
 from sandboxer.sdk.errors import Unreachable
 from sandboxer.sdk.exchange import Again, Signer, Tries
 from sandboxer.sdk.signing import Credentials
@@ -21,8 +22,10 @@ T = TypeVar("T")
 class Line:
     """One signed, kept-alive connection pool to one platform."""
 
-    def __init__(self, credentials: Credentials, *, timeout_s: float = 60.0) -> None:
-        self.signer = Signer(credentials)
+    def __init__(
+        self, credentials: Credentials, *, timeout_s: float = 60.0, confirm: Confirmer | None = None
+    ) -> None:
+        self.signer = Signer(credentials, confirm=confirm)
         self.url = credentials.url.rstrip("/")
         self.timeout_s = timeout_s
         # Environment proxies are for the web; the platform is named explicitly.
@@ -54,7 +57,7 @@ class Line:
         while True:
             again: Again | None
             try:
-                response = self._http.send(self._request(call), stream=True)
+                response = self._http.send(self._request(tries.call), stream=True)
                 if response.status_code < 400:
                     return response
                 content = _content(response)

@@ -105,6 +105,13 @@ class Sandbox:
         """A new disk from the image, the same id."""
         return self._change("recreate")
 
+    def lock(self) -> wire.Sandbox:
+        """From now on destroying, recreating and unlocking it need a second proof (`confirm`)."""
+        return self._change("lock")
+
+    def unlock(self) -> wire.Sandbox:
+        return self._change("unlock")
+
     def extend_ttl(self, duration: str, *, quote_id: str | None = None) -> wire.Sandbox:
         self._info = self._line.do(sandboxes.extend_ttl(self.id, duration, quote_id=quote_id))
         return self._info

@@ -1,0 +1,80 @@
+"""`lock`, `unlock`, `wallets` and the answers to a 428, as users run them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sandboxer.edges.cli.exits import Exit
+from tests.cli.conftest import Cli
+from tests.cli.test_money import account
+from tests.identity.wallets.signers import Signer
+
+
+@pytest.fixture
+def wallet(tmp_path: Path) -> Path:
+    return wallet_of(tmp_path, Signer.named(tmp_path.name))
+
+
+def wallet_of(folder: Path, signer: Signer) -> Path:
+    file = folder / f"{signer.evm}.key"
+    file.write_text(signer.key.secret.hex())
+    file.chmod(0o600)
+    return file
+
+
+def test_a_locked_sandbox_is_destroyed_only_with_the_wallet(cli: Cli, wallet: Path, tmp_path: Path) -> None:
+    own = account(cli, "cli-locker", 100_000)
+    box = own("create", "--profile", "profile.agent-dev", "--json").json["id"]
+    lonely = own("lock", box, "--json")
+    assert lonely.code == Exit.REFUSED
+    assert "Link a wallet" in lonely.error["next_step"]
+    linked = own("wallets", "link", "--wallet", str(wallet), "--json")
+    assert linked.code == Exit.OK, linked.err
+    assert Signer.named(tmp_path.name).evm in own("wallets", "list").out.lower()
+    assert own("lock", box, "--json").json["locked_at"]
+    refused = own("destroy", box)
+    assert refused.code == Exit.ERROR
+    assert "Action: destroy" in refused.err
+    assert "--wallet FILE" in refused.err
+    gone = own("destroy", box, "--wallet", str(wallet), "--json")
+    assert gone.code == Exit.OK, gone.err
+    assert gone.json["state"] == "destroyed"
+
+
+def test_a_challenge_can_be_signed_elsewhere(cli: Cli, wallet: Path, tmp_path: Path) -> None:
+    own, signer = account(cli, "cli-elsewhere", 100_000), Signer.named(tmp_path.name)
+    assert own("wallets", "link", SANDBOXER_WALLET=str(wallet)).code == Exit.OK
+    box = own("create", "--profile", "profile.agent-dev", "--json").json["id"]
+    assert own("lock", box).code == Exit.OK
+    asked = own("unlock", box, "--json").error
+    text = asked["message"].partition("To be signed:\n\n")[2].strip()
+    challenge = re.search(r"--proof ([0-9a-f]{64}),", asked["next_step"])
+    assert challenge is not None
+    proof = f"{challenge[1]},{signer.evm},{signer.sign_evm(text)}"
+    assert own("unlock", box, "--proof", proof, "--json").json["locked_at"] is None
+    assert own("destroy", box).code == Exit.OK
+
+
+def test_a_key_is_rotated_by_its_account_with_the_wallet(cli: Cli, wallet: Path) -> None:
+    own = account(cli, "cli-rotator", 1)
+    assert own("wallets", "link", "--wallet", str(wallet)).code == Exit.OK
+    public_key = own.environment["SANDBOXER_PUBLIC_KEY"]
+    assert own("keys", "rotate", public_key).code == Exit.ERROR
+    rotated = own("keys", "rotate", public_key, "--wallet", str(wallet), "--json")
+    assert rotated.code == Exit.OK, rotated.err
+    assert own("list").code == Exit.AUTH
+    now = Cli(own.environment | {"SANDBOXER_SECRET_KEY": rotated.json["secret_key"]})
+    assert now("list").code == Exit.OK
+    address = now("wallets", "list", "--json").json[0]["address"]
+    assert now("wallets", "end-sessions", "--json").json == {"ended": 0}
+    assert now("wallets", "revoke", address).code == Exit.OK
+
+
+def test_a_key_file_that_others_can_read_is_refused(cli: Cli, wallet: Path) -> None:
+    wallet.chmod(0o644)
+    said = cli("wallets", "link", "--wallet", str(wallet), "--json")
+    assert said.code == Exit.ERROR
+    assert "chmod 600" in said.error["next_step"]
