@@ -1,0 +1,119 @@
+"""Which chains an operator listens to, read from one JSON setting. Pure: files are opened elsewhere.
+
+Secrets are never in the setting itself, which is printed by `sandboxer config`: only where they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.payments.assets import ASSETS
+
+CHAINS = ("BTC", "LTC", "DOGE", "XMR")
+_MOST_CONFIRMATIONS = 1000
+
+
+class Source(StrEnum):
+    """Who tells us about the chain; also the name of the field that holds its URL."""
+
+    RPC = "rpc"
+    ESPLORA = "esplora"
+    WALLET_RPC = "wallet_rpc"
+
+
+_SOURCES_OF: Mapping[str, tuple[Source, ...]] = {
+    "BTC": (Source.RPC, Source.ESPLORA),
+    "LTC": (Source.RPC,),
+    "DOGE": (Source.RPC,),
+    "XMR": (Source.WALLET_RPC,),
+}
+
+
+@dataclass(frozen=True)
+class ChainPlan:
+    """One chain as configured; `payments.chains.opening` turns it into an adapter."""
+
+    code: str
+    source: Source
+    url: str
+    confirmations: int
+    network: str = "mainnet"
+    # Deposits go to addresses of this key (not for Monero, whose wallet has it).
+    xpub: str | None = None
+    script: str | None = None
+    user: str | None = None
+    password_file: Path | None = None
+    cookie_file: Path | None = None
+    # The node's watch-only wallet.
+    wallet: str = "sandboxer-watch"
+    # Monero: the account whose subaddresses are handed out, and a daemon to compare the wallet with.
+    account: int = 0
+    daemon: str | None = None
+
+
+_OPTIONAL = {each.name for each in fields(ChainPlan)} - {"code", "source", "url"}
+
+
+def chains_from_json(raw: Mapping[str, Mapping[str, Any]]) -> tuple[ChainPlan, ...]:
+    """`{"LTC": {"rpc": "http://127.0.0.1:9332", "user": "u", "password_file": "/…", "xpub": "zpub…"}}`."""
+    return tuple(_plan(code, given) for code, given in raw.items())
+
+
+def _plan(code: str, given: Mapping[str, Any]) -> ChainPlan:
+    if code not in CHAINS:
+        raise _wrong(code, f"is not a chain known here ({', '.join(CHAINS)})")
+    if not isinstance(given, Mapping):
+        raise _wrong(code, "must be an object")
+    sources = [source for source in _SOURCES_OF[code] if source in given]
+    if len(sources) != 1:
+        raise _wrong(code, f"needs exactly one of {', '.join(_SOURCES_OF[code])}")
+    rest = {name: value for name, value in given.items() if name != sources[0]}
+    if unknown := sorted(set(rest) - _OPTIONAL):
+        raise _wrong(code, f"has no field {unknown[0]!r} (there are {', '.join(sorted(_OPTIONAL))})")
+    if code != "XMR" and "xpub" not in rest:
+        raise _wrong(code, "needs an xpub: the key whose addresses are handed out")
+    default = ASSETS[code].confirmations
+    assert default is not None, "every chain counts confirmations"
+    depth = _number(code, "confirmations", rest.get("confirmations", default), 1, _MOST_CONFIRMATIONS)
+    account = _number(code, "account", rest.get("account", 0), 0, 2**31)
+    texts = {name: _text(code, name, rest[name]) for name in _TEXTS if name in rest}
+    files = {name: Path(_text(code, name, rest[name])) for name in _FILES if name in rest}
+    daemon = _url(code, rest["daemon"]) if "daemon" in rest else None
+    plan = ChainPlan(code, sources[0], _url(code, given[sources[0]]), depth, account=account, daemon=daemon)
+    optional: dict[str, Any] = {**texts, **files}
+    return replace(plan, **optional)
+
+
+_TEXTS = ("network", "xpub", "script", "user", "wallet")
+_FILES = ("password_file", "cookie_file")
+
+
+def _url(code: str, value: Any) -> str:
+    parts = urlsplit(_text(code, "url", value))
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise _wrong(code, "needs a URL that begins with http:// or https://")
+    if parts.username or parts.password:
+        raise _wrong(code, "must not have a password in its URL; use user and password_file")
+    return parts.geturl()
+
+
+def _text(code: str, name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise _wrong(code, f"needs a text as {name}")
+    return value.strip()
+
+
+def _number(code: str, name: str, value: Any, least: int, most: int) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise _wrong(code, f"needs a whole number between {least} and {most} as {name}")
+    return value
+
+
+def _wrong(code: str, why: str) -> InvalidRequest:
+    return InvalidRequest(field="chains", why=f"{code[:20]} {why}")

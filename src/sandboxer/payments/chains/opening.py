@@ -1,0 +1,71 @@
+"""From the operator's words to adapters that listen. The only place that reads node passwords."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.payments.chains.addresses import network_of
+from sandboxer.payments.chains.configuration import ChainPlan, Source
+from sandboxer.payments.chains.contract import Chain
+from sandboxer.payments.chains.core_rpc import CoreRpc
+from sandboxer.payments.chains.derivation import AccountKey, Script, read_account_key
+from sandboxer.payments.chains.esplora import Esplora
+from sandboxer.payments.chains.monero import MoneroWallet
+
+Adapter = CoreRpc | Esplora | MoneroWallet
+
+
+@asynccontextmanager
+async def open_chains(plans: Sequence[ChainPlan]) -> AsyncIterator[Mapping[str, Chain]]:
+    """Adapters by code. Nothing is asked of the nodes yet: one that is down must not keep the rest from
+    starting."""
+    async with AsyncExitStack() as stack:
+        chains: dict[str, Chain] = {}
+        for plan in plans:
+            adapter = open_chain(plan)
+            stack.push_async_callback(adapter.close)
+            chains[plan.code] = adapter
+        yield chains
+
+
+def open_chain(plan: ChainPlan) -> Adapter:
+    user, password = _login(plan)
+    if plan.source is Source.WALLET_RPC:
+        return MoneroWallet(
+            plan.url,
+            user=user or None,
+            password=password,
+            account=plan.account,
+            network=plan.network,
+            daemon_url=plan.daemon,
+        )
+    keys = _keys(plan)
+    if plan.source is Source.ESPLORA:
+        return Esplora(keys.network, plan.url, keys=keys)
+    return CoreRpc(keys.network, plan.url, user=user, password=password, keys=keys, wallet=plan.wallet)
+
+
+def _keys(plan: ChainPlan) -> AccountKey:
+    assert plan.xpub is not None, "configuration asks for it"
+    try:
+        script = Script(plan.script) if plan.script else None
+    except ValueError:
+        raise InvalidRequest(field="chains", why=f"{plan.code}: script is one of {list(Script)}") from None
+    return read_account_key(plan.xpub, network_of(plan.code, plan.network), script)
+
+
+def _login(plan: ChainPlan) -> tuple[str, str]:
+    if plan.cookie_file:
+        user, _, password = _secret(plan.cookie_file).partition(":")
+        return user, password
+    return plan.user or "", _secret(plan.password_file) if plan.password_file else ""
+
+
+def _secret(path: Path) -> str:
+    try:
+        return path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(field="chains", why=f"{path} cannot be read: {type(error).__name__}") from None
