@@ -50,6 +50,15 @@ class StacksNode:
         """The first one that no block has spent."""
         return _whole(await self._ask(f"/v2/accounts/{address}?proof=0"), "nonce")
 
+    async def balance(self, address: str, asset: str | None) -> int:
+        """Of a token (`address.contract::token`), or of STX."""
+        told = await self._ask(f"/extended/v1/address/{address}/balances")
+        group = told.get("stx") if asset is None else (told.get("fungible_tokens") or {}).get(asset, {})
+        balance = group.get("balance", "0") if isinstance(group, dict) else None
+        if not isinstance(balance, str) or not (balance.isascii() and balance.isdigit()):
+            raise _nonsense("a balance that is no number")
+        return int(balance)
+
     async def mined(self, address: str, nonce: int) -> Seen | None:
         """Which transaction in a block spent it; newest first, some pages deep."""
         for page in range(PAGES):

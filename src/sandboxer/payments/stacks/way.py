@@ -19,7 +19,7 @@ from sandboxer.payments.stacks.codec.signing import verify_origin
 from sandboxer.payments.stacks.codec.transactions import Transaction, parse_hex
 from sandboxer.payments.stacks.networks import SCHEME
 from sandboxer.payments.stacks.nodes import Seen, StacksNode
-from sandboxer.payments.stacks.relay.client import Relay
+from sandboxer.payments.stacks.relay.client import SETTLE_SECONDS, Relay
 from sandboxer.payments.stacks.relay.messages import Status
 from sandboxer.payments.stacks.relay.states import PaymentState
 from sandboxer.payments.stacks.scheme.facilitator import StacksFacilitator
@@ -32,17 +32,19 @@ from sandboxer.payments.x402.ways import Accepted, Authorization, Fate, Sighting
 _SPENT = frozenset({"chain_abort", "sender_nonce_stale"})
 
 
-def stacks_way(settings: NetworkSettings, http: httpx.AsyncClient) -> Way:
+def stacks_way(
+    settings: NetworkSettings, http: httpx.AsyncClient, *, settle_seconds: float = SETTLE_SECONDS
+) -> Way:
     """Raises InvalidRequest for settings that cannot be."""
     shop = stacks_shop(settings)
-    relay = Relay(shop.relay, http)
+    relay = Relay(shop.relay, http, settle_seconds=settle_seconds)
     node = None if shop.node is None else StacksNode(shop.node, http)
     return Way(
         network=shop.network.caip2,
         scheme=SCHEME,
         pay_to=shop.pay_to,
         accepts=tuple(Accepted(asset=t.asset, id=t.wire, extra=t.extra()) for t in shop.tokens),
-        facilitator=StacksFacilitator(shop, relay),
+        facilitator=StacksFacilitator(shop, relay, node),
         reader=StacksReader(shop),
         watcher=StacksWatcher(relay, node),
         confirmations=settings.confirmations,

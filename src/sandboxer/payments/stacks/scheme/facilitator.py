@@ -24,6 +24,7 @@ from x402.schemas import (
 
 from sandboxer.kernel.errors import ChainUnavailable
 from sandboxer.payments.stacks.networks import CAIP_FAMILY, SCHEME
+from sandboxer.payments.stacks.nodes import StacksNode
 from sandboxer.payments.stacks.relay.client import Relay, Unknown
 from sandboxer.payments.stacks.relay.messages import NotSettled, Settled, identifier_for, with_identifier
 from sandboxer.payments.stacks.relay.states import (
@@ -37,6 +38,8 @@ from sandboxer.payments.stacks.scheme.checking import Payment, Terms, Unpayable,
 from sandboxer.payments.stacks.shop import StacksShop
 
 PENDING = "settlement_pending"
+# So many payments of one wallet a node lets wait in a row.
+NONCES_AHEAD = 25
 
 
 def verify_payment(
@@ -59,29 +62,33 @@ def verify_payment(
         )
         return check_payment(payload.payload.get("transaction"), terms)
     except Unpayable as refusal:
-        return VerifyResponse(
-            is_valid=False,
-            invalid_reason=refusal.reason,
-            invalid_message=refusal.why,
-            payer=refusal.payer,
-            extra=_advice(refusal.reason),
-        )
+        return _invalid(refusal.reason, refusal.why, refusal.payer)
 
 
 class StacksFacilitator:
-    """x402's FacilitatorClient (async): hand it to `x402ResourceServer`, beside any other."""
+    """x402's FacilitatorClient (async): hand it to `x402ResourceServer`, beside any other.
 
-    def __init__(self, shop: StacksShop, relay: Relay) -> None:
+    With a node it also sees whether the payer has what he pays with and whether the nonce is free, so that
+    nobody is served for a payment that cannot come.
+    """
+
+    def __init__(self, shop: StacksShop, relay: Relay, node: StacksNode | None = None) -> None:
         self._shop = shop
         self._relay = relay
+        self._node = node
 
     def get_supported(self) -> SupportedResponse:
         kind = SupportedKind(x402_version=2, scheme=SCHEME, network=self._shop.network.caip2)
         return SupportedResponse(kinds=[kind], extensions=["payment-identifier"])
 
     async def verify(self, payload: PaymentPayload, requirements: PaymentRequirements) -> VerifyResponse:
+        """Raises ChainUnavailable when the node cannot be asked."""
         payment = verify_payment(payload, requirements, self._shop)
-        return payment if isinstance(payment, VerifyResponse) else _valid(payment)
+        if isinstance(payment, VerifyResponse):
+            return payment
+        if self._node is not None and (refusal := await _unaffordable(payment, self._node)) is not None:
+            return refusal
+        return _valid(payment)
 
     async def settle(self, payload: PaymentPayload, requirements: PaymentRequirements) -> SettleResponse:
         payment = verify_payment(payload, requirements, self._shop)
@@ -137,6 +144,19 @@ class ExactStacksFacilitator:
             return await StacksFacilitator(self._shop, relay).settle(payload, requirements)
 
 
+async def _unaffordable(payment: Payment, node: StacksNode) -> VerifyResponse | None:
+    free = await node.nonce(payment.payer)
+    if payment.nonce < free:
+        return _invalid("client_bad_nonce", f"nonce {payment.nonce} is spent, {free} is free", payment.payer)
+    if payment.nonce >= free + NONCES_AHEAD:
+        return _invalid("client_bad_nonce", f"nonce {payment.nonce} is too far from {free}", payment.payer)
+    token = payment.token.name
+    balance = await node.balance(payment.payer, None if token is None else token.text)
+    if balance < payment.amount:
+        return _invalid("insufficient_funds", f"the payer has {balance} of {payment.amount}", payment.payer)
+    return None
+
+
 async def _settle(
     payment: Payment, ask: Callable[[], Awaitable[Settled | NotSettled | Unknown]]
 ) -> SettleResponse:
@@ -183,6 +203,12 @@ def _pending(payment: Payment, why: str) -> SettleResponse:
             "txidIsUnsponsored": True,
             "nextSteps": NextStep.WAIT_FOR_CONFIRMATION.value,
         },
+    )
+
+
+def _invalid(reason: str, why: str, payer: str | None) -> VerifyResponse:
+    return VerifyResponse(
+        is_valid=False, invalid_reason=reason, invalid_message=why, payer=payer, extra=_advice(reason)
     )
 
 
