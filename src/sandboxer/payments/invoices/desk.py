@@ -36,8 +36,9 @@ from sandboxer.payments.invoices.records import (
     Output,
     Price,
     Refund,
+    RefundState,
 )
-from sandboxer.payments.invoices.refunds import mark_refund_sent
+from sandboxer.payments.invoices.refunds import mark_refund_sent, refunds_page
 from sandboxer.payments.invoices.states import State
 from sandboxer.payments.oracle.conversion import atomic_for_sats, needs_rate, sats_for_cents
 from sandboxer.payments.oracle.rates import Rate, Rates
@@ -162,6 +163,11 @@ class InvoiceDesk:
         self, *, state: State | None = None, after: str | None = None, limit: int = 100
     ) -> list[Invoice]:
         return await self._store.read(lambda conn: book.page(conn, state=state, after=after, limit=limit))
+
+    async def refunds(
+        self, *, state: RefundState | None = None, after: str | None = None, limit: int = 100
+    ) -> list[Refund]:
+        return await self._store.read(lambda conn: refunds_page(conn, state=state, after=after, limit=limit))
 
     async def refund_sent(self, id: str, txid: str, *, actor: str) -> Refund:
         """The operator has signed and sent it."""

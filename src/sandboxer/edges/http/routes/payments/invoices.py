@@ -1,0 +1,256 @@
+"""Invoices: anyone may ask for one and see what became of it; refunds are the operator's to send."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sandboxer.accounts.limits import client_address
+from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.failures import failures, stranger_failures, stream, unsigned_failures
+from sandboxer.edges.http.sse import EventStream, ServerEvent
+from sandboxer.edges.http.state import platform_of, require_owner
+from sandboxer.payments.assets import ASSETS, as_text
+from sandboxer.payments.chains import qr
+from sandboxer.payments.invoices import records
+from sandboxer.payments.invoices.desk import Order, View
+from sandboxer.payments.invoices.records import Invoice, Output, RefundState
+from sandboxer.payments.invoices.states import SETTLED, State
+from sandboxer.wire import invoices as wire
+from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX
+from sandboxer.wiring import Platform
+
+router = APIRouter(prefix="/v1", tags=["invoices"])
+SVG = "image/svg+xml"
+Limit = Annotated[int, Query(ge=1, le=PAGE_LIMIT_MAX)]
+
+
+@router.post(
+    "/invoices",
+    operation_id="createInvoice",
+    status_code=201,
+    response_model=wire.NewInvoice,
+    responses=stranger_failures(404),
+    summary="An address and an exact amount, for a tier or for sats",
+)
+async def create(request: Request, body: wire.AskInvoice) -> Response:
+    platform = platform_of(request)
+    order = Order(
+        asset=body.currency,
+        asked_by=_asker(request, platform),
+        tier=body.tier,
+        months=body.months,
+        sats=body.sats,
+        account=body.account,
+        refund_address=body.refund_address,
+    )
+    ordered = await platform.payments.invoices.create(order)
+    view = View(invoice=ordered.invoice, outputs=(), refunds=(), steps=(), uri=ordered.uri)
+    claim = None if ordered.claim is None else ordered.claim.token
+    shown = wire.NewInvoice(**invoice(view).model_dump(), claim=claim)
+    answer = json_response(shown, 201)
+    answer.headers["location"] = f"/v1/invoices/{ordered.invoice.id}"
+    return answer
+
+
+@router.get(
+    "/invoices/{invoice_id}",
+    operation_id="getInvoice",
+    response_model=wire.Invoice,
+    responses=unsigned_failures(404, 422, 503),
+    summary="What has arrived, and what became of it; ask every 14 seconds",
+)
+async def show(request: Request, invoice_id: wire.InvoiceId) -> Response:
+    return json_response(invoice(await platform_of(request).payments.invoices.view(invoice_id)))
+
+
+@router.get(
+    "/invoices/{invoice_id}/qr.svg",
+    operation_id="drawInvoice",
+    response_class=Response,
+    responses={
+        **unsigned_failures(404, 422, 503),
+        200: {
+            "description": "The payment URI as a picture.",
+            "content": {SVG: {"schema": {"type": "string"}}},
+        },
+    },
+    summary="The payment URI as a QR code",
+)
+async def draw(request: Request, invoice_id: wire.InvoiceId) -> Response:
+    view = await platform_of(request).payments.invoices.view(invoice_id)
+    return Response(qr.svg(view.uri), media_type=SVG)
+
+
+@router.get(
+    "/invoices/{invoice_id}/events",
+    operation_id="followInvoice",
+    status_code=200,
+    response_class=EventStream,
+    responses={
+        **unsigned_failures(404, 422, 503),
+        200: stream(
+            "`invoice` events, each an Invoice: as it is now, then after every change; ends settled."
+        ),
+    },
+    summary="The same as a stream, until it is settled",
+)
+async def follow(request: Request, invoice_id: wire.InvoiceId) -> Response:
+    platform = platform_of(request)
+    # Raises NotFound before the stream begins.
+    await platform.payments.invoices.view(invoice_id)
+    return EventStream(_followed(platform, invoice_id))
+
+
+@router.get(
+    "/invoices",
+    operation_id="listInvoices",
+    response_model=wire.InvoiceList,
+    responses=failures(404),
+    summary="Every invoice, newest first (owner)",
+)
+async def listing(
+    request: Request,
+    state: Annotated[wire.InvoiceState | None, Query()] = None,
+    cursor: Annotated[wire.InvoiceId | None, Query()] = None,
+    limit: Limit = PAGE_LIMIT_DEFAULT,
+) -> Response:
+    require_owner(request)
+    desk = platform_of(request).payments.invoices
+    wanted = None if state is None else State(state)
+    found = await desk.page(state=wanted, after=cursor, limit=limit)
+    shown = [invoice(View(invoice=one, outputs=(), refunds=(), steps=(), uri=desk.uri(one))) for one in found]
+    cursor = found[-1].id if len(found) == limit else None
+    return json_response(wire.InvoiceList(invoices=shown, next_cursor=cursor))
+
+
+@router.get(
+    "/refunds",
+    operation_id="listRefunds",
+    response_model=wire.RefundList,
+    responses=failures(404),
+    summary="What has to go back, oldest first (owner)",
+)
+async def refunds(
+    request: Request,
+    state: Annotated[wire.RefundWord | None, Query()] = None,
+    cursor: Annotated[wire.RefundId | None, Query()] = None,
+    limit: Limit = PAGE_LIMIT_DEFAULT,
+) -> Response:
+    require_owner(request)
+    found = await platform_of(request).payments.invoices.refunds(
+        state=None if state is None else RefundState(state), after=cursor, limit=limit
+    )
+    cursor = found[-1].id if len(found) == limit else None
+    return json_response(wire.RefundList(refunds=[refund(one) for one in found], next_cursor=cursor))
+
+
+@router.post(
+    "/refunds/{refund_id}/sent",
+    operation_id="markRefundSent",
+    response_model=wire.Refund,
+    responses=failures(404, 409),
+    summary="It was signed and sent in this transaction (owner)",
+)
+async def sent(request: Request, refund_id: wire.RefundId, body: wire.SentRefund) -> Response:
+    who = require_owner(request)
+    desk = platform_of(request).payments.invoices
+    return json_response(refund(await desk.refund_sent(refund_id, body.txid, actor=f"key:{who.public_key}")))
+
+
+def invoice(view: View) -> wire.Invoice:
+    one, asset = view.invoice, ASSETS[view.invoice.price.asset]
+    received = sum(o.amount for o in view.outputs if o.is_money)
+    return wire.Invoice(
+        id=one.id,
+        state=one.state.value,
+        is_settled=one.state in SETTLED,
+        kind=one.buys.kind,
+        tier=one.buys.tier,
+        months=one.buys.months,
+        usd_cents=one.buys.cents,
+        sats=one.price.sats,
+        currency=asset.code,
+        amount=as_text(one.price.atomic, asset),
+        atomic=str(one.price.atomic),
+        usd_rate=None if one.price.usd is None else str(one.price.usd),
+        btc_usd_rate=None if one.price.btc_usd is None else str(one.price.btc_usd),
+        address=one.address,
+        payment_uri=view.uri,
+        refund_address=one.refund_address,
+        confirmations_needed=one.confirmations,
+        confirmations=_confirmations(one, view.outputs),
+        received=as_text(received, asset),
+        payments=[_payment(output) for output in view.outputs],
+        refunds=[refund(one) for one in view.refunds],
+        history=[wire.InvoiceStep(at=s.at, state=s.state, signal=s.signal) for s in view.steps],
+        public_key=one.public_key,
+        created_at=one.created_at,
+        expires_at=one.expires_at,
+    )
+
+
+def refund(one: records.Refund) -> wire.Refund:
+    return wire.Refund(
+        id=one.id,
+        invoice=one.invoice,
+        currency=one.chain,
+        state=one.state.value,
+        reason=one.reason,
+        txid=one.txid,
+        output=one.output,
+        received_atomic=str(one.received),
+        amount=as_text(one.amount, ASSETS[one.chain]),
+        amount_atomic=str(one.amount),
+        kept_atomic=str(one.kept),
+        address=one.address,
+        sent_txid=one.sent_txid,
+        created_at=one.created_at,
+        updated_at=one.updated_at,
+    )
+
+
+def _payment(output: Output) -> wire.Payment:
+    return wire.Payment(
+        id=output.id,
+        txid=output.txid,
+        amount=as_text(output.amount, ASSETS[output.chain]),
+        atomic=str(output.amount),
+        confirmations=output.depth,
+        is_there=output.is_money,
+        is_in_time=output.is_in_time,
+        settled=output.settled.value,
+        sats=output.sale_sats + output.bucket_sats,
+    )
+
+
+def _confirmations(one: Invoice, outputs: tuple[Output, ...]) -> int:
+    depths = [output.depth for output in outputs if output.is_money]
+    return min(min(depths), one.confirmations) if depths else 0
+
+
+def _asker(request: Request, platform: Platform) -> str:
+    """Whom the cap on open invoices counts: the same as every other limit does."""
+    peer = request.client
+    forwarded = request.headers.getlist("x-forwarded-for")
+    return client_address(None if peer is None else peer.host, forwarded, platform.trusted_proxies)
+
+
+async def _followed(platform: Platform, invoice_id: str) -> AsyncIterator[ServerEvent]:
+    desk = platform.payments.invoices
+    # Followed from the newest event on; what happens between that and the first look is told after it.
+    after = await platform.events.last_id()
+    view = await desk.view(invoice_id)
+    yield ServerEvent("invoice", invoice(view))
+    async with aclosing(platform.events.follow(invoice_id, after)) as happening:  # type: ignore[type-var]
+        while view.invoice.state not in SETTLED:
+            event = await anext(happening, None)
+            if event is None:
+                return
+            view = await desk.view(invoice_id)
+            yield ServerEvent("invoice", invoice(view), str(event.id))
