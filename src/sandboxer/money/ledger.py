@@ -200,6 +200,20 @@ UPDATE ledger_accounts SET
 WHERE id IN ({debit}, {credit}) AND asset = {asset}
   AND (id <> {debit} OR may_overdraw OR credits_posted - debits_posted - debits_pending >= {needed})
 """
+# SQLite is a function call away, and looks for one row in a fifth of the time it takes to look for two.
+_SQLITE_TAKE = """
+UPDATE ledger_accounts SET
+  debits_posted = debits_posted + :posted, debits_pending = debits_pending + :pending,
+  transfers = transfers + :count, digest = (digest + :digest) & :mask
+WHERE id = :debit AND asset = :asset
+  AND (may_overdraw OR credits_posted - debits_posted - debits_pending >= :needed)
+"""
+_SQLITE_GIVE = """
+UPDATE ledger_accounts SET
+  credits_posted = credits_posted + :posted, credits_pending = credits_pending + :pending,
+  transfers = transfers + :count, digest = (digest + :digest) & :mask
+WHERE id = :credit AND asset = :asset
+"""
 _ROW = tuple(column.name for column in ledger_transfers.columns if column.name != "seq")
 _KEEP = f"""
 INSERT INTO ledger_transfers ({", ".join(_ROW)}) VALUES ({", ".join(f"{{{name}}}" for name in _ROW)})
@@ -235,12 +249,12 @@ def _move_and_keep(conn: Connection, transfer: Transfer, step: _Step, digest: in
     if conn.dialect.name == "postgresql":
         moved, kept = conn.exec_driver_sql(_POSTGRES_MOVE_AND_KEEP, {**row, **values}).one()
         return moved, kept == 1
-    moved = _tell_sqlite(conn, _MOVE_FOR["sqlite"], values)
-    if moved != 2:
-        return moved, False
+    for moved, side in enumerate((_SQLITE_TAKE, _SQLITE_GIVE)):
+        if _tell_sqlite(conn, side, values) != 1:
+            return moved, False
     # As the column types of `tables` write it.
     row["at"] = transfer.at.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
-    return moved, _tell_sqlite(conn, _SQLITE_KEEP, row) == 1
+    return 2, _tell_sqlite(conn, _SQLITE_KEEP, row) == 1
 
 
 def _tell_sqlite(conn: Connection, statement: str, values: dict[str, object]) -> int:

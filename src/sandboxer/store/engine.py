@@ -19,6 +19,7 @@ from sandboxer.kernel.errors import Unavailable
 from sandboxer.store.databases import Database, Durability, open_database
 from sandboxer.store.migrate import migrate
 from sandboxer.store.workers import Job, Worker
+from sandboxer.store.writer import Writer
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -37,7 +38,7 @@ class Store:
         self._writes: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
         self._reads: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
         retry = database.is_worth_retrying
-        self._writer = Worker("store-write", database.writing, self._writes, retry)
+        self._writer = Writer("store-write", database.writing, self._writes, retry)
         self._readers = [
             Worker(f"store-read-{number}", database.reading, self._reads, retry) for number in range(readers)
         ]

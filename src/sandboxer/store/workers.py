@@ -11,13 +11,14 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+import psycopg
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from sandboxer.kernel.errors import Unavailable
+from sandboxer.kernel.errors import Broken, Unavailable
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -32,10 +33,29 @@ def announce(conn: Connection, topic: str) -> None:
     conn.info.setdefault(_TOPICS, set()).add(topic)
 
 
+def run_body(conn: Connection, job: Job[Any]) -> Any:
+    """What its function returned; what it announced is kept with the job until the commit."""
+    info = conn.info
+    info.pop(_TOPICS, None)
+    result = job.fn(conn)
+    if not _is_intact(conn):
+        # A commit would be answered by a rollback, in silence, and take others' work along.
+        raise Broken(why="a transaction went on after the database had given it up")
+    job.topics = frozenset(info.get(_TOPICS, ()))
+    return result
+
+
+def _is_intact(conn: Connection) -> bool:
+    driver: Any = conn.connection.driver_connection
+    if conn.dialect.name == "sqlite":
+        return bool(driver.in_transaction)
+    return bool(driver.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS)
+
+
 class Job(Generic[T]):
     """One transaction asked for, and the way back to who asked."""
 
-    __slots__ = ("_error", "_future", "_listener", "_loop", "_result", "fn", "is_delivered", "topics")
+    __slots__ = ("_error", "_future", "_listener", "_result", "fn", "is_delivered", "loop", "topics")
 
     def __init__(
         self, fn: Callable[[Connection], T], listener: Callable[[frozenset[str]], None] | None
@@ -43,8 +63,8 @@ class Job(Generic[T]):
         self.fn = fn
         self.topics: frozenset[str] = frozenset()
         self.is_delivered = False
-        self._loop = asyncio.get_running_loop()
-        self._future: asyncio.Future[None] = self._loop.create_future()
+        self.loop = asyncio.get_running_loop()
+        self._future: asyncio.Future[None] = self.loop.create_future()
         self._listener = listener
         self._result: T | None = None
         self._error: BaseException | None = None
@@ -61,27 +81,41 @@ class Job(Generic[T]):
                 await self._future
             except asyncio.CancelledError as error:
                 cancelled = error
-                self._future = self._loop.create_future()
+                self._future = self.loop.create_future()
         if cancelled is not None:
             raise cancelled
         if self._error is not None:
             raise self._error
         return self._result  # type: ignore[return-value]
 
-    def finish(self, result: T | None, error: BaseException | None) -> None:
-        """Called in the worker's thread."""
+    def settle(self, result: T | None, error: BaseException | None) -> None:
+        """What became of it; told to nobody before `deliver`."""
         self._result, self._error = result, error
-        try:
-            self._loop.call_soon_threadsafe(self._deliver)
-        except RuntimeError:
-            log.debug("the loop that asked for a transaction is closed")
+        if error is not None:
+            self.topics = frozenset()
 
-    def _deliver(self) -> None:
+    def deliver(self) -> None:
+        """Called on the loop of who asked."""
         self.is_delivered = True
         if not self._future.done():
             self._future.set_result(None)
         if self.topics and self._listener is not None:
             self._listener(self.topics)
+
+
+def deliver_all(jobs: Sequence[Job[Any]]) -> None:
+    """Tell those who asked, from the worker's thread: each loop is woken once."""
+    for loop in dict.fromkeys(job.loop for job in jobs):
+        mine = [job for job in jobs if job.loop is loop]
+        try:
+            loop.call_soon_threadsafe(_deliver, mine)
+        except RuntimeError:
+            log.debug("the loop that asked for a transaction is closed")
+
+
+def _deliver(jobs: Sequence[Job[Any]]) -> None:
+    for job in jobs:
+        job.deliver()
 
 
 class Worker:
@@ -107,16 +141,19 @@ class Worker:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            try:
-                result = self._with_retries(job)
-            except BaseException as error:
-                job.finish(None, error)
-            else:
-                job.finish(result, None)
+            self._alone(job)
+            deliver_all((job,))
             # Held by the variable, the last answer would live until the next job.
             del job
-            result = None
         self._disconnect()
+
+    def _alone(self, job: Job[Any]) -> None:
+        try:
+            result = self._with_retries(job)
+        except BaseException as error:
+            job.settle(None, error)
+        else:
+            job.settle(result, None)
 
     def _with_retries(self, job: Job[Any]) -> Any:
         for attempt in range(1, ATTEMPTS + 1):
@@ -135,29 +172,34 @@ class Worker:
         raise AssertionError("unreachable")
 
     def _transaction(self, job: Job[Any]) -> Any:
-        conn = self._conn
-        if conn is None:
-            conn = self._conn = self._engine.connect()
-        info = conn.info
-        info.pop(_TOPICS, None)
-        transaction = conn.begin()
+        conn = self._begin()
         try:
-            result = job.fn(conn)
+            result = run_body(conn, job)
         except BaseException:
             self._roll_back()
             raise
+        self._commit(conn)
+        return result
+
+    def _begin(self) -> Connection:
+        conn = self._conn
+        if conn is None:
+            conn = self._conn = self._engine.connect()
+        conn.begin()
+        return conn
+
+    def _commit(self, conn: Connection) -> None:
         try:
-            transaction.commit()
+            conn.commit()
         except DBAPIError as error:
-            self._roll_back()
+            # SQLite's transaction is still open then, and SQLAlchemy thinks it is over.
+            self._disconnect()
             if error.connection_invalidated:
                 # It may have been committed: trying again could do it twice.
                 raise Unavailable(
                     why="the database went away during the commit; look before retrying"
                 ) from error
             raise
-        job.topics = frozenset(info.get(_TOPICS, ()))
-        return result
 
     def _roll_back(self) -> None:
         try:
