@@ -22,6 +22,7 @@ from sandboxer.money.dryness import GracePolicy
 from sandboxer.money.holds import HoldPolicy
 from sandboxer.money.price_list import pricing_from_json
 from sandboxer.money.pricing import Pricing
+from sandboxer.payments.chains.configuration import ChainPlan, chains_from_json
 
 PREFIX = "SANDBOXER_"
 # Belong to the client (CLI and SDK), which shares the prefix.
@@ -100,7 +101,9 @@ class Settings(BaseModel):
     ] = False
     webhook_allow_private: Annotated[
         bool,
-        Field(description="Let webhooks go to private and loopback addresses, and by http; for one's own use."),
+        Field(
+            description="Let webhooks go to private and loopback addresses, and by http; for one's own use."
+        ),
     ] = False
     trusted_proxies: Annotated[
         tuple[str, ...], Field(description="Networks whose X-Forwarded-For is believed; comma-separated.")
@@ -122,6 +125,45 @@ class Settings(BaseModel):
             ' "profiles": {"profile.agent-dev": {"vcpu_msats": 20}}, "tiers": {"cents_per_month": 700,'
             ' "discounts": {"1": 0, "3": 70, "6": 100, "12": 150, "24": 200}}, "quotes": {"lifetime": "10m"}}.'
             " Discounts are thousandths by months."
+        ),
+    ] = Field(default_factory=dict)
+    x402: Annotated[
+        dict[str, Any],
+        Field(
+            description='Payments by x402 that are taken, as JSON: {"networks": [{"network": "eip155:8453",'
+            ' "pay_to": "0x…", "rpc_url": "https://…", "facilitator": "in_process",'
+            ' "assets": [{"code": "USDC", "id": "0x…", "name": "USD Coin", "version": "2"}]}]};'
+            " see docs/guides/x402.md."
+        ),
+    ] = Field(default_factory=dict)
+    x402_signer_key: Annotated[
+        SecretStr | None,
+        Field(description="Private key that pays for gas where payments are settled in process."),
+    ] = None
+    fixed_rates: Annotated[
+        dict[str, str],
+        Field(description='Rates in US dollars instead of asking for them, as JSON: {"BTC": "100000"}.'),
+    ] = Field(default_factory=dict)
+    chains: Annotated[
+        dict[str, dict[str, Any]],
+        Field(
+            description='Chains that invoices are paid on, as JSON: {"LTC": {"rpc": "http://127.0.0.1:9332",'
+            ' "user": "u", "password_file": "/etc/sandboxer/litecoin", "xpub": "zpub…"}};'
+            " see docs/guides/chains.md."
+        ),
+    ] = Field(default_factory=dict)
+    rates: Annotated[
+        dict[str, Any],
+        Field(
+            description='Whom to ask for rates, as JSON: {"sources": ["kraken", "coinbase"],'
+            ' "quorum": {"*": 2}, "stale_after": "10m", "tolerance": 30} (thousandths from the median).'
+        ),
+    ] = Field(default_factory=dict)
+    invoices: Annotated[
+        dict[str, Any],
+        Field(
+            description='Terms of invoices, as JSON: {"expires_after": "1h", "restocking_percent": 9,'
+            ' "dust_sats": 100, "open_per_address": 20, "poll_s": 10}.'
         ),
     ] = Field(default_factory=dict)
     free_profiles: Annotated[
@@ -146,6 +188,10 @@ class Settings(BaseModel):
     @property
     def database_url(self) -> str:
         return self.database or f"sqlite:///{self.state_dir / 'sandboxer.db'}"
+
+    @property
+    def chain_plans(self) -> tuple[ChainPlan, ...]:
+        return chains_from_json(self.chains)
 
     @property
     def url(self) -> str:
@@ -196,7 +242,7 @@ def load_settings(environment: Mapping[str, str] | None = None, **flags: object)
     try:
         settings = Settings.model_validate(values)
         # A bad duration or price must be refused here, not at the first stop.
-        _ = settings.retention_time, settings.prices, settings.holds, settings.grace
+        _ = settings.retention_time, settings.prices, settings.holds, settings.grace, settings.chain_plans
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0]) if first["loc"] else "settings"
@@ -229,6 +275,11 @@ KNOWN = _names()
 _JSON_EXAMPLES = {
     "warm_pool": '{"profile.agent-dev": 2}',
     "pricing": '{"rates": {"running_msats": 10}}',
+    "x402": '{"networks": []}',
+    "chains": '{"BTC": {"esplora": "https://…/api", "xpub": "zpub…"}}',
+    "fixed_rates": '{"BTC": "100000", "USDC": "1"}',
+    "rates": '{"sources": ["kraken", "coinbase"]}',
+    "invoices": '{"expires_after": "1h"}',
 }
 
 

@@ -37,6 +37,7 @@ from sandboxer.observe.events import Events
 from sandboxer.observe.metrics import Metrics
 from sandboxer.observe.webhooks.feeds import EventFeed
 from sandboxer.observe.webhooks.room import Webhooks, open_webhooks
+from sandboxer.payments.room import Payments, PaymentSettings, open_payments
 from sandboxer.sandboxes.activity import Activity
 from sandboxer.sandboxes.book import Book
 from sandboxer.sandboxes.charging import Charging
@@ -50,6 +51,7 @@ from sandboxer.sandboxes.profiles import Profiles, load_profiles
 from sandboxer.sandboxes.reconcile import reconcile
 from sandboxer.sandboxes.room import Room
 from sandboxer.sandboxes.slots import Slots
+from sandboxer.sandboxes.unpaid import undo_unpaid
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.sandboxes.warm import Kind, WarmPool
 from sandboxer.sandboxes.whose import owners_of
@@ -84,6 +86,7 @@ class Platform:
     sandboxes: SandboxUseCases
     slots: Slots
     work: Work
+    payments: Payments
     # What a 402 says beside the prices.
     payment_offers: PaymentOffers = NO_OFFERS
 
@@ -123,8 +126,11 @@ async def open_platform(
         profiles = load_profiles(settings.profiles_dir)
         if backends is None:
             backends = await _open_backends(settings, closing)
+        payments = await closing.enter_async_context(
+            open_payments(_payment_settings(settings), store, clock, keys, wallets.siwx)
+        )
         sandboxes, work = await closing.enter_async_context(
-            _open_rooms(settings, store, clock, profiles, backends, metrics, keys)
+            _open_rooms(settings, store, clock, profiles, backends, metrics, keys, payments)
         )
         yield Platform(
             settings=settings,
@@ -147,6 +153,8 @@ async def open_platform(
             sandboxes=sandboxes,
             slots=Slots(sandboxes.room, store),
             work=work,
+            payments=payments,
+            payment_offers=payments.offers,
         )
 
 
@@ -159,6 +167,7 @@ async def _open_rooms(
     backends: Mapping[str, Backend],
     metrics: Metrics,
     keys: Keys,
+    payments: Payments,
 ) -> AsyncIterator[tuple[SandboxUseCases, Work]]:
     charging = None
     await store.write(lambda conn: set_policy(conn, grace=settings.grace, reserve=settings.holds.slice))
@@ -181,6 +190,9 @@ async def _open_rooms(
         work = open_work(sandboxes, clock)
         keep_figures(metrics, room)
         await reconcile(room)
+        if payments.x402 is not None:
+            await undo_unpaid(room, store)
+            await payments.x402.reconciler.adopt()
         living = [sandbox.id for sandbox in room.book.living() if sandbox.state in LIVE]
         try:
             async with own_tasks() as loops:
@@ -189,6 +201,8 @@ async def _open_rooms(
                 if charging is not None:
                     loops.start(BucketTimer(store, clock).run(), name="buckets")
                     loops.start(Purse(room, store).run(), name="purse")
+                if payments.x402 is not None:
+                    loops.start(payments.x402.reconciler.run(), name="payments")
                 loops.start(work.run(living), name="overdue processes")
                 loops.start(keep_pruned(store, clock), name="idempotency keys")
                 yield sandboxes, work
@@ -225,6 +239,22 @@ async def _open_accounts(store: Store, clock: Clock, closing: AsyncExitStack) ->
     authorities = AuthorityBook(store, clock)
     closing.callback(authorities.close)
     return authorities
+
+
+def _payment_settings(settings: Settings) -> PaymentSettings:
+    key = settings.x402_signer_key
+    return PaymentSettings(
+        url=settings.url,
+        state_dir=settings.state_dir,
+        charging=settings.charging,
+        x402=settings.x402,
+        signer_key=None if key is None else key.get_secret_value(),
+        fixed_rates=settings.fixed_rates,
+        rates=settings.rates,
+        chains=settings.chain_plans,
+        invoices=settings.invoices,
+        tiers=settings.prices.tiers,
+    )
 
 
 def _limits(settings: Settings) -> LimitPolicy:

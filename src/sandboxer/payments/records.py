@@ -179,23 +179,21 @@ def move(
 ) -> Payment:
     """One step through the table, fenced by the state it was seen in. Raises IllegalTransition, Conflict."""
     state = next_state(payment.state, signal)
+    # Facts may have been noted since it was seen; its state may not have changed.
+    current = load(conn, payment.id, lock=True)
+    if current.state is not payment.state:
+        raise Conflict(why=f"payment {payment.id} was changed by someone else meanwhile")
     values: dict[str, Any] = {
         "state": state.value,
         "reason": reason,
         "updated_at": now,
         "look_at": look_at,
-        "txid": txid or payment.txid,
+        "txid": txid or current.txid,
         "block": block if state is State.CONFIRMED else None,
-        "details": {**payment.details, **(details or {})},
-        "looks": 0 if state is not payment.state else payment.looks,
+        "details": {**current.details, **(details or {})},
+        "looks": 0,
     }
-    changed = conn.execute(
-        update(payments)
-        .where(payments.c.id == payment.id, payments.c.state == payment.state.value)
-        .values(**values)
-    )
-    if changed.rowcount != 1:
-        raise Conflict(why=f"payment {payment.id} was changed by someone else meanwhile")
+    conn.execute(update(payments).where(payments.c.id == payment.id).values(**values))
     after = load(conn, payment.id)
     _tell(conn, after, now)
     return after

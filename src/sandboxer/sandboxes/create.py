@@ -21,9 +21,18 @@ _OVER = frozenset({State.FAILED, State.EXPIRED, State.DESTROYING, State.DESTROYE
 
 
 async def create(
-    room: Room, request: CreateRequest, caller: Caller, *, wait: bool = True, also: Also | None = None
+    room: Room,
+    request: CreateRequest,
+    caller: Caller,
+    *,
+    wait: bool = True,
+    also: Also | None = None,
+    is_funded: bool = False,
 ) -> Sandbox:
-    """`also` is written with the record, in its transaction: whoever asked twice finds it there."""
+    """`also` is written with the record, in its transaction: whoever asked twice finds it there.
+
+    `is_funded`: it brings the credit that pays for this.
+    """
     watch = Stopwatch()
     profile = room.profiles.get(request.profile or room.default_profile)
     requested = planning.plan(request, profile, caller, sandbox_id=new_id("sbx"), now=room.clock.now())
@@ -31,7 +40,7 @@ async def create(
     backend = room.backend_of(requested)
     if isinstance(backend, KnowsImages):
         backend.check_image(requested.image)
-    if room.warm.count():
+    if room.warm.count() and not is_funded:
         # Otherwise whoever cannot pay would empty the warm pool: a refused claim ends what it claimed.
         await room.book.check_start(requested)
     handle = room.warm.claim(requested) if profile.setup.is_empty else None

@@ -26,13 +26,19 @@ class SandboxUseCases:
     room: Room
 
     async def create(
-        self, request: CreateRequest, caller: Caller, *, wait: bool = True, also: Also | None = None
+        self,
+        request: CreateRequest,
+        caller: Caller,
+        *,
+        wait: bool = True,
+        also: Also | None = None,
+        is_funded: bool = False,
     ) -> Sandbox:
         """Establish one. `wait=False` returns while it is provisioning; it goes on without the caller.
 
-        `also` is written in the transaction of its record.
+        `also` is written in the transaction of its record; with `is_funded` it brings the credit for it.
         """
-        return await create.create(self.room, request, caller, wait=wait, also=also)
+        return await create.create(self.room, request, caller, wait=wait, also=also, is_funded=is_funded)
 
     async def recall(self, sandbox_id: str, caller: Caller, *, wait: bool = True) -> Sandbox | None:
         """What became of a create that nobody answered for; None if nothing did."""

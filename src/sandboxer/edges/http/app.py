@@ -39,7 +39,14 @@ from sandboxer.edges.http.routes import (
     usage,
     webhooks,
 )
-from sandboxer.edges.http.routes.payments import for_sale, history, key_purchases, topups
+from sandboxer.edges.http.routes.payments import (
+    for_sale,
+    history,
+    invoices,
+    key_purchases,
+    rates,
+    topups,
+)
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.wiring import Platform
 
@@ -65,6 +72,8 @@ ROUTERS = (
     books.router,
     usage.router,
     webhooks.router,
+    invoices.router,
+    rates.router,
     pricing.router,
     topups.router,
     history.router,

@@ -19,7 +19,7 @@ from sandboxer.store import idempotency
 from sandboxer.store.idempotency import Fresh, InFlight, Made, Replay, Spent
 
 _FORM = re.compile(r"[\x21-\x7e]{1,255}")
-_KEPT_HEADERS = ("content-type", "location")
+_KEPT_HEADERS = ("content-type", "location", "payment-response", "x-payment-id")
 # Called in the transaction that makes the thing, with its id.
 Bind = Callable[[Connection, str], None]
 Act = Callable[[Bind | None], Awaitable[Response]]
@@ -51,9 +51,17 @@ async def once(
 
 
 async def once_bound(
-    request: Request, act: Act, *, recall: Recall | None = None, keep_answer: bool = True
+    request: Request,
+    act: Act,
+    *,
+    recall: Recall | None = None,
+    keep_answer: bool = True,
+    redact: Callable[[bytes], bytes] | None = None,
+    owner: str | None = None,
 ) -> Response:
     """As `once`, for what is made in a transaction of ours.
+
+    `redact` takes out of the kept answer what is shown once. `owner` is whose key it is, if not an account's.
 
     `act` hands `bind` to the transaction that makes the thing: from then on the key stands for it, whatever
     becomes of us before the answer is kept. `recall` answers for it then; None: it came to nothing, do it.
@@ -63,7 +71,7 @@ async def once_bound(
         return await act(None)
     if _FORM.fullmatch(key) is None:
         raise InvalidRequest(field="Idempotency-Key", why="it must be 1 to 255 visible ASCII characters")
-    begun = await _begin(request, key)
+    begun = await _begin(request, key, owner)
     if not isinstance(begun, Fresh | Made):
         return _again(begun)
     fresh = begun.fresh if isinstance(begun, Made) else begun
@@ -82,17 +90,18 @@ async def once_bound(
     if keep_answer:
         kept = {name: answer.headers[name] for name in _KEPT_HEADERS if name in answer.headers}
         status, body = answer.status_code, bytes(answer.body)
+        body = body if redact is None else redact(body)
         await store.write(lambda c: idempotency.finish(c, fresh, status=status, headers=kept, body=body))
     else:
         await store.write(lambda conn: idempotency.spend(conn, fresh))
     return answer
 
 
-async def _begin(request: Request, key: str) -> idempotency.Begun:
+async def _begin(request: Request, key: str, owner: str | None) -> idempotency.Begun:
     platform = platform_of(request)
     digest = hashlib.sha256(f"{request.method} {target_of(request.scope)}\n".encode())
     digest.update(await request.body())
-    scope = f"{caller(request).account} {request.method} {request.url.path}"
+    scope = f"{owner or caller(request).account} {request.method} {request.url.path}"
     now = platform.clock.now()
     return await platform.store.write(
         lambda conn: idempotency.begin(conn, scope=scope, key=key, request_hash=digest.hexdigest(), now=now)

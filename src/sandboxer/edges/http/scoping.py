@@ -32,6 +32,7 @@ _ROWS: tuple[tuple[str, Needed, Needed], ...] = (
     (r"/v1/auth/.*", Scope.ACCOUNT_READ, Scope.ACCOUNT_MANAGE),
     (r"/v1/(images|profiles)", "nothing", None),
     (r"/v1/quotes", None, "nothing"),
+    (r"/v1/(invoices|refunds)(/.*)?", None, None),
     (r"/v1/payments", Scope.ACCOUNT_READ, None),
     # It brings money and takes none.
     (r"/v1/topups", None, "nothing"),

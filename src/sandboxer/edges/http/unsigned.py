@@ -18,6 +18,16 @@ UNSIGNED: frozenset[tuple[str, str]] = frozenset(
         ("GET", "/v1/capabilities"),
         ("GET", "/v1/pricing"),
         ("GET", "/pricing-for-agents.json"),
+        ("GET", "/.well-known/x402"),
+        ("GET", "/discovery/resources"),
+        # Its id is all one needs to know.
+        ("GET", "/v1/payments/{payment_id}"),
+        ("GET", "/v1/invoices/{invoice_id}"),
+        ("GET", "/v1/invoices/{invoice_id}/qr.svg"),
+        ("GET", "/v1/invoices/{invoice_id}/events"),
+        ("GET", "/v1/rates"),
+        # Costs an address: counted as strictly as what guesses secrets.
+        ("POST", "/v1/invoices"),
         # Here a caller proves who it is by what it sends.
         ("POST", "/v1/auth/challenge"),
         ("POST", "/v1/auth/session"),
@@ -29,7 +39,10 @@ UNSIGNED: frozenset[tuple[str, str]] = frozenset(
 )
 # Asked by load balancers and scrapers, many times a minute from one address; they cost nothing.
 _PROBES = frozenset({"/health", "/readyz", "/metrics"})
-_FILLED = re.compile(r"/v1/keys/[^/]+/reveal")
+_FILLED = {
+    "POST": re.compile(r"/v1/keys/[^/]+/reveal"),
+    "GET": re.compile(r"/v1/payments/[^/]+|/v1/invoices/[^/]+(/qr\.svg|/events)?"),
+}
 _AUTH = re.compile(r"/v1/auth/.*|/v1/keys/validate|/v1/keys/[^/]+/(reveal|regenerate)")
 
 
@@ -38,13 +51,15 @@ def is_unsigned(scope: Scope) -> bool:
     method = "GET" if scope.get("method") == "HEAD" else scope.get("method")
     if (method, path) in UNSIGNED:
         return True
-    return method == "POST" and _FILLED.fullmatch(path) is not None
+    return method in _FILLED and _FILLED[method].fullmatch(path) is not None
 
 
 # Served to strangers too, who are told what it costs: method and path. Each calls `paying.paying_caller`.
 PAYABLE: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("POST", re.compile(r"/v1/sandboxes")),
     ("PATCH", re.compile(r"/v1/sandboxes/[^/]+/ttl")),
+    ("POST", re.compile(r"/v1/topups")),
+    ("POST", re.compile(r"/v1/keys/purchase")),
 )
 _CREDENTIALS = frozenset(
     {b"authorization", b"x-api-key", b"x-signature", b"x-timestamp", b"x-nonce", b"sign-in-with-x"}
@@ -65,5 +80,7 @@ def kind_of(scope: Scope) -> Route | None:
     if path in _PROBES:
         return None
     if path.startswith(("/v1/auth/", "/v1/keys/")) and _AUTH.fullmatch(path):
+        return Route.AUTH
+    if path == "/v1/invoices" and scope.get("method") == "POST":
         return Route.AUTH
     return Route.PUBLIC if is_unsigned(scope) else Route.API

@@ -10,20 +10,30 @@ from pathlib import Path
 import httpx
 
 from sandboxer.identity.keys import Keys
+from sandboxer.identity.siwx import Siwx
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.tasks import own_tasks
 from sandboxer.payments.oracle.rates import Rates
+from sandboxer.payments.stacks.way import stacks_way
+from sandboxer.payments.x402.asking import X402Asking
 from sandboxer.payments.x402.checkout import Checkout
-from sandboxer.payments.x402.config import X402Settings
+from sandboxer.payments.x402.config import NetworkSettings, X402Settings
+from sandboxer.payments.x402.errands import Errands
 from sandboxer.payments.x402.evm import opening as evm_opening
 from sandboxer.payments.x402.offers import Offers, open_offer_key
 from sandboxer.payments.x402.opening import Opener, Opening
 from sandboxer.payments.x402.reconciler import Reconciler
-from sandboxer.payments.x402.ways import Ways
+from sandboxer.payments.x402.ways import Way, Ways
 from sandboxer.store.engine import Store
 
+
+async def _open_stacks(network: NetworkSettings, opening: Opening) -> list[Way]:
+    return [stacks_way(network, opening.client, settle_seconds=opening.settle_timeout.total_seconds())]
+
+
 # Who opens the ways of a network, by its CAIP-2 namespace.
-OPENERS: dict[str, Opener] = {evm_opening.NAMESPACE: evm_opening.open_ways}
+OPENERS: Mapping[str, Opener] = {evm_opening.NAMESPACE: evm_opening.open_ways, "stacks": _open_stacks}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +43,8 @@ class X402:
     offers: Offers
     checkout: Checkout
     reconciler: Reconciler
+    asking: X402Asking
+    errands: Errands
     rates: Rates
     keys: Keys
 
@@ -45,13 +57,15 @@ async def open_x402(
     keys: Keys,
     rates: Rates,
     *,
+    siwx: Siwx,
+    url: str,
     state_dir: Path,
     signer_key: str | None = None,
     openers: Mapping[str, Opener] | None = None,
 ) -> AsyncIterator[X402]:
     """Start `reconciler.adopt()` and then `reconciler.run()` beside it. Raises InvalidRequest."""
     openers = OPENERS if openers is None else openers
-    async with httpx.AsyncClient(follow_redirects=False) as client:
+    async with httpx.AsyncClient(follow_redirects=False) as client, own_tasks() as tasks:
         opening = Opening(
             clock=clock,
             client=client,
@@ -75,6 +89,8 @@ async def open_x402(
             offers=offers,
             checkout=checkout,
             reconciler=Reconciler(checkout, store, clock),
+            asking=X402Asking(offers, ways, settings, siwx, url=url),
+            errands=Errands(tasks),
             rates=rates,
             keys=keys,
         )

@@ -10,11 +10,14 @@ from starlette.responses import Response
 
 from sandboxer.edges.http import answers
 from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.authentication import STRANGER
+from sandboxer.edges.http.buying import buy_sandbox, extend
 from sandboxer.edges.http.confirming import confirm_locked, pass_gate
 from sandboxer.edges.http.failures import failures, inside
 from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
 from sandboxer.edges.http.lean import LeanRoute
 from sandboxer.edges.http.paying import offering, paying_caller, price_of_create, price_of_extend
+from sandboxer.edges.http.purchases import presented_in, settled_headers
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.sandboxes import records
@@ -56,6 +59,9 @@ async def create(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     platform, wanted = platform_of(request), _wanted(body)
+    presented = presented_in(request)
+    if presented is not None and price_of_create(platform, wanted, None).payable.sats:
+        return await buy_sandbox(request, wanted, presented)
     who = await paying_caller(request, lambda: price_of_create(platform, wanted, None))
 
     async def act(bind: Bind | None) -> Response:
@@ -247,6 +253,10 @@ async def thaw(request: Request, sandbox_id: SandboxId) -> Response:
     summary="Give it more time",
 )
 async def change_ttl(request: Request, sandbox_id: SandboxId, body: ChangeTtl) -> Response:
+    presented = presented_in(request)
+    payment = None if presented is None else await extend(request, sandbox_id, presented)
+    if payment is not None:
+        request.scope.pop(STRANGER, None)
     who = await paying_caller(request, lambda: price_of_extend(sandbox_id, None))
     found = await platform_of(request).sandboxes.get(sandbox_id, who)
     await pass_gate(request, found.profile)
@@ -254,7 +264,10 @@ async def change_ttl(request: Request, sandbox_id: SandboxId, body: ChangeTtl) -
         record = await platform_of(request).sandboxes.change_ttl(
             sandbox_id, body.duration, who, quote_id=body.quote_id
         )
-    return json_response(answers.sandbox(record))
+    answer = json_response(answers.sandbox(record))
+    if payment is not None:
+        answer.headers.update(settled_headers(payment))
+    return answer
 
 
 @router.get(

@@ -129,6 +129,20 @@ async def listing(
     return json_response(wire.InvoiceList(invoices=shown, next_cursor=cursor))
 
 
+@router.post(
+    "/invoices/{invoice_id}/look",
+    operation_id="lookAtInvoice",
+    response_model=wire.Invoice,
+    responses=failures(404),
+    summary="Look at its address now, also if it ended long ago (owner)",
+)
+async def look(request: Request, invoice_id: wire.InvoiceId) -> Response:
+    require_owner(request)
+    desk = platform_of(request).payments.invoices
+    await desk.look_again(invoice_id)
+    return json_response(invoice(await desk.view(invoice_id)))
+
+
 @router.get(
     "/refunds",
     operation_id="listRefunds",

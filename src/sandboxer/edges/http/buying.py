@@ -1,0 +1,176 @@
+"""Sandboxes and time for them, paid in the request: provision, then settle; on failure neither stays."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sandboxer.edges.http import answers
+from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.confirming import pass_gate
+from sandboxer.edges.http.idempotency import Bind
+from sandboxer.edges.http.paying import price_of_create, price_of_extend
+from sandboxer.edges.http.purchases import (
+    asking,
+    is_stranger,
+    known_account,
+    new_key,
+    purchase,
+    request_hash,
+    settled_headers,
+    shown,
+    taken,
+    x402_of,
+)
+from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.identity.keys import Caller
+from sandboxer.identity.signatures.wallets import wallet_of
+from sandboxer.kernel.errors import Unauthenticated
+from sandboxer.payments.records import Payment, Purpose
+from sandboxer.payments.x402.checkout import Wanted, is_delivered, refusal_of
+from sandboxer.payments.x402.presenting import Presented
+from sandboxer.sandboxes import records
+from sandboxer.sandboxes.book import Also
+from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.wire.keys import NewKey
+from sandboxer.wire.payments import PaidSandbox
+
+_GONE = frozenset({State.FAILED, State.EXPIRED, State.DESTROYING, State.DESTROYED})
+
+
+async def buy_sandbox(request: Request, wanted: CreateRequest, presented: Presented) -> Response:
+    """Always waits until it is ready: only what was made is paid for."""
+    was_stranger = is_stranger(request)
+    account = known_account(request)
+    price = price_of_create(platform_of(request), wanted, account)
+    order = Wanted(
+        purpose=Purpose.CREATE,
+        least_sats=1,
+        account=account,
+        request_hash=await request_hash(request),
+        details={},
+    )
+
+    async def act(bind: Bind | None) -> Response:
+        minimum = max(x402_of(request).settings.minimum_sats, price.payable.least_sats or 0)
+        async with asking(request, price.payable, minimum), taken(request, presented, order) as hand:
+            if hand.is_new:
+                made, payment = await _make(request, wanted, hand.payment, bind)
+            else:
+                payment = hand.payment
+                made = await _made_before(request, wanted, payment, bind)
+            key = await new_key(request, payment, was_stranger=was_stranger)
+            return _answer(made, payment, key)
+
+    async def recall(sandbox_id: str) -> Response | None:
+        made = await platform_of(request).sandboxes.room.book.find(sandbox_id)
+        if made is None or made.state in _GONE or (account is not None and made.account != account):
+            return None
+        return json_response(answers.sandbox(made), 201)
+
+    return await purchase(request, presented, act, recall=recall)
+
+
+async def extend(request: Request, sandbox_id: str, presented: Presented) -> Payment:
+    """Pay for more time; the time itself is the caller's business. Raises what refuses either."""
+    account = known_account(request)
+    if account is None:
+        account = await _account_of_wallet(request, presented)
+    who = caller(request) if not is_stranger(request) else Caller(public_key="", account=account)
+    # Nobody is asked to pay for what he may not see.
+    await platform_of(request).sandboxes.get(sandbox_id, who)
+    order = Wanted(
+        purpose=Purpose.EXTEND,
+        least_sats=1,
+        account=account,
+        request_hash=await request_hash(request),
+        details={"sandbox_id": sandbox_id},
+    )
+    x402 = x402_of(request)
+    payable = price_of_extend(sandbox_id, account).payable
+
+    async def pay() -> Payment:
+        minimum = x402.settings.minimum_sats
+        async with asking(request, payable, minimum), taken(request, presented, order) as hand:
+            payment = await x402.checkout.settle(hand.payment) if hand.is_new else hand.payment
+            if not is_delivered(payment):
+                raise refusal_of(payment)
+            return payment
+
+    return await x402.errands.finish(pay(), name=f"extend {sandbox_id}")
+
+
+async def _make(
+    request: Request, wanted: CreateRequest, payment: Payment, bind: Bind | None
+) -> tuple[records.Sandbox, Payment]:
+    platform, checkout, who = platform_of(request), x402_of(request).checkout, caller(request)
+    try:
+        await pass_gate(request, wanted.profile)
+        async with platform.slots.taken(await platform.authorities.of(who)):
+            made = await platform.sandboxes.create(
+                wanted,
+                who,
+                also=_both(bind, _funding(request, payment, platform.clock.now())),
+                is_funded=True,
+            )
+    except BaseException:
+        await checkout.withdraw(payment.id, "nothing came of what it was to pay for")
+        raise
+    settled = await checkout.settle(payment)
+    if not is_delivered(settled):
+        await platform.sandboxes.destroy(made.id, who, despite_lock=True)
+        raise refusal_of(settled)
+    return made, settled
+
+
+async def _made_before(
+    request: Request, wanted: CreateRequest, payment: Payment, bind: Bind | None
+) -> records.Sandbox:
+    """The same payment again: what it bought, or else what its credit buys now."""
+    if not is_delivered(payment):
+        raise refusal_of(payment)
+    platform, who = platform_of(request), caller(request)
+    sandbox_id = payment.details.get("sandbox_id")
+    if sandbox_id is not None:
+        return await platform.sandboxes.get(str(sandbox_id), who)
+    await pass_gate(request, wanted.profile)
+    async with platform.slots.taken(await platform.authorities.of(who)):
+        return await platform.sandboxes.create(wanted, who, also=bind)
+
+
+def _funding(request: Request, payment: Payment, now: datetime) -> Also:
+    checkout = x402_of(request).checkout
+    return lambda conn, sandbox_id: checkout.fund(conn, payment, sandbox_id, now)
+
+
+def _both(first: Bind | None, second: Also) -> Also:
+    def both(conn: Connection, sandbox_id: str) -> None:
+        if first is not None:
+            first(conn, sandbox_id)
+        second(conn, sandbox_id)
+
+    return both
+
+
+async def _account_of_wallet(request: Request, presented: Presented) -> str:
+    authorization = presented.authorization
+    wallets = platform_of(request).wallets.wallets
+    known = None
+    if authorization is not None:
+        known = await wallets.find(wallet_of(authorization.payer).caip10)
+    if known is None or known.revoked_at is not None:
+        raise Unauthenticated(why="this wallet has no account here", reason="wallet_unknown")
+    return known.account
+
+
+def _answer(made: records.Sandbox, payment: Payment, key: NewKey | None) -> Response:
+    seen = answers.sandbox(made)
+    body = PaidSandbox.model_construct(**dict(seen), payment=shown(payment), key=key)
+    answer = json_response(body, 201)
+    answer.headers["location"] = f"/v1/sandboxes/{made.id}"
+    answer.headers.update(settled_headers(payment))
+    return answer

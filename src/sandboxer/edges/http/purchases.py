@@ -1,0 +1,202 @@
+"""A payment that comes with a request, on its way to the checkout and back: what every purchase shares.
+
+Order matters: the request is judged first, then an Idempotency-Key is looked up, and only then the payment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from x402.http.utils import encode_payment_response_header
+from x402.schemas import SettleResponse
+
+from sandboxer.accounts.offers import Payable
+from sandboxer.edges.http.authentication import CALLER, STRANGER, target_of
+from sandboxer.edges.http.idempotency import Act, Recall, once_bound
+from sandboxer.edges.http.problems import ANSWER_HEADERS
+from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.identity.keys import Caller
+from sandboxer.identity.signatures.wallets import wallet_of
+from sandboxer.kernel.errors import (
+    InsufficientCredit,
+    NotAvailable,
+    PaymentNeeded,
+    PaymentRefused,
+    SandboxerError,
+)
+from sandboxer.payments.lifecycle import IN_FLIGHT, State
+from sandboxer.payments.payer_keys import key_for_payer
+from sandboxer.payments.records import Payment
+from sandboxer.payments.x402 import presenting
+from sandboxer.payments.x402.asking import as_offer
+from sandboxer.payments.x402.checkout import Taken, Wanted
+from sandboxer.payments.x402.presenting import Presented
+from sandboxer.payments.x402.room import X402
+from sandboxer.wire import keys as wire_keys
+from sandboxer.wire import payments as wire
+
+PAYMENT_RESPONSE = "payment-response"
+PAYMENT_ID = "x-payment-id"
+_SECRET_FIELDS = ("key",)
+
+
+def x402_of(request: Request) -> X402:
+    """Raises NotAvailable where the operator takes no such payments."""
+    x402 = platform_of(request).payments.x402
+    if x402 is None:
+        raise NotAvailable(what="Payment by x402", why="the operator has set up none")
+    return x402
+
+
+def presented_in(request: Request) -> Presented | None:
+    """The payment in the request's headers, if there is one that is of any use to this caller."""
+    headers = request.scope["headers"]
+    if presenting.payment_header(headers) is None:
+        return None
+    if not is_stranger(request) and caller(request).is_owner:
+        # The owner pays nothing, so nothing is taken.
+        return None
+    return x402_of(request).checkout.present(headers)
+
+
+def is_stranger(request: Request) -> bool:
+    return STRANGER in request.scope
+
+
+def known_account(request: Request) -> str | None:
+    return None if is_stranger(request) else caller(request).account
+
+
+async def request_hash(request: Request) -> str:
+    digest = hashlib.sha256(f"{request.method} {target_of(request.scope)}\n".encode())
+    digest.update(await request.body())
+    return digest.hexdigest()
+
+
+@asynccontextmanager
+async def asking(request: Request, payable: Payable, sats: int, *, tag: str = "") -> AsyncIterator[None]:
+    """A payment that is refused, or is not enough, is answered with new offers."""
+    try:
+        yield
+    except (PaymentRefused, InsufficientCredit, PaymentNeeded) as error:
+        reason = str(error.facts.get("reason", error.code))
+        try:
+            required = await x402_of(request).asking.required(payable, sats, tag=tag, error=reason)
+        except SandboxerError as why:
+            error.facts["payment_error"] = str(why)
+            raise error from None
+        offer = as_offer(required)
+        request.scope[ANSWER_HEADERS] = dict(offer.headers)
+        error.facts.update({name: fact for name, fact in offer.facts.items() if name not in error.facts})
+        raise
+
+
+@asynccontextmanager
+async def taken(request: Request, presented: Presented, wanted: Wanted) -> AsyncIterator[Taken]:
+    """The payment in hand; from here on the request has a caller, if it had none: who paid."""
+    async with x402_of(request).checkout.take(presented, wanted) as hand:
+        if is_stranger(request):
+            request.scope[CALLER] = payer_of(hand.payment)
+        yield hand
+
+
+def payer_of(payment: Payment) -> Caller:
+    """Whoever paid acts for the account of his wallet."""
+    return Caller(public_key=wallet_of(payment.payer).caip10, account=payment.account)
+
+
+async def purchase(
+    request: Request, presented: Presented, act: Act, *, recall: Recall | None = None
+) -> Response:
+    """Once for each Idempotency-Key, in a task that outlives the caller, its secret never kept."""
+    x402 = x402_of(request)
+
+    async def go_on(bind: Any) -> Response:
+        work: Callable[[], Coroutine[Any, Any, Response]] = lambda: _awaited(act(bind))  # noqa: E731
+        return await x402.errands.finish(work(), name=f"purchase {request.url.path}")
+
+    if not is_stranger(request):
+        return await once_bound(request, go_on, recall=recall, redact=without_secrets)
+    owner = _proven_wallet(presented)
+    if owner is None:
+        # Nobody vouches for who asks before the chain does: the payment itself is the only key.
+        return await go_on(None)
+    return await once_bound(request, go_on, recall=recall, redact=without_secrets, owner=owner)
+
+
+async def _awaited(work: Awaitable[Response]) -> Response:
+    return await work
+
+
+def _proven_wallet(presented: Presented) -> str | None:
+    """The payer, if his own signature is under it: others must not be shown what he was answered."""
+    way, authorization = presented.way, presented.authorization
+    if way is None or authorization is None:
+        return None
+    if not way.reader.is_signed(presented.payload, presented.payload.accepted):
+        return None
+    return f"wallet:{authorization.payer}"
+
+
+def without_secrets(body: bytes) -> bytes:
+    """As it is kept for repetitions."""
+    document = json.loads(body)
+    return json.dumps({**document, **{name: None for name in _SECRET_FIELDS if name in document}}).encode()
+
+
+async def new_key(request: Request, payment: Payment, *, was_stranger: bool) -> wire_keys.NewKey | None:
+    """For a wallet that paid and has no key yet."""
+    if not was_stranger:
+        return None
+    platform, x402 = platform_of(request), x402_of(request)
+    now = platform.clock.now()
+    made = await platform.store.write(lambda conn: key_for_payer(conn, x402.keys, payment, now=now))
+    if made is None:
+        return None
+    return wire_keys.NewKey(
+        public_key=made.public_key,
+        secret_key=made.secret_key,
+        name=made.name,
+        account=made.account,
+        accepts_v1=made.accepts_v1,
+    )
+
+
+def shown(payment: Payment) -> wire.Payment:
+    return wire.Payment.model_construct(
+        id=payment.id,
+        state=payment.state.value,
+        reason=payment.reason,
+        purpose=payment.purpose.value,
+        network=payment.network,
+        scheme=payment.scheme,
+        asset=payment.asset,
+        amount=str(payment.amount),
+        sats=payment.sats,
+        payer=payment.payer,
+        transaction=payment.txid,
+        sandbox_id=payment.details.get("sandbox_id"),
+        created_at=payment.created_at,
+        updated_at=payment.updated_at,
+    )
+
+
+def settled_headers(payment: Payment) -> Mapping[str, str]:
+    """x402's own word on the settlement; `settlement_pending` is neither success nor failure."""
+    is_moving = payment.state in IN_FLIGHT and payment.state is not State.MEMPOOL
+    answer = SettleResponse(
+        success=not is_moving,
+        error_reason="settlement_pending" if is_moving else None,
+        transaction=payment.txid or "",
+        network=payment.network,
+        payer=payment.payer,
+        amount=str(payment.amount),
+        extra={"paymentId": payment.id, "status": payment.state.value},
+    )
+    return {PAYMENT_RESPONSE: encode_payment_response_header(answer), PAYMENT_ID: payment.id}

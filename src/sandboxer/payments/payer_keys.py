@@ -1,0 +1,28 @@
+"""The key that a paying wallet gets with its answer, where its account has none yet. Shown once."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Connection, select
+
+from sandboxer.identity.keys import Keys, NewKey, generate
+from sandboxer.identity.keys import keys as key_table
+from sandboxer.identity.signatures.wallets import wallet_of
+from sandboxer.payments import records
+from sandboxer.payments.records import Payment
+
+
+def key_for_payer(conn: Connection, keys: Keys, payment: Payment, *, now: datetime) -> NewKey | None:
+    """None: the account has a key, or the payer paid for somebody else's account."""
+    columns = key_table.c
+    living = select(columns.public_key).where(
+        columns.account == payment.account, columns.revoked_at.is_(None)
+    )
+    if conn.execute(living).first() is not None:
+        return None
+    wallet = wallet_of(payment.payer).caip10
+    new = generate(payment.account, f"paid by {payment.payer}"[:200], accepts_v1=False)
+    keys.insert(conn, new, actor=wallet)
+    records.note(conn, payment.id, now=now, details={"key": new.public_key})
+    return new

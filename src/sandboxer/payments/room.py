@@ -1,0 +1,96 @@
+"""The room of payments, opened: what things are worth, and the ways to be paid that an operator chose."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sandboxer.accounts.offers import NO_OFFERS, PaymentOffers
+from sandboxer.identity.key_life import KeyLife
+from sandboxer.identity.keys import Keys
+from sandboxer.identity.siwx import Siwx
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.money.pricing import TierPrices
+from sandboxer.payments.chains.configuration import ChainPlan
+from sandboxer.payments.chains.opening import open_chains
+from sandboxer.payments.invoices.config import read_policy
+from sandboxer.payments.invoices.desk import InvoiceDesk
+from sandboxer.payments.invoices.room import open_invoices
+from sandboxer.payments.oracle.config import open_rates
+from sandboxer.payments.oracle.rates import Rates
+from sandboxer.payments.x402 import config
+from sandboxer.payments.x402.room import X402, open_x402
+from sandboxer.store.engine import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payments:
+    rates: Rates
+    # None where the operator takes no x402 payments.
+    x402: X402 | None
+    offers: PaymentOffers
+    invoices: InvoiceDesk
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaymentSettings:
+    """What the settings say of payments."""
+
+    url: str
+    state_dir: Path
+    charging: bool
+    x402: Mapping[str, Any]
+    signer_key: str | None
+    # Dollars by asset; empty: the world is asked.
+    fixed_rates: Mapping[str, str]
+    # Whom to ask for rates, which chains are watched, and the terms of invoices.
+    rates: Mapping[str, Any]
+    chains: tuple[ChainPlan, ...]
+    invoices: Mapping[str, Any]
+    tiers: TierPrices
+
+
+@asynccontextmanager
+async def open_payments(
+    settings: PaymentSettings, store: Store, clock: Clock, keys: Keys, siwx: Siwx
+) -> AsyncIterator[Payments]:
+    """Raises InvalidRequest for settings that cannot be."""
+    taken = config.parse(settings.x402)
+    async with AsyncExitStack() as closing:
+        rates = await closing.enter_async_context(open_rates(settings.fixed_rates, settings.rates, clock))
+        x402 = None
+        if taken is not None:
+            if not settings.charging:
+                raise InvalidRequest(field="x402", why="nothing is charged here (charging is off)")
+            x402 = await closing.enter_async_context(
+                open_x402(
+                    taken,
+                    store,
+                    clock,
+                    keys,
+                    rates,
+                    siwx=siwx,
+                    url=settings.url,
+                    state_dir=settings.state_dir,
+                    signer_key=settings.signer_key,
+                )
+            )
+        depths = {plan.code: plan.confirmations for plan in settings.chains}
+        chains = await closing.enter_async_context(open_chains(settings.chains))
+        invoices = await closing.enter_async_context(
+            open_invoices(
+                store,
+                clock,
+                chains=chains,
+                rates=rates,
+                tiers=settings.tiers,
+                key_life=KeyLife(keys, store, clock),
+                policy=read_policy(settings.invoices, confirmations=depths),
+            )
+        )
+        offers = NO_OFFERS if x402 is None else x402.asking
+        yield Payments(rates=rates, x402=x402, offers=offers, invoices=invoices)

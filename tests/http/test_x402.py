@@ -1,0 +1,288 @@
+"""An agent with nothing but a wallet: 402, pay, served. The official client against a real chain."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from x402.http.clients.httpx import wrapHttpxWithPayment
+from x402.http.utils import (
+    decode_payment_required_header,
+    decode_payment_response_header,
+    encode_payment_signature_header,
+)
+
+from sandboxer.backends.contract import Backend
+from sandboxer.backends.scripted.backend import Scripted
+from sandboxer.kernel.errors import NoCapacity
+from sandboxer.money.buckets import settle_account, unconfirmed
+from sandboxer.money.verification import verify
+from sandboxer.settings import Settings
+from testchains.evm import Anvil
+from testchains.evm.anvil import address_of
+from tests.http.conftest import Served, serving
+from tests.http.flows import flow
+from tests.http.signed import Credentials
+from tests.payments.x402.conftest import RATES, SHOP, SIGNER_KEY, evm, paying_client, settings_for
+
+__all__ = ["evm"]
+
+
+def settings_with(chain: Anvil, folder: Path, **more: Any) -> Settings:
+    return Settings.model_validate(
+        {
+            "state_dir": folder / "state",
+            "host": "127.0.0.1",
+            "port": 0,
+            "limit_auth": 10_000,
+            "limit_bucket_only": 10_000,
+            "x402": settings_for(chain, **more),
+            "x402_signer_key": SIGNER_KEY,
+            "fixed_rates": {asset: str(price) for asset, price in RATES.items()},
+        }
+    )
+
+
+@contextlib.asynccontextmanager
+async def shop(
+    chain: Anvil, folder: Path, backend: Backend | None = None, **more: Any
+) -> AsyncIterator[Served]:
+    backends = {"ext.namespaces": backend or Scripted(name="ext.namespaces")}
+    async with serving(settings_with(chain, folder, **more), backends) as served:
+        yield served
+        proof = await served.platform.store.read(verify)
+        assert proof.is_whole
+
+
+@pytest.fixture
+async def served(evm: Anvil, tmp_path: Path) -> AsyncIterator[Served]:
+    async with shop(evm, tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def wallet(evm: Anvil) -> str:
+    return evm.new_wallet(5_000_000)
+
+
+@contextlib.asynccontextmanager
+async def agent(served: Served, wallet: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A client that pays what it is asked, and knows nothing of us."""
+    async with wrapHttpxWithPayment(paying_client(wallet), base_url=served.url, timeout=30) as http:
+        yield http
+
+
+async def signed(served: Served, wallet: str, path: str, body: dict[str, Any]) -> dict[str, str]:
+    """The header that such an agent would send, to be sent by hand."""
+    asked = await served.client.http.post(path, json=body)
+    required = decode_payment_required_header(asked.headers["payment-required"])
+    payload = await paying_client(wallet).create_payment_payload(required)
+    return {"payment-signature": encode_payment_signature_header(payload)}
+
+
+async def credit(served: Served, account: str) -> int:
+    now = served.platform.clock.now()
+    return await served.platform.store.write(lambda conn: settle_account(conn, account, now=now).posted)
+
+
+@flow("createSandbox", "getPayment")
+async def test_a_wallet_without_an_account_gets_a_sandbox_and_a_key(
+    served: Served, evm: Anvil, wallet: str
+) -> None:
+    before = evm.balance(SHOP)
+    async with agent(served, wallet) as http:
+        answer = await http.post("/v1/sandboxes", json={})
+    assert answer.status_code == 201, answer.text
+    made = answer.json()
+    assert made["state"] == "ready"
+    assert made["payment"]["state"] == "confirmed"
+    paid = evm.balance(SHOP) - before
+    assert paid == int(made["payment"]["amount"]) > 0
+    receipt = decode_payment_response_header(answer.headers["payment-response"])
+    assert receipt.success
+    assert receipt.transaction == made["payment"]["transaction"]
+
+    mine = served.as_(Credentials(made["key"]["public_key"], made["key"]["secret_key"]))
+    assert (await mine.get(f"/v1/sandboxes/{made['id']}")).status_code == 200
+    seen = await served.client.http.get(f"/v1/payments/{made['payment']['id']}")
+    assert seen.json()["sandbox_id"] == made["id"]
+    account = made["key"]["account"]
+    assert await served.platform.store.read(lambda conn: unconfirmed(conn, account)) == 0
+    assert await credit(served, account) > 0
+
+
+async def test_known_and_in_credit_nobody_is_asked_again(served: Served, wallet: str) -> None:
+    async with agent(served, wallet) as http:
+        made = (await http.post("/v1/topups", json={"sats": 5000})).json()
+    mine = served.as_(Credentials(made["key"]["public_key"], made["key"]["secret_key"]))
+    answer = await mine.post("/v1/sandboxes", {})
+    assert answer.status_code == 201
+    assert "payment-response" not in answer.headers
+
+
+async def test_the_body_is_judged_before_money_is_asked_for(served: Served) -> None:
+    answer = await served.client.http.post("/v1/sandboxes", json={"profile": "no-such-profile"})
+    assert answer.status_code in (404, 422)
+    answer = await served.client.http.post("/v1/topups", json={"sats": -5})
+    assert answer.status_code == 422
+
+
+async def test_a_402_offers_in_header_and_body_and_tells_how_to_sign_in(served: Served) -> None:
+    answer = await served.client.http.post("/v1/sandboxes", json={})
+    assert answer.status_code == 402
+    required = decode_payment_required_header(answer.headers["payment-required"])
+    body = answer.json()
+    assert body["x402Version"] == required.x402_version == 2
+    assert body["accepts"][0]["amount"] == required.accepts[0].amount  # type: ignore[union-attr]
+    extensions = body["extensions"]
+    assert {"payment-identifier", "sign-in-with-x", "bazaar"} <= set(extensions)
+    assert len(extensions["sign-in-with-x"]["info"]["nonce"]) >= 8
+
+
+@flow("topUp", "listPayments")
+async def test_a_top_up_credits_exactly_what_was_asked_for(served: Served, evm: Anvil, wallet: str) -> None:
+    async with agent(served, wallet) as http:
+        answer = await http.post("/v1/topups", json={"sats": 1234})
+    assert answer.status_code == 201, answer.text
+    made = answer.json()
+    mine = served.as_(Credentials(made["key"]["public_key"], made["key"]["secret_key"]))
+    me = (await mine.get("/v1/accounts/me")).json()
+    assert me["money"]["balance"] == 1234
+    listed = (await mine.get("/v1/payments")).json()["payments"]
+    assert [one["id"] for one in listed] == [made["payment"]["id"]]
+
+
+async def test_anyone_may_pay_for_any_account_and_gets_no_key_to_it(
+    served: Served, evm: Anvil, wallet: str
+) -> None:
+    other = await served.stranger("acc_other")
+    public_id = (await other.get("/v1/accounts/me")).json()["public_id"]
+    async with agent(served, wallet) as http:
+        answer = await http.post("/v1/topups", json={"sats": 700, "account": public_id})
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["key"] is None
+    assert await credit(served, "acc_other") == 700
+    async with agent(served, wallet) as http:
+        unknown = await http.post("/v1/topups", json={"sats": 700, "account": "pub_" + "0" * 26})
+    assert unknown.status_code == 404
+
+
+@flow("buyKey")
+async def test_a_tier_is_bought_with_a_key_to_use_it(served: Served, evm: Anvil, wallet: str) -> None:
+    evm.fund(address_of(wallet), 10_000_000)
+    async with agent(served, wallet) as http:
+        answer = await http.post("/v1/keys/purchase", json={"tier": 1, "months": 1})
+    assert answer.status_code == 201, answer.text
+    made = answer.json()
+    assert made["tier"] == 1
+    mine = served.as_(Credentials(made["key"]["public_key"], made["key"]["secret_key"]))
+    me = (await mine.get("/v1/accounts/me")).json()
+    assert me["money"]["balance"] == 0
+    assert me["tier"] == 1
+
+
+@flow("getX402", "listGoods")
+async def test_what_is_for_sale_can_be_found(served: Served, evm: Anvil) -> None:
+    known = (await served.client.http.get("/.well-known/x402")).json()
+    assert known["networks"] == [evm.network]
+    goods = (await served.client.http.get("/discovery/resources")).json()["items"]
+    assert {good["operation"] for good in goods} == {"createSandbox", "extendTtl", "topUp", "buyKey"}
+    assert goods[0]["accepts"][0]["network"] == evm.network
+
+
+async def test_more_time_can_be_paid_for_by_the_wallet_that_owns_it(
+    served: Served, evm: Anvil, wallet: str
+) -> None:
+    async with agent(served, wallet) as http:
+        made = (await http.post("/v1/sandboxes", json={})).json()
+        before = evm.balance(SHOP)
+        answer = await http.patch(f"/v1/sandboxes/{made['id']}/ttl", json={"duration": "5m"})
+        assert answer.status_code == 200, answer.text
+        assert evm.balance(SHOP) > before
+    thief = evm.new_wallet(5_000_000)
+    async with agent(served, thief) as http:
+        answer = await http.patch(f"/v1/sandboxes/{made['id']}/ttl", json={"duration": "5m"})
+    assert answer.status_code in (401, 404)
+    assert evm.balance(address_of(thief)) == 5_000_000
+
+
+async def test_nothing_is_paid_for_a_sandbox_that_could_not_be_made(
+    evm: Anvil, tmp_path: Path, wallet: str
+) -> None:
+    failing = Scripted(
+        name="ext.namespaces", fail_on={"provision": [NoCapacity(resource="memory", why="full")]}
+    )
+    async with shop(evm, tmp_path, failing) as served, agent(served, wallet) as http:
+        before = evm.balance(address_of(wallet))
+        answer = await http.post("/v1/sandboxes", json={})
+        assert answer.status_code == 503, answer.text
+        assert evm.balance(address_of(wallet)) == before
+        again = await http.post("/v1/sandboxes", json={})
+        assert again.status_code == 201, again.text
+        assert before - evm.balance(address_of(wallet)) == int(again.json()["payment"]["amount"])
+
+
+async def test_a_retry_with_the_same_key_is_answered_before_a_new_payment_is_looked_at(
+    served: Served, evm: Anvil, wallet: str
+) -> None:
+    once = {"Idempotency-Key": "order-1"}
+    async with agent(served, wallet) as http:
+        first = await http.post("/v1/sandboxes", json={}, headers=once)
+        spent = evm.balance(address_of(wallet))
+        again = await http.post("/v1/sandboxes", json={}, headers=once)
+    assert again.json()["id"] == first.json()["id"]
+    assert again.headers["idempotent-replayed"] == "true"
+    assert evm.balance(address_of(wallet)) == spent
+    assert again.json()["key"] is None
+    assert first.json()["key"]["secret_key"] not in again.text
+
+
+async def test_the_same_payment_again_is_the_same_sandbox(served: Served, evm: Anvil, wallet: str) -> None:
+    header = await signed(served, wallet, "/v1/sandboxes", {})
+    first = await served.client.http.post("/v1/sandboxes", json={}, headers=header)
+    again = await served.client.http.post("/v1/sandboxes", json={}, headers=header)
+    assert again.json()["id"] == first.json()["id"]
+    assert again.json()["key"] is None
+    other = await served.client.http.post("/v1/sandboxes", json={"name": "other"}, headers=header)
+    assert other.status_code == 409
+
+
+async def test_version_1_headers_are_read(served: Served, evm: Anvil, wallet: str) -> None:
+    asked = await served.client.http.post("/v1/topups", json={"sats": 1000})
+    payload = await paying_client(wallet).create_payment_payload(
+        decode_payment_required_header(asked.headers["payment-required"])
+    )
+    first = {
+        "x402Version": 1,
+        "scheme": "exact",
+        "network": evm.network,
+        "payload": payload.model_dump(by_alias=True)["payload"],
+    }
+    header = {"X-PAYMENT": base64.b64encode(json.dumps(first).encode()).decode()}
+    answer = await served.client.http.post("/v1/topups", json={"sats": 1000}, headers=header)
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["payment"]["sats"] == 1000
+
+
+async def test_a_refused_payment_is_answered_with_new_offers(served: Served, evm: Anvil) -> None:
+    async with agent(served, evm.new_wallet()) as http:
+        answer = await http.post("/v1/topups", json={"sats": 1000})
+    assert answer.status_code == 402
+    assert answer.json()["code"] == "payment_refused"
+    assert "payment-required" in answer.headers
+
+
+async def test_where_nothing_is_set_up_a_payment_is_refused_in_words(tmp_path: Path) -> None:
+    settings = Settings(state_dir=tmp_path / "state", host="127.0.0.1", port=0)
+    async with serving(settings, {"ext.namespaces": Scripted(name="ext.namespaces")}) as served:
+        answer = await served.client.http.post("/v1/topups", json={"sats": 1000})
+        assert answer.status_code == 422
+        assert answer.json()["code"] == "not_available"
+        assert (await served.client.http.post("/v1/sandboxes", json={})).status_code == 402
+        assert (await served.client.http.get("/.well-known/x402")).json()["networks"] == []
