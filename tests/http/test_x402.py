@@ -162,7 +162,7 @@ async def test_anyone_may_pay_for_any_account_and_gets_no_key_to_it(
     served: Served, evm: Anvil, wallet: str
 ) -> None:
     other = await served.stranger("acc_other")
-    public_id = (await other.get("/v1/accounts/me")).json()["public_id"]
+    public_id = (await other.get("/v1/accounts/me")).json()["account"]["public_id"]
     async with agent(served, wallet) as http:
         answer = await http.post("/v1/topups", json={"sats": 700, "account": public_id})
     assert answer.status_code == 201, answer.text
@@ -184,7 +184,7 @@ async def test_a_tier_is_bought_with_a_key_to_use_it(served: Served, evm: Anvil,
     mine = served.as_(Credentials(made["key"]["public_key"], made["key"]["secret_key"]))
     me = (await mine.get("/v1/accounts/me")).json()
     assert me["money"]["balance"] == 0
-    assert me["tier"] == 1
+    assert me["account"]["tier"] == 1
 
 
 @flow("getX402", "listGoods")
