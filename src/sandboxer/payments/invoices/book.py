@@ -118,6 +118,14 @@ def tell_progress(conn: Connection, invoice: Invoice, *, now: datetime) -> None:
     _tell(conn, invoice, "invoice.progress", "look", now)
 
 
+def watch_until(conn: Connection, id: str, until: datetime) -> Invoice:
+    """Look at its address at least until then."""
+    invoice = find(conn, id, lock=True)
+    if invoice.watch_until is None or invoice.watch_until < until:
+        conn.execute(update(invoices).where(invoices.c.id == id).values(watch_until=until))
+    return find(conn, id)
+
+
 def end_watch(conn: Connection, ids: Sequence[str]) -> None:
     conn.execute(update(invoices).where(invoices.c.id.in_(ids)).values(watch_until=None))
 

@@ -40,6 +40,7 @@ from sandboxer.payments.invoices.records import (
 )
 from sandboxer.payments.invoices.refunds import mark_refund_sent, refunds_page
 from sandboxer.payments.invoices.states import State
+from sandboxer.payments.invoices.watcher import Watcher
 from sandboxer.payments.oracle.conversion import atomic_for_sats, needs_rate, sats_for_cents
 from sandboxer.payments.oracle.rates import Rate, Rates
 from sandboxer.store.engine import Store
@@ -101,7 +102,9 @@ class InvoiceDesk:
         tiers: TierPrices,
         goods: Mapping[str, Goods],
         policy: InvoicePolicy,
+        watchers: Mapping[str, Watcher] | None = None,
     ) -> None:
+        self._watchers = watchers or {}
         self.chains = chains
         self.rates = rates
         self.policy = policy
@@ -158,6 +161,18 @@ class InvoiceDesk:
             )
 
         return await self._store.read(load)
+
+    async def look_again(self, id: str) -> Invoice:
+        """Have its address looked at now and for a while, also if that had ended long ago.
+
+        Raises NotFound, NotAvailable (its chain is not set up any more).
+        """
+        until = self._clock.now() + self.policy.watch_for
+        invoice = await self._store.write(lambda conn: book.watch_until(conn, id, until))
+        self._chain(invoice.price.asset)
+        if (watcher := self._watchers.get(invoice.price.asset)) is not None:
+            watcher.look_again(invoice)
+        return invoice
 
     async def page(
         self, *, state: State | None = None, after: str | None = None, limit: int = 100

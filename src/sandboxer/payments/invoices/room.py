@@ -36,7 +36,9 @@ async def open_invoices(
     sold = {one.kind: one for one in on_sale}
     settling = Settling(sold, key_life, policy)
     async with own_tasks() as loops:
-        for chain in chains.values():
-            watcher = Watcher(chain, store, clock, rates, settling, policy)
-            loops.start(watcher.run(), name=f"invoices in {chain.code}")
-        yield InvoiceDesk(store, clock, chains, rates, tiers, sold, policy)
+        watchers = {
+            code: Watcher(chain, store, clock, rates, settling, policy) for code, chain in chains.items()
+        }
+        for code, watcher in watchers.items():
+            loops.start(watcher.run(), name=f"invoices in {code}")
+        yield InvoiceDesk(store, clock, chains, rates, tiers, sold, policy, watchers)

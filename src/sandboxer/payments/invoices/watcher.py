@@ -98,6 +98,11 @@ class Watcher:
         finally:
             leave()
 
+    def look_again(self, invoice: Invoice) -> None:
+        """As soon as possible, and as if nothing were known of it."""
+        self._watched[invoice.id] = _watch(invoice, self._clock.now())
+        self._news.set()
+
     async def _round(self) -> timedelta | None:
         """Look once at all that is due. Returns how long to wait; None: until there is something new."""
         try:
