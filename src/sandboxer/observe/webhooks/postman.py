@@ -35,6 +35,10 @@ LONGEST_SLEEP = timedelta(seconds=30)
 # Many commits in a row are one look.
 PAUSE_S = 0.01
 RETRY = timedelta(seconds=1)
+# Messages of one lane sent before others get its place.
+IN_A_ROW = 20
+# Fan-outs in a row before looking at what is due.
+BATCHES = 4
 PRUNING = timedelta(hours=6)
 
 Opener = Callable[[Delivery, Endpoint | None, datetime], list[str]]
@@ -117,8 +121,12 @@ class Postman:
             return is_anyone, is_anyone and outbox.has_news(conn, self._feeds, now=now)
 
         self._is_anyone_listening, is_more = await self._store.read(look)
-        while is_more:
+        for _ in range(BATCHES):
+            if not is_more:
+                return
             is_more = await self._store.write(lambda conn: outbox.fan_out(conn, self._feeds, now=now))
+        # News that never end must not keep what is due from being sent.
+        self._changed.set()
 
     async def _prune(self, now: datetime) -> None:
         if now < self._prune_at:
@@ -128,27 +136,34 @@ class Postman:
             pass
 
     async def _send(self, lane: str) -> None:
-        """The next message of a lane; never raises, or one receiver could end the loop."""
+        """Some messages of a lane, while accepted; never raises, or one receiver could end the loop."""
         try:
-            began = self._clock.now()
-            found = await self._store.read(lambda conn: outbox.first_of(conn, lane, now=began))
-            if found is None:
-                return
-            delivery, endpoint = found
-            outcome = await self._carry(delivery, endpoint, began)
-            now, chance = self._clock.now(), random.random()
-            await self._store.write(
-                lambda conn: outbox.conclude(conn, delivery.id, outcome, began=began, now=now, chance=chance)
-            )
-            self._note(lane, outcome, now)
-            if bell := self._awaited.get(delivery.id):
-                bell.set()
+            for _ in range(IN_A_ROW):
+                if not await self._send_next(lane):
+                    break
         except SandboxerError as error:
             log.warning("a webhook of %s was not concluded and will be sent again: %s", lane, error)
             self._resting[lane] = self._clock.now() + RETRY
         finally:
             self._on_the_way.discard(lane)
             self._changed.set()
+
+    async def _send_next(self, lane: str) -> bool:
+        """True if there was one and it was accepted."""
+        began = self._clock.now()
+        found = await self._store.read(lambda conn: outbox.first_of(conn, lane, now=began))
+        if found is None:
+            return False
+        delivery, endpoint = found
+        outcome = await self._carry(delivery, endpoint, began)
+        now, chance = self._clock.now(), random.random()
+        await self._store.write(
+            lambda conn: outbox.conclude(conn, delivery.id, outcome, began=began, now=now, chance=chance)
+        )
+        self._note(lane, outcome, now)
+        if bell := self._awaited.get(delivery.id):
+            bell.set()
+        return outcome.is_accepted
 
     async def _carry(self, delivery: Delivery, endpoint: Endpoint | None, now: datetime) -> Outcome:
         url = delivery.url or (endpoint.url if endpoint is not None else "")
