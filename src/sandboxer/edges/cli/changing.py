@@ -67,10 +67,11 @@ def resume(sandbox_id: SandboxId, json: Json = False, url: Url = None, state_dir
 
 @app.command("lock")
 def lock(sandbox_id: SandboxId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
-    """Let a sandbox be destroyed, recreated or unlocked only with the account's other factor as well.
+    """Guard a sandbox by a second proof.
 
-    The account needs both an API key and a wallet (`sandboxer wallets link`). When its time is over, a locked
-    sandbox is stopped and its disk kept.
+    Destroying, recreating and unlocking it then need the account's other factor as well, so it needs both an
+    API key and a wallet (`sandboxer wallets link`). When its time is over, a locked sandbox is stopped and its
+    disk kept.
 
     Examples:
 
@@ -88,7 +89,7 @@ def unlock(
     url: Url = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Let a sandbox be destroyed by a request alone again.
+    """Take that guard away, with a second proof.
 
     Examples:
 

@@ -20,6 +20,7 @@ from sandboxer.accounts.authority import demand, demand_active
 from sandboxer.accounts.limits import Sender, client_address, quotas
 from sandboxer.edges.http import problems
 from sandboxer.edges.http.disconnect import ClientGone
+from sandboxer.edges.http.hanging_up import may_last, serve_while_standing, standing_of
 from sandboxer.edges.http.scoping import scope_for
 from sandboxer.edges.http.unsigned import is_payable, is_unsigned, kind_of
 from sandboxer.identity.authenticate import MAX_V1_BODY, BodyCheck, Verdict
@@ -71,6 +72,10 @@ class Authentication:
             return
         except TooSlow:
             await _send_too_slow(scope, receive, send)
+            return
+        if CALLER in scope and may_last(scope):
+            standing = standing_of(self._platform, scope[CALLER], session_token(scope["headers"]))
+            await serve_while_standing(self._app, scope, receive, send, standing)
             return
         await self._app(scope, receive, send)
 

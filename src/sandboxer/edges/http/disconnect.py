@@ -25,7 +25,7 @@ async def until_client_goes(receive: Receive) -> AsyncIterator[None]:
             yield
             watching.cancel()
     except BaseExceptionGroup as found:
-        raise _single(found) from None
+        raise single(found) from None
 
 
 async def _watch(receive: Receive) -> None:
@@ -34,7 +34,7 @@ async def _watch(receive: Receive) -> None:
     raise ClientGone
 
 
-def _single(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def single(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """A body fails with one error; the group around it would hide its type."""
     first = group.exceptions[0]
-    return _single(first) if isinstance(first, BaseExceptionGroup) else first
+    return single(first) if isinstance(first, BaseExceptionGroup) else first
