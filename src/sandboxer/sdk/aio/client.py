@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from sandboxer.sdk.aio.accounts import AsyncOperator, AsyncOwnAccount
+from sandboxer.sdk.aio.invoices import AsyncInvoices
 from sandboxer.sdk.aio.line import AsyncLine
 from sandboxer.sdk.aio.platform import AsyncHostView, AsyncKeys
 from sandboxer.sdk.aio.sandbox import AsyncSandbox
@@ -48,6 +49,7 @@ class AsyncSandboxer:
         self.account = AsyncOwnAccount(self._line)
         self.operator = AsyncOperator(self._line)
         self.webhooks = AsyncWebhooks(self._line)
+        self.invoices = AsyncInvoices(self._line)
 
     async def __aenter__(self) -> AsyncSandboxer:
         return self

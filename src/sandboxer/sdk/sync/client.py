@@ -11,6 +11,7 @@ from sandboxer.sdk.confirming import Confirmer
 from sandboxer.sdk.credentials import find_credentials
 from sandboxer.sdk.routes import platform, sandboxes
 from sandboxer.sdk.sync.accounts import Operator, OwnAccount
+from sandboxer.sdk.sync.invoices import Invoices
 from sandboxer.sdk.sync.line import Line
 from sandboxer.sdk.sync.platform import HostView, Keys
 from sandboxer.sdk.sync.sandbox import Sandbox
@@ -48,6 +49,7 @@ class Sandboxer:
         self.account = OwnAccount(self._line)
         self.operator = Operator(self._line)
         self.webhooks = Webhooks(self._line)
+        self.invoices = Invoices(self._line)
 
     def __enter__(self) -> Sandboxer:
         return self

@@ -1,0 +1,69 @@
+"""`client.invoices`: pay in coins, with asyncio. Asking and looking need no key of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from sandboxer.sdk.aio.line import AsyncLine
+from sandboxer.sdk.aio.streams import server_events
+from sandboxer.sdk.routes import invoices as routes
+from sandboxer.sdk.routes.reading import parse
+from sandboxer.wire import invoices as wire
+from sandboxer.wire.keys import NewKey
+
+
+class AsyncInvoices:
+    def __init__(self, line: AsyncLine) -> None:
+        self._line = line
+
+    async def create(
+        self,
+        currency: str,
+        *,
+        tier: int | None = None,
+        months: int | None = None,
+        sats: int | None = None,
+        account: str | None = None,
+        refund_address: str | None = None,
+    ) -> wire.NewInvoice:
+        """For a tier and months, or for sats; `account` is a public id, without it a new one is made."""
+        wanted = {"currency": currency, "tier": tier, "months": months, "sats": sats, "account": account}
+        return await self._line.do(routes.create({**wanted, "refund_address": refund_address}))
+
+    async def get(self, invoice_id: str) -> wire.Invoice:
+        return await self._line.do(routes.get(invoice_id))
+
+    async def qr_svg(self, invoice_id: str) -> bytes:
+        """What a wallet scans, as a picture."""
+        return await self._line.do(routes.qr_svg(invoice_id))
+
+    async def follow(self, invoice_id: str) -> AsyncIterator[wire.Invoice]:
+        """As it is, then after each change, until it is settled."""
+        async for event in server_events(self._line, routes.follow(invoice_id)):
+            yield parse(wire.Invoice, event.data)
+
+    async def claim_key(self, public_key: str, claim: str) -> NewKey:
+        """The secret of the key that an invoice bought; shown once."""
+        return await self._line.do(routes.claim_key(public_key, claim))
+
+    async def page(
+        self, *, state: str | None = None, cursor: str | None = None, limit: int | None = None
+    ) -> wire.InvoiceList:
+        """One page, newest first; for the operator."""
+        return await self._line.do(routes.page(state=state, cursor=cursor, limit=limit))
+
+    async def look(self, invoice_id: str) -> wire.Invoice:
+        """Have its address looked at now; for the operator."""
+        return await self._line.do(routes.look(invoice_id))
+
+    async def refunds(
+        self, *, state: str | None = None, cursor: str | None = None, limit: int | None = None
+    ) -> wire.RefundList:
+        """One page, oldest first; for the operator."""
+        return await self._line.do(routes.refunds(state=state, cursor=cursor, limit=limit))
+
+    async def refund_sent(self, refund_id: str, txid: str) -> wire.Refund:
+        return await self._line.do(routes.refund_sent(refund_id, txid))
+
+    async def rates(self) -> Sequence[wire.RateLine]:
+        return (await self._line.do(routes.rates())).rates
