@@ -71,7 +71,8 @@ async def test_killed_in_mid_delivery_it_tells_all_the_same(tmp_path: Path, data
             query = select(events.c.id).where(events.c.kind == "thing.done")
             ids = await platform.store.read(lambda conn: list(conn.execute(query).scalars()))
             wanted = {f"evt_{id}" for id in ids}
-            assert len(wanted) >= 13
+            # Of thirteen that came, one was refused and three may have been cut short by a kill.
+            assert len(wanted) >= 9
             await eventually(lambda: wanted <= set(there.ids), seconds=90)
         assert set(there.ids) == wanted
         for one in there.got:

@@ -22,6 +22,7 @@ from sandboxer.money.buckets import Bucket, charge, conclude, settle_account
 from sandboxer.money.ledger import insert_once
 from sandboxer.money.meters import Use
 from sandboxer.money.tables import meter_segments, meters
+from sandboxer.store.workers import announce
 
 __all__ = ["Meter", "change_rate", "charge_once", "close_meter", "find_meter", "open_meter", "settle_account"]
 
@@ -142,6 +143,8 @@ def charge_once(
         "msats": msats,
     }
     if insert_once(conn, meter_segments, values):
+        # No event tells of it, and those who export usage want to hear.
+        announce(conn, subject)
         bucket = charge(conn, owner, now=now, extra=msats * NSATS_PER_MSAT)
     return conclude(conn, bucket, now=now)
 

@@ -1,0 +1,63 @@
+"""Usage for outside billing: each segment once, each day once, and the days add up to the segments."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Connection
+
+from sandboxer.money.metering import change_rate, charge_once, close_meter, open_meter
+from sandboxer.money.meters import Use
+from sandboxer.money.usage_feed import SETTLING, DailyFeed, SegmentFeed, segments_page
+from tests.money.conftest import ALICE, BOB, NOW, fund
+
+MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
+
+
+def use_some(conn: Connection) -> None:
+    """Alice from noon to 02:00 of the next day, frozen from midnight on; Bob one charge on the first day."""
+    fund(conn, ALICE, 10_000_000)
+    fund(conn, BOB, 1000)
+    open_meter(conn, ALICE, id="m", subject="sbx_1", use=Use.RUNNING, rate=1000, now=NOW)
+    charge_once(conn, BOB, id="c", subject="sbx_2", use=Use.EGRESS, msats=500, now=NOW)
+    change_rate(conn, "m", use=Use.FROZEN, rate=10, now=MIDNIGHT)
+    close_meter(conn, "m", now=MIDNIGHT + timedelta(hours=2))
+
+
+def test_segments_are_read_once_by_their_cursor(conn: Connection) -> None:
+    use_some(conn)
+    first = segments_page(conn, owner=None, limit=2)
+    rest = segments_page(conn, owner=None, after=first[-1].seq)
+    assert [(one.account, one.use, one.msats) for one in (*first, *rest)] == [
+        (BOB, "egress", 500),
+        (ALICE, "running", 12 * 3600 * 1000),
+        (ALICE, "frozen", 2 * 3600 * 10),
+    ]
+    assert [one.account for one in segments_page(conn, owner=BOB)] == [BOB]
+    told = SegmentFeed().read(conn, 0, 100, now=NOW)
+    assert [one.data["msats"] for one in told] == [500, 43_200_000, 72_000]
+    assert SegmentFeed().last(conn, now=NOW) == told[-1].position
+
+
+def test_a_day_is_told_once_it_is_over_and_days_add_up(conn: Connection) -> None:
+    use_some(conn)
+    feed = DailyFeed()
+    start = feed.last(conn, now=NOW)
+    assert feed.read(conn, start, 1, now=MIDNIGHT + SETTLING - timedelta(seconds=1)) == []
+    told = feed.read(conn, start, 1, now=MIDNIGHT + SETTLING)
+    assert [(one.kind, one.account, one.data["total_msats"]) for one in told] == [
+        ("usage.daily", ALICE, 43_200_000),
+        ("usage.daily", BOB, 500),
+        ("usage.day_closed", None, 43_200_500),
+    ]
+    assert feed.read(conn, told[-1].position, 1, now=MIDNIGHT + SETTLING) == []
+    later = MIDNIGHT + timedelta(days=1) + SETTLING
+    following = feed.read(conn, told[-1].position, 1, now=later)
+    assert [one.data["total_msats"] for one in following] == [72_000, 72_000]
+    assert feed.next_at(now=MIDNIGHT + SETTLING) == later
+
+
+def test_an_idle_day_is_closed_too_so_that_the_cursor_moves(conn: Connection) -> None:
+    feed = DailyFeed()
+    (closed,) = feed.read(conn, feed.last(conn, now=NOW), 1, now=NOW + timedelta(days=1))
+    assert (closed.kind, closed.data["accounts"]) == ("usage.day_closed", 0)
