@@ -7,17 +7,22 @@ import hashlib
 import hmac
 import json
 import time
+from datetime import datetime, timedelta
 
 import pytest
+from sqlalchemy import update
 
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.edges.http.scoping import scope_for
 from sandboxer.edges.http.unsigned import UNSIGNED
+from sandboxer.identity.signing import matches, sign
+from sandboxer.identity.tables import wallet_sessions
+from sandboxer.kernel.clock import SystemClock
 from sandboxer.kernel.errors import Forbidden
 from sandboxer.settings import Settings
 from tests.http.conftest import Served, serving
 from tests.http.flows import operations
-from tests.http.signed import Client
+from tests.http.signed import Client, Credentials
 from tests.http.test_accounts import cut, funded
 from tests.http.wallets import sign_in
 
@@ -265,6 +270,66 @@ async def test_forged_and_foreign_tokens_open_nothing(
         answer = await served.client.http.get("/v1/sandboxes", headers={"authorization": f"Bearer {forged}"})
         assert answer.status_code == 401, forged
     assert (await session.send("GET", "/v1/sandboxes")).status_code == 200
+
+
+async def test_an_expired_session_opens_nothing(served: Served) -> None:
+    """A token whose time is over, rightly sealed: by its row, by its claims, and from the cache."""
+    session = await sign_in(served.client.http, "alice")
+    assert (await session.send("GET", "/v1/sandboxes")).status_code == 200
+    sessions = served.platform.wallets.sessions
+    past = served.platform.clock.now() - timedelta(seconds=1)
+    # The row says that it is over, whatever the token says; nothing may be answered from memory.
+    await served.platform.store.write(
+        lambda conn: conn.execute(update(wallet_sessions).values(expires_at=past))
+    )
+    served.platform.wallets.wallets.epoch += 1
+    assert (await session.send("GET", "/v1/sandboxes")).status_code == 401
+    # And the token says so, whatever the row says.
+    brief = await sign_in(served.client.http, "alice")
+    monkey = sessions._clock
+    try:
+        sessions._clock = _Ahead(timedelta(seconds=3601))
+        refused = await brief.send("GET", "/v1/sandboxes")
+    finally:
+        sessions._clock = monkey
+    assert (refused.status_code, refused.json()["reason"]) == (401, "session_expired")
+    assert (await brief.send("GET", "/v1/sandboxes")).status_code == 200
+
+
+class _Ahead(SystemClock):
+    def __init__(self, by: timedelta) -> None:
+        self._by = by
+
+    def now(self) -> datetime:
+        return super().now() + self._by
+
+
+async def test_a_stranger_learns_nothing_from_how_long_a_refusal_takes(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted, not timed: an unknown key costs the same HMAC and the same comparison as a wrong signature."""
+    team = await served.stranger("team")
+    work: list[str] = []
+
+    def counted_sign(secret: bytes, message: bytes) -> str:
+        work.append(f"hmac of {len(message)} bytes with {len(secret)}")
+        return sign(secret, message)
+
+    def counted_matches(expected: str, given: str) -> bool:
+        work.append(f"compare {len(expected)} with {len(given)}")
+        return matches(expected, given)
+
+    monkeypatch.setattr("sandboxer.identity.authenticate.sign", counted_sign)
+    monkeypatch.setattr("sandboxer.identity.authenticate.matches", counted_matches)
+    done = {}
+    for public_key in (team.credentials.public_key, NOBODY):
+        head = Credentials(public_key, "sbx-sk-" + "1" * 52).head("GET", "/v1/sandboxes")
+        work.clear()
+        assert (await served.client.http.get("/v1/sandboxes", headers=head)).status_code == 401
+        done[public_key] = list(work)
+    assert done[NOBODY] == done[team.credentials.public_key]
+    assert len(done[NOBODY]) == 2
+    assert "compare_digest" in matches.__code__.co_names
 
 
 @pytest.fixture

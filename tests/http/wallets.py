@@ -77,8 +77,8 @@ async def siwx_message(http: httpx.AsyncClient, signer: Signer) -> SiwxMessage:
     )
 
 
-def siwx_header(message: SiwxMessage, signature: str) -> str:
-    said = {
+def siwx_header(message: SiwxMessage, signature: str, **more: object) -> str:
+    said: dict[str, object] = {
         "domain": message.domain,
         "address": message.address,
         "uri": message.uri,
@@ -89,5 +89,6 @@ def siwx_header(message: SiwxMessage, signature: str) -> str:
         "expirationTime": message.expiration_time,
         "statement": message.statement,
         "signature": signature,
+        **more,
     }
     return base64.b64encode(json.dumps(said).encode()).decode()
