@@ -188,6 +188,8 @@ async def test_a_payment_in_allow_mode_buys_nothing(market: Market) -> None:
     payload.payload["transaction"] = write_transaction(careless).hex()
     refused = await market.present(payload, 1_000)
     assert (refused.status_code, refused.json()["reason"]) == (402, "invalid_transaction_state")
+    assert refused.json()["because"] == "its post-condition mode is not deny"
+    assert refused.json()["next_steps"] == "fix_and_resend"
     market.chain.mine()
     assert market.chain.balance("SBTC", wallet.address) == 100_000
 
@@ -207,6 +209,8 @@ async def test_a_payment_ahead_of_its_nonce_is_credited_when_its_turn_comes(mark
     wallet = market.chain.wallet(SBTC=100_000)
     held = await market.present(await market.sign(wallet, 1_000, nonce=1), 1_000)
     assert (held.status_code, held.json()["reason"]) == (402, "transaction_held")
+    assert held.json()["next_steps"] == "wait_for_confirmation"
+    assert held.json()["queue"]["missingNonces"] == [0]
     first = (await market.present(await market.sign(wallet, 500), 500)).json()
     market.chain.mine()
     await market.confirmed(first["payment"])

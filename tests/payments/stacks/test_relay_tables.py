@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from sandboxer.payments.stacks.relay.messages import (
     read_status,
     with_identifier,
 )
-from sandboxer.payments.stacks.relay.polling import Polling
 from sandboxer.payments.stacks.relay.states import (
     CATEGORY_OF,
     IN_FLIGHT,
@@ -81,20 +79,6 @@ def test_every_reason_has_a_category_and_every_category_a_next_step() -> None:
 def test_a_reason_says_what_to_do_next(reason: str, step: NextStep, retryable: bool) -> None:
     assert (next_step(reason), is_retryable(reason)) == (step, retryable)
     assert category_of(reason) in Category
-
-
-def test_the_polling_times_do_not_depend_on_who_counts() -> None:
-    begun = datetime(2026, 11, 16, tzinfo=UTC)
-    polling = Polling()
-    now, times = begun, []
-    for _ in range(9):
-        now = polling.next_at(begun, now=now)
-        times.append(int((now - begun).total_seconds()))
-    assert times == [5, 10, 15, 30, 45, 60, 120, 180, 240]
-    late = begun + timedelta(minutes=7, seconds=1)
-    assert polling.next_at(begun, now=late) == begun + timedelta(minutes=8)
-    assert not polling.overdue(begun, now=late)
-    assert polling.overdue(begun, now=begun + timedelta(minutes=11))
 
 
 def test_a_payers_own_identifier_is_kept_and_a_missing_one_is_always_the_same() -> None:

@@ -41,6 +41,9 @@ VERIFY_TIMEOUT = timedelta(seconds=15)
 _LAST_WAIT = timedelta(seconds=5)
 WATCHED_BEYOND = 12
 _PENDING = "settlement_pending"
+# In a payment's details: what its settler told the payer besides the reason.
+ADVICE = "advice"
+_ADVICE = {"nextSteps": "next_steps", "category": "category", "queue": "queue"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,7 +348,13 @@ class Checkout:
 
         def write(conn: Connection) -> Payment:
             back = records.move(
-                conn, payment, Signal.REFUSE, reason=reason, now=now, look_at=now + settlement.FIRST_LOOK
+                conn,
+                payment,
+                Signal.REFUSE,
+                reason=reason,
+                now=now,
+                look_at=now + settlement.FIRST_LOOK,
+                details={ADVICE: {} if answer is None else _advice(answer.error_message, answer.extra)},
             )
             return settlement.take_back(conn, back, reason=reason, now=now)
 
@@ -374,6 +383,7 @@ def refusal_of(payment: Payment) -> PaymentRefused:
         reason=payment.reason,
         payment_id=payment.id,
         hint=next_step,
+        **payment.details.get(ADVICE, {}),
     )
 
 
@@ -396,4 +406,15 @@ def _refuse_other_use(known: Payment, presented: Presented, wanted: Wanted) -> N
 
 def _refusal(answer: VerifyResponse) -> PaymentRefused:
     reason = answer.invalid_reason or "unexpected_verify_error"
-    return PaymentRefused(why=f"the payment is not valid: {reason}", reason=reason)
+    return PaymentRefused(
+        why=f"the payment is not valid: {reason}",
+        reason=reason,
+        **_advice(answer.invalid_message, answer.extra),
+    )
+
+
+def _advice(message: str | None, extra: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a scheme tells the payer besides the reason: in words, and what to do next."""
+    told = {fact: (extra or {}).get(name) for name, fact in _ADVICE.items()}
+    found = {fact: value for fact, value in told.items() if value is not None}
+    return {**found, "because": message[:300]} if message else found
