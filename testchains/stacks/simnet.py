@@ -25,11 +25,16 @@ SBTC = f"{DEPLOYER}.sbtc-token::sbtc-token"
 USDCX = f"{DEPLOYER}.usdcx::usdcx-token"
 ASSETS = {"SBTC": SBTC, "USDCX": USDCX, "STX": "STX"}
 NETWORK = "stacks:2147483648"
+NODE = 20
 
 
 def why_not() -> str | None:
     missing = [tool for tool in ("node", "npm") if shutil.which(tool) is None]
-    return f"no {' and '.join(missing)} here: scripts/system-packages test" if missing else None
+    if missing:
+        return f"no {' and '.join(missing)} here: scripts/system-packages test"
+    told = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout
+    major = int(told.strip().removeprefix("v").partition(".")[0])
+    return None if major >= NODE else f"node {told.strip()} here, {NODE} or later is needed"
 
 
 class Simnet:
