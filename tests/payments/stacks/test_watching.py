@@ -14,12 +14,13 @@ from sandboxer.payments.lifecycle import State
 from sandboxer.payments.records import Payment, Purpose
 from sandboxer.payments.stacks.codec.post_conditions import FtCondition, Sent
 from sandboxer.payments.stacks.codec.signing import sign_origin, sign_sponsor
-from sandboxer.payments.stacks.codec.transactions import parse_hex, write_transaction
+from sandboxer.payments.stacks.codec.transactions import parse_hex, sha512_256, write_transaction
 from sandboxer.payments.stacks.nodes import StacksNode
 from sandboxer.payments.stacks.relay.client import Relay
 from sandboxer.payments.stacks.way import StacksWatcher, stacks_way
 from sandboxer.payments.x402.ways import Fate
 from tests.payments.stacks.conftest import Till, network_settings
+from tests.payments.stacks.vectors import VECTORS
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 
@@ -159,6 +160,51 @@ async def test_who_cannot_pay_is_refused_before_anything_is_made(till: Till) -> 
     assert (verdict.is_valid, verdict.invalid_reason) == (False, "insufficient_funds")
     far = await till.way.facilitator.verify(till.sign(till.ask(900), ahead=25), till.ask(900))
     assert (far.is_valid, far.invalid_reason) == (False, "client_bad_nonce")
+
+
+async def test_a_nonce_spent_by_what_we_cannot_read_replaces_the_payment_all_the_same(till: Till) -> None:
+    """The local chain takes transfers only; so a contract is put into a node's mouth."""
+    asked = till.ask(1_000)
+    payment = record(till, till.sign(asked), asked)
+    deployed = next(v["hex"] for v in VECTORS["refused"] if v["name"] == "deploy")
+    txid = sha512_256(bytes.fromhex(deployed)).hex()
+    listed = {"tx_id": txid, "sender_address": payment.payer, "nonce": 0, "tx_status": "success"}
+
+    def node(request: httpx.Request) -> httpx.Response:
+        answers: dict[str, object] = {
+            f"/v2/accounts/{payment.payer}": {"nonce": 1},
+            f"/extended/v1/address/{payment.payer}/transactions": {"results": [listed]},
+            f"/extended/v1/tx/{txid}/raw": {"raw_tx": deployed},
+        }
+        return httpx.Response(200, json=answers[request.url.path])
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(node)) as http:
+        watcher = StacksWatcher(Relay(till.shop.relay, http), StacksNode("http://node", http))
+        assert (await watcher.look(payment)).fate is Fate.REPLACED
+        deployed = deployed[:-2] + "00"
+        with pytest.raises(ChainUnavailable, match="another id"):
+            await watcher.look(payment)
+
+
+@pytest.mark.parametrize(
+    ("status", "fate"),
+    [
+        ({"status": "failed", "terminalReason": "chain_abort"}, Fate.FAILED),
+        ({"status": "failed", "terminalReason": "sender_nonce_stale"}, Fate.UNSEEN),
+        ({"status": "failed", "terminalReason": "sponsor_failure"}, Fate.UNSEEN),
+        ({"status": "replaced", "terminalReason": "nonce_replacement"}, Fate.UNSEEN),
+        ({"status": "not_found", "terminalReason": "expired"}, Fate.UNSEEN),
+        ({"status": "queued"}, Fate.SEEN),
+    ],
+)
+async def test_a_relay_alone_is_believed_only_about_this_very_transaction(
+    till: Till, status: dict[str, str], fate: Fate
+) -> None:
+    asked = till.ask(1_000)
+    payment = record(till, till.sign(asked), asked, "ab" * 32)
+    says = httpx.MockTransport(lambda _: httpx.Response(200, json=status))
+    async with httpx.AsyncClient(transport=says) as http:
+        assert (await StacksWatcher(Relay("http://relay", http), None).look(payment)).fate is fate
 
 
 @pytest.mark.parametrize(

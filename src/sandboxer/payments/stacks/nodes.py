@@ -7,12 +7,13 @@ from typing import Any
 
 import httpx
 
-from sandboxer.kernel.errors import ChainUnavailable, InvalidRequest
-from sandboxer.payments.stacks.codec.transactions import Transaction, parse_hex
+from sandboxer.kernel.errors import ChainUnavailable
+from sandboxer.payments.stacks.codec.transactions import sha512_256
 from sandboxer.payments.stacks.relay.messages import Unreadable, read_txid
 
 ASK_SECONDS = 10.0
-MAX_ANSWER = 1024 * 1024
+# A block's transaction may have two megabytes, twice that in hex.
+MAX_ANSWER = 8 * 1024 * 1024
 # How many of an address's newest transactions are looked through for a nonce.
 PAGE = 50
 PAGES = 4
@@ -75,13 +76,16 @@ class StacksNode:
         found = _listed(await self._ask(f"/extended/v1/address/{address}/mempool?limit={PAGE}"))
         return next((seen for seen in found if (seen.sender, seen.nonce) == (address, nonce)), None)
 
-    async def transaction(self, txid: str) -> Transaction:
-        """Its bytes as the chain has them, with the sponsor's signature."""
-        raw = (await self._ask(f"/extended/v1/tx/{read_txid(txid)}/raw")).get("raw_tx")
+    async def raw(self, txid: str) -> bytes:
+        """Its bytes as the chain has them, with the sponsor's signature; they hash to its id."""
+        told = (await self._ask(f"/extended/v1/tx/{txid}/raw")).get("raw_tx")
         try:
-            return parse_hex(raw if isinstance(raw, str) else "")
-        except InvalidRequest:
-            raise _nonsense("a transaction that cannot be read") from None
+            raw = bytes.fromhex(told.removeprefix("0x") if isinstance(told, str) else "?")
+        except ValueError:
+            raise _nonsense("a transaction that is not hex") from None
+        if sha512_256(raw).hex() != txid:
+            raise _nonsense("a transaction with another id than was asked for")
+        return raw
 
     async def _ask(self, path: str) -> dict[str, Any]:
         try:

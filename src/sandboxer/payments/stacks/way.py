@@ -16,7 +16,7 @@ from x402.schemas import PaymentPayload, PaymentRequirements
 from sandboxer.kernel.errors import ChainUnavailable, InvalidRequest
 from sandboxer.payments.records import Payment
 from sandboxer.payments.stacks.codec.signing import verify_origin
-from sandboxer.payments.stacks.codec.transactions import Transaction, parse_hex
+from sandboxer.payments.stacks.codec.transactions import Transaction, parse_hex, parse_transaction
 from sandboxer.payments.stacks.networks import SCHEME
 from sandboxer.payments.stacks.nodes import Seen, StacksNode
 from sandboxer.payments.stacks.relay.client import SETTLE_SECONDS, Relay
@@ -28,8 +28,9 @@ from sandboxer.payments.stacks.transfers import read_transfer
 from sandboxer.payments.x402.config import NetworkSettings
 from sandboxer.payments.x402.ways import Accepted, Authorization, Fate, Sighting, Way
 
-# The only reasons of a relay that mean the payer's nonce is gone; after any other the payment can still come.
-_SPENT = frozenset({"chain_abort", "sender_nonce_stale"})
+# The one end of which a relay alone can be believed: this very transaction was undone. A nonce it calls stale
+# may be spent by this payment, and a transaction it calls replaced by another sponsoring of it.
+_ABORTED = "chain_abort"
 
 
 def stacks_way(
@@ -106,11 +107,15 @@ class StacksWatcher:
         if payment.payload is None:
             return seen.txid == payment.txid
         signed = _transaction(_inner(payment.payload))
-        found = await node.transaction(seen.txid)
+        try:
+            found = parse_transaction(await node.raw(seen.txid))
+        except InvalidRequest:
+            # Something that we do not read (a contract, several signers) is not what we read before.
+            return False
         return replace(found, sponsor=signed.sponsor) == signed
 
     async def _ask_relay(self, payment: Payment) -> Sighting:
-        """Without a node the relay is believed, but for failures that are only its own."""
+        """Without a node the relay is believed, but for ends that may be only its own view."""
         if payment.txid is None or _is_unsponsored(payment):
             return Sighting(fate=Fate.UNSEEN, reason="never_answered")
         return _said(await self._relay.transaction(payment.txid))
@@ -142,9 +147,7 @@ def _said(status: Status) -> Sighting:
                 confirmations=1,
                 reason=reason,
             )
-        case PaymentState.REPLACED:
-            return Sighting(fate=Fate.REPLACED, txid=status.txid, reason=reason)
-        case PaymentState.FAILED if reason in _SPENT:
+        case PaymentState.FAILED if reason == _ABORTED:
             return Sighting(fate=Fate.FAILED, txid=status.txid, reason=reason)
         case PaymentState.QUEUED | PaymentState.BROADCASTING | PaymentState.MEMPOOL:
             return Sighting(fate=Fate.SEEN, txid=status.txid, reason=reason)
