@@ -50,7 +50,7 @@ def test_a_challenge_can_be_signed_elsewhere(cli: Cli, wallet: Path, tmp_path: P
     box = own("create", "--profile", "profile.agent-dev", "--json").json["id"]
     assert own("lock", box).code == Exit.OK
     asked = own("unlock", box, "--json").error
-    text = asked["message"].partition("To be signed:\n\n")[2].strip()
+    text = asked["message"].split("-" * 40 + "\n")[1].removesuffix("\n")
     challenge = re.search(r"--proof ([0-9a-f]{64}),", asked["next_step"])
     assert challenge is not None
     proof = f"{challenge[1]},{signer.evm},{signer.sign_evm(text)}"

@@ -70,8 +70,8 @@ def lock(sandbox_id: SandboxId, json: Json = False, url: Url = None, state_dir: 
     """Guard a sandbox by a second proof.
 
     Destroying, recreating and unlocking it then need the account's other factor as well, so it needs both an
-    API key and a wallet (`sandboxer wallets link`). When its time is over, a locked sandbox is stopped and its
-    disk kept.
+    API key and a wallet (`sandboxer wallets link`). When its time is over, a locked sandbox is stopped and
+    its disk kept.
 
     Examples:
 

@@ -22,6 +22,7 @@ from sandboxer.sdk.confirming import Confirmer, Demand, Proof, confirm_with_key,
 from sandboxer.sdk.signing import Credentials
 
 _PANEL = "Second proof"
+_LINE = "-" * 40
 _KEY = re.compile(r"(0x)?[0-9a-fA-F]{64}")
 
 Wallet = Annotated[
@@ -90,7 +91,8 @@ def _confirmer(credentials: Credentials, wallet: Path | None, proof: str | None)
             file = WalletFile(wallet)
             return confirm_with_wallet(file.address, file.sign)(demand)
         raise CommandFailed(
-            f"this must be confirmed by a wallet of the account. To be signed:\n\n{demand.message}\n",
+            f"this must be confirmed by a wallet of the account, by its signature of the text between the"
+            f" lines.\n{_LINE}\n{demand.message}\n{_LINE}\nNothing was done yet.",
             next_step="Repeat the command with --wallet FILE (or SANDBOXER_WALLET); or sign this text"
             f" elsewhere within 300 s and repeat it with --proof {demand.challenge},ADDRESS,SIGNATURE.",
         )

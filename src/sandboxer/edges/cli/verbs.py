@@ -60,7 +60,7 @@ VERBS: Mapping[str, Verb] = {
     "quote": Verb("credits", MONEY, "Say what a sandbox would cost, and hold that price for a while."),
     "invoices": Verb("invoices", MONEY, "Pay in coins, by invoice.", is_group=True),
     "refunds": Verb("invoices", MONEY, "What has to go back (operator).", is_group=True),
-    "rates": Verb("invoices", MONEY, "Show what each coin is taken to be worth."),
+    "rates": Verb("invoices", MONEY, "Show what the platform takes each coin to be worth."),
     "ledger": Verb("books", MONEY, "Prove the ledger.", is_group=True),
     "audit": Verb("books", MONEY, "Prove and export the audit log.", is_group=True),
     "doctor": Verb("doctor", HOST, "Say what this host can and cannot do, and why."),
