@@ -72,6 +72,7 @@ class Monero:
 
     code = "XMR"
     network = "mainnet"  # regtest uses mainnet's address bytes
+    bank_address = _BANK_ADDRESS
 
     def __init__(self) -> None:
         self.user, self.password = "sandboxer", "regtest"
@@ -190,6 +191,13 @@ class Monero:
         destinations = [{"address": address, "amount": amount} for address, amount in outputs]
         sent = self._bank.call("transfer", destinations=destinations, unlock_time=unlock_time)
         return str(sent["tx_hash"])
+
+    def received(self, txid: str) -> int:
+        """What the bank got by this transaction, mined or in the pool."""
+        self._bank.call("refresh")
+        found = self._bank.call("get_transfers", **{"in": True, "pool": True})
+        rows = (*found.get("in", ()), *found.get("pool", ()))
+        return sum(row["amount"] for row in rows if row["txid"] == txid)
 
     def drop(self, txid: str) -> None:
         """The pool forgets a transaction, as if it had never been relayed."""

@@ -76,3 +76,22 @@ class Spender(Protocol):
     async def balance(self) -> int:
         """What could be spent now, in atomic units."""
         ...
+
+
+class Funds(Protocol):
+    """What a spender of single outputs asks of a chain; Core-style and Esplora adapters have it."""
+
+    code: str
+
+    async def unspent(self, addresses: Sequence[str]) -> list[Deposit]:
+        """Outputs to these addresses that no transaction has spent, mempool included on both sides."""
+        ...
+
+    async def broadcast(self, raw: bytes) -> str:
+        """Hand a signed transaction to the network; its txid. Raises `Conflict` when the node refuses it; one
+        that the network has already is no error, so the same bytes may be sent again after a timeout."""
+        ...
+
+    async def fee_rate(self) -> int | None:
+        """Atomic units for 1000 virtual bytes, as the node thinks right; None if it has no opinion."""
+        ...

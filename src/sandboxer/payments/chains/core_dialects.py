@@ -26,6 +26,7 @@ class Dialect:
     coin: str
     imports: Import
     address_info: str = "getaddressinfo"
+    fee_estimate: str = "estimatesmartfee"
     named_wallets: bool = True
     # Can the node look an address up among all unspent outputs? If not, only a rescan tells its past.
     scans: bool = True
@@ -80,7 +81,12 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
         "BTC": Dialect("BTC", Import.DESCRIPTORS),
         "LTC": Dialect("LTC", Import.ADDRESSES),
         "DOGE": Dialect(
-            "DOGE", Import.ADDRESSES, address_info="validateaddress", named_wallets=False, scans=False
+            "DOGE",
+            Import.ADDRESSES,
+            address_info="validateaddress",
+            fee_estimate="estimatefee",
+            named_wallets=False,
+            scans=False,
         ),
     }
 )

@@ -13,11 +13,12 @@ from typing import Any
 
 import httpx
 
-from sandboxer.kernel.errors import AddressUsed
+from sandboxer.kernel.errors import AddressUsed, Conflict
 from sandboxer.payments.chains.addresses import Network, script_of
 from sandboxer.payments.chains.contract import Deposit
 from sandboxer.payments.chains.core_dialects import Dialect, dialect_of
 from sandboxer.payments.chains.derivation import AccountKey
+from sandboxer.payments.chains.transactions import txid_of
 from sandboxer.payments.chains.transport import TIMEOUT, JsonRpc, NodeError, Reader, Wire
 from sandboxer.payments.chains.uris import payment_uri
 
@@ -25,6 +26,12 @@ from sandboxer.payments.chains.uris import payment_uri
 _WALLET_NOT_FOUND = -18
 _NOT_IN_MEMPOOL = -5
 _NO_SUCH_BLOCK = frozenset({-5, -8})
+_ALREADY_MINED = -27
+_REFUSED = frozenset({-22, -25, -26})
+_FEE_BLOCKS = 6
+_ANY_DEPTH = 9_999_999
+# Unspent outputs are listed without their block, and nobody asks.
+_NO_BLOCK = "0" * 64
 _LISTED = 1000
 _BATCH = 50
 
@@ -86,6 +93,37 @@ class CoreRpc:
 
     def payment_uri(self, address: str, amount: int, label: str) -> str:
         return payment_uri(self.code, address, amount, label)
+
+    # -- Funds ---------------------------------------------------------------------------------------------
+
+    async def unspent(self, addresses: Sequence[str]) -> list[Deposit]:
+        wanted = list(dict.fromkeys(addresses))
+        if not wanted:
+            return []
+        await self._watch_all(wanted)
+        rows = await self._ask(self._watch, "listunspent", 0, _ANY_DEPTH, wanted)
+        return [
+            self._deposit({**row, "blockhash": _NO_BLOCK}, self._read.text(row.get("address"), "address"))
+            for row in self._read.objects(rows)
+            if row.get("address") in wanted
+        ]
+
+    async def broadcast(self, raw: bytes) -> str:
+        try:
+            answer = await self._node.call("sendrawtransaction", (raw.hex(),))
+        except NodeError as error:
+            if error.code == _ALREADY_MINED:
+                return txid_of(raw)
+            if error.code in _REFUSED:
+                raise Conflict(why=f"the {self.code} node refuses the transaction: {error}") from None
+            raise self._wire.trouble(str(error)) from None
+        return self._read.hash(answer, "txid")
+
+    async def fee_rate(self) -> int | None:
+        answer = await self._ask(self._node, self._dialect.fee_estimate, _FEE_BLOCKS)
+        rate = answer.get("feerate") if isinstance(answer, dict) else answer
+        # Both dialects say so when they have seen too little: no such field, or -1.
+        return None if rate is None or rate <= 0 else self._read.amount(rate, "fee rate")
 
     # -- what was received ---------------------------------------------------------------------------------
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import httpx
 
-from sandboxer.kernel.errors import AddressUsed
+from sandboxer.kernel.errors import AddressUsed, Conflict
 from sandboxer.payments.chains.addresses import Network, script_of
 from sandboxer.payments.chains.contract import Deposit
 from sandboxer.payments.chains.derivation import AccountKey
@@ -71,6 +72,43 @@ class Esplora:
 
     def payment_uri(self, address: str, amount: int, label: str) -> str:
         return payment_uri(self.code, address, amount, label)
+
+    # -- Funds ---------------------------------------------------------------------------------------------
+
+    async def unspent(self, addresses: Sequence[str]) -> list[Deposit]:
+        found = []
+        for address in dict.fromkeys(addresses):
+            self.check_address(address)
+            for row in self._read.objects(await self._get(f"/address/{address}/utxo")):
+                mined = self._is_confirmed(row)
+                found.append(
+                    Deposit(
+                        chain=self.code,
+                        txid=self._read.hash(row.get("txid"), "txid"),
+                        output=str(self._read.integer(row.get("vout"), "vout")),
+                        address=address,
+                        amount=self._read.integer(row.get("value"), "value"),
+                        confirmations=1 if mined else 0,
+                    )
+                )
+        return found
+
+    async def broadcast(self, raw: bytes) -> str:
+        answer = await self._wire.post("/tx", raw.hex())
+        if answer.status_code == 400:
+            raise Conflict(why=f"the {self.code} network refuses the transaction: {answer.text[:200]}")
+        if answer.status_code != 200:
+            raise self._wire.trouble(f"HTTP {answer.status_code}")
+        return self._read.hash(answer.text.strip(), "txid")
+
+    async def fee_rate(self) -> int | None:
+        rates = self._read.object(await self._get("/fee-estimates"))
+        rate = rates.get("6")
+        if rate is None:
+            return None
+        if not isinstance(rate, Decimal | int) or rate <= 0:
+            raise self._read.nonsense("a fee rate that is none")
+        return int(rate * 1000)
 
     # -- reading -------------------------------------------------------------------------------------------
 

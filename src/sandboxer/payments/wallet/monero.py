@@ -1,0 +1,102 @@
+"""Spending Monero through a wallet server that holds the keys: for agents that pay, and for refunds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from sandboxer.kernel.errors import ChainUnavailable, Conflict
+from sandboxer.payments.chains.contract import Deposit
+from sandboxer.payments.chains.monero_addresses import check_monero_address
+from sandboxer.payments.chains.transport import TIMEOUT, JsonRpc, NodeError, Reader, Wire
+from sandboxer.payments.wallet.outputs import Prepared
+
+# Of wallet_rpc_server_error_codes.h: no transaction possible, not enough money, not enough unlocked money,
+# no or wrong address.
+_REFUSED = frozenset({-2, -4, -16, -17, -19, -20, -37, -38})
+_NO_DAEMON = -38
+
+
+class MoneroSpender:
+    """`Spender` over monero-wallet-rpc. A transaction is made first and relayed then, so that its txid can be
+    written down in between: nothing else makes a lost answer harmless, as no two are alike."""
+
+    code = "XMR"
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        account: int = 0,
+        network: str = "mainnet",
+        timeout: httpx.Timeout | None = None,
+    ) -> None:
+        auth = httpx.DigestAuth(user, password or "") if user else None
+        self._wire = Wire(self.code, url, auth=auth, timeout=timeout or TIMEOUT)
+        self._rpc = JsonRpc(self._wire, "/json_rpc")
+        self._read = Reader(self.code)
+        self._account = account
+        self._network = network
+
+    async def close(self) -> None:
+        await self._wire.close()
+
+    async def address(self) -> str:
+        answer = await self._ask("get_address", account_index=self._account, address_index=[0])
+        return self._read.text(answer.get("address"), "address")
+
+    async def balance(self) -> int:
+        await self._ask("refresh")
+        answer = await self._ask("get_balance", account_index=self._account)
+        return self._read.integer(answer.get("unlocked_balance"), "unlocked_balance")
+
+    async def send(self, address: str, amount: int, *, spend: Deposit | None = None) -> str:
+        return await self.broadcast(await self.prepare(address, amount, spend=spend))
+
+    async def prepare(self, address: str, amount: int, *, spend: Deposit | None = None) -> Prepared:
+        check_monero_address(address, self._network)
+        await self._ask("refresh")
+        answer = await self._ask(
+            "transfer",
+            destinations=[{"address": address, "amount": amount}],
+            account_index=self._account,
+            do_not_relay=True,
+            get_tx_metadata=True,
+            **({"subaddr_indices": [self._subaddress(spend)]} if spend else {}),
+        )
+        return Prepared(
+            txid=self._read.hash(answer.get("tx_hash"), "tx_hash"),
+            raw=_bytes(self._read, answer.get("tx_metadata")),
+            fee=self._read.integer(answer.get("fee"), "fee"),
+        )
+
+    async def broadcast(self, prepared: Prepared) -> str:
+        answer = await self._ask("relay_tx", hex=prepared.raw.hex())
+        if answer.get("tx_hash") != prepared.txid:
+            raise self._read.nonsense("another transaction was relayed than the one prepared")
+        return prepared.txid
+
+    def _subaddress(self, deposit: Deposit) -> int:
+        """An invoice's subaddress has that invoice's money alone: to spend only from there is to spend it."""
+        account, _, minor = deposit.output.partition("/")
+        if deposit.chain != self.code or account != str(self._account) or not minor.isdigit():
+            raise Conflict(why=f"{deposit.id} is not a deposit of this wallet")
+        return int(minor)
+
+    async def _ask(self, method: str, **params: Any) -> dict[str, Any]:
+        try:
+            return self._read.object(await self._rpc.call(method, params))
+        except NodeError as error:
+            if error.code in _REFUSED and error.code != _NO_DAEMON:
+                raise Conflict(why=f"the Monero wallet refuses: {error}") from None
+            raise ChainUnavailable(chain=self.code, why=str(error)) from None
+
+
+def _bytes(read: Reader, value: Any) -> bytes:
+    try:
+        return bytes.fromhex(value)
+    except (TypeError, ValueError):
+        raise read.nonsense("a transaction that is not hex") from None
