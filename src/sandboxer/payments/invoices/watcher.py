@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 
@@ -54,8 +54,14 @@ class Watched:
     is_restless: bool = False
     # Every credited output lies too deep for a reorg.
     is_buried: bool = True
-    # Seen by the last look; a deadline that has passed since asks for another.
-    looked_at: datetime | None = field(default=None)
+    # The last look and the one before. A deadline asks for two looks after it: the first tells what came in
+    # time, the second that nothing more did.
+    looked_at: datetime | None = None
+    looked_before: datetime | None = None
+
+    def note(self, now: datetime, every: timedelta) -> None:
+        self.looked_before, self.looked_at = self.looked_at, now
+        self.due = now + every
 
 
 class Watcher:
@@ -142,16 +148,18 @@ class Watcher:
             if self._is_news(one, sign, now):
                 await self._attend(one, Look(deposits=deposits, tip=tip, now=now, since=since), sign)
             else:
-                one.due = now + self._every(one, now)
-                one.looked_at = now
+                one.sign = sign
+                one.note(now, self._every(one))
 
     def _is_news(self, one: Watched, sign: Sign, now: datetime) -> bool:
         if one.sign is None:
-            # Never looked at by us: what the database knows may have gone.
-            return True
+            # Never looked at by us: what the database knows may have gone. Where nothing was and nothing is,
+            # nothing has; so a restart with thousands of them is no work.
+            is_bare = one.state is State.EXPIRED or (one.state is State.AWAITING and now < one.expires_at)
+            return bool(sign) or not is_bare
+        before = one.looked_before or one.looked_at
         passed = any(
-            one.looked_at is not None and one.looked_at < moment <= now
-            for moment in (one.expires_at, one.confirm_by)
+            before is not None and before < moment <= now for moment in (one.expires_at, one.confirm_by)
         )
         return sign != one.sign or one.is_restless or passed
 
@@ -167,8 +175,7 @@ class Watcher:
             return
         _update(one, settlement, self._policy)
         one.sign = _sign(one, look.deposits, look.tip, self._policy)
-        one.looked_at = look.now
-        one.due = look.now + self._every(one, look.now)
+        one.note(look.now, self._every(one))
 
     async def _settle(self, id: str, look: Look) -> Settlement:
         settled = await self._store.write(lambda conn: self._settling.settle(conn, id, look))
@@ -231,7 +238,7 @@ class Watcher:
     def _is_final(self, one: Watched) -> bool:
         return one.sign is not None and one.is_buried and not one.is_restless and one.state not in OPEN
 
-    def _every(self, one: Watched, now: datetime) -> timedelta:
+    def _every(self, one: Watched) -> timedelta:
         if one.is_restless or one.state in OPEN or one.state in (State.LATE, State.UNDERPAID, State.REORGED):
             return timedelta(0)
         return self._poll * (DELIVERED_EVERY if not one.is_buried else ENDED_EVERY)
