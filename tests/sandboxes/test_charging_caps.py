@@ -197,3 +197,30 @@ async def test_a_reaped_one_wakes_by_itself_when_enough_is_paid(
         assert woken.reason == "paid"
         clock.advance(timedelta(seconds=10))
         assert (await settled(platform)).posted == 590
+
+
+async def test_a_cap_holds_though_the_ttl_ended_too_before_anyone_looked(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    async with paying(open_one, sats=10_000, rates=STORED) as platform:
+        await cap(platform, Caps(per_sandbox_sats=100))
+        sandbox = await platform.sandboxes.create(CreateRequest(ttl="30m"), ALICE)
+        await planned(platform, timedelta(seconds=100))
+    clock.advance(timedelta(hours=1))
+    async with paying(open_one, rates=STORED) as platform:
+        await platform.sandboxes.destroy(sandbox.id, ALICE)
+        assert (await settled(platform)).posted == 9900
+
+
+async def test_a_budget_holds_though_the_ttl_ended_too_before_anyone_looked(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    async with paying(open_one, sats=1000, rates=STORED) as platform:
+        await platform.store.write(lambda conn: accounts.ensure(conn, "alice", actor="test", now=clock.now()))
+        await give_child(platform, 7)
+        sandbox = await platform.sandboxes.create(CreateRequest(ttl="30m"), CHILD)
+    clock.advance(timedelta(hours=1))
+    async with paying(open_one, rates=STORED) as platform:
+        await platform.sandboxes.destroy(sandbox.id, CHILD)
+        bucket = await settled(platform, CHILD.account)
+        assert (bucket.posted, bucket.debt, bucket.flow.rate) == (0, 0, 0)

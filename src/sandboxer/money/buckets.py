@@ -262,7 +262,7 @@ def charge(
     if at is not None:
         flow = change(flow, by=by, at=min(at, flow.settled_at))
     sats, flow = collect(replace(flow, carried=flow.carried + extra))
-    if not (sats or extra) and at is None:
+    if not (sats or extra) and at is None and health == before.health:
         return before
     return _save(conn, before, replace(_move(conn, before, sats, now), flow=flow, health=health))
 

@@ -180,8 +180,15 @@ def _is_late(meter: Meter, step: int | None) -> bool:
 
 
 def _ended(meter: Meter, bucket: Bucket, at: datetime | None, now: datetime) -> datetime:
-    """When the present rate ended: not before it began, not after the moment up to which we charge."""
-    return max(meter.began_at, min(at or now, max(now, bucket.flow.settled_at)))
+    """When the present rate ended: not before it began, not after the moment up to which we charge.
+
+    A budget without grace ends when it ran dry, however late anyone noticed and whatever ended first.
+    """
+    ended = min(at or now, max(now, bucket.flow.settled_at))
+    dried_at = bucket.health.grace_began_at
+    if dried_at is not None and not bucket.grace.window:
+        ended = min(ended, dried_at)
+    return max(meter.began_at, ended)
 
 
 def _add_segment(conn: Connection, meter: Meter, ended: datetime) -> None:

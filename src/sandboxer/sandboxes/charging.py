@@ -30,6 +30,7 @@ from sandboxer.money.metering import change_rate, close_meter, find_meter
 from sandboxer.money.meters import Use
 from sandboxer.money.pricing import FREE, Pricing, Size, rate_card
 from sandboxer.money.statements import actuals
+from sandboxer.sandboxes.capping import as_of, find_reached
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox, load_account
 from sandboxer.sandboxes.terms import Terms
@@ -207,6 +208,8 @@ class Charging:
             return
         if hold is not None:
             release(conn, after.account, hold, reason=after.reason, now=now)
+        if wanted is None or wanted[1] <= meter.rate:
+            at = _not_past_a_cap(conn, after, now, at)
         if after.state in _OVER:
             close_meter(conn, meter.id, now=now, at=at)
             return
@@ -263,6 +266,18 @@ def _use(sandbox: Sandbox) -> Use | None:
 
 def _hold_prefix(sandbox: Sandbox) -> str:
     return f"hold:{sandbox.id}:"
+
+
+def _not_past_a_cap(
+    conn: Connection, sandbox: Sandbox, now: datetime, at: datetime | None
+) -> datetime | None:
+    """When its present rate ends. A cap may have been reached before, and nobody been there to see it."""
+    bucket = load_bucket(conn, sandbox.account)
+    if bucket.look_at is None or bucket.look_at > now:
+        return at
+    authority = load_authority(conn, sandbox.account)
+    reached = find_reached(conn, authority, [sandbox], as_of(bucket, now)).get(sandbox.id)
+    return at if reached is None else min(at or now, reached.at)
 
 
 def spent_sats(conn: Connection, sandbox: Sandbox, *, now: datetime) -> Sats:

@@ -7,7 +7,7 @@ paid ──> back to where it was; reaped for want of sats ──> awake, if it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 
@@ -17,25 +17,15 @@ from sandboxer.accounts.authority import Authority, load_authority
 from sandboxer.accounts.caps import NO_CAPS, Caps, Spent, day_of, reached_at
 from sandboxer.accounts.entitlements import Entitlement
 from sandboxer.accounts.sums import spent_by
-from sandboxer.money.amounts import NSATS_PER_SAT, Nsats, Sats, microseconds, sats_for
+from sandboxer.money.amounts import Sats, sats_for
 from sandboxer.money.buckets import Bucket, load_bucket
 from sandboxer.money.dryness import Standing
+from sandboxer.sandboxes.capping import Reached, as_of, find_reached
 from sandboxer.sandboxes.charging import due, entitlement_of, is_frozen
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
 from sandboxer.sandboxes.records import Sandbox
 
 _KEPT = frozenset({State.STOPPED, State.REAPED})
-_US = timedelta(microseconds=1)
-_SPENT_OF = {"per_key_sats": "key", "per_sandbox_sats": "sandbox", "per_day_sats": "today"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
-    """A spending cap, and when it was reached."""
-
-    cap: str
-    limit_sats: Sats
-    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,80 +125,10 @@ def read_condition(
         available=bucket.available,
         slice=bucket.reserve,
         entitlement=entitlement_of(authority),
-        reached=_reached(conn, authority, sandboxes, _as_of(bucket, now)) if is_capped else {},
+        reached=find_reached(conn, authority, sandboxes, as_of(bucket, now)) if is_capped else {},
         look_at=_next_look(conn, authority, bucket, sandboxes, now) if is_capped else None,
         known_look_at=bucket.look_at,
     )
-
-
-def first_moment(
-    spent: Callable[[datetime], Nsats], limit: Nsats, *, since: datetime, until: datetime
-) -> datetime:
-    """The first microsecond at which so much was spent; it was by `until`. Looks back in growing steps."""
-    step, high = timedelta(seconds=1), until
-    low = max(since, high - step)
-    while low > since and spent(low) >= limit:
-        high, step = low, step * 4
-        low = max(since, high - step)
-    while low < high:
-        middle = low + (microseconds(high - low) // 2) * _US
-        if spent(middle) >= limit:
-            high = middle
-        else:
-            low = middle + _US
-    return high
-
-
-def _as_of(bucket: Bucket, now: datetime) -> datetime:
-    """If a cap's moment passed on a day that is over (nobody was here), that day counts first."""
-    look_at = bucket.look_at
-    if look_at is None or look_at > now:
-        return now
-    return min(now, day_of(look_at) + timedelta(days=1) - _US)
-
-
-def _reached(
-    conn: Connection, authority: Authority, sandboxes: Sequence[Sandbox], as_of: datetime
-) -> dict[str, Reached]:
-    account, caps = authority.account, authority.caps
-    found: dict[str, Reached] = {}
-    of_account = [
-        _find(conn, account.id, caps, name, None, since=since, as_of=as_of)
-        for name, since in (("per_key_sats", account.created_at), ("per_day_sats", day_of(as_of)))
-    ]
-    for sandbox in sandboxes:
-        own = _find(
-            conn, account.id, caps, "per_sandbox_sats", sandbox.id, since=sandbox.created_at, as_of=as_of
-        )
-        met = [one for one in (*of_account, own) if one is not None]
-        if met:
-            found[sandbox.id] = min(met, key=lambda one: one.at)
-    return found
-
-
-def _find(
-    conn: Connection,
-    account: str,
-    caps: Caps,
-    name: str,
-    sandbox: str | None,
-    *,
-    since: datetime,
-    as_of: datetime,
-) -> Reached | None:
-    limit = getattr(caps, name)
-    if limit is None:
-        return None
-    only = Caps(**{name: limit})
-
-    def spent(moment: datetime) -> Nsats:
-        sums = spent_by(conn, account, only, now=moment, sandbox=sandbox)
-        return int(getattr(sums, _SPENT_OF[name]))
-
-    if spent(as_of) < limit * NSATS_PER_SAT:
-        return None
-    at = first_moment(spent, limit * NSATS_PER_SAT, since=min(since, as_of), until=as_of)
-    return Reached(cap=name, limit_sats=limit, at=at)
 
 
 def _next_look(
