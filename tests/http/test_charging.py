@@ -12,8 +12,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.money.verification import verify
 from sandboxer.settings import Settings
 from tests.http.conftest import Served, check_claims, serving
@@ -160,3 +162,28 @@ async def test_the_owner_pays_nothing_and_a_stranger_without_sats_gets_nothing(p
     assert (answer.status_code, answer.json()["code"]) == (402, "insufficient_credit")
     gone = await good(paid.client, "DELETE", f"/v1/sandboxes/{made['id']}")
     assert gone["spent_sats"] is None
+
+
+async def test_the_same_idempotency_key_is_charged_once(settings: Settings) -> None:
+    charging = settings.model_copy(update={"charging": True, "pricing": {"rates": RATES}})
+    backend = Scripted(name="ext.namespaces")
+    async with serving(charging, {"ext.namespaces": backend}) as served:
+        agent = await served.stranger("agent")
+        await good(agent, "GET", "/v1/accounts/me")
+        credit = {"sats": 10**6, "id": "first", "reason": "a gift"}
+        await good(served.client, "POST", "/v1/accounts/agent/adjust", credit)
+
+        async def create() -> httpx.Response:
+            return await agent.post("/v1/sandboxes", {}, headers={"idempotency-key": "one-and-only"})
+
+        async with asyncio.TaskGroup() as group:
+            tries = [group.create_task(create()) for _ in range(6)]
+        answers = [task.result() for task in tries] + [await create()]
+        made = {answer.json()["id"] for answer in answers if answer.status_code == 201}
+        # Those that came while the first was under way may be told to wait.
+        assert {answer.status_code for answer in answers} <= {201, 409}
+        assert len(made) == len(backend.boxes) == 1
+        money = (await good(agent, "GET", "/v1/accounts/me"))["money"]
+        assert (money["rate_msats"], money["held"]) == (RUNNING, 0)
+        holds = (await good(agent, "GET", "/v1/transfers?limit=500"))["transfers"]
+        assert [line["phase"] for line in holds if line["kind"] == "hold"] == ["void", "pending"]
