@@ -31,7 +31,7 @@ from sandboxer.payments.oracle.rates import Rate
 from sandboxer.store.engine import Store
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-USD = {code: Decimal(usd) for code, usd in {"BTC": "60000", "LTC": "80", "XMR": "150", "DOGE": "0.1"}.items()}
+USD = {code: Decimal(usd) for code, usd in {"BTC": "60000", "LTC": "80", "XMR": "150", "DOGE": "10"}.items()}
 BUYER = "acc_buyer"
 
 

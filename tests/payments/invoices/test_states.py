@@ -1,0 +1,84 @@
+"""The table itself: every cell is a move or a refusal, and the documents show what it is."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from sandboxer.kernel.errors import IllegalTransition
+from sandboxer.payments.invoices.goods import add_months, entitled_until
+from sandboxer.payments.invoices.records import RefundState
+from sandboxer.payments.invoices.refunds import TRANSITIONS as REFUND_TRANSITIONS
+from sandboxer.payments.invoices.refunds import next_refund_state
+from sandboxer.payments.invoices.states import (
+    DELIVERED,
+    OPEN,
+    TRANSITIONS,
+    Signal,
+    State,
+    next_state,
+    render_mermaid,
+)
+
+NOW = datetime(2026, 3, 31, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("signal", Signal)
+def test_every_cell_is_a_move_a_rest_or_a_refusal(state: State, signal: Signal) -> None:
+    try:
+        reached = next_state(state, signal)
+    except IllegalTransition:
+        assert (state, signal) not in TRANSITIONS
+    else:
+        assert reached is TRANSITIONS.get((state, signal), state)
+
+
+def test_every_state_can_be_reached_from_the_first() -> None:
+    reached = {State.AWAITING}
+    while more := {to for (state, _), to in TRANSITIONS.items() if state in reached} - reached:
+        reached |= more
+    assert reached == set(State)
+
+
+def test_what_was_delivered_is_only_taken_back_or_changed_in_measure() -> None:
+    for state in DELIVERED:
+        targets = {to for (start, _), to in TRANSITIONS.items() if start is state}
+        assert targets <= {*DELIVERED, State.REORGED}
+
+
+def test_nothing_goes_back_to_being_open_but_what_can_still_be_paid() -> None:
+    back = {(start, to) for (start, _), to in TRANSITIONS.items() if to in OPEN and start not in OPEN}
+    assert {to for _, to in back} <= {State.SEEN, State.CONFIRMING, State.DUST}
+    assert not {start for start, _ in back} & {*DELIVERED, State.REORGED}
+
+
+@pytest.mark.parametrize("state", RefundState)
+@pytest.mark.parametrize("signal", ["send", "give_up", "sent", "withdraw"])
+def test_a_refund_that_is_sent_or_withdrawn_stays_so(state: RefundState, signal: str) -> None:
+    if (state, signal) in REFUND_TRANSITIONS:
+        assert state not in (RefundState.SENT, RefundState.WITHDRAWN)
+        return
+    with pytest.raises(IllegalTransition):
+        next_refund_state(state, signal)
+
+
+def test_the_guide_shows_the_table_as_it_is() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "guides" / "invoices.md").read_text()
+    assert render_mermaid() in guide
+
+
+def test_months_end_on_the_day_they_began_or_the_last_there_is() -> None:
+    assert add_months(NOW, 1) == NOW.replace(month=4, day=30)
+    assert add_months(NOW, 11) == NOW.replace(year=2027, month=2, day=28)
+    assert add_months(NOW, 24) == NOW.replace(year=2028)
+
+
+def test_time_left_of_another_tier_counts_by_what_it_is_worth() -> None:
+    until = NOW.replace(month=4, day=10)
+    assert entitled_until(4, until, 4, 1, now=NOW) == add_months(until, 1)
+    assert entitled_until(4, until, 8, 1, now=NOW) == add_months(NOW + (until - NOW) / 2, 1)
+    assert entitled_until(4, NOW, 8, 1, now=NOW) == add_months(NOW, 1)
+    assert entitled_until(None, None, 8, 1, now=NOW) == add_months(NOW, 1)
