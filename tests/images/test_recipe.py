@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sandboxer.artifacts.images.build import RECIPES, load_recipe
 from sandboxer.artifacts.images.recipe import parse_recipe
 from sandboxer.kernel.errors import InvalidRequest, NotFound
+from sandboxer.work.languages.table import languages
 
 GOOD = """\
 name: tiny
@@ -23,14 +26,14 @@ def test_a_small_recipe_is_read() -> None:
     assert recipe.packages == ("bash", "jq")
     assert recipe.distributions["debian"].suite == "bookworm"
     assert recipe.user is None
-    assert recipe.overlay is None
+    assert recipe.overlays == ()
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda p: p.stem)
 def test_every_shipped_recipe_is_good_and_named_after_its_file(path) -> None:  # type: ignore[no-untyped-def]
-    recipe, overlay, digest = load_recipe(path.stem)
+    recipe, overlays, digest = load_recipe(path.stem)
     assert recipe.name == path.stem
-    assert overlay is None or overlay.is_dir()
+    assert all(overlay.is_dir() for overlay in overlays)
     assert digest.startswith("sha256:")
 
 
@@ -68,3 +71,48 @@ def test_an_unknown_recipe_is_refused_with_the_known_ones() -> None:
 def test_a_name_cannot_leave_the_recipes_folder() -> None:
     with pytest.raises(NotFound):
         load_recipe("../images/base")
+
+
+def test_a_recipe_that_extends_another_has_all_of_it(tmp_path: Path) -> None:
+    (tmp_path / "base.d").mkdir()
+    (tmp_path / "base.yaml").write_text(GOOD + "overlay: base.d\n")
+    (tmp_path / "more.yaml").write_text("name: more\nextends: base\npackages: [sbcl]\npypi: [deno==2.9.8]\n")
+    parent, _, parent_digest = load_recipe("base", tmp_path)
+    child, overlays, digest = load_recipe("more", tmp_path)
+    assert child.packages == (*parent.packages, "sbcl")
+    assert child.distributions == parent.distributions
+    assert child.pypi == ("deno==2.9.8",)
+    assert overlays == (tmp_path / "base.d",)
+    assert digest != parent_digest
+
+
+def test_recipes_that_extend_each_other_are_refused(tmp_path: Path) -> None:
+    for name, other in (("one", "two"), ("two", "one")):
+        (tmp_path / f"{name}.yaml").write_text(f"name: {name}\nextends: {other}\npackages: [sbcl]\n")
+    with pytest.raises(InvalidRequest, match="extends itself"):
+        load_recipe("one", tmp_path)
+
+
+def test_a_change_of_the_parent_changes_the_childs_digest(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(GOOD)
+    (tmp_path / "more.yaml").write_text("name: more\nextends: base\npackages: [sbcl]\n")
+    before = load_recipe("more", tmp_path)[2]
+    (tmp_path / "base.yaml").write_text(GOOD + "\n# another\n")
+    assert load_recipe("more", tmp_path)[2] != before
+
+
+def test_the_languages_image_has_what_the_table_of_languages_asks_for() -> None:
+    recipe = load_recipe("languages")[0]
+    wheels = {requirement.split("==")[0] for requirement in recipe.pypi}
+    for language in languages().values():
+        assert set(language.packages) <= set(recipe.packages), language.name
+        assert set(language.pypi) <= wheels, language.name
+
+
+def test_the_base_image_has_every_language_said_to_be_in_it() -> None:
+    # bash, dash and perl-base are in any Debian; gawk and the rest are asked for.
+    essential = {"bash", "dash", "perl"}
+    packages = set(load_recipe("base")[0].packages) | essential
+    for language in languages().values():
+        if language.in_base:
+            assert set(language.packages) <= packages, language.name

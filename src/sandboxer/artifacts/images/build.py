@@ -26,12 +26,14 @@ from sandboxer.artifacts.images.mirrors import (
     parse_os_release,
 )
 from sandboxer.artifacts.images.progress import Progress, Report
-from sandboxer.artifacts.images.recipe import Recipe, parse_recipe
-from sandboxer.kernel.errors import ImageBuildFailed, NotFound
+from sandboxer.artifacts.images.pypi import install_from_pypi
+from sandboxer.artifacts.images.recipe import Recipe, extend, parse_recipe
+from sandboxer.kernel.errors import ImageBuildFailed, InvalidRequest, NotFound
 
 # In a checkout the recipes stand beside `src/`.
 RECIPES = Path(__file__).resolve().parents[4] / "images"
-_NEEDED_BYTES = 2_500_000_000  # packages, the tree, and room to work
+_NEEDED_BYTES = 1_500_000_000  # packages, the tree, and room to work
+_BYTES_EACH = 70_000_000  # measured: what one asked-for package brings with it, at most, on average
 
 
 def _silent(_: Progress) -> None:
@@ -51,21 +53,22 @@ def build_image(
     With `rebuild` a new tree takes its place in one step; the old one stays, since disks of existing
     sandboxes are layers over exactly that tree.
     """
-    recipe, overlay, recipe_digest = load_recipe(name, recipes_dir)
+    recipe, overlays, recipe_digest = load_recipe(name, recipes_dir)
     with suppress(NotFound):
         existing = find_image(name, images_dir)
         if not rebuild:
             return existing
     _check_host()
     images_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _check_space(images_dir)
+    _check_space(images_dir, recipe)
     mirrors = choose_mirrors(recipe, _os_release(), _host_sources(Path("/etc/apt")))
     started = time.monotonic()
     with _plain_umask(), _lock(images_dir) as lock, _scratch(images_dir, name) as scratch:
         rootfs = scratch / "rootfs"
         bootstrap(recipe, mirrors, rootfs, lock, progress)
+        install_from_pypi(recipe.pypi, rootfs, progress)
         progress(Progress("finishing", 0.97))
-        size = finish(rootfs, overlay, mirrors)
+        size = finish(rootfs, overlays, mirrors)
         packages = _installed(rootfs)
         image = _describe(images_dir / name, recipe_digest, mirrors, packages, size, started)
         (scratch / RECORD).write_text(image.to_json())
@@ -93,8 +96,12 @@ def _describe(
     )
 
 
-def load_recipe(name: str, recipes_dir: Path = RECIPES) -> tuple[Recipe, Path | None, str]:
-    """The recipe, its overlay folder, and a digest over both."""
+def load_recipe(name: str, recipes_dir: Path = RECIPES) -> tuple[Recipe, tuple[Path, ...], str]:
+    """The recipe with all it extends, its overlay folders, and a digest over everything."""
+    return _load(name, recipes_dir, children=())
+
+
+def _load(name: str, recipes_dir: Path, children: tuple[str, ...]) -> tuple[Recipe, tuple[Path, ...], str]:
     path = recipes_dir / f"{name}.yaml"
     if "/" in name or not path.is_file():
         known = ", ".join(sorted(p.stem for p in recipes_dir.glob("*.yaml"))) or "none"
@@ -102,13 +109,19 @@ def load_recipe(name: str, recipes_dir: Path = RECIPES) -> tuple[Recipe, Path | 
     text = path.read_text()
     recipe = parse_recipe(text, source=f"images/{path.name}")
     digest = hashlib.sha256(text.encode())
-    overlay = recipes_dir / recipe.overlay if recipe.overlay else None
-    if overlay is not None:
+    overlays = tuple(recipes_dir / folder for folder in recipe.overlays)
+    for overlay in overlays:
         if not overlay.is_dir():
             raise NotFound(what="overlay folder", id=str(overlay))
         for file in sorted(p for p in overlay.rglob("*") if p.is_file()):
             digest.update(str(file.relative_to(overlay)).encode() + b"\0" + file.read_bytes())
-    return recipe, overlay, "sha256:" + digest.hexdigest()
+    if recipe.extends is None:
+        return recipe, overlays, "sha256:" + digest.hexdigest()
+    if recipe.extends in (name, *children):
+        raise InvalidRequest(field=f"images/{path.name}", why=f"{recipe.extends} extends itself")
+    parent, parent_overlays, parent_digest = _load(recipe.extends, recipes_dir, (name, *children))
+    digest.update(parent_digest.encode())
+    return extend(recipe, parent), (*parent_overlays, *overlays), "sha256:" + digest.hexdigest()
 
 
 def _check_host() -> None:
@@ -119,11 +132,12 @@ def _check_host() -> None:
         raise ImageBuildFailed(why=f"missing on this host: {', '.join(missing)} (apt-get install mmdebstrap)")
 
 
-def _check_space(images_dir: Path) -> None:
+def _check_space(images_dir: Path, recipe: Recipe) -> None:
     free = shutil.disk_usage(images_dir).free
-    if free < _NEEDED_BYTES:
+    needed = _NEEDED_BYTES + _BYTES_EACH * len(recipe.packages)
+    if free < needed:
         raise ImageBuildFailed(
-            why=f"{images_dir} has {free / 1e9:.1f} GB free and a build needs {_NEEDED_BYTES / 1e9:.1f} GB"
+            why=f"{images_dir} has {free / 1e9:.1f} GB free and a build needs {needed / 1e9:.1f} GB"
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 from sandboxer.artifacts.images.mirrors import Mirrors
@@ -25,10 +26,10 @@ _DISPOSABLE = (
 )
 
 
-def finish(rootfs: Path, overlay: Path | None, mirrors: Mirrors) -> int:
+def finish(rootfs: Path, overlays: Sequence[Path], mirrors: Mirrors) -> int:
     """Finish the tree and return its size in bytes."""
     _empty(rootfs)
-    if overlay is not None:
+    for overlay in overlays:
         _lay_over(overlay, rootfs)
     _configure_apt(rootfs, mirrors)
     (rootfs / "etc/machine-id").write_text("")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import yaml
@@ -15,8 +15,12 @@ _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _SUITE = re.compile(r"[a-z][a-z0-9-]*")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
-_REQUIRED = frozenset({"name", "distributions", "packages"})
-_OPTIONAL = frozenset({"description", "exclude", "include", "overlay", "user"})
+# A name and an exact version: a build must not change with the day it runs on.
+_PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[0-9][A-Za-z0-9.]*")
+_REQUIRED = frozenset({"name", "packages"})
+_OPTIONAL = frozenset(
+    {"description", "extends", "distributions", "pypi", "exclude", "include", "overlay", "user"}
+)
 
 
 @dataclass(frozen=True)
@@ -31,10 +35,27 @@ class Recipe:
     description: str
     distributions: Mapping[str, Distribution]
     packages: tuple[str, ...]
+    pypi: tuple[str, ...]
     exclude: tuple[str, ...]
     include: tuple[str, ...]
-    overlay: str | None
+    overlays: tuple[str, ...]
     user: tuple[str, int] | None
+    extends: str | None = None
+
+
+def extend(child: Recipe, parent: Recipe) -> Recipe:
+    """The child with all that its parent has. Its own distributions and user win."""
+    return replace(
+        child,
+        distributions=child.distributions or parent.distributions,
+        packages=tuple(dict.fromkeys((*parent.packages, *child.packages))),
+        pypi=tuple(dict.fromkeys((*parent.pypi, *child.pypi))),
+        exclude=tuple(dict.fromkeys((*parent.exclude, *child.exclude))),
+        include=tuple(dict.fromkeys((*parent.include, *child.include))),
+        overlays=(*parent.overlays, *child.overlays),
+        user=child.user or parent.user,
+        extends=None,
+    )
 
 
 def parse_recipe(text: str, *, source: str) -> Recipe:
@@ -61,12 +82,34 @@ class _Reader:
         return Recipe(
             name=self.matching(fields["name"], _NAME, "an image name (lower-case letters, digits, -)"),
             description=self.text(fields["description"]) if "description" in fields else "",
-            distributions=self.distributions(fields["distributions"]),
+            distributions=self.parentage(root, fields),
             packages=self.packages(fields["packages"]),
+            pypi=self.pinned(fields.get("pypi")),
             exclude=self.paths(fields.get("exclude")),
             include=self.paths(fields.get("include")),
-            overlay=self.overlay(fields.get("overlay")),
+            overlays=self.overlays(fields.get("overlay")),
             user=self.user(fields.get("user")),
+            extends=self.matching(fields["extends"], _NAME, "a recipe's name")
+            if "extends" in fields
+            else None,
+        )
+
+    def parent(self, node: yaml.Node | None) -> str | None:
+        return None if node is None else self.matching(node, _NAME, "a recipe's name")
+
+    def parentage(self, root: yaml.Node, fields: Mapping[str, yaml.Node]) -> Mapping[str, Distribution]:
+        if "distributions" in fields:
+            return self.distributions(fields["distributions"])
+        if "extends" not in fields:
+            self.refuse(root, "'distributions' is missing (or extend a recipe that has it)")
+        return {}
+
+    def pinned(self, node: yaml.Node | None) -> tuple[str, ...]:
+        if node is None:
+            return ()
+        items = self.sequence(node, "a list of packages")
+        return tuple(
+            self.matching(item, _PINNED, "a package and its version, as name==1.2") for item in items
         )
 
     def distributions(self, node: yaml.Node) -> Mapping[str, Distribution]:
@@ -107,13 +150,13 @@ class _Reader:
             patterns.append(pattern)
         return tuple(patterns)
 
-    def overlay(self, node: yaml.Node | None) -> str | None:
+    def overlays(self, node: yaml.Node | None) -> tuple[str, ...]:
         if node is None:
-            return None
+            return ()
         folder = self.text(node)
         if "/" in folder or folder in ("", ".", ".."):
             self.refuse(node, "overlay names a folder beside the recipe")
-        return folder
+        return (folder,)
 
     def user(self, node: yaml.Node | None) -> tuple[str, int] | None:
         if node is None:

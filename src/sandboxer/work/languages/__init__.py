@@ -1,0 +1,1 @@
+"""Languages: what each needs to compile and run, and which image has it."""
