@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
@@ -23,6 +23,7 @@ from sandboxer.money.holds import HoldPolicy
 from sandboxer.money.price_list import pricing_from_json
 from sandboxer.money.pricing import Pricing
 from sandboxer.payments.chains.configuration import ChainPlan, chains_from_json
+from sandboxer.payments.gift_cards.config import MailServer
 
 PREFIX = "SANDBOXER_"
 # Belong to the client (CLI and SDK), which shares the prefix.
@@ -166,6 +167,26 @@ class Settings(BaseModel):
             ' "dust_sats": 100, "open_per_address": 20, "poll_s": 10}.'
         ),
     ] = Field(default_factory=dict)
+    gift_cards: Annotated[
+        dict[str, Any],
+        Field(
+            description='Terms of gift cards, as JSON: {"min_cents": 700, "max_cents": 100000,'
+            ' "attempts_per_minute": 120, "approve_within": "3d"}; see docs/guides/gift-cards.md.'
+        ),
+    ] = Field(default_factory=dict)
+    smtp_host: Annotated[
+        str | None, Field(description="Mail server for approvals; without it none are sent by mail.")
+    ] = None
+    smtp_port: Annotated[int, Field(ge=1, le=65535, description="Its port.")] = 587
+    smtp_from: Annotated[str | None, Field(description="The sender's address; needed with smtp_host.")] = None
+    smtp_user: Annotated[str | None, Field(description="Who signs in there; without it nobody does.")] = None
+    smtp_password: Annotated[SecretStr | None, Field(description="And the password.")] = None
+    smtp_tls: Annotated[
+        Literal["none", "starttls", "tls"], Field(description="How the way there is encrypted.")
+    ] = "starttls"
+    smtp_ca_file: Annotated[
+        Path | None, Field(description="Certificate of a private authority, for a mail server of one's own.")
+    ] = None
     free_profiles: Annotated[
         tuple[str, ...], Field(description="Profiles that cost nothing; comma-separated.")
     ] = ()
@@ -192,6 +213,23 @@ class Settings(BaseModel):
     @property
     def chain_plans(self) -> tuple[ChainPlan, ...]:
         return chains_from_json(self.chains)
+
+    @property
+    def mail_server(self) -> MailServer | None:
+        if self.smtp_host is None:
+            return None
+        if self.smtp_from is None:
+            raise InvalidRequest(field="smtp_from", why="a mail server needs a sender's address")
+        password = self.smtp_password
+        return MailServer(
+            host=self.smtp_host,
+            port=self.smtp_port,
+            sender=self.smtp_from,
+            tls=self.smtp_tls,
+            user=self.smtp_user,
+            password=None if password is None else password.get_secret_value(),
+            ca_file=None if self.smtp_ca_file is None else str(self.smtp_ca_file),
+        )
 
     @property
     def url(self) -> str:
@@ -243,6 +281,7 @@ def load_settings(environment: Mapping[str, str] | None = None, **flags: object)
         settings = Settings.model_validate(values)
         # A bad duration or price must be refused here, not at the first stop.
         _ = settings.retention_time, settings.prices, settings.holds, settings.grace, settings.chain_plans
+        _ = settings.mail_server
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0]) if first["loc"] else "settings"
@@ -280,6 +319,7 @@ _JSON_EXAMPLES = {
     "fixed_rates": '{"BTC": "100000", "USDC": "1"}',
     "rates": '{"sources": ["kraken", "coinbase"]}',
     "invoices": '{"expires_after": "1h"}',
+    "gift_cards": '{"max_cents": 50000}',
 }
 
 

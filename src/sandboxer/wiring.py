@@ -127,7 +127,7 @@ async def open_platform(
         if backends is None:
             backends = await _open_backends(settings, closing)
         payments = await closing.enter_async_context(
-            open_payments(_payment_settings(settings), store, clock, keys, wallets.siwx)
+            open_payments(_payment_settings(settings), store, clock, keys, wallets.siwx, seal, webhooks)
         )
         sandboxes, work = await closing.enter_async_context(
             _open_rooms(settings, store, clock, profiles, backends, metrics, keys, payments)
@@ -253,6 +253,8 @@ def _payment_settings(settings: Settings) -> PaymentSettings:
         rates=settings.rates,
         chains=settings.chain_plans,
         invoices=settings.invoices,
+        gift_cards=settings.gift_cards,
+        mail=settings.mail_server,
         tiers=settings.prices.tiers,
     )
 

@@ -9,7 +9,9 @@ import secrets
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from sandboxer.identity.private_files import create_private_file
 from sandboxer.kernel.errors import Broken
@@ -24,6 +26,11 @@ class Seal:
         if len(key) != _KEY_BYTES:
             raise Broken(why=f"a master key has {_KEY_BYTES} bytes, this one {len(key)}")
         self._cipher = AESGCM(key)
+        self._key = key
+
+    def derive(self, info: str) -> bytes:
+        """A key of its own for another purpose (HKDF-SHA256); it says nothing about this one."""
+        return HKDF(hashes.SHA256(), _KEY_BYTES, salt=None, info=info.encode()).derive(self._key)
 
     def close(self, secret: bytes, *, context: str) -> bytes:
         nonce = secrets.token_bytes(_NONCE_BYTES)

@@ -16,6 +16,7 @@ SandboxerError
 │   ├── PaymentRefused      the payment that came with the request is not taken: `why`, `reason`
 │   ├── PaymentNeeded       nobody said who pays: `pricing`, `sats`, `sign_in`
 │   ├── SecondProofNeeded   sign the challenge with the other factor: `challenge`, `message`
+│   ├── WorkNeeded          solve the puzzle first, guesses run high: `challenge`, `bits`
 │   ├── NotAvailable        exists in the design, not on this platform (yet): `what`, `why`
 │   ├── TooLarge            `what`, `limit`
 │   ├── TooManyRequests     slow down: `limit` a minute, `retry_after_s`
@@ -154,6 +155,16 @@ class SecondProofNeeded(Refused):
 
     code = "second_proof_needed"
     next_step = "Sign the message with the named factor and repeat the request with the answer."
+
+
+class WorkNeeded(Refused):
+    """A proof of work is needed: {why}"""
+
+    code = "work_needed"
+    next_step = (
+        "Find a text for which SHA-256 of `<challenge>:<text>` begins with `bits` zero bits, and repeat the"
+        " request with both as `work`; the SDK and the command line do so by themselves."
+    )
 
 
 class NotAvailable(Refused):

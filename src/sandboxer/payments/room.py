@@ -11,12 +11,17 @@ from typing import Any
 from sandboxer.accounts.offers import NO_OFFERS, PaymentOffers
 from sandboxer.identity.key_life import KeyLife
 from sandboxer.identity.keys import Keys
+from sandboxer.identity.seal import Seal
 from sandboxer.identity.siwx import Siwx
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.money.pricing import TierPrices
+from sandboxer.observe.webhooks.room import Webhooks
 from sandboxer.payments.chains.configuration import ChainPlan
 from sandboxer.payments.chains.opening import open_chains
+from sandboxer.payments.gift_cards.config import MailServer, read_gift_policy
+from sandboxer.payments.gift_cards.issuing import GiftCardGoods
+from sandboxer.payments.gift_cards.room import GiftCards, open_gift_cards
 from sandboxer.payments.invoices.config import read_policy
 from sandboxer.payments.invoices.desk import InvoiceDesk
 from sandboxer.payments.invoices.room import open_invoices
@@ -34,6 +39,7 @@ class Payments:
     x402: X402 | None
     offers: PaymentOffers
     invoices: InvoiceDesk
+    gift_cards: GiftCards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +57,21 @@ class PaymentSettings:
     rates: Mapping[str, Any]
     chains: tuple[ChainPlan, ...]
     invoices: Mapping[str, Any]
+    gift_cards: Mapping[str, Any]
+    # None: no mail is sent.
+    mail: MailServer | None
     tiers: TierPrices
 
 
 @asynccontextmanager
 async def open_payments(
-    settings: PaymentSettings, store: Store, clock: Clock, keys: Keys, siwx: Siwx
+    settings: PaymentSettings,
+    store: Store,
+    clock: Clock,
+    keys: Keys,
+    siwx: Siwx,
+    seal: Seal,
+    webhooks: Webhooks,
 ) -> AsyncIterator[Payments]:
     """Raises InvalidRequest for settings that cannot be."""
     taken = config.parse(settings.x402)
@@ -90,7 +105,23 @@ async def open_payments(
                 tiers=settings.tiers,
                 key_life=KeyLife(keys, store, clock),
                 policy=read_policy(settings.invoices, confirmations=depths),
+                goods=(GiftCardGoods(),),
+            )
+        )
+        gift_cards = await closing.enter_async_context(
+            open_gift_cards(
+                store,
+                clock,
+                seal=seal,
+                rates=rates,
+                tiers=settings.tiers,
+                key_life=KeyLife(keys, store, clock),
+                invoices=invoices,
+                webhooks=webhooks,
+                url=settings.url,
+                policy=read_gift_policy(settings.gift_cards),
+                mail=settings.mail,
             )
         )
         offers = NO_OFFERS if x402 is None else x402.asking
-        yield Payments(rates=rates, x402=x402, offers=offers, invoices=invoices)
+        yield Payments(rates=rates, x402=x402, offers=offers, invoices=invoices, gift_cards=gift_cards)

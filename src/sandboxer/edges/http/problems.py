@@ -37,6 +37,7 @@ STATUS: Mapping[type[SandboxerError], int] = {
     errors.PaymentRefused: 402,
     errors.PaymentNeeded: 402,
     errors.SecondProofNeeded: 428,
+    errors.WorkNeeded: 428,
     errors.NotAvailable: 422,
     errors.TooLarge: 413,
     errors.TooManyRequests: 429,
