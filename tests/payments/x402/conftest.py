@@ -19,6 +19,7 @@ from x402.schemas import PaymentPayload, PaymentRequired
 
 from sandboxer.identity.keys import Keys
 from sandboxer.identity.seal import Seal
+from sandboxer.identity.wallet_identity import open_wallet_identity
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.money.verification import verify
 from sandboxer.payments.oracle.book import FixedRates
@@ -33,6 +34,7 @@ from tests.chains.evm import evm
 
 __all__ = ["evm"]
 
+URL = "http://shop.test"
 SHOP = address_of(KEYS[1])
 SIGNER_KEY = KEYS[2]
 RATES = {"BTC": Decimal(100_000), "USDC": Decimal(1)}
@@ -112,13 +114,17 @@ async def open_desk(chain: Anvil, store: Store, folder: Path, **more: Any) -> As
     settings = parse(settings_for(chain, **more))
     assert settings is not None
     clock = MovingClock()
-    keys = Keys(store, Seal(b"k" * 32), clock=clock)
+    seal = Seal(b"k" * 32)
+    keys = Keys(store, seal, clock=clock)
+    identity = await open_wallet_identity(store, seal, clock, keys, url=URL, session_secret=None)
     async with open_x402(
         settings,
         store,
         clock,
         keys,
         FixedRates(RATES, clock),
+        siwx=identity.siwx,
+        url=URL,
         state_dir=folder,
         signer_key=SIGNER_KEY,
     ) as x402:
