@@ -14,7 +14,10 @@ from sandboxer.payments.chains.qr import svg, terminal
 from sandboxer.payments.chains.uris import payment_uri
 
 ROOT = HDKey.from_seed(bip39.mnemonic_to_seed(" ".join(["abandon"] * 11 + ["about"])))
-BIP84_ZPUB = "zpub6rFR7y4Q2AijBEqTUquhVz398htDFrtymD9xYYfG1m4wAcvPhXNfE3EfH1r1ADqtfSdVCToUG868RvUUkgDKf31mGDtKsAYz2oz2AGutZYs"
+BIP84_ZPUB = (
+    "zpub6rFR7y4Q2AijBEqTUquhVz398htDFrtymD9xYYfG1m4wAcvPhXNf"
+    "E3EfH1r1ADqtfSdVCToUG868RvUUkgDKf31mGDtKsAYz2oz2AGutZYs"
+)
 
 
 def xpub(path: str, version: str = "0488b21e") -> str:

@@ -61,6 +61,7 @@ VERBS: Mapping[str, Verb] = {
     "invoices": Verb("invoices", MONEY, "Pay in coins, by invoice.", is_group=True),
     "refunds": Verb("invoices", MONEY, "What has to go back (operator).", is_group=True),
     "rates": Verb("invoices", MONEY, "Show what the platform takes each coin to be worth."),
+    "wallet": Verb("wallet", MONEY, "Keep a wallet of your own, with caps.", is_group=True),
     "ledger": Verb("books", MONEY, "Prove the ledger.", is_group=True),
     "audit": Verb("books", MONEY, "Prove and export the audit log.", is_group=True),
     "doctor": Verb("doctor", HOST, "Say what this host can and cannot do, and why."),

@@ -32,7 +32,7 @@ async def open_chains(plans: Sequence[ChainPlan]) -> AsyncIterator[Mapping[str, 
 
 
 def open_chain(plan: ChainPlan) -> Adapter:
-    user, password = _login(plan)
+    user, password = login_of(plan)
     if plan.source is Source.WALLET_RPC:
         return MoneroWallet(
             plan.url,
@@ -57,7 +57,8 @@ def _keys(plan: ChainPlan) -> AccountKey:
     return read_account_key(plan.xpub, network_of(plan.code, plan.network), script)
 
 
-def _login(plan: ChainPlan) -> tuple[str, str]:
+def login_of(plan: ChainPlan) -> tuple[str, str]:
+    """User and password, read from where the plan says they lie."""
     if plan.cookie_file:
         user, _, password = _secret(plan.cookie_file).partition(":")
         return user, password

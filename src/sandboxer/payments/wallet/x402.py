@@ -1,0 +1,141 @@
+"""An agent's wallet that answers a 402: picks an offer it can pay within its caps, counts it, signs it.
+
+A shop names tokens by contract, and could call any of them a dollar. So only tokens that the wallet's holder
+named, or that are published under that address, are paid with. A signed payment stays counted whatever the
+shop answers: until it expires, the shop may still use it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eth_account import Account
+from x402 import x402ClientSync
+from x402.http.utils import encode_payment_signature_header
+from x402.mechanisms.evm.default_assets import find_default_asset
+from x402.mechanisms.evm.exact.register import register_exact_evm_client
+from x402.schemas import PaymentPayload, PaymentRequired, PaymentRequirements
+
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import Forbidden, InvalidRequest, SandboxerError
+from sandboxer.payments.assets import ASSETS, as_text
+from sandboxer.payments.stacks.codec.signing import StacksKey
+from sandboxer.payments.stacks.networks import CAIP_FAMILY, NETWORKS, PUBLISHED
+from sandboxer.payments.stacks.nodes import next_nonce
+from sandboxer.payments.stacks.scheme.client import ExactStacksClient
+from sandboxer.payments.wallet.agent import AgentWallet
+from sandboxer.payments.wallet.caps import check_spend
+
+_EXACT = "exact"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A contract on a network, and what its holder takes it for: `eip155:8453/0x833…=USDC`."""
+
+    network: str
+    id: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signed:
+    """A payment ready to be sent, and what it would move."""
+
+    header: str
+    offer: PaymentRequirements
+    code: str
+
+    @property
+    def amount(self) -> str:
+        return as_text(int(self.offer.amount), ASSETS[self.code])
+
+
+class X402Purse:
+    """Signs for `eip155:*` with the wallet's EVM key, and for Stacks where a node tells the next nonce."""
+
+    def __init__(
+        self,
+        wallet: AgentWallet,
+        clock: Clock,
+        *,
+        tokens: Iterable[Token] = (),
+        stacks_nodes: Mapping[str, str] | None = None,
+    ) -> None:
+        self._wallet = wallet
+        self._clock = clock
+        self._tokens = {(token.network, token.id.lower()): token.code for token in tokens}
+        self._stacks_nodes = dict(stacks_nodes or {})
+
+    def sign(self, required: PaymentRequired, *, assets: Sequence[str] = ()) -> Signed:
+        """The first offer that fits; of `assets` only, if some are given. Raises Forbidden saying why not."""
+        offer, code = self._choose(required, assets)
+        id = f"x402:{secrets.token_hex(16)}"
+        self._wallet.charge(id, code, int(offer.amount), now=self._clock.now())
+        payload = self._client(offer).create_payment_payload(required)
+        if not isinstance(payload, PaymentPayload):
+            raise InvalidRequest(field="payment", why="only version 2 of x402 is spoken here")
+        return Signed(header=encode_payment_signature_header(payload), offer=offer, code=code)
+
+    def _choose(self, required: PaymentRequired, assets: Sequence[str]) -> tuple[PaymentRequirements, str]:
+        refusals: list[str] = []
+        now = self._clock.now()
+        for offer in required.accepts:
+            code = self.code_of(offer.network, offer.asset)
+            if code is None or offer.scheme != _EXACT or (assets and code not in assets):
+                refusals.append(f"{offer.asset} on {offer.network} is not paid with here")
+                continue
+            if offer.network in NETWORKS and offer.network not in self._stacks_nodes:
+                refusals.append(f"no node of {offer.network} was named, which would tell the next nonce")
+                continue
+            try:
+                content = self._wallet.content
+                check_spend(content.caps.get(code), content.journal, code, int(offer.amount), now=now)
+            except SandboxerError as error:
+                refusals.append(str(error))
+                continue
+            return offer, code
+        raise Forbidden(why="; ".join(refusals) or "the shop offers no way to pay")
+
+    def code_of(self, network: str, asset: str) -> str | None:
+        """What a token is taken for; None: it is not known here, so it is not spent."""
+        named = self._tokens.get((network, asset.lower()))
+        if named is not None:
+            return named
+        for code, where in PUBLISHED.get(network, {}).items():
+            if asset == where.partition("::")[0]:
+                return code
+        if network.startswith("eip155:") and (entry := find_default_asset(asset, network)) is not None:
+            symbol = str(entry["symbol"]).upper()
+            return symbol if symbol in ASSETS else None
+        return None
+
+    def _client(self, offer: PaymentRequirements) -> x402ClientSync:
+        choose: Callable[[int, list[Any]], Any] = lambda _, offered: next(  # noqa: E731
+            one for one in offered if one == offer
+        )
+        client = x402ClientSync(payment_requirements_selector=choose)
+        # The wallet's own caps were asked.
+        client.set_spend_controls(False)
+        seed = self._wallet.seed
+        if offer.network in NETWORKS:
+            node = self._stacks_nodes[offer.network]
+            key = StacksKey.from_hex(seed.stacks_key().hex())
+            client.register(CAIP_FAMILY, ExactStacksClient(key, lambda address: next_nonce(node, address)))
+        else:
+            register_exact_evm_client(client, Account.from_key(seed.evm_key()))
+        return client
+
+
+def token_named(text: str) -> Token:
+    """`eip155:31337/0xabc…=USDC`, as given on a command line."""
+    where, equals, code = text.rpartition("=")
+    network, slash, id = where.partition("/")
+    if not (equals and slash and id and network.count(":") == 1) or code.upper() not in ASSETS:
+        raise InvalidRequest(
+            field="token", why=f"{text!r} is not NETWORK/CONTRACT=CODE, as eip155:8453/0x…=USDC"
+        )
+    return Token(network=network, id=id, code=code.upper())
