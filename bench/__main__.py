@@ -17,10 +17,13 @@ from bench.figures import Report, Row, Samples, Skipped
 from bench.platform import open_platform, own_folder
 from bench.report import machine_facts, markdown, print_table, write_into
 from bench.scenarios import crowd, life
+from bench.scenarios.payments import payments
 from bench.scenarios.transfer import transfer
 
 RESULTS = Path(__file__).parent / "results"
 SCENARIOS = ("cold", "warm", "burst", "transfer", "idle")
+# Only when it is asked for: it needs node, for a chain of its own.
+ON_REQUEST = ("payments",)
 WARM_POOL = 4
 Findings = Iterator[Row | Samples | Skipped]
 
@@ -29,7 +32,8 @@ def parse_words() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="sandboxer bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--quick", action="store_true", help="few rounds, small crowds: to see that it works")
-    parser.add_argument("--only", action="append", choices=SCENARIOS, help="only this scenario (repeatable)")
+    names = (*SCENARIOS, *ON_REQUEST)
+    parser.add_argument("--only", action="append", choices=names, help="only this scenario (repeatable)")
     parser.add_argument("--plot", type=Path, help="folder for plots")
     parser.add_argument("--image", type=Path, default=Path("/var/lib/sandboxer/images/base/rootfs"))
     parser.add_argument("--doc", type=Path, help="document whose figures are to be replaced")
@@ -62,6 +66,9 @@ def run(words: argparse.Namespace, console: Console) -> Report:
                     skipped.append(found)
 
     with own_folder() as folder:
+        measure("payments", lambda: payments(folder, rounds))
+        if set(wanted) <= {*ON_REQUEST}:
+            return Report(machine=machine, started_at=started_at, rows=rows, extras=extras, skipped=skipped)
         with open_platform(folder, images_dir) as running:
             measure("cold", lambda: life.cold(running, words.image, rounds))
             count = 20 if words.quick else 100
