@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -74,15 +75,15 @@ class Monero:
     network = "mainnet"  # regtest uses mainnet's address bytes
     bank_address = _BANK_ADDRESS
 
-    def __init__(self) -> None:
+    def __init__(self, *, guests: Sequence[str] = ()) -> None:
+        """`guests` get a wallet server of their own each, with an empty wallet; see `url`."""
         self.user, self.password = "sandboxer", "regtest"
         self._folder = Path(tempfile.mkdtemp(prefix="monero-"))
         self._children: list[Child] = []
-        self._ports = {name: free_port() for name in ("daemon", "bank", "shop")}
-        self.daemon_url, self.wallet_url = self._url("daemon"), self._url("shop")
-        login = httpx.DigestAuth(self.user, self.password)
-        self._daemon, self._bank = Endpoint(self.daemon_url), Endpoint(self._url("bank"))
-        self._shop = Endpoint(self.wallet_url, login)
+        self._guests = tuple(guests)
+        self._ports = {name: free_port() for name in ("daemon", "bank", "shop", *guests)}
+        self.daemon_url, self.wallet_url = self.url("daemon"), self.url("shop")
+        self._daemon, self._bank = Endpoint(self.daemon_url), Endpoint(self.url("bank"))
         try:
             self._open()
         except BaseException:
@@ -94,12 +95,14 @@ class Monero:
         longest, because they die with it."""
         daemon = self._start_daemon()
         daemon.wait_until(self._daemon.answers)
+        guests = {name: self._start_wallet(name) for name in self._guests}
         bank, shop = self._start_wallet("bank"), self._start_wallet("shop")
         with ThreadPoolExecutor() as pool:
             jobs = [
                 pool.submit(self.mine, _RIPE),
                 pool.submit(self._restore_bank, bank),
-                pool.submit(self._create_shop, shop),
+                pool.submit(self._create, shop, "shop"),
+                *(pool.submit(self._create, child, name) for name, child in guests.items()),
             ]
         for job in jobs:
             job.result()
@@ -108,11 +111,16 @@ class Monero:
         child.wait_until(self._bank.answers)
         self._bank.call("restore_deterministic_wallet", filename="bank", password="", seed=_BANK_SEED)
 
-    def _create_shop(self, child: Child) -> None:
-        child.wait_until(self._shop.answers)
-        self._shop.call("create_wallet", filename="shop", password="", language="English")
+    def _create(self, child: Child, name: str) -> None:
+        server = self.server(name)
+        child.wait_until(server.answers)
+        server.call("create_wallet", filename=name, password="", language="English")
 
-    def _url(self, name: str) -> str:
+    def server(self, name: str) -> Endpoint:
+        """The wallet server of the shop or of a guest."""
+        return Endpoint(self.url(name), httpx.DigestAuth(self.user, self.password))
+
+    def url(self, name: str) -> str:
         return f"http://127.0.0.1:{self._ports[name]}"
 
     def _start_daemon(self) -> Child:

@@ -1,0 +1,1 @@
+"""`sandboxer pay demo`: an agent with nothing but a wallet, on chains and a platform of this machine."""
