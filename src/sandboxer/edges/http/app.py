@@ -41,6 +41,8 @@ from sandboxer.edges.http.routes import (
 )
 from sandboxer.edges.http.routes.payments import (
     for_sale,
+    gift_approvals,
+    gift_cards,
     history,
     invoices,
     key_purchases,
@@ -73,6 +75,8 @@ ROUTERS = (
     usage.router,
     webhooks.router,
     invoices.router,
+    gift_approvals.router,
+    gift_cards.router,
     rates.router,
     pricing.router,
     topups.router,

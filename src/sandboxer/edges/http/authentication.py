@@ -22,7 +22,7 @@ from sandboxer.edges.http import problems
 from sandboxer.edges.http.disconnect import ClientGone
 from sandboxer.edges.http.hanging_up import may_last, serve_while_standing, standing_of
 from sandboxer.edges.http.scoping import scope_for
-from sandboxer.edges.http.unsigned import is_payable, is_unsigned, kind_of
+from sandboxer.edges.http.unsigned import is_for_either, is_payable, is_unsigned, kind_of
 from sandboxer.identity.authenticate import MAX_V1_BODY, BodyCheck, Verdict
 from sandboxer.identity.keys import Caller
 from sandboxer.identity.sessions.bearer import session_token
@@ -30,7 +30,7 @@ from sandboxer.kernel.errors import SandboxerError, Unauthenticated
 from sandboxer.wiring import Platform
 
 CALLER = "sandboxer.caller"
-# Set where a request without credentials is let through to be told what it costs.
+# Set where a request without credentials is let through: to be told what it costs, or to act for nobody.
 STRANGER = "sandboxer.stranger"
 SIGN_IN = b"sign-in-with-x"
 _OF_OTHERS = frozenset({b"authorization", b"x-signature", b"x-api-key"})
@@ -60,7 +60,7 @@ class Authentication:
         try:
             if is_unsigned(scope):
                 receive = await self._admit_anyone(scope, receive)
-            elif is_payable(scope):
+            elif is_payable(scope) or is_for_either(scope):
                 receive = await self._admit_anyone(scope, receive)
                 scope[STRANGER] = True
             else:

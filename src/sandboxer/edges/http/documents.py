@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from sandboxer import __version__
-from sandboxer.edges.http.unsigned import UNSIGNED
+from sandboxer.edges.http.unsigned import EITHER, UNSIGNED
 from sandboxer.wire import events, exec, files, terminals
 from sandboxer.wire.problems import Problem
 
@@ -108,6 +108,12 @@ def _add_security(document: dict[str, Any]) -> None:
         for method, operation in item.items():
             if (method.upper(), path) in UNSIGNED:
                 operation["security"] = []
+            elif any(method.upper() == known and form.fullmatch(_filled(path)) for known, form in EITHER):
+                operation["security"] = [{}, *_SECURITY]
+
+
+def _filled(path: str) -> str:
+    return path.replace("{card_id}", "gft_")
 
 
 def _operations(document: dict[str, Any]) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ _MEANINGS: Mapping[int, str] = {
     416: "The range lies outside the file.",
     422: "A field is wrong, or names something that is not available here.",
     426: "This path speaks WebSocket only.",
-    428: "A second proof is needed: sign the challenge with the named factor, and repeat.",
+    428: "A second proof or a proof of work is needed: answer the challenge, and repeat.",
     429: "Too many requests; Retry-After says when to come back.",
     500: "A bug; tell the operator, with the request id.",
     502: "The supervisor in the sandbox broke its protocol.",

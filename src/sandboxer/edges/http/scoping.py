@@ -34,6 +34,8 @@ _ROWS: tuple[tuple[str, Needed, Needed], ...] = (
     (r"/v1/quotes", None, "nothing"),
     (r"/v1/(invoices|refunds)(/.*)?", None, None),
     (r"/v1/payments", Scope.ACCOUNT_READ, None),
+    (r"/v1/gift-cards/redeem", None, "nothing"),
+    (r"/v1/gift-cards(/[^/]+/[a-z]+)?", None, Scope.ACCOUNT_MANAGE),
     # It brings money and takes none.
     (r"/v1/topups", None, "nothing"),
 )

@@ -26,6 +26,14 @@ UNSIGNED: frozenset[tuple[str, str]] = frozenset(
         ("GET", "/v1/invoices/{invoice_id}/qr.svg"),
         ("GET", "/v1/invoices/{invoice_id}/events"),
         ("GET", "/v1/rates"),
+        ("GET", "/v1/gift-cards/pricing"),
+        ("GET", "/v1/gift-cards/{card_id}"),
+        ("GET", "/v1/gift-cards/redemptions/{redemption_id}"),
+        # Four words, or a link that somebody was sent, are all one needs.
+        ("POST", "/v1/gift-cards/balance"),
+        ("GET", "/v1/gift-cards/approvals/{token}"),
+        ("POST", "/v1/gift-cards/approvals/{token}/approve"),
+        ("POST", "/v1/gift-cards/approvals/{token}/deny"),
         # Costs an address: counted as strictly as what guesses secrets.
         ("POST", "/v1/invoices"),
         # Here a caller proves who it is by what it sends.
@@ -40,8 +48,11 @@ UNSIGNED: frozenset[tuple[str, str]] = frozenset(
 # Asked by load balancers and scrapers, many times a minute from one address; they cost nothing.
 _PROBES = frozenset({"/health", "/readyz", "/metrics"})
 _FILLED = {
-    "POST": re.compile(r"/v1/keys/[^/]+/reveal"),
-    "GET": re.compile(r"/v1/payments/[^/]+|/v1/invoices/[^/]+(/qr\.svg|/events)?"),
+    "POST": re.compile(r"/v1/keys/[^/]+/reveal|/v1/gift-cards/approvals/[^/]+/(approve|deny)"),
+    "GET": re.compile(
+        r"/v1/payments/[^/]+|/v1/invoices/[^/]+(/qr\.svg|/events)?"
+        r"|/v1/gift-cards/((redemptions|approvals)/)?[^/]+"
+    ),
 }
 _AUTH = re.compile(r"/v1/auth/.*|/v1/keys/validate|/v1/keys/[^/]+/(reveal|regenerate)")
 
@@ -74,12 +85,29 @@ def is_payable(scope: Scope) -> bool:
     return any(method == known and pattern.fullmatch(path) for known, pattern in PAYABLE)
 
 
+# Served to strangers too, who then prove themselves by what they send, or act for nobody: method and path.
+EITHER: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("POST", re.compile(r"/v1/gift-cards(/redeem|/gft_[^/]*/(code|revoke|refund))?")),
+)
+
+
+def is_for_either(scope: Scope) -> bool:
+    """May this request come without a word on who sends it?"""
+    if scope["type"] != "http" or any(name in _CREDENTIALS for name, _ in scope["headers"]):
+        return False
+    method, path = scope["method"], scope["path"]
+    return any(method == known and pattern.fullmatch(path) for known, pattern in EITHER)
+
+
 def kind_of(scope: Scope) -> Route | None:
     """None: not counted at all."""
     path: str = scope["path"]
     if path in _PROBES:
         return None
     if path.startswith(("/v1/auth/", "/v1/keys/")) and _AUTH.fullmatch(path):
+        return Route.AUTH
+    if path.startswith("/v1/gift-cards") and scope.get("method") == "POST":
+        # Words, claims and links could be guessed.
         return Route.AUTH
     if path == "/v1/invoices" and scope.get("method") == "POST":
         return Route.AUTH

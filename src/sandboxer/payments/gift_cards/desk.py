@@ -22,6 +22,7 @@ from sandboxer.observe.webhooks.room import Webhooks
 from sandboxer.observe.webhooks.signing import new_secret
 from sandboxer.payments.crediting import account_to_pay
 from sandboxer.payments.gift_cards import book, moves, refunding
+from sandboxer.payments.gift_cards.approval.mail import check_address
 from sandboxer.payments.gift_cards.codes.words import LOOKUP_INFO, lookup_of, new_code
 from sandboxer.payments.gift_cards.issuing import cancel_pending, issue
 from sandboxer.payments.gift_cards.records import KIND, Approval, Card, GiftPolicy, Source
@@ -253,6 +254,8 @@ class GiftDesk:
             raise InvalidRequest(field="approval", why="name an e-mail address or a webhook")
         if asks.email is not None and not self.has_mail:
             raise NotAvailable(what="Approval by e-mail", why="no mail server is set up; use a webhook")
+        if asks.email is not None:
+            check_address(asks.email, field="approval.email")
         if asks.webhook is not None:
             self._webhooks.check_url(asks.webhook)
 

@@ -1,0 +1,365 @@
+"""Gift cards over HTTP: bought with real litecoins, redeemed in parts, ended and refunded by the buyer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from embit import bip32
+
+from sandboxer.backends.scripted.backend import Scripted
+from sandboxer.money.verification import verify
+from sandboxer.sdk.puzzles import solve
+from sandboxer.settings import Settings
+from testchains.litecoin import Litecoin
+from tests.http.conftest import Served, check_claims, serving
+from tests.http.flows import flow
+from tests.http.signed import Client, Credentials
+from tests.http.test_real import IMAGES, why_not
+
+RATES = {"BTC": "60000", "LTC": "80"}
+
+
+def shop_settings(state: Path, **more: Any) -> Settings:
+    return Settings(
+        **{
+            "state_dir": state,
+            "port": 0,
+            "fixed_rates": RATES,
+            "invoices": {"poll_s": 0.1},
+            "limit_auth": 10_000,
+            "limit_bucket_only": 10_000,
+            "webhook_allow_private": True,
+            **more,
+        }
+    )
+
+
+def litecoins(litecoin: Litecoin, state: Path) -> dict[str, Any]:
+    state.mkdir(parents=True, exist_ok=True)
+    (state / "password").write_text(litecoin.password)
+    xpub = bip32.HDKey.from_seed(str(state).encode().ljust(64)[-64:]).derive("m/84h/1h/0h").to_public()
+    return {
+        "LTC": {
+            "rpc": litecoin.url,
+            "network": "regtest",
+            "user": litecoin.user,
+            "password_file": str(state / "password"),
+            "xpub": xpub.to_base58(),
+        }
+    }
+
+
+@asynccontextmanager
+async def opened(settings: Settings, request: pytest.FixtureRequest) -> AsyncIterator[Served]:
+    async with serving(settings, {"ext.namespaces": Scripted(name="ext.namespaces")}) as served:
+        yield served
+        check_claims(served, request)
+        found = await served.platform.store.read(verify)
+        assert found.is_whole, found.faults
+
+
+@pytest.fixture
+async def shop(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Served]:
+    async with opened(shop_settings(tmp_path), request) as served:
+        yield served
+
+
+@pytest.fixture
+async def coin_shop(
+    litecoin: Litecoin, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[Served]:
+    settings = shop_settings(tmp_path, chains=litecoins(litecoin, tmp_path))
+    async with opened(settings, request) as served:
+        yield served
+
+
+@pytest.fixture
+async def real_shop(
+    litecoin: Litecoin, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[Served]:
+    if why := why_not():
+        pytest.skip(why)
+    state = tmp_path / "state"
+    settings = shop_settings(state, chains=litecoins(litecoin, state), images_dir=IMAGES, pool_size_mb=800)
+    try:
+        async with serving(settings, None) as served:
+            try:
+                yield served
+                check_claims(served, request)
+            finally:
+                for sandbox in (await served.client.get("/v1/sandboxes?limit=500")).json()["sandboxes"]:
+                    await served.client.delete(f"/v1/sandboxes/{sandbox['id']}")
+    finally:
+        if os.path.ismount(state / "pool"):
+            await asyncio.to_thread(subprocess.run, ["umount", str(state / "pool")], check=True)
+
+
+async def ask(served: Served, path: str, **body: object) -> httpx.Response:
+    """As nobody in particular."""
+    return await served.client.http.post(f"/v1/gift-cards{path}", json=body)
+
+
+async def free_card(served: Served, cents: int = 5000, **more: object) -> dict[str, Any]:
+    body = {"cents": cents, "pay_with": "operator", "reason": "a test", **more}
+    answer = await served.client.post("/v1/gift-cards", body)
+    assert answer.status_code == 201, answer.text
+    return dict(answer.json())
+
+
+async def until(served: Served, path: str, state: str) -> dict[str, Any]:
+    deadline = time.monotonic() + 30
+    while True:
+        seen = (await served.client.http.get(path)).json()
+        if seen["state"] == state:
+            return dict(seen)
+        assert time.monotonic() < deadline, seen
+        await asyncio.sleep(0.05)
+
+
+async def new_key(served: Served, redeemed: dict[str, Any]) -> Client:
+    path = f"/v1/keys/{redeemed['public_key']}/reveal"
+    answer = await served.client.http.post(path, json={"claim": redeemed["claim"]})
+    assert answer.status_code == 200, answer.text
+    return served.as_(Credentials(answer.json()["public_key"], answer.json()["secret_key"]))
+
+
+async def pay(served: Served, litecoin: Litecoin, made: dict[str, Any]) -> dict[str, Any]:
+    litecoin.pay(made["bill"]["address"], int(made["bill"]["atomic"]))
+    litecoin.mine(6)
+    await until(served, f"/v1/invoices/{made['bill']['id']}", "paid")
+    return await until(served, f"/v1/gift-cards/{made['id']}", "active")
+
+
+@flow("buyGiftCard", "getGiftCard", "showGiftCode", "redeemGiftCard", "getRedemption")
+async def test_fifty_dollars_in_litecoin_become_a_tier_a_key_sats_and_a_running_sandbox(
+    real_shop: Served, litecoin: Litecoin
+) -> None:
+    answer = await ask(real_shop, "", cents=5000, currency="LTC")
+    assert answer.status_code == 201, answer.text
+    made = answer.json()
+    assert (made["state"], made["code"], made["bill"]["amount"]) == ("awaiting_payment", None, "0.625005")
+    early = await ask(real_shop, f"/{made['id']}/code", claim=made["claim"])
+    assert (early.status_code, early.json()["reason"]) == (409, "not_paid")
+    paid = await pay(real_shop, litecoin, made)
+    assert (paid["left_cents"], paid["is_shown"]) == (5000, False)
+    code = (await ask(real_shop, f"/{made['id']}/code", claim=made["claim"])).json()["code"]
+    again = await ask(real_shop, f"/{made['id']}/code", claim=made["claim"])
+    assert (again.status_code, again.json()["reason"]) == (409, "already_shown")
+    # A tier for three months: 50.00 - 19.53 = 30.47.
+    written = code.upper().replace("-", "  ")
+    tier = (await ask(real_shop, "/redeem", code=written, tier=1, months=3)).json()
+    assert (tier["state"], tier["cents"], tier["left_cents"]) == ("granted", 1953, 3047)
+    client = await new_key(real_shop, tier)
+    me = (await client.get("/v1/accounts/me")).json()
+    assert me["account"]["tier"] == 1
+    # The rest as sats, into the same account, by its own signature.
+    rest = await client.post("/v1/gift-cards/redeem", {"code": code})
+    assert rest.status_code == 201, rest.text
+    assert (rest.json()["cents"], rest.json()["sats"], rest.json()["left_cents"]) == (3047, 50783, 0)
+    assert (await client.get("/v1/accounts/me")).json()["money"]["balance"] == 50783
+    seen = (await real_shop.client.http.get(f"/v1/gift-cards/{made['id']}")).json()
+    assert (seen["state"], seen["left_cents"]) == ("spent", 0)
+    box = await client.post("/v1/sandboxes", {"resources": {"disk_mb": 128}})
+    assert box.status_code == 201, box.text
+    ran = await client.post(f"/v1/sandboxes/{box.json()['id']}/exec", {"argv": ["echo", "gift"]})
+    assert ran.json()["stdout"].strip() == "gift"
+    followed = (await real_shop.client.http.get(f"/v1/gift-cards/redemptions/{tier['id']}")).json()
+    assert followed["state"] == "granted"
+    assert "claim" not in followed
+
+
+@flow("getGiftBalance", "getGiftPricing", "listGiftCards")
+async def test_a_card_says_what_is_left_to_who_has_its_words_only(shop: Served) -> None:
+    made = await free_card(shop)
+    found = await ask(shop, "/balance", code=made["code"])
+    assert (found.status_code, found.json()["left_cents"]) == (200, 5000)
+    assert (await ask(shop, "/balance", code="zoom-zoom-zoom-zoom")).status_code == 404
+    assert (await ask(shop, "/balance", code="not a word here")).status_code == 422
+    prices = (await shop.client.http.get("/v1/gift-cards/pricing")).json()
+    assert (prices["min_cents"], prices["words"], prices["word_list"]) == (700, 4, 7776)
+    assert prices["sats_per_dollar"] == 1666
+    listed = (await shop.client.get("/v1/gift-cards?state=active")).json()["cards"]
+    assert [one["id"] for one in listed] == [made["id"]]
+    assert made["code"] not in str(listed)
+    stranger = await shop.stranger()
+    assert (await stranger.get("/v1/gift-cards")).status_code == 403
+
+
+async def test_an_account_buys_a_card_from_its_sats_at_the_locked_rate(shop: Served) -> None:
+    buyer = await shop.stranger("buyer")
+    credit = {"id": "fund-buyer", "sats": 50_000, "reason": "test"}
+    assert (await shop.client.post("/v1/accounts/buyer/adjust", credit)).status_code in (200, 201)
+    made = await buyer.post("/v1/gift-cards", {"cents": 700, "pay_with": "sats"})
+    assert made.status_code == 201, made.text
+    # 7 dollars at 60,000 are 11,666.67 sats: what is paid is rounded up.
+    assert (await buyer.get("/v1/accounts/me")).json()["money"]["balance"] == 50_000 - 11_667
+    poor = await buyer.post("/v1/gift-cards", {"cents": 5000, "pay_with": "sats"})
+    assert poor.status_code == 402
+    back = await buyer.post(f"/v1/gift-cards/{made.json()['id']}/refund", {"to": "sats"})
+    assert back.json()["sats"] == 11_666
+    gone = await ask(shop, "/redeem", code=made.json()["code"])
+    assert gone.status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"cents": 699, "currency": "LTC"}, 422),
+        ({"cents": 100_001, "currency": "LTC"}, 422),
+        ({"cents": 1000, "currency": "LTC"}, 422),
+        ({"cents": 1000}, 422),
+        ({"cents": 1000, "pay_with": "sats"}, 401),
+        ({"cents": 1000, "pay_with": "operator", "reason": "me"}, 401),
+        ({"cents": 1000, "currency": "LTC", "approval": {}}, 422),
+        ({"cents": 1000, "currency": "LTC", "approval": {"email": "a@example.org"}}, 422),
+        ({"cents": 1000, "currency": "LTC", "approval": {"webhook": "ftp://example.org"}}, 422),
+        ({"cents": True, "currency": "LTC"}, 422),
+        ({"cents": 1000.5, "currency": "LTC"}, 422),
+        ({"cents": 10**30, "currency": "LTC"}, 422),
+        ({"cents": 1000, "currency": "LTC", "reason": "x" * 70_000}, 413),
+    ],
+)
+async def test_what_cannot_be_is_refused_and_leaves_nothing(
+    shop: Served, body: dict[str, object], status: int
+) -> None:
+    answer = await ask(shop, "", **body)
+    assert answer.status_code == status, answer.text
+    assert (await shop.client.get("/v1/gift-cards")).json()["cards"] == []
+
+
+async def test_only_the_owner_gives_cards_away_and_says_why(shop: Served) -> None:
+    stranger = await shop.stranger()
+    body = {"cents": 1000, "pay_with": "operator", "reason": "me"}
+    assert (await stranger.post("/v1/gift-cards", body)).status_code == 403
+    assert (await shop.client.post("/v1/gift-cards", {**body, "reason": " "})).status_code == 422
+    made = await free_card(shop)
+    log = (await shop.client.get("/v1/audit?limit=50")).text
+    assert made["id"] in log
+    assert made["code"] not in log
+
+
+@flow("revokeGiftCard")
+async def test_unknown_spent_and_revoked_words_are_answered_alike(shop: Served) -> None:
+    spent, revoked = await free_card(shop, 700), await free_card(shop, 700)
+    assert (await ask(shop, "/redeem", code=spent["code"])).status_code == 201
+    assert (await ask(shop, f"/{revoked['id']}/revoke")).status_code == 401
+    assert (await ask(shop, f"/{revoked['id']}/revoke", claim="x" * 43)).status_code == 403
+    ended = await ask(shop, f"/{revoked['id']}/revoke", claim=revoked["claim"])
+    assert (ended.status_code, ended.json()["state"], ended.json()["left_cents"]) == (200, "revoked", 0)
+    answers = set()
+    for code in (spent["code"], revoked["code"], "zoom-zoom-zoom-zoom"):
+        for path in ("/balance", "/redeem"):
+            answer = await ask(shop, path, code=code)
+            problem = {k: v for k, v in answer.json().items() if k not in ("request_id", "instance")}
+            answers.add((path, answer.status_code, str(problem)))
+    assert len(answers) == 2
+
+
+async def test_a_lost_answer_can_be_had_again_and_gives_nothing_twice(shop: Served) -> None:
+    made = await free_card(shop)
+    wanted = {"code": made["code"], "request_id": "0123456789abcdef", "cents": 1000}
+    first = (await ask(shop, "/redeem", **wanted)).json()
+    second = (await ask(shop, "/redeem", **wanted)).json()
+    assert first == second
+    assert second["left_cents"] == 4000
+    await new_key(shop, second)
+    other = await ask(shop, "/redeem", **{**wanted, "cents": 1001})
+    assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
+
+
+async def test_more_than_is_left_is_refused_and_nothing_is_lost(shop: Served) -> None:
+    made = await free_card(shop, 1000)
+    refused = await ask(shop, "/redeem", code=made["code"], tier=1, months=3)
+    assert refused.status_code == 409
+    assert (refused.json()["required_cents"], refused.json()["available_cents"]) == (1953, 1000)
+    assert (await ask(shop, "/balance", code=made["code"])).json()["left_cents"] == 1000
+
+
+async def test_a_gift_never_lowers_somebodys_tier(shop: Served) -> None:
+    made = await free_card(shop)
+    high = (await ask(shop, "/redeem", code=made["code"], tier=2, months=1)).json()
+    low = await ask(shop, "/redeem", code=made["code"], tier=1, months=1, account=high["account"])
+    assert low.status_code == 409
+    assert (await ask(shop, "/balance", code=made["code"])).json()["left_cents"] == 5000 - 1400
+
+
+async def test_without_a_rate_no_sats_but_still_tiers_and_nothing_lost(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    async with opened(shop_settings(tmp_path, fixed_rates={"USDC": "1"}), request) as served:
+        made = await free_card(served)
+        refused = await ask(served, "/redeem", code=made["code"])
+        assert (refused.status_code, refused.json()["code"]) == (503, "no_rate")
+        assert (await ask(served, "/balance", code=made["code"])).json()["left_cents"] == 5000
+        assert (await ask(served, "/redeem", code=made["code"], tier=1, months=1)).status_code == 201
+
+
+@flow("refundGiftCard")
+async def test_the_rest_goes_back_to_the_buyers_address_less_nine_percent(
+    coin_shop: Served, litecoin: Litecoin
+) -> None:
+    home = litecoin.call("getnewaddress")
+    made = (await ask(coin_shop, "", cents=5000, currency="LTC", refund_address=home)).json()
+    await pay(coin_shop, litecoin, made)
+    code = (await ask(coin_shop, f"/{made['id']}/code", claim=made["claim"])).json()["code"]
+    assert (await ask(coin_shop, "/redeem", code=code, tier=1, months=3)).json()["left_cents"] == 3047
+    path = f"/{made['id']}/refund"
+    assert (await ask(coin_shop, path, to="address", claim="y" * 43)).status_code == 403
+    back = await ask(coin_shop, path, to="address", claim=made["claim"])
+    assert back.status_code == 200, back.text
+    paid = int(made["bill"]["atomic"])
+    assert int(back.json()["atomic"]) == paid * 3047 // 5000 * 91 // 100
+    (due,) = (await coin_shop.client.get("/v1/refunds?state=queued")).json()["refunds"]
+    assert (due["amount_atomic"], due["address"], due["reason"]) == (back.json()["atomic"], home, "gift_card")
+    assert (await ask(coin_shop, "/redeem", code=code)).status_code == 404
+    assert (await ask(coin_shop, path, to="address", claim=made["claim"])).status_code == 409
+
+
+async def test_guesses_cost_work_when_they_are_many_and_stop_at_the_budget(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    policy = {"attempts_per_minute": 8, "work_bits": 8, "work_bits_most": 12}
+    async with opened(shop_settings(tmp_path, gift_cards=policy), request) as served:
+        made = await free_card(served)
+        guess = "zoom-zoom-zoom-zoom"
+        for _ in range(4):
+            assert (await ask(served, "/balance", code=guess)).status_code == 404
+        # An honest one is asked for work, too; solved, it is served, and costs nothing of the budget.
+        for _ in range(3):
+            asked = await ask(served, "/balance", code=made["code"])
+            assert (asked.status_code, asked.json()["code"]) == (428, "work_needed")
+            problem = asked.json()
+            work = {
+                "challenge": problem["challenge"],
+                "solution": solve(problem["challenge"], problem["bits"]),
+            }
+            assert (await ask(served, "/balance", code=made["code"], work=work)).status_code == 200
+            assert (await ask(served, "/balance", code=made["code"], work=work)).status_code == 428
+        bits = []
+        for _ in range(4):
+            problem = (await ask(served, "/balance", code=guess)).json()
+            bits.append(problem["bits"])
+            work = {
+                "challenge": problem["challenge"],
+                "solution": solve(problem["challenge"], problem["bits"]),
+            }
+            assert (await ask(served, "/balance", code=guess, work=work)).status_code == 404
+        assert bits == sorted(bits)
+        assert bits[-1] > bits[0]
+        stopped = await ask(served, "/balance", code=guess)
+        assert (stopped.status_code, "retry-after" in stopped.headers) == (429, True)
+
+
+async def test_one_address_may_only_try_so_often(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    async with opened(shop_settings(tmp_path, limit_auth=5), request) as served:
+        answers = [(await ask(served, "/balance", code="zoom-zoom-zoom-zoom")).status_code for _ in range(7)]
+        assert answers == [404] * 5 + [429] * 2
