@@ -52,10 +52,17 @@ class Wire:
         return self.receive()
 
     def send(self, method: str, target: str, value: object = None) -> None:
+        self.send_prepared(self.prepare(method, target, value))
+
+    def prepare(self, method: str, target: str, value: object = None) -> bytes:
+        """A whole request, signed now, to be sent once and soon."""
         body = b"" if value is None else json.dumps(value).encode()
         digest = hashlib.sha256(body).hexdigest() if body else EMPTY_SHA256
         kind = "content-type: application/json\r\n" if body else ""
-        self._socket.sendall(self._head(method, target, digest, len(body), kind) + body)
+        return self._head(method, target, digest, len(body), kind) + body
+
+    def send_prepared(self, request: bytes) -> None:
+        self._socket.sendall(request)
 
     def put(self, target: str, chunks: Iterable[bytes], digest: str, length: int) -> Reply:
         """A large body, hashed by the caller beforehand."""

@@ -1,11 +1,16 @@
 """Ledger transfers against bare single-row commits of the same driver, every commit flushed to the disk; and
 100,000 live meters under the one timer.
 
-    python -m bench.scenarios.ledger [--transfers 1000000] [--quick]
+    python -m bench.scenarios.ledger [--transfers 1000000] [--quick] [--no-postgres]
 
 Rounds of bare commits and transfers alternate, so that other load on the disk hits both alike. Bare commits
-are one INSERT of one short row by the driver alone; transfers are one ledger transaction each, in the same
-thread. What the way through the store's writer leaves of that, with a few callers at once, is shown beside.
+are one INSERT of one short row by the driver alone.
+
+- One caller: transfers are one ledger transaction each, one after another in one thread, as are the bare ones.
+- Sixteen callers: transfers through the store, whose writer commits those that wait together. On PostgreSQL
+  the bare commits come from sixteen connections at once, too. SQLite lets one write at a time, and sixteen
+  connections only get in each other's way (shown below the table), so there the bare ones are again one
+  after another: the faster way.
 """
 
 from __future__ import annotations
@@ -13,18 +18,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
-import sqlite3
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing
+from contextlib import ExitStack, asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import psycopg
 from rich.console import Console
 from sqlalchemy import Connection, insert, select
 
+from bench import commits
+from bench.commits import Bare
 from bench.figures import Bar, Report, Row, Samples
 from bench.platform import own_folder
 from bench.report import machine_facts, print_table
@@ -39,16 +44,17 @@ from sandboxer.money.transfers import AccountKind, Transfer
 from sandboxer.money.verification import verify
 from sandboxer.observe.events import events
 from sandboxer.store.engine import Store, open_store
+from tests.servers.postgres import DURABLE, running_postgres
 
 BUCKETS = 10_000
 METERS = 100_000
 # Short rounds: the disk's mood changes within a second.
 A_ROUND = 40
-CALLERS = 4
+CALLERS = 16
+A_CROWD = 160
 HISTORY = 1_000_000
 _numbers = itertools.count(1)
 BAR = Bar(text="≥ 0.5 × bare single-row commits, fsync on", limit=0.5, at_least=True)
-Commit = Callable[[int], None]
 
 
 def ledger(folder: Path, rounds: int, *, history: int, postgres: str | None) -> Iterator[Row | Samples]:
@@ -59,50 +65,30 @@ def ledger(folder: Path, rounds: int, *, history: int, postgres: str | None) -> 
 
 async def _databases(folder: Path, rounds: int, history: int, postgres: str | None) -> list[Row | Samples]:
     found: list[Row | Samples] = []
-    url = f"sqlite:///{folder}/ledger.db"
-    with closing(sqlite3.connect(folder / "bare.db", isolation_level=None)) as bare:
-        for words in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", BARE_TABLE):
-            bare.execute(words)
-
-        def commit(number: int) -> None:
-            bare.execute("BEGIN IMMEDIATE")
-            bare.execute("INSERT INTO bare VALUES (?, ?)", (f"row-{number}", number))
-            bare.execute("COMMIT")
-
-        found += await _figures("SQLite", url, commit, rounds, history)
+    with commits.sqlite(folder / "bare.db", CALLERS) as bare:
+        found += await _figures("SQLite", f"sqlite:///{folder}/ledger.db", bare, rounds, history)
     if postgres is not None:
-        with psycopg.connect(postgres) as conn:
-            conn.execute(BARE_TABLE)
-            conn.commit()
-
-            def commit_there(number: int) -> None:
-                conn.execute("INSERT INTO bare VALUES (%s, %s)", (f"row-{number}", number))
-                conn.commit()
-
-            found += await _figures("PostgreSQL", postgres, commit_there, rounds, history // 10)
+        with commits.postgres(postgres, CALLERS) as bare:
+            found += await _figures("PostgreSQL", postgres, bare, rounds, history)
     return found
 
 
-BARE_TABLE = "CREATE TABLE bare (id TEXT PRIMARY KEY, number BIGINT)"
-
-
-async def _figures(name: str, url: str, commit: Commit, rounds: int, history: int) -> list[Row | Samples]:
+async def _figures(name: str, url: str, bare: Bare, rounds: int, history: int) -> list[Row | Samples]:
     store = open_store(url, durability="full")
     try:
         await store.write(_open_accounts)
-        found: list[Row | Samples] = [
-            *await _compare(f"{name}: transfers", store, commit, rounds, _spread),
-            *await _compare(f"{name}: transfers into one hot account", store, commit, rounds, _hot),
-        ]
+        found = await _compare(f"{name}: transfers", store, bare, rounds, _spread)
+        found += await _compare(f"{name}: transfers into one hot account", store, bare, rounds, _hot)
         took = await _grow(store, history)
-        found += await _compare(f"{name}: transfers after {history:,} more", store, commit, rounds, _spread)
+        found += await _compare(
+            f"{name}: into one hot account after {history:,} more", store, bare, rounds, _hot
+        )
         start = time.perf_counter()
         proof = await store.read(verify)
         if not proof.is_whole:
             raise RuntimeError(f"the ledger is not whole: {proof.faults}")
-        found.append(
-            Samples(f"{name}: verify {proof.transfers:,} transfers", "s", (time.perf_counter() - start,))
-        )
+        spent = time.perf_counter() - start
+        found.append(Samples(f"{name}: verify {proof.transfers:,} transfers", "s", (spent,)))
         found.append(Samples(f"{name}: transfers, 1,000 to a transaction", "/s", (history / took,)))
         return found
     finally:
@@ -145,29 +131,49 @@ def _transfer(debit: str, credit: str, amount: int) -> Transfer:
 
 
 async def _compare(
-    figure: str, store: Store, commit: Commit, rounds: int, make: Callable[[int], Transfer]
+    figure: str, store: Store, bare: Bare, rounds: int, make: Callable[[int], Transfer]
 ) -> list[Row | Samples]:
-    """The ledger's own transactions in one thread, as the bare ones are; and the way callers reach them."""
-    speeds: dict[str, list[float]] = {"bare commits": [], figure: [], f"{figure}, through the store": []}
-    bare, ours, asked = speeds.values()
+    speeds: dict[str, list[float]] = {"bare": [], "ours": [], "bare, all": [], "ours, all": []}
+    for _ in range(rounds):
+        speeds["bare"].append(bare.one_caller(A_ROUND))
+        speeds["ours"].append(_in_one_thread(store, make))
+        speeds["bare, all"].append(bare.all_callers(A_CROWD))
+        speeds["ours, all"].append(await _through_the_store(store, make))
+
+    def samples(key: str, name: str) -> Samples:
+        return Samples(name, "/s", tuple(speeds[key]))
+
+    together = samples("bare, all", f"{figure}: bare commits of {CALLERS} callers")
+    rival = together if bare.is_shared_well else samples("bare", "bare commits, one after another")
+    return [
+        Row(
+            figure=figure, subject=samples("ours", "ours"), baseline=samples("bare", "bare commits"), bar=BAR
+        ),
+        Row(
+            figure=f"{figure}, {CALLERS} callers",
+            subject=samples("ours, all", "ours"),
+            baseline=rival,
+            bar=BAR,
+        ),
+        *([] if bare.is_shared_well else [together]),
+    ]
+
+
+def _in_one_thread(store: Store, make: Callable[[int], Transfer]) -> float:
     with store.database.writing.connect() as conn:
-        for _ in range(rounds):
-            start = time.perf_counter()
-            for _ in range(A_ROUND):
-                commit(next(_numbers))
-            bare.append(A_ROUND / (time.perf_counter() - start))
-            start = time.perf_counter()
-            for _ in range(A_ROUND):
-                with conn.begin():
-                    post_transfer(conn, make(next(_numbers)))
-            ours.append(A_ROUND / (time.perf_counter() - start))
-            start = time.perf_counter()
-            async with asyncio.TaskGroup() as group:
-                for _ in range(CALLERS):
-                    group.create_task(_call(store, make, A_ROUND // CALLERS))
-            asked.append(A_ROUND / (time.perf_counter() - start))
-    base, subject, through = (Samples(name, "/s", tuple(values)) for name, values in speeds.items())
-    return [Row(figure=figure, subject=subject, baseline=base, bar=BAR), through]
+        start = time.perf_counter()
+        for _ in range(A_ROUND):
+            with conn.begin():
+                post_transfer(conn, make(next(_numbers)))
+        return A_ROUND / (time.perf_counter() - start)
+
+
+async def _through_the_store(store: Store, make: Callable[[int], Transfer]) -> float:
+    start = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(CALLERS):
+            group.create_task(_call(store, make, A_CROWD // CALLERS))
+    return A_CROWD / (time.perf_counter() - start)
 
 
 async def _call(store: Store, make: Callable[[int], Transfer], count: int) -> None:
@@ -287,13 +293,18 @@ def main() -> int:
     parser.add_argument("--transfers", type=int, default=HISTORY, help="length of the long history")
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--postgres", help="URL of an empty database on a server with fsync on")
+    parser.add_argument("--no-postgres", action="store_true", help="SQLite alone")
     words = parser.parse_args()
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     history = 20_000 if words.quick else words.transfers
     rounds = 20 if words.quick else words.rounds
-    with own_folder() as folder:
-        found = list(ledger(folder, rounds, history=history, postgres=words.postgres))
+    with ExitStack() as ending:
+        wanted = not words.no_postgres
+        # On the disk where a platform would live.
+        server = running_postgres(DURABLE, within="/var/lib") if wanted else nullcontext()
+        postgres = ending.enter_context(server)
+        folder = ending.enter_context(own_folder())
+        found = list(ledger(folder, rounds, history=history, postgres=postgres))
     report = Report(
         machine=machine_facts(),
         started_at=started_at,

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -33,6 +33,14 @@ _FAST = {
     "wal_level": "minimal",
     "max_wal_senders": "0",
 }
+# As an operator runs it: every commit flushed before it is answered.
+DURABLE = _FAST | {
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "full_page_writes": "on",
+    "autovacuum": "on",
+    "shared_buffers": "128MB",
+}
 _START_SECONDS = 60.0
 
 
@@ -44,7 +52,7 @@ def why_no_postgres() -> str | None:
 
 
 @contextmanager
-def running_postgres() -> Iterator[str]:
+def running_postgres(settings: Mapping[str, str] = _FAST, *, within: str = "/tmp") -> Iterator[str]:
     """Start a server; its URL names the `postgres` database, in which others can be created."""
     programs = _programs()
     assert programs is not None, why_no_postgres()
@@ -52,14 +60,14 @@ def running_postgres() -> Iterator[str]:
     is_root = os.geteuid() == 0
     user = "postgres" if is_root else pwd.getpwuid(os.geteuid()).pw_name
     become = ["setpriv", *(["--reuid", user, "--regid", user, "--init-groups"] if is_root else [])]
-    folder = Path(tempfile.mkdtemp(prefix="sbx-pg-", dir="/tmp"))  # short: a socket path holds 107 bytes
+    folder = Path(tempfile.mkdtemp(prefix="sbx-pg-", dir=within))  # short: a socket path holds 107 bytes
     try:
         if is_root:
             shutil.chown(folder, user, user)
         data = folder / "data"
         initdb = [programs / "initdb", "-D", data, "-U", user, "-A", "trust", "-E", "UTF8", "--locale=C"]
         subprocess.run([*become, *initdb, "--no-sync"], check=True, capture_output=True, cwd="/")
-        with _server(programs, become, data, folder, port := _free_port()) as process:
+        with _server(programs, become, data, folder, port := _free_port(), settings) as process:
             _wait_until_ready(process, programs, folder, port)
             yield f"postgresql://{user}@127.0.0.1:{port}/postgres"
     finally:
@@ -68,10 +76,10 @@ def running_postgres() -> Iterator[str]:
 
 @contextmanager
 def _server(
-    programs: Path, become: list[str], data: Path, folder: Path, port: int
+    programs: Path, become: list[str], data: Path, folder: Path, port: int, settings: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    settings = [word for key, value in _FAST.items() for word in ("-c", f"{key}={value}")]
-    command = [programs / "postgres", "-D", data, "-k", folder, "-p", str(port), *settings]
+    words = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
+    command = [programs / "postgres", "-D", data, "-k", folder, "-p", str(port), *words]
     with open(folder / "log", "wb") as log:
         # The death signal ends the server even when the test run is killed.
         process = subprocess.Popen(

@@ -77,11 +77,13 @@ async def test_one_that_raises_takes_back_its_own_work_alone(store: Store) -> No
         a_record(conn)
         raise NotFound(what="thing", id="x")
 
-    async with held_back(store):
-        tasks = asked(store, a_record, broken, a_record, broken, broken, a_record)
-    await asyncio.wait(tasks)
-    assert [task.exception() is None for task in tasks] == [True, False, True, False, False, True]
-    assert await store.read(count) == 3
+    # The second time PostgreSQL is warned.
+    for times in (1, 2):
+        async with held_back(store):
+            tasks = asked(store, a_record, broken, a_record, broken, broken, a_record)
+        await asyncio.wait(tasks)
+        assert [task.exception() is None for task in tasks] == [True, False, True, False, False, True]
+        assert await store.read(count) == 3 * times
 
 
 async def test_one_the_database_refuses_gets_its_own_error_and_harms_nobody(store: Store) -> None:
@@ -89,11 +91,12 @@ async def test_one_the_database_refuses_gets_its_own_error_and_harms_nobody(stor
         a_record(conn)
         conn.execute(text("INSERT INTO nowhere VALUES (1)"))
 
-    async with held_back(store):
-        tasks = asked(store, a_record, refused, a_record)
-    await asyncio.wait(tasks)
-    assert "nowhere" in str(tasks[1].exception())
-    assert await store.read(count) == 2
+    for times in (1, 2):
+        async with held_back(store):
+            tasks = asked(store, a_record, refused, a_record)
+        await asyncio.wait(tasks)
+        assert "nowhere" in str(tasks[1].exception())
+        assert await store.read(count) == 2 * times
 
 
 async def test_the_commit_that_fails_fails_for_the_guilty_one_alone(store: Store) -> None:

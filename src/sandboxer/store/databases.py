@@ -12,9 +12,10 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from sqlalchemy import Connection, Engine, create_engine, event
+import psycopg
+from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
@@ -97,11 +98,11 @@ def _sqlite(url: URL, durability: Durability) -> Database:
     return Database(url=url, writing=writing, reading=reading, is_worth_retrying=_sqlite_is_busy)
 
 
-def _begin_with(engine: Engine, statement: str) -> None:
+def _begin_with(engine: Engine, statement: str, **options: bool) -> None:
     """The dialect's own hook: a "begin" event that executes through SQLAlchemy costs 40 µs more."""
 
-    def do_begin(connection: sqlite3.Connection) -> None:
-        connection.execute(statement)
+    def do_begin(connection: Any) -> None:
+        connection.execute(statement, **options)
 
     engine.dialect.do_begin = do_begin  # type: ignore[method-assign, assignment]
 
@@ -123,13 +124,17 @@ def _postgres(url: URL, durability: Durability) -> Database:
         connect_args=options,
         execution_options={"isolation_level": "REPEATABLE READ", "postgresql_readonly": True},
     )
-    event.listen(writing, "begin", _take_write_lock)
+    event.listen(writing, "connect", lambda connection, _: _begins_by_itself(connection))
+    _begin_with(writing, f"BEGIN; SELECT pg_advisory_xact_lock({POSTGRES_WRITE_LOCK})", prepare=False)
     return Database(url=url, writing=writing, reading=reading, is_worth_retrying=_postgres_may_succeed_again)
 
 
-def _take_write_lock(connection: Connection) -> None:
-    """Each later statement sees all that was committed before: READ COMMITTED looks anew per statement."""
-    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({POSTGRES_WRITE_LOCK})")
+def _begins_by_itself(connection: psycopg.Connection) -> None:
+    """We say BEGIN, together with the write lock: by the driver it would be a way there and back of its own.
+
+    Each later statement sees all that was committed before: READ COMMITTED looks anew per statement.
+    """
+    connection.autocommit = True
 
 
 def _engine(url: URL, **options: object) -> Engine:

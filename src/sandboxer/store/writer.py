@@ -1,10 +1,12 @@
 """The writer: writes that wait at the same moment share one commit, and so one flush to the disk.
 
 Each of them stays a transaction of its own for everybody else. Later ones stand behind a savepoint, so a body
-that raises takes back its own work alone. All are answered, also those that raised, only after the shared
-commit: what they saw of each other is then true. If the shared transaction fails, each is run again alone.
-Nobody waits for company: who comes to an idle writer is committed alone, without a savepoint.
-See docs/decisions/0012.
+that raises takes back its own work alone. On PostgreSQL, where a savepoint is a way there and back, they do
+so only for a while after one has raised; the first to raise lets its whole group be run again.
+
+All are answered, also those that raised, only after the shared commit: what they saw of each other is then
+true. If the shared transaction fails, each is run again alone. Nobody waits for company: who comes to an idle
+writer is committed alone. See docs/decisions/0012.
 """
 
 from __future__ import annotations
@@ -23,16 +25,23 @@ from sandboxer.store.workers import Job, Worker, deliver_all, run_body
 MOST_TOGETHER = 60
 # After so long the first of them has waited enough.
 LONGEST_S = 0.01
+# Where savepoints are dear: how many groups get them after one would have been needed.
+CAREFUL_GROUPS = 20
 
 
 class _GroupFailed(Exception):
     """The shared transaction is of no use any more; nothing of it was committed."""
 
 
+class _NoSavepoint(Exception):
+    """There is none to go back to."""
+
+
 class Writer(Worker):
     """Takes what waits, in the order it was asked for."""
 
     _is_ending = False
+    _careful_groups = 0
 
     def _work(self) -> None:
         while not self._is_ending and (job := self._jobs.get()) is not None:
@@ -88,7 +97,9 @@ class Writer(Worker):
 
     def _followers(self, conn: Connection, members: list[Job[Any]]) -> Job[Any] | None:
         until = time.monotonic() + LONGEST_S
-        savepoint = _Savepoint(conn)
+        is_careful = conn.dialect.name == "sqlite" or self._careful_groups > 0
+        savepoint = _Savepoint(conn, is_wanted=is_careful)
+        self._careful_groups = max(0, self._careful_groups - 1)
         while len(members) < MOST_TOGETHER and time.monotonic() < until:
             try:
                 job = self._jobs.get_nowait()
@@ -119,6 +130,9 @@ class Writer(Worker):
             job.settle(None, error)
         try:
             savepoint.undo()
+        except _NoSavepoint as error:
+            self._careful_groups = CAREFUL_GROUPS
+            self._give_up(error)
         except savepoint.errors as error:
             self._give_up(error)
         return not is_refused
@@ -133,14 +147,17 @@ class Writer(Worker):
 class _Savepoint:
     """In the driver's own words: through SQLAlchemy it would cost as much as a small body."""
 
-    def __init__(self, conn: Connection) -> None:
+    def __init__(self, conn: Connection, *, is_wanted: bool) -> None:
         self._driver: Any = conn.connection.driver_connection
+        self._is_wanted = is_wanted
         self._is_set = False
         self._is_sqlite = conn.dialect.name == "sqlite"
         self.errors: tuple[type[BaseException], ...] = (DBAPIError, conn.dialect.loaded_dbapi.Error)
 
     def set(self) -> None:
         """The one before is let go of: its work now belongs to the transaction."""
+        if not self._is_wanted:
+            return
         if self._is_sqlite:
             if self._is_set:
                 self._driver.execute("RELEASE one")
@@ -152,4 +169,6 @@ class _Savepoint:
         self._is_set = True
 
     def undo(self) -> None:
+        if not self._is_wanted:
+            raise _NoSavepoint
         self._driver.execute("ROLLBACK TO SAVEPOINT one")
