@@ -28,9 +28,13 @@ def find_credentials(
     public_key: str | None = None,
     secret_key: str | None = None,
     owner_file: Path | str | None = None,
+    is_optional: bool = False,
     environ: Mapping[str, str] | None = None,
 ) -> Credentials:
-    """The first complete key found. An explicit owner file beats the environment's key."""
+    """The first complete key found. An explicit owner file beats the environment's key.
+
+    `is_optional`: somebody with a wallet needs none, and must not borrow the owner's by chance.
+    """
     env = os.environ if environ is None else environ
     url = url or env.get("SANDBOXER_URL")
     if public_key and secret_key:
@@ -39,6 +43,8 @@ def find_credentials(
         public_key, secret_key = env.get("SANDBOXER_PUBLIC_KEY"), env.get("SANDBOXER_SECRET_KEY")
         if public_key and secret_key:
             return Credentials(public_key, secret_key, url or DEFAULT_URL)
+        if is_optional:
+            return Credentials("", "", url or DEFAULT_URL)
         state_dir = Path(env.get("SANDBOXER_STATE_DIR") or DEFAULT_STATE_DIR)
         owner_file = env.get("SANDBOXER_CREDENTIALS") or state_dir / "owner.json"
     return _from_owner_file(Path(owner_file), url)

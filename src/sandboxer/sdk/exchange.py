@@ -14,6 +14,7 @@ from datetime import datetime
 from sandboxer.sdk.calls import SAFE_METHODS, Answer, Call, problem_of
 from sandboxer.sdk.confirming import Confirmer, demand_of, proof_headers
 from sandboxer.sdk.errors import ApiError, AuthenticationFailed
+from sandboxer.sdk.paying import PAYMENT_SIGNATURE, Payer, key_in, required_by
 from sandboxer.sdk.signing import Credentials, new_nonce, signed_headers
 
 USER_AGENT = "sandboxer-python/0.1"
@@ -30,13 +31,18 @@ class Signer:
         credentials: Credentials,
         wall_clock: Callable[[], float] = time.time,
         confirm: Confirmer | None = None,
+        payer: Payer | None = None,
     ) -> None:
         self.credentials = credentials
+        self.payer = payer
         self.confirm = confirm
         self._wall_clock = wall_clock
         self._offset_s = 0.0
 
     def head(self, method: str, target: str, content_sha256: str) -> dict[str, str]:
+        if not self.credentials.public_key:
+            # A wallet that has no key yet: it is who pays.
+            return {}
         return dict(
             signed_headers(
                 self.credentials,
@@ -54,6 +60,11 @@ class Signer:
         if call.body.length or call.method not in SAFE_METHODS:
             head["content-length"] = str(call.body.length)
         return {**head, **call.headers}
+
+    def learn_key(self, answer: Answer) -> None:
+        """A wallet that had no key signs with the one it was given from now on."""
+        if not self.credentials.public_key and (key := key_in(answer, self.credentials.url)) is not None:
+            self.credentials = key
 
     def learn(self, server_time: float) -> None:
         """Believe the server's clock from now on; our signature is checked against it, not against ours."""
@@ -98,6 +109,7 @@ class Tries:
     attempt: int = 0
     has_resigned: bool = False
     has_confirmed: bool = False
+    has_paid: bool = False
 
     def after_lost(self) -> Again | None:
         again = after_failure(self.call, self.attempt, status=None)
@@ -111,13 +123,26 @@ class Tries:
         if again is not None:
             self.has_resigned = True
             return again
-        if self._confirmed(error):
+        if self._confirmed(error) or self._paid(status, headers):
             return Again(0.0)
         again = after_failure(self.call, self.attempt, status=status)
         self.attempt += 1
         if again is None:
             raise error
         return again
+
+    def _paid(self, status: int, headers: Mapping[str, str]) -> bool:
+        """True if the call now carries a payment. It pays once; the same payment may be sent again."""
+        required = required_by(status, headers)
+        if required is None or self.signer.payer is None or self.has_paid:
+            return False
+        signed = self.signer.payer(required)
+        if signed is None:
+            return False
+        self.has_paid = True
+        paid = {**self.call.headers, PAYMENT_SIGNATURE: signed}
+        self.call = replace(self.call, headers=paid, is_repeatable=True)
+        return True
 
     def _confirmed(self, error: ApiError) -> bool:
         """True if the call now carries the second proof that was asked for. It is given once."""

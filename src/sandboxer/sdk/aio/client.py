@@ -10,13 +10,16 @@ from typing import Any
 from sandboxer.sdk.aio.accounts import AsyncOperator, AsyncOwnAccount
 from sandboxer.sdk.aio.invoices import AsyncInvoices
 from sandboxer.sdk.aio.line import AsyncLine
+from sandboxer.sdk.aio.payments import AsyncPayments
 from sandboxer.sdk.aio.platform import AsyncHostView, AsyncKeys
 from sandboxer.sdk.aio.sandbox import AsyncSandbox
 from sandboxer.sdk.aio.wallets import AsyncWallets
 from sandboxer.sdk.aio.webhooks import AsyncWebhooks
 from sandboxer.sdk.confirming import Confirmer
 from sandboxer.sdk.credentials import find_credentials
+from sandboxer.sdk.paying import Payer
 from sandboxer.sdk.routes import platform, sandboxes
+from sandboxer.sdk.signing import Credentials
 from sandboxer.wire import sandboxes as wire
 from sandboxer.wire.capabilities import Capabilities
 from sandboxer.wire.catalogue import Image, Profile
@@ -37,18 +40,24 @@ class AsyncSandboxer:
         owner_file: Path | str | None = None,
         timeout_s: float = 60.0,
         confirm: Confirmer | None = None,
+        wallet: Payer | None = None,
     ) -> None:
         """`confirm` signs where the platform asks for a second proof; see `sdk.confirming`."""
         credentials = find_credentials(
-            url=url, public_key=public_key, secret_key=secret_key, owner_file=owner_file
+            url=url,
+            public_key=public_key,
+            secret_key=secret_key,
+            owner_file=owner_file,
+            is_optional=wallet is not None,
         )
-        self._line = AsyncLine(credentials, timeout_s=timeout_s, confirm=confirm)
+        self._line = AsyncLine(credentials, timeout_s=timeout_s, confirm=confirm, payer=wallet)
         self.keys = AsyncKeys(self._line)
         self.host = AsyncHostView(self._line)
         self.wallets = AsyncWallets(self._line)
         self.account = AsyncOwnAccount(self._line)
         self.operator = AsyncOperator(self._line)
         self.webhooks = AsyncWebhooks(self._line)
+        self.payments = AsyncPayments(self._line)
         self.invoices = AsyncInvoices(self._line)
 
     async def __aenter__(self) -> AsyncSandboxer:
@@ -61,6 +70,11 @@ class AsyncSandboxer:
 
     async def close(self) -> None:
         await self._line.close()
+
+    @property
+    def credentials(self) -> Credentials:
+        """What calls are signed with. A key that came with a payment is shown once: keep it."""
+        return self._line.signer.credentials
 
     async def create(
         self,

@@ -9,10 +9,13 @@ from typing import Any
 
 from sandboxer.sdk.confirming import Confirmer
 from sandboxer.sdk.credentials import find_credentials
+from sandboxer.sdk.paying import Payer
 from sandboxer.sdk.routes import platform, sandboxes
+from sandboxer.sdk.signing import Credentials
 from sandboxer.sdk.sync.accounts import Operator, OwnAccount
 from sandboxer.sdk.sync.invoices import Invoices
 from sandboxer.sdk.sync.line import Line
+from sandboxer.sdk.sync.payments import Payments
 from sandboxer.sdk.sync.platform import HostView, Keys
 from sandboxer.sdk.sync.sandbox import Sandbox
 from sandboxer.sdk.sync.wallets import Wallets
@@ -37,18 +40,27 @@ class Sandboxer:
         owner_file: Path | str | None = None,
         timeout_s: float = 60.0,
         confirm: Confirmer | None = None,
+        wallet: Payer | None = None,
     ) -> None:
-        """`confirm` signs where the platform asks for a second proof; see `sdk.confirming`."""
+        """`confirm` signs where the platform asks for a second proof; see `sdk.confirming`.
+
+        `wallet` pays what is asked for (`sdk.payers`); the key it is given with that is used from then on.
+        """
         credentials = find_credentials(
-            url=url, public_key=public_key, secret_key=secret_key, owner_file=owner_file
+            url=url,
+            public_key=public_key,
+            secret_key=secret_key,
+            owner_file=owner_file,
+            is_optional=wallet is not None,
         )
-        self._line = Line(credentials, timeout_s=timeout_s, confirm=confirm)
+        self._line = Line(credentials, timeout_s=timeout_s, confirm=confirm, payer=wallet)
         self.keys = Keys(self._line)
         self.host = HostView(self._line)
         self.wallets = Wallets(self._line)
         self.account = OwnAccount(self._line)
         self.operator = Operator(self._line)
         self.webhooks = Webhooks(self._line)
+        self.payments = Payments(self._line)
         self.invoices = Invoices(self._line)
 
     def __enter__(self) -> Sandboxer:
@@ -61,6 +73,11 @@ class Sandboxer:
 
     def close(self) -> None:
         self._line.close()
+
+    @property
+    def credentials(self) -> Credentials:
+        """What calls are signed with. A key that came with a payment is shown once: keep it."""
+        return self._line.signer.credentials
 
     def create(
         self,

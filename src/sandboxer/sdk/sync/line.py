@@ -13,6 +13,7 @@ from sandboxer.sdk.calls import Answer, Call
 from sandboxer.sdk.confirming import Confirmer
 from sandboxer.sdk.errors import Unreachable
 from sandboxer.sdk.exchange import Again, Signer, Tries
+from sandboxer.sdk.paying import Payer
 from sandboxer.sdk.signing import Credentials
 from sandboxer.sdk.trust import trust_for
 
@@ -23,9 +24,14 @@ class Line:
     """One signed, kept-alive connection pool to one platform."""
 
     def __init__(
-        self, credentials: Credentials, *, timeout_s: float = 60.0, confirm: Confirmer | None = None
+        self,
+        credentials: Credentials,
+        *,
+        timeout_s: float = 60.0,
+        confirm: Confirmer | None = None,
+        payer: Payer | None = None,
     ) -> None:
-        self.signer = Signer(credentials, confirm=confirm)
+        self.signer = Signer(credentials, confirm=confirm, payer=payer)
         self.url = credentials.url.rstrip("/")
         self.timeout_s = timeout_s
         # Environment proxies are for the web; the platform is named explicitly.
@@ -39,7 +45,9 @@ class Line:
         """Send, wait for the whole answer, read it. Raises a typed error."""
         with self.open(call) as response:
             content = _content(response)
-        return call.read(Answer(response.status_code, response.headers, content))
+        answer = Answer(response.status_code, response.headers, content)
+        self.signer.learn_key(answer)
+        return call.read(answer)
 
     @contextmanager
     def open(self, call: Call[T]) -> Iterator[httpx.Response]:
