@@ -74,7 +74,14 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         backend = Scripted(name="ext.namespaces")
         done = asyncio.Event()
         async with serving(
-            Settings(state_dir=state, port=0, limit_auth=10**6, limit_address=10**6),
+            Settings(
+                state_dir=state,
+                port=0,
+                limit_auth=10**6,
+                limit_address=10**6,
+                # Nobody outside is asked what a coin is worth.
+                fixed_rates={"BTC": "60000"},
+            ),
             {"ext.namespaces": backend},
         ) as running:
             started.append(running)

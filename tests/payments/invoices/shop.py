@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -56,6 +57,9 @@ class FickleRates:
     @property
     def assets(self) -> tuple[str, ...]:
         return self.fixed.assets
+
+    async def warm(self, assets: Iterable[str]) -> None:
+        return None
 
     async def usd(self, asset: str) -> Rate:
         if self.is_gone:

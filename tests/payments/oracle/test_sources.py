@@ -214,6 +214,14 @@ async def _until(true: object) -> None:
             await asyncio.sleep(0.005)
 
 
+async def test_several_assets_are_asked_for_in_one_round(market: Market, client: httpx.AsyncClient) -> None:
+    rates = RateBook(asking(market, client, "coingecko"), SystemClock(), RatePolicy(quorum_default=1))
+    await rates.warm(rates.assets)
+    for asset in rates.assets:
+        await rates.usd(asset)
+    assert len(market.asked) == 1
+
+
 @pytest.mark.parametrize("text", ["nobody", "kraken=ftp://x"])
 def test_a_source_that_is_not_known_is_refused_by_name(text: str) -> None:
     with pytest.raises(InvalidRequest):

@@ -44,13 +44,19 @@ class RateBook:
         asset = SAME_AS.get(asset, asset)
         if asset not in self.assets:
             raise NoRate(asset=asset, why="no source knows it")
-        self._wanted_at[asset] = self._clock.now()
-        self._wanted.set()
-        if self._is_due(asset, FRESH_FOR):
-            async with self._round:
-                if self._is_due(asset, FRESH_FOR):
-                    await self._refresh({asset})
+        await self.warm((asset,))
         return judge(asset, self._said.values(), now=self._clock.now(), policy=self._policy)
+
+    async def warm(self, assets: Iterable[str]) -> None:
+        wanted = {SAME_AS.get(asset, asset) for asset in assets} & set(self.assets)
+        for asset in wanted:
+            self._wanted_at[asset] = self._clock.now()
+        self._wanted.set()
+        if any(self._is_due(asset, FRESH_FOR) for asset in wanted):
+            async with self._round:
+                # Somebody else's round may have told all of it.
+                if due := {asset for asset in wanted if self._is_due(asset, FRESH_FOR)}:
+                    await self._refresh(due)
 
     async def run(self) -> None:
         """Refreshes what was wanted lately, a little before it grows old; sleeps while nobody asks."""
@@ -107,6 +113,9 @@ class FixedRates:
             raise NoRate(asset=asset, why="the operator wrote none down") from None
         return Rate(asset=name, usd=price, at=self._clock.now(), sources=("fixed",))
 
+    async def warm(self, assets: Iterable[str]) -> None:
+        """There is nothing to ask."""
+
 
 class FirstKnown:
     """What is written down goes before what is asked for."""
@@ -121,3 +130,6 @@ class FirstKnown:
 
     async def usd(self, asset: str) -> Rate:
         return await (self._first if asset in self._first.assets else self._then).usd(asset)
+
+    async def warm(self, assets: Iterable[str]) -> None:
+        await self._then.warm(set(assets) - set(self._first.assets))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -25,6 +26,9 @@ class Rate:
 class Rates(Protocol):
     async def usd(self, asset: str) -> Rate:
         """The rate now. Raises NoRate: nothing new may be priced, what is under way waits."""
+
+    async def warm(self, assets: Iterable[str]) -> None:
+        """Have these at hand: asks for all of them at once. What fails is told by `usd`."""
 
     @property
     def assets(self) -> tuple[str, ...]:

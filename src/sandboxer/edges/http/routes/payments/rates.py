@@ -25,6 +25,7 @@ router = APIRouter(prefix="/v1", tags=["pricing"])
 )
 async def rates(request: Request) -> Response:
     known = platform_of(request).payments.rates
+    await known.warm(known.assets)
     lines = [await _line(known, asset) for asset in known.assets]
     return json_response(wire.RateList(rates=lines))
 
