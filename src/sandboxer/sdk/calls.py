@@ -45,6 +45,8 @@ class Call(Generic[T_co]):
     headers: Mapping[str, str] = field(default_factory=dict)
     # Sending it twice does what sending it once does.
     is_repeatable: bool = False
+    # False: sent by nobody in particular, whatever key the client has.
+    is_signed: bool = True
     # How long the server may take, where that is not the client's default.
     timeout_s: float | None = None
 

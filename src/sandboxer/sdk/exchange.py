@@ -55,7 +55,7 @@ class Signer:
         )
 
     def headers(self, call: Call[object]) -> dict[str, str]:
-        head = self.head(call.method, call.target, call.body.sha256)
+        head = self.head(call.method, call.target, call.body.sha256) if call.is_signed else {}
         head["user-agent"] = USER_AGENT
         if call.body.length or call.method not in SAFE_METHODS:
             head["content-length"] = str(call.body.length)

@@ -60,6 +60,7 @@ VERBS: Mapping[str, Verb] = {
     "quote": Verb("credits", MONEY, "Say what a sandbox would cost, and hold that price for a while."),
     "invoices": Verb("invoices", MONEY, "Pay in coins, by invoice.", is_group=True),
     "refunds": Verb("invoices", MONEY, "What has to go back (operator).", is_group=True),
+    "gift": Verb("gift_cards", MONEY, "Prepaid dollars behind four words.", is_group=True),
     "rates": Verb("invoices", MONEY, "Show what the platform takes each coin to be worth."),
     "wallet": Verb("wallet", MONEY, "Keep a wallet of your own, with caps.", is_group=True),
     "ledger": Verb("books", MONEY, "Prove the ledger.", is_group=True),

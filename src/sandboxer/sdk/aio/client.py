@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from sandboxer.sdk.aio.accounts import AsyncOperator, AsyncOwnAccount
+from sandboxer.sdk.aio.gift_cards import AsyncGiftCards
 from sandboxer.sdk.aio.invoices import AsyncInvoices
 from sandboxer.sdk.aio.line import AsyncLine
 from sandboxer.sdk.aio.payments import AsyncPayments
@@ -58,6 +59,7 @@ class AsyncSandboxer:
         self.operator = AsyncOperator(self._line)
         self.webhooks = AsyncWebhooks(self._line)
         self.payments = AsyncPayments(self._line)
+        self.gift_cards = AsyncGiftCards(self._line)
         self.invoices = AsyncInvoices(self._line)
 
     async def __aenter__(self) -> AsyncSandboxer:

@@ -13,6 +13,7 @@ from sandboxer.sdk.paying import Payer
 from sandboxer.sdk.routes import platform, sandboxes
 from sandboxer.sdk.signing import Credentials
 from sandboxer.sdk.sync.accounts import Operator, OwnAccount
+from sandboxer.sdk.sync.gift_cards import GiftCards
 from sandboxer.sdk.sync.invoices import Invoices
 from sandboxer.sdk.sync.line import Line
 from sandboxer.sdk.sync.payments import Payments
@@ -61,6 +62,7 @@ class Sandboxer:
         self.operator = Operator(self._line)
         self.webhooks = Webhooks(self._line)
         self.payments = Payments(self._line)
+        self.gift_cards = GiftCards(self._line)
         self.invoices = Invoices(self._line)
 
     def __enter__(self) -> Sandboxer:
