@@ -1,8 +1,8 @@
 """Answering a 402: a payer signs one of the offers, and the client repeats the call with it, once.
 
 A payer is any function from x402's PaymentRequired document to the value of the PAYMENT-SIGNATURE header, or
-to None if it will not pay that. `sandboxer.sdk.payers` has one for EVM wallets. A wallet without a key gets one
-with its first paid answer, and the client signs with it from then on.
+to None if it will not pay that; `sandboxer.sdk.payers` has one for EVM wallets. A wallet without a key is
+given one with its first paid answer, and the client signs with it from then on.
 """
 
 from __future__ import annotations

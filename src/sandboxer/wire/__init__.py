@@ -56,6 +56,9 @@
     POST   /v1/accounts CreateAccount; GET /v1/accounts -> AccountPage; GET /v1/accounts/{id}      (owner)
     POST   /v1/accounts/{id}/suspend | reinstate | close | entitle | adjust; PUT …/caps            (owner)
     POST   /v1/payouts PayOut; GET /v1/ledger/verify | totals; /v1/audit, …/export, …/verify       (owner)
+    POST   /v1/topups TopUp -> 201 Bought; POST /v1/keys/purchase BuyKey -> 201 BoughtKey    (paid by x402)
+    GET    /v1/payments -> PaymentPage; GET /v1/payments/{id} -> Payment                       (unsigned)
+    GET    /.well-known/x402 -> WellKnown; GET /discovery/resources -> Goods                   (unsigned)
     GET    /v1/images -> ImageList; /v1/profiles -> ProfileList
     GET    /v1/host -> Host; /v1/host/stale -> StaleList; POST /v1/host/reap-stale -> Reaped       (owner)
 

@@ -1,0 +1,126 @@
+"""`payments list|show|top-up|goods`: what was paid by x402, and paying with a wallet's key."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sandboxer.edges.cli.options import Json, StateDir, Url, client
+from sandboxer.edges.cli.output import ago, columns, facts_table, out, print_json
+from sandboxer.sdk.payers import Cap, EvmPayer
+from sandboxer.sdk.sync.client import Sandboxer
+from sandboxer.wire.payments import Payment
+
+app = typer.Typer(rich_markup_mode="rich")
+SUMMARY = "Pay with a wallet by x402, and look at payments."
+paying = typer.Typer(help=SUMMARY, no_args_is_help=True, rich_markup_mode="rich")
+groups = {"payments": paying}
+
+
+@paying.command("list")
+def list_payments(json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """Payments for this account, newest first.
+
+    Examples:
+
+        sandboxer payments list --json
+    """
+    with client(url, state_dir) as platform:
+        found = list(platform.payments.list())
+    if json:
+        print_json({"payments": found})
+        return
+    table = columns("id", "state", "purpose", "sats", "network", "made")
+    for one in found:
+        table.add_row(one.id, one.state, one.purpose, str(one.sats), one.network, ago(one.created_at))
+    out.print(table)
+
+
+@paying.command("show")
+def show(
+    id: Annotated[str, typer.Argument(help="Id of the payment (pay_…).", metavar="ID")],
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """What became of a payment.
+
+    Examples:
+
+        sandboxer payments show pay_0123…
+    """
+    with client(url, state_dir) as platform:
+        _print(platform.payments.get(id), json)
+
+
+@paying.command("top-up")
+def top_up(
+    sats: Annotated[int, typer.Argument(help="How much credit to buy.")],
+    key_file: Annotated[Path, typer.Option(help="File with the private key of an EVM wallet, mode 600.")],
+    network: Annotated[str, typer.Option(help="The network to pay on, as CAIP-2.")],
+    asset: Annotated[str, typer.Option(help="Address of the token to pay in.")],
+    most: Annotated[int, typer.Option(help="Pay no more than this, in its smallest units.")],
+    account: Annotated[str | None, typer.Option(help="Public id of the account to pay for.")] = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Buy credit with a wallet, for any account by its public id.
+
+    Examples:
+
+        sandboxer payments top-up 10000 --key-file k --network eip155:8453 --asset 0x8335… --most 20000000
+    """
+    if os.stat(key_file).st_mode & 0o077:
+        raise typer.BadParameter(f"others may read {key_file}; chmod 600 it", param_hint="--key-file")
+    cap = Cap(network=network, asset=asset, per_payment=most, in_total=most)
+    wallet = EvmPayer(key_file.read_text().strip(), [cap])
+    with client(url, state_dir) as known:
+        address = known.credentials.url
+    with Sandboxer(url=address, wallet=wallet) as platform:
+        bought = platform.payments.top_up(sats, account=account)
+    if json:
+        print_json(bought)
+        return
+    _print(bought.payment, False)
+    if bought.key is not None:
+        out.print(f"public key  {bought.key.public_key}\nsecret key  {bought.key.secret_key}  (shown once)")
+
+
+@paying.command("goods")
+def goods(json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """What can be paid for in the request itself.
+
+    Examples:
+
+        sandboxer payments goods
+    """
+    with client(url, state_dir) as platform:
+        found = platform.payments.goods()
+    if json:
+        print_json({"items": list(found)})
+        return
+    table = columns("operation", "resource", "networks")
+    for good in found:
+        networks = sorted({str(offer["network"]) for offer in good.accepts})
+        table.add_row(good.operation, good.resource, ", ".join(networks))
+    out.print(table)
+
+
+def _print(payment: Payment, json: bool) -> None:
+    if json:
+        print_json(payment)
+        return
+    facts = [
+        ("id", payment.id),
+        ("state", f"{payment.state} ({payment.reason})"),
+        ("for", payment.purpose),
+        ("sats", str(payment.sats)),
+        ("paid", f"{payment.amount} of {payment.asset} on {payment.network}"),
+        ("by", payment.payer),
+        ("transaction", payment.transaction or "–"),
+    ]
+    out.print(facts_table(facts))
