@@ -25,6 +25,7 @@ from testchains.stacks.simnet import ASSETS as STACKS_ASSETS
 from testchains.stacks.simnet import NETWORK as SIMNET
 
 PASSWORD = "node-password"
+_UNLOCKED_WITHIN = 30
 
 
 class Place(Protocol):
@@ -245,10 +246,15 @@ class Xmr(ByInvoice):
 
     def fund(self, wallet: AgentWallet) -> None:
         """Monero's keys are in the agent's wallet server; of the file only the caps count here."""
-        address = self.chain.server("agent").call("get_address")["address"]
-        self.chain.pay(address, 10**12)
-        # Outputs can be spent after ten blocks.
-        self.chain.mine(10)
+        server = self.chain.server("agent")
+        self.chain.pay(server.call("get_address")["address"], 10**12)
+        # Outputs can be spent when they are ten blocks deep.
+        for _ in range(_UNLOCKED_WITHIN):
+            self.chain.mine()
+            server.call("refresh")
+            if server.call("get_balance")["unlocked_balance"]:
+                return
+        raise RuntimeError("the agent's first Monero did not unlock")
 
     def shop_has(self, shop: Seed) -> int:
         server = self.chain.server("shop")
