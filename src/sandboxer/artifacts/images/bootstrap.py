@@ -65,6 +65,9 @@ def bootstrap_command(recipe: Recipe, mirrors: Mirrors, rootfs: Path, acquire: l
     command += [f"--aptopt={option}" for option in ('APT::Install-Recommends "false"', *acquire)]
     command += [f"--dpkgopt=path-exclude={pattern}" for pattern in recipe.exclude]
     command += [f"--dpkgopt=path-include={pattern}" for pattern in recipe.include]
+    # Packages with alternatives link their man pages, and fail where a left-out folder is missing.
+    pages = " ".join(f'"$1/usr/share/man/man{number}"' for number in range(1, 9))
+    command += [f"--essential-hook=mkdir -p {pages}"]
     if recipe.user is not None:
         name, uid = recipe.user
         add = f'chroot "$1" useradd --create-home --user-group --uid {uid} --shell /bin/bash {name}'
