@@ -57,9 +57,13 @@ def test_nothing_goes_back_to_being_open_but_what_can_still_be_paid() -> None:
 
 @pytest.mark.parametrize("state", RefundState)
 @pytest.mark.parametrize("signal", ["send", "give_up", "sent", "withdraw"])
-def test_a_refund_that_is_sent_or_withdrawn_stays_so(state: RefundState, signal: str) -> None:
+def test_a_refund_that_is_sent_is_never_queued_again_and_a_withdrawn_one_stays_so(
+    state: RefundState, signal: str
+) -> None:
     if (state, signal) in REFUND_TRANSITIONS:
-        assert state not in (RefundState.SENT, RefundState.WITHDRAWN)
+        assert state is not RefundState.WITHDRAWN
+        if state in (RefundState.SENT, RefundState.CONFIRMED):
+            assert signal in ("confirmed", "reorged", "withdraw")
         return
     with pytest.raises(IllegalTransition):
         next_refund_state(state, signal)
