@@ -6,7 +6,7 @@
 Rounds of bare commits and transfers alternate, so that other load on the disk hits both alike. Bare commits
 are one INSERT of one short row by the driver alone.
 
-- One caller: transfers are one ledger transaction each, one after another in one thread, as are the bare ones.
+- One caller: transfers are one ledger transaction each, one after another in one thread, as bare ones are.
 - Sixteen callers: transfers through the store, whose writer commits those that wait together. On PostgreSQL
   the bare commits come from sixteen connections at once, too. SQLite lets one write at a time, and sixteen
   connections only get in each other's way (shown below the table), so there the bare ones are again one

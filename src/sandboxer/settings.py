@@ -24,6 +24,7 @@ from sandboxer.money.price_list import pricing_from_json
 from sandboxer.money.pricing import Pricing
 from sandboxer.payments.chains.configuration import ChainPlan, chains_from_json
 from sandboxer.payments.gift_cards.config import MailServer
+from sandboxer.payments.refunding.config import HotWalletPlan, read_hot_wallet
 
 PREFIX = "SANDBOXER_"
 # Belong to the client (CLI and SDK), which shares the prefix.
@@ -51,6 +52,13 @@ class Settings(BaseModel):
     database: Annotated[
         str | None, Field(description="SQLAlchemy URL; SQLite in state_dir if not given.")
     ] = None
+    durability: Annotated[
+        Literal["normal", "full"],
+        Field(
+            description="full: what was answered survives a power cut. normal: it survives every crash of the"
+            " server; a power cut may take the last moments (SQLite), or as its operator set it (PostgreSQL)."
+        ),
+    ] = "full"
     images_dir_given: Annotated[Path | None, Field(alias="images_dir", description="Base images.")] = None
     guest_dir: Annotated[Path, Field(description="Where supervisor and launcher are.")] = (
         _SOURCE_TREE / "guest" / "build"
@@ -167,6 +175,14 @@ class Settings(BaseModel):
             ' "dust_sats": 100, "open_per_address": 20, "poll_s": 10}.'
         ),
     ] = Field(default_factory=dict)
+    hot_wallet: Annotated[
+        dict[str, Any],
+        Field(
+            description='Wallet that pays refunds by itself, as JSON: {"file": "/etc/sandboxer/hot.wallet",'
+            ' "password_file": "/etc/sandboxer/hot.password", "caps": {"LTC": {"payment": "1", "day": "5"}}};'
+            " without it they wait for the operator; see docs/guides/chains.md."
+        ),
+    ] = Field(default_factory=dict)
     gift_cards: Annotated[
         dict[str, Any],
         Field(
@@ -213,6 +229,10 @@ class Settings(BaseModel):
     @property
     def chain_plans(self) -> tuple[ChainPlan, ...]:
         return chains_from_json(self.chains)
+
+    @property
+    def hot_wallet_plan(self) -> HotWalletPlan | None:
+        return read_hot_wallet(self.hot_wallet, frozenset(self.chains))
 
     @property
     def mail_server(self) -> MailServer | None:
@@ -281,7 +301,7 @@ def load_settings(environment: Mapping[str, str] | None = None, **flags: object)
         settings = Settings.model_validate(values)
         # A bad duration or price must be refused here, not at the first stop.
         _ = settings.retention_time, settings.prices, settings.holds, settings.grace, settings.chain_plans
-        _ = settings.mail_server
+        _ = settings.mail_server, settings.hot_wallet_plan
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0]) if first["loc"] else "settings"
@@ -319,6 +339,7 @@ _JSON_EXAMPLES = {
     "fixed_rates": '{"BTC": "100000", "USDC": "1"}',
     "rates": '{"sources": ["kraken", "coinbase"]}',
     "invoices": '{"expires_after": "1h"}',
+    "hot_wallet": '{"file": "/…", "password_file": "/…", "caps": {"LTC": {"payment": "1", "day": "5"}}}',
     "gift_cards": '{"max_cents": 50000}',
 }
 

@@ -105,7 +105,7 @@ async def open_platform(
     async with AsyncExitStack() as closing:
         closing.enter_context(hold_state_dir(settings.state_dir))
         closing.enter_context(hold_database(settings.database_url))
-        store = await asyncio.to_thread(open_store, settings.database_url)
+        store = await asyncio.to_thread(open_store, settings.database_url, durability=settings.durability)
         closing.push_async_callback(store.close)
         await store.write(abandon_all_in_flight)
         metrics = Metrics()
@@ -253,6 +253,7 @@ def _payment_settings(settings: Settings) -> PaymentSettings:
         rates=settings.rates,
         chains=settings.chain_plans,
         invoices=settings.invoices,
+        hot_wallet=settings.hot_wallet_plan,
         gift_cards=settings.gift_cards,
         mail=settings.mail_server,
         tiers=settings.prices.tiers,

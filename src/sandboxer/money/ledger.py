@@ -10,7 +10,6 @@ refused transfer is left in the transaction, so a caller may go on.
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -247,23 +246,27 @@ def _move_and_keep(conn: Connection, transfer: Transfer, step: _Step, digest: in
     values = _move_values(transfer, step, digest)
     row = _to_row(transfer, digest)
     if conn.dialect.name == "postgresql":
-        moved, kept = conn.exec_driver_sql(_POSTGRES_MOVE_AND_KEEP, {**row, **values}).one()
-        return moved, kept == 1
+        found = _tell_driver(conn, _POSTGRES_MOVE_AND_KEEP, row | values).fetchone()
+        return found[0], found[1] == 1
     for moved, side in enumerate((_SQLITE_TAKE, _SQLITE_GIVE)):
-        if _tell_sqlite(conn, side, values) != 1:
+        if _tell_driver(conn, side, values).rowcount != 1:
             return moved, False
     # As the column types of `tables` write it.
     row["at"] = transfer.at.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
-    return 2, _tell_sqlite(conn, _SQLITE_KEEP, row) == 1
+    return 2, _tell_driver(conn, _SQLITE_KEEP, row).rowcount == 1
 
 
-def _tell_sqlite(conn: Connection, statement: str, values: dict[str, object]) -> int:
-    """Rows touched. Straight to the driver, in the open transaction; errors as SQLAlchemy raises them."""
-    driver = conn.connection.driver_connection
+def _tell_driver(conn: Connection, statement: str, values: dict[str, object]) -> Any:
+    """Its cursor. Straight to the driver, in the open transaction; errors as SQLAlchemy raises them."""
+    driver: Any = conn.connection.driver_connection
+    known = conn.dialect.loaded_dbapi.Error
     try:
-        return driver.execute(statement, values).rowcount  # type: ignore[union-attr, no-any-return]
-    except sqlite3.Error as error:
-        raise DBAPIError.instance(statement, values, error, sqlite3.Error, dialect=conn.dialect) from error
+        return driver.execute(statement, values)
+    except known as error:
+        is_lost = conn.dialect.is_disconnect(error, driver, None)
+        raise DBAPIError.instance(
+            statement, values, error, known, connection_invalidated=is_lost, dialect=conn.dialect
+        ) from error
 
 
 def _undo(conn: Connection, transfer: Transfer, step: _Step, digest: int, *, only: str | None = None) -> None:
