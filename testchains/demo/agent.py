@@ -56,7 +56,7 @@ class Agent:
             required = self._ask(http)
             with self.story.step("sign") as step:
                 purse = X402Purse(
-                    self.wallet, SystemClock(), tokens=place.tokens, stacks_nodes=place.stacks_nodes
+                    self.wallet, SystemClock(), tokens=place.tokens, stacks_node=place.stacks_node
                 )
                 signed = purse.sign(required)
                 self.story.paid = f"{signed.amount} {signed.code}"

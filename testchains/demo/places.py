@@ -88,8 +88,8 @@ class Evm:
         return (Token(network=ANVIL, id=self.chain.asset, code="USDC"),)
 
     @property
-    def stacks_nodes(self) -> Mapping[str, str]:
-        return {}
+    def stacks_node(self) -> str | None:
+        return None
 
     def fund(self, wallet: AgentWallet) -> None:
         self.chain.fund(wallet.seed.evm_address(), 5_000_000)
@@ -134,8 +134,8 @@ class Stacks:
         return (Token(network=SIMNET, id=STACKS_ASSETS["SBTC"].partition("::")[0], code="SBTC"),)
 
     @property
-    def stacks_nodes(self) -> Mapping[str, str]:
-        return {SIMNET: self.chain.node_url}
+    def stacks_node(self) -> str | None:
+        return self.chain.node_url
 
     def fund(self, wallet: AgentWallet) -> None:
         address = wallet.seed.stacks_address(mainnet=False)

@@ -33,10 +33,8 @@ def list_payments(json: Json = False, url: Url = None, state_dir: StateDir = Non
     if json:
         print_json({"payments": found})
         return
-    table = columns("id", "state", "purpose", "sats", "network", "made")
-    for one in found:
-        table.add_row(one.id, one.state, one.purpose, str(one.sats), one.network, ago(one.created_at))
-    out.print(table)
+    rows = [(one.id, one.state, one.purpose, one.sats, one.network, ago(one.created_at)) for one in found]
+    out.print(columns(rows, "ID", "STATE", "FOR", "SATS", "NETWORK", "MADE"))
 
 
 @paying.command("show")
@@ -103,11 +101,11 @@ def goods(json: Json = False, url: Url = None, state_dir: StateDir = None) -> No
     if json:
         print_json({"items": list(found)})
         return
-    table = columns("operation", "resource", "networks")
-    for good in found:
-        networks = sorted({str(offer["network"]) for offer in good.accepts})
-        table.add_row(good.operation, good.resource, ", ".join(networks))
-    out.print(table)
+    networks = [sorted({str(offer["network"]) for offer in good.accepts}) for good in found]
+    rows = [
+        (good.operation, good.resource, ", ".join(names)) for good, names in zip(found, networks, strict=True)
+    ]
+    out.print(columns(rows, "OPERATION", "RESOURCE", "NETWORKS"))
 
 
 def _print(payment: Payment, json: bool) -> None:

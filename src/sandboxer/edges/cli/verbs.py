@@ -58,6 +58,9 @@ VERBS: Mapping[str, Verb] = {
     "credits": Verb("credits", MONEY, "Show, add and move sats.", is_group=True),
     "pricing": Verb("credits", MONEY, "Show what things cost here."),
     "quote": Verb("credits", MONEY, "Say what a sandbox would cost, and hold that price for a while."),
+    "pay": Verb(
+        "pay", MONEY, "Pay with an agent's own wallet; see how, on chains of this machine.", is_group=True
+    ),
     "payments": Verb("payments", MONEY, "Pay with a wallet by x402, and look at payments.", is_group=True),
     "invoices": Verb("invoices", MONEY, "Pay in coins, by invoice.", is_group=True),
     "refunds": Verb("invoices", MONEY, "What has to go back (operator).", is_group=True),

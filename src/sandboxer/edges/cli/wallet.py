@@ -80,7 +80,7 @@ def show(
 
         sandboxer wallet show --json
     """
-    wallet = _open(file, password_file)
+    wallet = open_file(file, password_file)
     if words:
         print(wallet.seed.words)
         return
@@ -101,7 +101,7 @@ def address(
 
         sandboxer wallet address LTC
     """
-    found = _address(_open(file, password_file), coin.upper(), network)
+    found = _address(open_file(file, password_file), coin.upper(), network)
     if json:
         print_json({"coin": coin.upper(), "address": found})
         return
@@ -124,7 +124,7 @@ def cap(
         sandboxer wallet cap LTC --per-payment 0.5 --per-day 2
     """
     asset = asset_named(coin)
-    wallet = _open(file, password_file)
+    wallet = open_file(file, password_file)
     wallet.set_cap(asset.code, Cap(to_atomic(per_payment, asset), to_atomic(per_day, asset)))
     if json:
         print_json({"coin": asset.code, "per_payment": per_payment, "per_day": per_day})
@@ -152,7 +152,7 @@ def balance(
         sandboxer wallet balance BTC --esplora https://esplora.example/api
     """
     plan = _plan(coin, rpc, esplora, wallet_rpc, user, node_password_file, network)
-    wallet = _open(file, password_file)
+    wallet = open_file(file, password_file)
 
     async def ask() -> int:
         async with open_purse(wallet, plan, SystemClock()) as purse:
@@ -188,7 +188,7 @@ def send(
     """
     plan = _plan(coin, rpc, esplora, wallet_rpc, user, node_password_file, network)
     atomic = to_atomic(amount, ASSETS[plan.code])
-    wallet = _open(file, password_file)
+    wallet = open_file(file, password_file)
 
     async def pay() -> str:
         async with open_purse(wallet, plan, SystemClock()) as purse:
@@ -224,7 +224,7 @@ def _plan(
     return plan
 
 
-def _open(file: Path, password_file: Path | None) -> AgentWallet:
+def open_file(file: Path, password_file: Path | None) -> AgentWallet:
     return open_wallet(file.expanduser(), _password(password_file))
 
 

@@ -8,7 +8,7 @@ shop answers: until it expires, the shop may still use it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,32 +63,43 @@ class X402Purse:
         clock: Clock,
         *,
         tokens: Iterable[Token] = (),
-        stacks_nodes: Mapping[str, str] | None = None,
+        assets: Iterable[str] = (),
+        stacks_node: str | None = None,
     ) -> None:
+        """`assets`: pay in these only (codes); none: in whatever has a cap."""
         self._wallet = wallet
         self._clock = clock
+        self._assets = frozenset(assets)
         self._tokens = {(token.network, token.id.lower()): token.code for token in tokens}
-        self._stacks_nodes = dict(stacks_nodes or {})
+        self._stacks_node = stacks_node
+        # The last payment that was signed.
+        self.signed: Signed | None = None
 
-    def sign(self, required: PaymentRequired, *, assets: Sequence[str] = ()) -> Signed:
-        """The first offer that fits; of `assets` only, if some are given. Raises Forbidden saying why not."""
-        offer, code = self._choose(required, assets)
+    def __call__(self, required: Mapping[str, Any]) -> str | None:
+        """As `Sandboxer(wallet=…)` wants it: a 402's document in, a PAYMENT-SIGNATURE out."""
+        return self.sign(PaymentRequired.model_validate(required)).header
+
+    def sign(self, required: PaymentRequired) -> Signed:
+        """The first offer that fits. Raises Forbidden saying why none does."""
+        offer, code = self._choose(required)
         id = f"x402:{secrets.token_hex(16)}"
         self._wallet.charge(id, code, int(offer.amount), now=self._clock.now())
         payload = self._client(offer).create_payment_payload(required)
         if not isinstance(payload, PaymentPayload):
             raise InvalidRequest(field="payment", why="only version 2 of x402 is spoken here")
-        return Signed(header=encode_payment_signature_header(payload), offer=offer, code=code)
+        self.signed = Signed(header=encode_payment_signature_header(payload), offer=offer, code=code)
+        return self.signed
 
-    def _choose(self, required: PaymentRequired, assets: Sequence[str]) -> tuple[PaymentRequirements, str]:
+    def _choose(self, required: PaymentRequired) -> tuple[PaymentRequirements, str]:
         refusals: list[str] = []
         now = self._clock.now()
         for offer in required.accepts:
             code = self.code_of(offer.network, offer.asset)
-            if code is None or offer.scheme != _EXACT or (assets and code not in assets):
+            is_wanted = not self._assets or code in self._assets
+            if code is None or offer.scheme != _EXACT or not is_wanted:
                 refusals.append(f"{offer.asset} on {offer.network} is not paid with here")
                 continue
-            if offer.network in NETWORKS and offer.network not in self._stacks_nodes:
+            if offer.network in NETWORKS and self._stacks_node is None:
                 refusals.append(f"no node of {offer.network} was named, which would tell the next nonce")
                 continue
             try:
@@ -121,8 +132,8 @@ class X402Purse:
         # The wallet's own caps were asked.
         client.set_spend_controls(False)
         seed = self._wallet.seed
-        if offer.network in NETWORKS:
-            node = self._stacks_nodes[offer.network]
+        node = self._stacks_node
+        if offer.network in NETWORKS and node is not None:
             key = StacksKey.from_hex(seed.stacks_key().hex())
             client.register(CAIP_FAMILY, ExactStacksClient(key, lambda address: next_nonce(node, address)))
         else:

@@ -1,0 +1,186 @@
+"""`pay demo|topup|key`: an agent's own wallet pays by x402, within its caps."""
+
+from __future__ import annotations
+
+import json as jsons
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from sandboxer.edges.cli.exits import CommandFailed
+from sandboxer.edges.cli.options import Json, Url
+from sandboxer.edges.cli.output import facts_table, out, print_json
+from sandboxer.edges.cli.wallet import DEFAULT, PasswordFile, open_file
+from sandboxer.identity.private_files import create_private_file
+from sandboxer.kernel.clock import SystemClock
+from sandboxer.payments.wallet.x402 import X402Purse, token_named
+from sandboxer.sdk.sync.client import Sandboxer
+from sandboxer.wire.payments import Bought
+
+SUMMARY = "Pay with an agent's own wallet; see how, on chains of this machine."
+app = typer.Typer(help=SUMMARY, no_args_is_help=True, rich_markup_mode="rich")
+groups = {"pay": app}
+CHECKOUT = Path(__file__).resolve().parents[4]
+WITH = "Pay with"
+
+Wallet = Annotated[
+    Path, typer.Option("--wallet", help="The wallet's file (sandboxer wallet create).", rich_help_panel=WITH)
+]
+Asset = Annotated[
+    list[str] | None,
+    typer.Option("--asset", help="Only in this asset, as USDC; can be repeated.", rich_help_panel=WITH),
+]
+Tokens = Annotated[
+    list[str] | None,
+    typer.Option("--token", help="Take a contract for an asset: eip155:8453/0x…=USDC.", rich_help_panel=WITH),
+]
+StacksNode = Annotated[
+    str | None,
+    typer.Option(help="A Stacks node, which tells the wallet's next nonce.", rich_help_panel=WITH),
+]
+SaveKey = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write the key there, if one is given (for SANDBOXER_CREDENTIALS)."),
+]
+
+
+@app.command("demo")
+def demo(
+    only: Annotated[
+        str | None, typer.Option(metavar="CHAINS", help="Only these of evm, stacks, ltc, xmr: evm,ltc")
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Let chains and platform run until Ctrl-C, to look around.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON; the story goes to stderr.")] = False,
+) -> None:
+    """Show an agent with nothing but a wallet: 402, pay, sandbox, output, receipt. Needs root and a checkout.
+
+    Starts chains and a platform of its own on this machine, pays on each chain, tells what moved, and removes
+    everything. Exit code 1 when a chain could not be started or paid on.
+
+    Examples:
+
+        sandboxer pay demo
+
+        sandboxer pay demo --only evm,ltc --json
+    """
+    if not (CHECKOUT / "testchains" / "demo" / "__main__.py").is_file():
+        raise CommandFailed(
+            "The demo's chains are part of the source checkout, which is not here.",
+            next_step="Run it from a clone: .venv/bin/sandboxer pay demo.",
+        )
+    words = [sys.executable, "-m", "testchains.demo"]
+    words += ["--only", only] if only else []
+    words += ["--keep"] if keep else []
+    words += ["--json"] if json else []
+    _become(words)
+
+
+@app.command("topup")
+def topup(
+    sats: Annotated[int, typer.Argument(min=1, help="How much credit to buy.", metavar="SATS")],
+    account: Annotated[
+        str | None, typer.Option(help="Public id of the account to pay for; the wallet's own otherwise.")
+    ] = None,
+    wallet: Wallet = DEFAULT,
+    password_file: PasswordFile = None,
+    asset: Asset = None,
+    token: Tokens = None,
+    stacks_node: StacksNode = None,
+    save_key: SaveKey = None,
+    json: Json = False,
+    url: Url = None,
+) -> None:
+    """Buy credit, for the wallet's own account or for anybody's by public id.
+
+    Examples:
+
+        sandboxer pay topup 10000 --wallet agent.wallet --url https://sandboxes.example --save-key key.json
+
+        sandboxer pay topup 10000 --account pub_0123… --asset SBTC --stacks-node https://node.example
+    """
+    purse = _purse(wallet, password_file, asset, token, stacks_node)
+    with Sandboxer(url=url, wallet=purse) as platform:
+        bought = platform.payments.top_up(sats, account=account)
+        _tell(bought, purse, platform.credentials.url, save_key, is_json=json)
+
+
+@app.command("key")
+def key(
+    tier: Annotated[int, typer.Argument(min=1, max=32, help="Which tier.", metavar="TIER")],
+    months: Annotated[int, typer.Option(min=1, help="For how long.")] = 1,
+    wallet: Wallet = DEFAULT,
+    password_file: PasswordFile = None,
+    asset: Asset = None,
+    token: Tokens = None,
+    stacks_node: StacksNode = None,
+    save_key: SaveKey = None,
+    json: Json = False,
+    url: Url = None,
+) -> None:
+    """Buy a tier for some months, and the key that goes with it.
+
+    Examples:
+
+        sandboxer pay key 1 --months 3 --wallet agent.wallet --save-key key.json
+    """
+    purse = _purse(wallet, password_file, asset, token, stacks_node)
+    with Sandboxer(url=url, wallet=purse) as platform:
+        bought = platform.payments.buy_key(tier, months)
+        _tell(bought, purse, platform.credentials.url, save_key, is_json=json)
+
+
+def _become(words: list[str]) -> NoReturn:
+    """In place of this process: signals then reach the one that has to stop what it started."""
+    sys.stdout.flush()
+    os.chdir(CHECKOUT)
+    os.execv(words[0], words)
+
+
+def _purse(
+    file: Path,
+    password_file: Path | None,
+    assets: list[str] | None,
+    tokens: list[str] | None,
+    stacks_node: str | None,
+) -> X402Purse:
+    wallet = open_file(file, password_file)
+    return X402Purse(
+        wallet,
+        SystemClock(),
+        tokens=[token_named(text) for text in tokens or ()],
+        assets=[code.upper() for code in assets or ()],
+        stacks_node=stacks_node,
+    )
+
+
+def _tell(bought: Bought, purse: X402Purse, url: str, save_key: Path | None, *, is_json: bool) -> None:
+    """The key first: it is shown once."""
+    where: Path | None = None
+    if bought.key is not None and save_key is not None:
+        content = {"url": url, "public_key": bought.key.public_key, "secret_key": bought.key.secret_key}
+        if create_private_file(save_key.expanduser(), jsons.dumps(content, indent=2) + "\n"):
+            where = save_key
+    if is_json:
+        print_json(bought)
+        return
+    payment = bought.payment
+    facts = [
+        ("payment", payment.id),
+        ("state", payment.state),
+        ("sats", payment.sats),
+        ("paid", "" if purse.signed is None else f"{purse.signed.amount} {purse.signed.code}"),
+        ("on", payment.network),
+        ("transaction", payment.transaction or "not known yet"),
+        ("account", bought.account),
+    ]
+    out.print(facts_table(facts))
+    if where is not None:
+        out.print(f"Its key is in {where}: SANDBOXER_CREDENTIALS={where} sandboxer create")
+    elif bought.key is not None:
+        keys = [("public key", bought.key.public_key), ("secret key (shown once)", bought.key.secret_key)]
+        out.print(facts_table(keys))
