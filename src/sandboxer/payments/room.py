@@ -27,6 +27,8 @@ from sandboxer.payments.invoices.desk import InvoiceDesk
 from sandboxer.payments.invoices.room import open_invoices
 from sandboxer.payments.oracle.config import open_rates
 from sandboxer.payments.oracle.rates import Rates
+from sandboxer.payments.refunding.config import HotWalletPlan
+from sandboxer.payments.refunding.room import open_hot_wallet
 from sandboxer.payments.x402 import config
 from sandboxer.payments.x402.room import X402, open_x402
 from sandboxer.store.engine import Store
@@ -57,6 +59,8 @@ class PaymentSettings:
     rates: Mapping[str, Any]
     chains: tuple[ChainPlan, ...]
     invoices: Mapping[str, Any]
+    # None: refunds wait for the operator.
+    hot_wallet: HotWalletPlan | None
     gift_cards: Mapping[str, Any]
     # None: no mail is sent.
     mail: MailServer | None
@@ -96,6 +100,7 @@ async def open_payments(
             )
         depths = {plan.code: plan.confirmations for plan in settings.chains}
         chains = await closing.enter_async_context(open_chains(settings.chains))
+        policy = read_policy(settings.invoices, confirmations=depths)
         invoices = await closing.enter_async_context(
             open_invoices(
                 store,
@@ -104,8 +109,13 @@ async def open_payments(
                 rates=rates,
                 tiers=settings.tiers,
                 key_life=KeyLife(keys, store, clock),
-                policy=read_policy(settings.invoices, confirmations=depths),
+                policy=policy,
                 goods=(GiftCardGoods(),),
+            )
+        )
+        await closing.enter_async_context(
+            open_hot_wallet(
+                settings.hot_wallet, store, clock, chains=chains, plans=settings.chains, policy=policy
             )
         )
         gift_cards = await closing.enter_async_context(

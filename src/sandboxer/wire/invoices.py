@@ -41,7 +41,7 @@ InvoiceState = Literal[
     "refund_due",
     "refunded",
 ]
-RefundWord = Literal["queued", "sending", "sent", "withdrawn"]
+RefundWord = Literal["queued", "sending", "sent", "confirmed", "withdrawn"]
 
 
 class AskInvoice(Request):
@@ -97,9 +97,19 @@ class Refund(Answer):
     received_atomic: Atomic
     amount: str
     amount_atomic: Atomic
-    kept_atomic: Atomic
+    kept_atomic: Annotated[
+        str, Field(description="What is not sent back; the network's fee is paid from it.")
+    ]
+    fee_atomic: Annotated[
+        str | None,
+        Field(description="The network's fee, once the hot wallet has signed; part of what is kept."),
+    ] = None
     address: str
     sent_txid: str | None = None
+    held: Annotated[
+        str | None,
+        Field(description="Why the hot wallet has not sent it: the operator may, spending that very output."),
+    ] = None
     created_at: Moment
     updated_at: Moment
 
@@ -138,9 +148,7 @@ class Invoice(Answer):
 class NewInvoice(Invoice):
     claim: Annotated[
         str | None,
-        Field(
-            description="Shown here and never again; POST /v1/keys/{public_key}/reveal takes it."
-        ),
+        Field(description="Shown here and never again; POST /v1/keys/{public_key}/reveal takes it."),
     ] = None
 
 

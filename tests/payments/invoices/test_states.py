@@ -56,7 +56,7 @@ def test_nothing_goes_back_to_being_open_but_what_can_still_be_paid() -> None:
 
 
 @pytest.mark.parametrize("state", RefundState)
-@pytest.mark.parametrize("signal", ["send", "give_up", "sent", "withdraw"])
+@pytest.mark.parametrize("signal", ["send", "give_up", "sent", "confirmed", "reorged", "withdraw"])
 def test_a_refund_that_is_sent_is_never_queued_again_and_a_withdrawn_one_stays_so(
     state: RefundState, signal: str
 ) -> None:

@@ -138,7 +138,7 @@ def look(id: Id, json: Json = False, url: Url = None, state_dir: StateDir = None
 @returning.command("list")
 def refunds(
     state: Annotated[
-        Literal["queued", "sending", "sent", "withdrawn"] | None,
+        Literal["queued", "sending", "sent", "confirmed", "withdrawn"] | None,
         typer.Option(help="Only those in this state."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=500)] = 50,
@@ -165,10 +165,11 @@ def refunds(
             f"{one.amount} {one.currency}",
             one.address,
             f"{one.txid}:{one.output}",
+            one.held or "",
         )
         for one in found.refunds
     ]
-    out.print(columns(rows, "ID", "STATE", "WHY", "AMOUNT", "TO", "SPENDS"))
+    out.print(columns(rows, "ID", "STATE", "WHY", "AMOUNT", "TO", "SPENDS", "HELD"))
 
 
 @returning.command("sent")

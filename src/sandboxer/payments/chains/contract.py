@@ -92,6 +92,11 @@ class Funds(Protocol):
         that the network has already is no error, so the same bytes may be sent again after a timeout."""
         ...
 
+    async def depth(self, txid: str) -> int | None:
+        """How deep a transaction that spends from or pays to one of our addresses lies: 0 in the mempool,
+        None where the network does not have it, or no longer."""
+        ...
+
     async def fee_rate(self) -> int | None:
         """Atomic units for 1000 virtual bytes, as the node thinks right; None if it has no opinion."""
         ...

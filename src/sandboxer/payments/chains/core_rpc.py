@@ -119,6 +119,19 @@ class CoreRpc:
             raise self._wire.trouble(str(error)) from None
         return self._read.hash(answer, "txid")
 
+    async def depth(self, txid: str) -> int | None:
+        (answer,) = await self._with_wallet(self._watch, [("gettransaction", (txid, True))])
+        if isinstance(answer, NodeError):
+            if answer.code == _NOT_IN_MEMPOOL:
+                return None
+            raise self._wire.trouble(str(answer))
+        claimed = self._read.object(answer).get("confirmations")
+        depth = self._read.integer(claimed, "confirmations", least=-(2**31))
+        if depth > 0:
+            return depth
+        # A wallet remembers what nobody else does any more.
+        return None if depth < 0 or await self._not_in_mempool([txid]) else 0
+
     async def fee_rate(self) -> int | None:
         answer = await self._ask(self._node, self._dialect.fee_estimate, _FEE_BLOCKS)
         rate = answer.get("feerate") if isinstance(answer, dict) else answer
@@ -239,13 +252,18 @@ class CoreRpc:
         return (await self._ask_all(rpc, [(method, params)]))[0]
 
     async def _ask_all(self, rpc: JsonRpc, calls: Sequence[tuple[str, Sequence[Any]]]) -> list[Any]:
+        answers = await self._with_wallet(rpc, calls)
+        for each in answers:
+            if isinstance(each, NodeError):
+                raise self._wire.trouble(str(each))
+        return answers
+
+    async def _with_wallet(self, rpc: JsonRpc, calls: Sequence[tuple[str, Sequence[Any]]]) -> list[Any]:
+        """The answers, refusals among them; the watch-only wallet is opened where one asks for it."""
         answers = await self._answers(rpc, calls)
         if any(isinstance(each, NodeError) and each.code == _WALLET_NOT_FOUND for each in answers):
             await self._open_wallet()
             answers = await self._answers(rpc, calls)
-        for each in answers:
-            if isinstance(each, NodeError):
-                raise self._wire.trouble(str(each))
         return answers
 
     async def _answers(self, rpc: JsonRpc, calls: Sequence[tuple[str, Sequence[Any]]]) -> list[Any]:

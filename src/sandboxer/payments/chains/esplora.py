@@ -101,6 +101,18 @@ class Esplora:
             raise self._wire.trouble(f"HTTP {answer.status_code}")
         return self._read.hash(answer.text.strip(), "txid")
 
+    async def depth(self, txid: str) -> int | None:
+        answer = await self._wire.get(f"/tx/{txid}")
+        if answer.status_code == 404:
+            return None
+        if answer.status_code != 200:
+            raise self._wire.trouble(f"HTTP {answer.status_code}")
+        tx = self._read.object(self._wire.json(answer))
+        if not self._is_confirmed(tx):
+            return 0
+        height = self._read.integer(self._read.object(tx.get("status")).get("block_height"), "block_height")
+        return max(0, await self.tip() - height + 1)
+
     async def fee_rate(self) -> int | None:
         rates = self._read.object(await self._get("/fee-estimates"))
         rate = rates.get("6")

@@ -17,10 +17,12 @@ from sandboxer.payments.gift_cards.issuing import cancel_pending
 from sandboxer.payments.gift_cards.records import Card, Source
 from sandboxer.payments.gift_cards.states import CardSignal
 from sandboxer.payments.invoices import book as invoice_book
+from sandboxer.payments.invoices.book import refunds_topic
 from sandboxer.payments.invoices.records import Invoice, Output, RefundState, Settled
 from sandboxer.payments.invoices.settling import SOURCE as BY_INVOICE
 from sandboxer.payments.invoices.tables import refunds
 from sandboxer.payments.oracle.rates import Rate
+from sandboxer.store.workers import announce
 
 
 def give_back_free(conn: Connection, card: Card, *, now: datetime) -> None:
@@ -101,6 +103,7 @@ def _queue(conn: Connection, card: Card, output: Output, amount: int, address: s
         "updated_at": now,
     }
     insert_once(conn, refunds, values)
+    announce(conn, refunds_topic(output.chain))
 
 
 def _post(conn: Connection, card: Card, invoice: Invoice, left: int, percent: int, now: datetime) -> None:

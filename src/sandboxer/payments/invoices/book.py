@@ -33,6 +33,11 @@ def topic(asset: str) -> str:
     return f"invoices:{asset}"
 
 
+def refunds_topic(asset: str) -> str:
+    """Announced when something has to go back."""
+    return f"refunds:{asset}"
+
+
 def take_index(conn: Connection, chain: str) -> int:
     """The next index of a chain, never given again, whatever becomes of it."""
     insert_once(conn, invoice_chains, {"chain": chain, "next_index": 0, "tip": 0})
@@ -278,4 +283,8 @@ def _output(row: Row[Any]) -> Output:
 def refund_from(row: Row[Any]) -> Refund:
     values = {name: getattr(row, name) for name in row._fields}
     amounts = {name: int(values[name]) for name in ("received", "amount", "kept")}
-    return Refund(**values | amounts | {"state": RefundState(row.state)})
+    made = {
+        "fee": None if row.fee is None else int(row.fee),
+        "prepared": None if row.prepared is None else bytes.fromhex(row.prepared),
+    }
+    return Refund(**values | amounts | made | {"state": RefundState(row.state)})

@@ -86,10 +86,12 @@ def decide(
     policy: InvoicePolicy,
     worth: Worth | None = None,
     sent_back: frozenset[str] = frozenset(),
+    bound: frozenset[str] = frozenset(),
 ) -> Decision:
-    """What the outputs come to. `sent_back`: names of those whose refund has been sent."""
-    plan = _Plan(invoice, outputs, policy, worth)
-    plan.take_back_what_is_lost(sent_back)
+    """What the outputs come to. `sent_back`: names of those whose refund has been sent; `bound`: of those
+    whose refund spends that very output for certain, so that it is gone where they are gone."""
+    plan = _Plan(invoice, outputs, policy, worth, sent_back)
+    plan.take_back_what_is_lost(sent_back - bound)
     if plan.firm_for_price() >= invoice.price.atomic and (
         invoice.is_delivered or since <= invoice.confirm_by
     ):
@@ -118,7 +120,12 @@ class _Plan:
     """Outputs as they become, step by step, and the acts that make them so."""
 
     def __init__(
-        self, invoice: Invoice, outputs: Sequence[Output], policy: InvoicePolicy, worth: Worth | None
+        self,
+        invoice: Invoice,
+        outputs: Sequence[Output],
+        policy: InvoicePolicy,
+        worth: Worth | None,
+        sent_back: frozenset[str],
     ) -> None:
         self.invoice = invoice
         self.outputs = {output.name: output for output in outputs}
@@ -126,6 +133,7 @@ class _Plan:
         self.needs_rate = False
         self._policy = policy
         self._worth = worth
+        self._sent_back = sent_back
 
     def decision(self, signal: Signal) -> Decision:
         outputs = tuple(self.outputs.values())
@@ -135,17 +143,20 @@ class _Plan:
             outputs=outputs,
             confirm_by=self.invoice.confirm_by,
             needs_rate=self.needs_rate,
-            is_restless=self.needs_rate or any(o.missed == 1 or o.settled is Settled.REFUND for o in outputs),
+            is_restless=self.needs_rate or any(o.missed == 1 or self._is_going_back(o) for o in outputs),
         )
 
-    def take_back_what_is_lost(self, sent_back: frozenset[str]) -> None:
+    def _is_going_back(self, output: Output) -> bool:
+        return output.settled is Settled.REFUND and output.name not in self._sent_back
+
+    def take_back_what_is_lost(self, unbound: frozenset[str]) -> None:
         for output in tuple(self.outputs.values()):
             if not output.is_lost:
                 continue
             match output.settled:
                 case Settled.CREDITED:
                     self._reverse(output)
-                case Settled.REFUND if output.name not in sent_back:
+                case Settled.REFUND if output.name not in unbound:
                     self.acts.append(CancelRefund(output=output.name, round=output.round))
                     self._reopen(output)
                 case Settled.KEPT:

@@ -151,11 +151,17 @@ class Output:
 
 class RefundState(StrEnum):
     QUEUED = "queued"
-    # A hot wallet was told to send it; nobody knows yet whether it did.
+    # The hot wallet has signed it and written it down; nobody knows yet whether it is out.
     SENDING = "sending"
     SENT = "sent"
-    # The chain took the output back before it was sent.
+    # Of what the hot wallet sent, we see for ourselves how deep it lies.
+    CONFIRMED = "confirmed"
+    # The chain took back the output it spends, and so the refund.
     WITHDRAWN = "withdrawn"
+
+
+# The money is on its way, or there.
+SENT_BACK = frozenset({RefundState.SENT, RefundState.CONFIRMED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +182,17 @@ class Refund:
     sent_txid: str | None
     created_at: datetime
     updated_at: datetime
+    # What the hot wallet signed for it: there is never a second one.
+    prepared_txid: str | None = None
+    prepared: bytes | None = field(default=None, repr=False)
+    fee: int | None = None
+    # Why it is not on its way.
+    held: str | None = None
+
+    @property
+    def is_bound(self) -> bool:
+        """It certainly spends the very output it returns: the hot wallet made it."""
+        return self.prepared_txid is not None and self.sent_txid in (None, self.prepared_txid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

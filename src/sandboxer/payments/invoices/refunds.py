@@ -2,31 +2,47 @@
 
 A refund spends the very output it returns. So a reorg that takes the payment takes its refund too, and a
 refund that was sent twice by mistake is one transaction on the chain.
+
+    queued ── send ──► sending ── sent ──► sent ── confirmed ──► confirmed
+       ▲                  │                  ▲                       │
+       └──── give_up ─────┘                  └─────── reorged ───────┘        each ── withdraw ──► withdrawn
+
+What was never credited touches no account: neither does its refund. What comes off is `kept`; the network's
+fee is paid out of that, so who is refunded gets `amount` to the unit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 
 from sqlalchemy import Connection, and_, or_, select, update
 
 from sandboxer.kernel.errors import Conflict, IllegalTransition, NotFound
 from sandboxer.observe.events import record
 from sandboxer.payments.invoices.book import MAX_PAGE, refund_from, topic
-from sandboxer.payments.invoices.records import Refund, RefundState
+from sandboxer.payments.invoices.records import SENT_BACK, Refund, RefundState
 from sandboxer.payments.invoices.tables import refunds
 from sandboxer.store.workers import announce
+
+NOTHING: Mapping[str, str | None] = MappingProxyType({})
 
 S = RefundState
 TRANSITIONS: Mapping[tuple[RefundState, str], RefundState] = {
     (S.QUEUED, "send"): S.SENDING,
-    # Nothing was broadcast for certain: it may be tried again.
+    # The network refuses what was signed. The very same is tried again, unless the operator does it.
     (S.SENDING, "give_up"): S.QUEUED,
     (S.QUEUED, "sent"): S.SENT,
     (S.SENDING, "sent"): S.SENT,
     (S.QUEUED, "withdraw"): S.WITHDRAWN,
     (S.SENDING, "withdraw"): S.WITHDRAWN,
+    (S.SENT, "confirmed"): S.CONFIRMED,
+    # Its block lost against another one.
+    (S.CONFIRMED, "reorged"): S.SENT,
+    # Only what is bound to its output goes down with it; see `Refund.is_bound`.
+    (S.SENT, "withdraw"): S.WITHDRAWN,
+    (S.CONFIRMED, "withdraw"): S.WITHDRAWN,
 }
 
 
@@ -62,40 +78,103 @@ def refunds_page(
     return [refund_from(row) for row in conn.execute(query.limit(max(1, min(limit, MAX_PAGE))))]
 
 
-def begin_refund(conn: Connection, id: str, *, actor: str, now: datetime) -> Refund:
-    """Written down before anything is broadcast."""
-    return _move(conn, id, "send", actor=actor, now=now)
+def unfinished_refunds(conn: Connection, chain: str, *, since: datetime) -> list[Refund]:
+    """What a hot wallet has to do with, oldest first: what waits, what it sent, and what was confirmed only
+    after `since`."""
+    is_recent = and_(refunds.c.state == S.CONFIRMED.value, refunds.c.updated_at > since)
+    is_open = refunds.c.state.in_([S.QUEUED.value, S.SENDING.value])
+    is_followed = and_(
+        or_(refunds.c.state == S.SENT.value, is_recent),
+        refunds.c.prepared_txid.is_not(None),
+        refunds.c.sent_txid == refunds.c.prepared_txid,
+    )
+    query = select(refunds).where(refunds.c.chain == chain, or_(is_open, is_followed))
+    order = query.order_by(refunds.c.created_at, refunds.c.id).limit(MAX_PAGE)
+    return [refund_from(row) for row in conn.execute(order)]
 
 
-def give_up_refund(conn: Connection, id: str, *, actor: str, now: datetime) -> Refund:
-    return _move(conn, id, "give_up", actor=actor, now=now)
+def signed_before(conn: Connection, refund: Refund) -> Refund | None:
+    """An earlier refund of the same output, to the same address: a reorganisation may bring a payment back
+    under a new refund, and the transaction that was signed for the old one still is the right one."""
+    query = select(refunds).where(
+        refunds.c.chain == refund.chain,
+        refunds.c.txid == refund.txid,
+        refunds.c.output == refund.output,
+        refunds.c.address == refund.address,
+        refunds.c.amount == str(refund.amount),
+        refunds.c.prepared.is_not(None),
+    )
+    row = conn.execute(query.order_by(refunds.c.created_at.desc()).limit(1)).one_or_none()
+    return None if row is None else refund_from(row)
+
+
+def begin_refund(
+    conn: Connection, id: str, *, txid: str, raw: bytes, fee: int, actor: str, now: datetime
+) -> Refund:
+    """Signed, and written down before it is broadcast."""
+    prepared = {"prepared_txid": txid, "prepared": raw.hex(), "fee": str(fee), "held": None}
+    return _move(conn, id, "send", actor=actor, now=now, values=prepared)
+
+
+def give_up_refund(conn: Connection, id: str, why: str, *, actor: str, now: datetime) -> Refund:
+    """What was signed is kept, to be tried again as it is."""
+    return _move(conn, id, "give_up", actor=actor, now=now, values={"held": why})
+
+
+def hold_refund(conn: Connection, id: str, why: str | None, *, now: datetime) -> bool:
+    """Say why it is not on its way (None: it is). False: that was said already."""
+    differs = (
+        refunds.c.held.is_not(None) if why is None else or_(refunds.c.held.is_(None), refunds.c.held != why)
+    )
+    query = update(refunds).where(refunds.c.id == id, differs)
+    return conn.execute(query.values(held=why, updated_at=now)).rowcount > 0
+
+
+def confirm_refund(conn: Connection, id: str, *, actor: str, now: datetime) -> Refund:
+    return _move(conn, id, "confirmed", actor=actor, now=now, values={"held": None})
+
+
+def unconfirm_refund(conn: Connection, id: str, *, actor: str, now: datetime) -> Refund:
+    return _move(conn, id, "reorged", actor=actor, now=now)
 
 
 def mark_refund_sent(conn: Connection, id: str, txid: str, *, actor: str, now: datetime) -> Refund:
     """It is on its way in this transaction. Saying so twice is no error; another transaction is."""
     known = load_refund(conn, id, lock=True)
-    if known.state is S.SENT:
+    if known.state in SENT_BACK:
         if known.sent_txid != txid:
             raise Conflict(why=f"refund {id} was sent in {known.sent_txid}")
         return known
-    return _move(conn, id, "sent", actor=actor, now=now, sent_txid=txid)
+    if known.state is S.SENDING and known.prepared_txid != txid:
+        raise Conflict(why=f"refund {id} is being sent in {known.prepared_txid}")
+    return _move(conn, id, "sent", actor=actor, now=now, values={"sent_txid": txid, "held": None})
 
 
 def withdraw_refund(conn: Connection, id: str, *, now: datetime) -> None:
     """The chain took back what was to be returned."""
-    _move(conn, id, "withdraw", actor="system:invoices", now=now)
+    _move(conn, id, "withdraw", actor="system:invoices", now=now, values={"held": None})
 
 
 def _move(
-    conn: Connection, id: str, signal: str, *, actor: str, now: datetime, sent_txid: str | None = None
+    conn: Connection,
+    id: str,
+    signal: str,
+    *,
+    actor: str,
+    now: datetime,
+    values: Mapping[str, str | None] = NOTHING,
 ) -> Refund:
     refund = load_refund(conn, id, lock=True)
     state = next_refund_state(refund.state, signal)
-    values = {"state": state.value, "updated_at": now}
-    if sent_txid is not None:
-        values["sent_txid"] = sent_txid
-    conn.execute(update(refunds).where(refunds.c.id == id).values(**values))
-    data = {"refund": id, "txid": sent_txid, "amount": str(refund.amount), "chain": refund.chain}
+    moved = {**values, "state": state.value, "updated_at": now}
+    conn.execute(update(refunds).where(refunds.c.id == id).values(**moved))
+    after = load_refund(conn, id)
+    data = {
+        "refund": id,
+        "txid": after.sent_txid or after.prepared_txid,
+        "amount": str(refund.amount),
+        "chain": refund.chain,
+    }
     record(
         conn,
         subject=refund.invoice,
@@ -107,4 +186,4 @@ def _move(
     )
     # The invoice is looked at again.
     announce(conn, topic(refund.chain))
-    return load_refund(conn, id)
+    return after

@@ -35,15 +35,18 @@ from sandboxer.payments.invoices.acts import (
 from sandboxer.payments.invoices.decisions import Decision, Worth, decide, observe
 from sandboxer.payments.invoices.goods import ACTOR, Goods
 from sandboxer.payments.invoices.records import (
+    SENT_BACK,
     Invoice,
     InvoicePolicy,
     Output,
+    Refund,
     RefundState,
     Settled,
 )
 from sandboxer.payments.invoices.refunds import withdraw_refund
 from sandboxer.payments.invoices.states import next_state
 from sandboxer.payments.invoices.tables import refunds
+from sandboxer.store.workers import announce
 
 SOURCE = "invoice"
 
@@ -79,9 +82,10 @@ class Settling:
         """Bring the invoice to what this look says. Raises ChainUnavailable for one that cannot be true."""
         invoice = book.find(conn, id, lock=True)
         known = book.outputs_of(conn, id)
-        sent = frozenset(
-            name for refund, name in _refunds(conn, invoice, known) if refund.state is RefundState.SENT
-        )
+        going = _refunds(conn, invoice, known)
+        sent = frozenset(name for refund, name in going if refund.state in SENT_BACK)
+        # Sent by the hot wallet: what takes the output from the chain takes these too.
+        bound = frozenset(name for refund, name in going if refund.is_bound)
         since = max(look.since, invoice.created_at)
         outputs = observe(invoice, known, look.deposits, look.tip, now=look.now, since=since)
         decision = decide(
@@ -92,6 +96,7 @@ class Settling:
             policy=self._policy,
             worth=look.worth,
             sent_back=sent,
+            bound=bound,
         )
         after = self._carry_out(conn, invoice, known, decision, look.now)
         return Settlement(
@@ -232,9 +237,10 @@ def _queue(conn: Connection, invoice: Invoice, act: QueueRefund, output: Output,
         "updated_at": now,
     }
     insert_once(conn, refunds, values)
+    announce(conn, book.refunds_topic(output.chain))
 
 
-def _refunds(conn: Connection, invoice: Invoice, outputs: Sequence[Output]) -> list[tuple[Any, str]]:
+def _refunds(conn: Connection, invoice: Invoice, outputs: Sequence[Output]) -> list[tuple[Refund, str]]:
     """Each refund with the name of the output it returns; usually none, and then nothing is read."""
     if not any(output.settled is Settled.REFUND for output in outputs):
         return []

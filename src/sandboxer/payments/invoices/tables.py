@@ -126,6 +126,12 @@ refunds = Table(
     Column("sent_txid", Text, nullable=True),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
+    # Signed by the hot wallet and written down before it goes out; hexadecimal.
+    Column("prepared_txid", Text, nullable=True),
+    Column("prepared", Text, nullable=True),
+    Column("fee", Text, nullable=True),
+    # Why it is not on its way yet.
+    Column("held", Text, nullable=True),
     Index(None, "state", "created_at"),
     Index(None, "invoice"),
 )

@@ -16,6 +16,7 @@ from sandboxer.payments.wallet.outputs import Prepared
 # no or wrong address.
 _REFUSED = frozenset({-2, -4, -16, -17, -19, -20, -37, -38})
 _NO_DAEMON = -38
+_WRONG_TXID = -8
 
 
 class MoneroSpender:
@@ -78,6 +79,25 @@ class MoneroSpender:
         if answer.get("tx_hash") != prepared.txid:
             raise self._read.nonsense("another transaction was relayed than the one prepared")
         return prepared.txid
+
+    async def depth(self, txid: str) -> int | None:
+        await self._ask("refresh")
+        try:
+            answer = await self._rpc.call(
+                "get_transfer_by_txid", {"txid": txid, "account_index": self._account}
+            )
+        except NodeError as error:
+            if error.code == _WRONG_TXID:
+                return None
+            raise ChainUnavailable(chain=self.code, why=str(error)) from None
+        transfer = self._read.object(self._read.object(answer).get("transfer"))
+        # The network gave up on it, or dropped it.
+        if transfer.get("type") == "failed":
+            return None
+        return self._read.integer(transfer.get("confirmations", 0), "confirmations")
+
+    def learn(self, index: int) -> None:
+        """The wallet server knows its own addresses."""
 
     def _subaddress(self, deposit: Deposit) -> int:
         """An invoice's subaddress has that invoice's money alone: to spend only from there is to spend it."""

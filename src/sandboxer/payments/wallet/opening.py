@@ -10,14 +10,21 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.payments.chains.configuration import ChainPlan, Source
 from sandboxer.payments.chains.monero import MoneroWallet
 from sandboxer.payments.chains.opening import login_of, open_chain
-from sandboxer.payments.wallet.agent import AgentWallet, CappedSpender
+from sandboxer.payments.wallet.agent import AgentWallet, CappedSpender, Preparing
 from sandboxer.payments.wallet.monero import MoneroSpender
 from sandboxer.payments.wallet.outputs import OutputSpender
 
 
 @asynccontextmanager
 async def open_purse(wallet: AgentWallet, plan: ChainPlan, clock: Clock) -> AsyncIterator[CappedSpender]:
-    """Spends from the wallet's account on the plan's chain, within the wallet's caps.
+    """Spends from the wallet's account on the plan's chain, within the wallet's caps."""
+    async with open_spender(wallet, plan) as spender:
+        yield CappedSpender(wallet, spender, clock)
+
+
+@asynccontextmanager
+async def open_spender(wallet: AgentWallet, plan: ChainPlan) -> AsyncIterator[Preparing]:
+    """Without caps: who asks for this counts for itself.
 
     The plan's `xpub` is not asked: the wallet's own seed decides. Monero's keys are in its wallet server;
     only the caps are ours there.
@@ -28,7 +35,7 @@ async def open_purse(wallet: AgentWallet, plan: ChainPlan, clock: Clock) -> Asyn
             plan.url, user=user or None, password=password, account=plan.account, network=plan.network
         )
         try:
-            yield CappedSpender(wallet, monero, clock)
+            yield monero
         finally:
             await monero.close()
         return
@@ -36,6 +43,6 @@ async def open_purse(wallet: AgentWallet, plan: ChainPlan, clock: Clock) -> Asyn
     chain = open_chain(replace(plan, xpub=key.xpub(), script=key.kind.value))
     assert not isinstance(chain, MoneroWallet), "its source is a wallet server"
     try:
-        yield CappedSpender(wallet, OutputSpender(chain, key), clock)
+        yield OutputSpender(chain, key)
     finally:
         await chain.close()

@@ -62,6 +62,13 @@ class OutputSpender:
         await self._funds.broadcast(prepared.raw)
         return prepared.txid
 
+    async def depth(self, txid: str) -> int | None:
+        return await self._funds.depth(txid)
+
+    def learn(self, index: int) -> None:
+        """An address it may have to spend from; without this it is searched for."""
+        self._learn(0, index)
+
     async def _coins(self) -> list[Deposit]:
         return await self._funds.unspent(list(self._places)[: _OWN + 1])
 

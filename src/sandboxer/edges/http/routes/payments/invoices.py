@@ -222,8 +222,10 @@ def refund(one: records.Refund) -> wire.Refund:
         amount=as_text(one.amount, ASSETS[one.chain]),
         amount_atomic=str(one.amount),
         kept_atomic=str(one.kept),
+        fee_atomic=None if one.fee is None else str(one.fee),
         address=one.address,
         sent_txid=one.sent_txid,
+        held=one.held,
         created_at=one.created_at,
         updated_at=one.updated_at,
     )

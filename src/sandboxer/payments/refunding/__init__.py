@@ -1,0 +1,1 @@
+"""Refunds paid by a hot wallet, within caps, from the very outputs they return."""
