@@ -17,11 +17,15 @@ from bench.figures import Report, Row, Samples, Skipped
 from bench.platform import open_platform, own_folder
 from bench.report import machine_facts, markdown, print_table, write_into
 from bench.scenarios import crowd, life
+from bench.scenarios.ledger import HISTORY, QUICK_HISTORY, ledger
 from bench.scenarios.payments import payments
+from bench.scenarios.signed import signed
 from bench.scenarios.transfer import transfer
 
 RESULTS = Path(__file__).parent / "results"
-SCENARIOS = ("cold", "warm", "burst", "transfer", "idle")
+# These make sandboxes on a platform of the bench's own.
+SANDBOXES = ("cold", "burst", "transfer", "idle")
+SCENARIOS = (*SANDBOXES, "warm", "signed", "ledger")
 # Only when it is asked for: it needs node, for a chain of its own.
 ON_REQUEST = ("payments",)
 WARM_POOL = 4
@@ -34,6 +38,7 @@ def parse_words() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="few rounds, small crowds: to see that it works")
     names = (*SCENARIOS, *ON_REQUEST)
     parser.add_argument("--only", action="append", choices=names, help="only this scenario (repeatable)")
+    parser.add_argument("--transfers", type=int, default=HISTORY, help="length of the ledger's long history")
     parser.add_argument("--plot", type=Path, help="folder for plots")
     parser.add_argument("--image", type=Path, default=Path("/var/lib/sandboxer/images/base/rootfs"))
     parser.add_argument("--doc", type=Path, help="document whose figures are to be replaced")
@@ -79,6 +84,9 @@ def run(words: argparse.Namespace, console: Console) -> Report:
         if "warm" in wanted:
             with open_platform(folder, images_dir, warm_pool=WARM_POOL) as running:
                 measure("warm", lambda: life.warm(running, words.image, rounds))
+        measure("signed", lambda: signed(folder, rounds))
+        history = QUICK_HISTORY if words.quick else words.transfers
+        measure("ledger", lambda: ledger(folder, rounds, history=history))
     return Report(machine=machine, started_at=started_at, rows=rows, extras=extras, skipped=skipped)
 
 

@@ -12,6 +12,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
+from typing import cast
 
 import uvloop
 from fastapi import FastAPI
@@ -40,8 +41,9 @@ class Everybody:
 
 
 def without_authentication(app: FastAPI) -> FastAPI:
+    layers = [(cast("type", layer.cls), layer) for layer in app.user_middleware]
     app.user_middleware = [
-        Middleware(Everybody) if layer.cls == Authentication else layer for layer in app.user_middleware
+        Middleware(Everybody) if kind is Authentication else layer for kind, layer in layers
     ]
     return app
 
