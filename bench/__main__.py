@@ -72,15 +72,14 @@ def run(words: argparse.Namespace, console: Console) -> Report:
 
     with own_folder() as folder:
         measure("payments", lambda: payments(folder, rounds))
-        if set(wanted) <= {*ON_REQUEST}:
-            return Report(machine=machine, started_at=started_at, rows=rows, extras=extras, skipped=skipped)
-        with open_platform(folder, images_dir) as running:
-            measure("cold", lambda: life.cold(running, words.image, rounds))
-            count = 20 if words.quick else 100
-            measure("burst", lambda: crowd.burst(running, words.image, rounds, count=count))
-            measure("transfer", lambda: transfer(running, rounds))
-            idle = (20, 5.0) if words.quick else (500, 30.0)
-            measure("idle", lambda: crowd.idle(running, count=idle[0], watch_s=idle[1]))
+        if not {*SANDBOXES}.isdisjoint(wanted):
+            with open_platform(folder, images_dir) as running:
+                measure("cold", lambda: life.cold(running, words.image, rounds))
+                count = 20 if words.quick else 100
+                measure("burst", lambda: crowd.burst(running, words.image, rounds, count=count))
+                measure("transfer", lambda: transfer(running, rounds))
+                idle = (20, 5.0) if words.quick else (500, 30.0)
+                measure("idle", lambda: crowd.idle(running, count=idle[0], watch_s=idle[1]))
         if "warm" in wanted:
             with open_platform(folder, images_dir, warm_pool=WARM_POOL) as running:
                 measure("warm", lambda: life.warm(running, words.image, rounds))
