@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -100,6 +100,13 @@ def test_the_ledger_gives_the_sums_that_caps_count(conn: Connection) -> None:
     tomorrow = caps.day_of(NOW) + timedelta(days=1, seconds=3)
     assert spent_by(conn, root, every, now=tomorrow).today == 3 * NSATS_PER_SAT
     assert spent_by(conn, root, Caps(), now=later(20)) == Spent()
+
+
+def test_caps_are_counted_on_the_29th_of_february_too(conn: Connection) -> None:
+    account = rich(conn)
+    leap_day = datetime(2028, 2, 29, 12, tzinfo=UTC)
+    bounds = Caps(per_key_sats=1, per_sandbox_sats=1, per_day_sats=1)
+    assert spent_by(conn, account, bounds, now=leap_day, sandbox="sbx") == Spent()
 
 
 def test_a_capped_account_cannot_pass_its_cap_by_giving_to_children(conn: Connection) -> None:

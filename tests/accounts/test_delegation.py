@@ -9,7 +9,9 @@ import pytest
 from sqlalchemy import Connection, select
 
 from sandboxer.accounts import records
+from sandboxer.accounts.audit import page
 from sandboxer.accounts.authority import KeyState, load_authority
+from sandboxer.accounts.caps import Caps
 from sandboxer.accounts.delegation import below, children, find_below, load_key, top_up
 from sandboxer.accounts.records import Status
 from sandboxer.accounts.revocation import (
@@ -272,6 +274,20 @@ def test_more_can_be_given_once_per_id_by_the_parent_only(conn: Connection) -> N
     revoke(conn, b, actor="test", reason="asked", now=NOW)
     with pytest.raises(Conflict):
         top_up(conn, a, b, 1, id="late", cut_by="pk", now=NOW)
+
+
+def test_a_retried_top_up_is_neither_refused_nor_written_down_twice(conn: Connection) -> None:
+    root = rich(conn)
+    child = child_of(conn, root, budget_sats=10).account
+    records.set_caps(conn, root, Caps(per_key_sats=40), actor="test", reason="test", now=NOW)
+    for _ in range(2):
+        top_up(conn, root, child, 30, id="more", cut_by="pk", now=NOW)
+    with pytest.raises(Conflict):
+        top_up(conn, root, child, 31, id="more", cut_by="pk", now=NOW)
+    revoke(conn, child, actor="test", reason="asked", now=NOW)
+    top_up(conn, root, child, 30, id="more", cut_by="pk", now=NOW)
+    assert load_bucket(conn, child).posted == 40
+    assert [entry.action for entry in page(conn, subject=root)].count("delegation.top_up") == 1
 
 
 def by_account(node: Node) -> dict[str, Node]:

@@ -24,6 +24,7 @@ from sandboxer.kernel.errors import Conflict, Forbidden, InsufficientCredit, Inv
 from sandboxer.kernel.ids import new_id
 from sandboxer.money.amounts import MAX_AMOUNT, Sats, checked_amount
 from sandboxer.money.buckets import bucket_id, open_bucket, settle_account, spend
+from sandboxer.money.ledger import find_transfer
 from sandboxer.observe.events import record
 from sandboxer.store.workers import announce
 
@@ -170,16 +171,23 @@ def cut(
 def top_up(
     conn: Connection, parent: str, child: str, sats: Sats, *, id: str, cut_by: str, now: datetime
 ) -> None:
-    """Give a living child more. Only its own parent may; the same id gives once."""
+    """Give a living child more. Only its own parent may; the same id gives once, and says so again."""
     records.load(conn, parent, lock=True)
     authority = load_authority(conn, parent)
     demand(authority, Scope.KEYS_DELEGATE, now=now)
     key = find_key(conn, child)
     if key is None or key.parent != parent:
         raise NotFound(what="delegated key", id=child)
+    transfer_id = f"{GIVEN}:{child}:{id}"
+    known = find_transfer(conn, transfer_id)
+    if known is not None:
+        # Neither a cap nor an end that came later makes it undone, and it is written down once.
+        if known.amount != sats:
+            raise Conflict(why=f"the id {id} was already used to give {known.amount} sats")
+        return
     if key.state is not KeyState.ACTIVE:
         raise Conflict(why="this key has been revoked")
-    give(conn, parent, child, sats, id=f"{GIVEN}:{child}:{id}", now=now)
+    give(conn, parent, child, sats, id=transfer_id, now=now)
     audit.append(
         conn,
         actor=f"key:{cut_by}",

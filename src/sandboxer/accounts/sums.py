@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from sqlalchemy import Connection, func, select
 
@@ -29,6 +29,8 @@ _REFUND = "refund"
 _MOVED = (Phase.SINGLE.value, Phase.POST.value)
 # Ids in one statement: SQLite takes 32,766 parameters.
 _CHUNK = 1000
+# Before anything was metered.
+_EVER = datetime(1970, 1, 1, tzinfo=UTC)
 _columns = ledger_transfers.c
 
 
@@ -66,11 +68,10 @@ def returnable(*, balance: Sats, outside: Sats) -> Sats:
 
 def spent_by(conn: Connection, owner: str, caps: Caps, *, now: datetime, sandbox: str | None = None) -> Spent:
     """What an account's caps count, read only as far as a cap is set. `key` counts the whole account."""
-    ever = day_of(now).replace(year=1970)
     return Spent(
-        key=0 if caps.per_key_sats is None else _given_and_used(conn, owner, ever, now),
+        key=0 if caps.per_key_sats is None else _given_and_used(conn, owner, _EVER, now),
         sandbox=(
-            0 if caps.per_sandbox_sats is None or sandbox is None else _used(conn, owner, ever, now, sandbox)
+            0 if caps.per_sandbox_sats is None or sandbox is None else _used(conn, owner, _EVER, now, sandbox)
         ),
         today=0 if caps.per_day_sats is None else _given_and_used(conn, owner, day_of(now), now),
     )
