@@ -29,7 +29,7 @@ payments = Table(
     Column("account", Text, nullable=False),
     Column("purpose", Text, nullable=False),
     Column("details", JsonValue, nullable=False),
-    # To settle it again after a crash; removed when it is over.
+    # To settle it again after a crash or a reorganisation; bound to our address, so worth nothing to others.
     Column("payload", JsonValue, nullable=True),
     Column("requirements", JsonValue, nullable=True),
     Column("txid", Text, nullable=True),

@@ -1,0 +1,62 @@
+"""A tier bought: where it ends, what is refused, and that it is sold once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import Connection
+
+from sandboxer.accounts import records
+from sandboxer.kernel.errors import Conflict
+from sandboxer.money.verification import verify
+from sandboxer.payments.selling import MONTH, Term, record_sale, term_after
+from sandboxer.store.databases import open_database
+from sandboxer.store.migrate import migrate
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def conn(database_url: str) -> Iterator[Connection]:
+    database = open_database(database_url)
+    migrate(database)
+    with database.writing.begin() as connection:
+        records.create(connection, id="acc_alice", actor="test", reason="test", now=NOW)
+        yield connection
+        assert verify(connection).is_whole
+    database.dispose()
+
+
+def test_a_first_tier_begins_now() -> None:
+    assert term_after(None, None, bought=2, months=3, now=NOW) == Term(tier=2, until=NOW + 3 * MONTH)
+
+
+def test_the_same_tier_goes_on_where_it_ends() -> None:
+    until = NOW + timedelta(days=10)
+    assert term_after(2, until, bought=2, months=1, now=NOW).until == until + MONTH
+
+
+def test_what_is_left_of_a_lower_tier_counts_at_its_worth() -> None:
+    bought = term_after(1, NOW + timedelta(days=10), bought=2, months=1, now=NOW)
+    assert bought == Term(tier=2, until=NOW + timedelta(days=5) + MONTH)
+
+
+def test_a_lower_tier_is_refused_while_a_higher_one_lasts() -> None:
+    with pytest.raises(Conflict):
+        term_after(4, NOW + timedelta(days=1), bought=3, months=1, now=NOW)
+    assert term_after(4, NOW - timedelta(days=1), bought=3, months=1, now=NOW).tier == 3
+
+
+def test_one_payment_sells_once(conn: Connection) -> None:
+    def sell() -> records.Account | None:
+        return record_sale(
+            conn, "acc_alice", tier=1, months=1, sats=7000, id="pay_1.0", source="x402", now=NOW
+        )
+
+    first = sell()
+    assert first is not None
+    assert (first.tier, first.entitled_until) == (1, NOW + MONTH)
+    assert sell() is None
+    assert records.load(conn, "acc_alice").entitled_until == NOW + MONTH
