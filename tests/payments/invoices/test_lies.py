@@ -41,6 +41,27 @@ async def test_a_depth_beyond_the_height_of_the_chain_is_not_believed(shop: Shop
     assert (await shop.view(bill)).outputs[0].depth == 1
 
 
+async def test_a_block_that_comes_between_two_questions_is_counted_by_the_next_look(
+    shop: Shop, chain: MemoryChain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bill = await shop.order(account=await shop.buyer())
+    chain.pay(bill.invoice.address, PRICE)
+    chain.mine(5)
+    await shop.look()
+    with monkeypatch.context() as between:
+        before = chain.height
+
+        async def tip() -> int:
+            chain.mine()
+            return before
+
+        between.setattr(chain, "tip", tip)
+        await shop.look()
+    assert (await shop.view(bill)).outputs[0].depth == 5
+    await shop.look()
+    assert await shop.state(bill) == "paid"
+
+
 async def test_a_depth_without_a_block_is_not_believed(shop: Shop, chain: MemoryChain) -> None:
     bill = await shop.order(account=await shop.buyer())
     txid = chain.pay(bill.invoice.address, PRICE)

@@ -294,7 +294,7 @@ def _again(output: Output, deposit: Deposit, tip: int) -> Output:
         )
     return replace(
         output,
-        depth=_depth(deposit, tip),
+        depth=believed_depth(deposit, tip),
         block=deposit.block,
         height=deposit.height,
         is_there=not deposit.conflicted,
@@ -314,7 +314,7 @@ def _first_seen(invoice: Invoice, deposit: Deposit, tip: int, *, is_in_time: boo
         output=deposit.output,
         invoice=invoice.id,
         amount=deposit.amount,
-        depth=_depth(deposit, tip),
+        depth=believed_depth(deposit, tip),
         block=deposit.block,
         height=deposit.height,
         is_there=not deposit.conflicted,
@@ -324,7 +324,7 @@ def _first_seen(invoice: Invoice, deposit: Deposit, tip: int, *, is_in_time: boo
     )
 
 
-def _depth(deposit: Deposit, tip: int) -> int:
+def believed_depth(deposit: Deposit, tip: int) -> int:
     """Never deeper than the chain is high above it, whatever the node counts."""
     if deposit.height is None:
         return max(0, deposit.confirmations) if deposit.block is not None else 0

@@ -18,7 +18,7 @@ from sandboxer.kernel.errors import ChainUnavailable, NoRate, SandboxerError
 from sandboxer.payments.assets import ASSETS
 from sandboxer.payments.chains.contract import Chain, Deposit
 from sandboxer.payments.invoices import book
-from sandboxer.payments.invoices.decisions import Worth
+from sandboxer.payments.invoices.decisions import Worth, believed_depth
 from sandboxer.payments.invoices.records import Invoice, InvoicePolicy, Settled
 from sandboxer.payments.invoices.settling import Look, Settlement, Settling
 from sandboxer.payments.invoices.states import DELIVERED, OPEN, State
@@ -280,18 +280,22 @@ def _update(one: Watched, settlement: Settlement, policy: InvoicePolicy) -> None
 
 
 def _sign(one: Watched, deposits: Iterable[Deposit], tip: int, policy: InvoicePolicy) -> Sign:
-    """Depth beyond what is needed says nothing new, until nothing can be taken back any more."""
+    """Depth beyond what is needed says nothing new, until nothing can be taken back any more.
+
+    The depth that a decision would believe: what a block between two questions made deeper is news next time.
+    """
     enough = 1 if one.state in DELIVERED else one.confirmations
+    depths = [(deposit, believed_depth(deposit, tip)) for deposit in deposits]
     return tuple(
         sorted(
             (
                 d.id,
-                min(d.confirmations, enough),
-                d.confirmations >= policy.reorg_depth,
+                min(depth, enough),
+                depth >= policy.reorg_depth,
                 d.unlocked,
                 d.conflicted,
             )
-            for d in deposits
+            for d, depth in depths
         )
     )
 
