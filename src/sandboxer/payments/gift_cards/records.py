@@ -114,8 +114,8 @@ class GiftPolicy:
     # Wrong codes a minute, of everybody together; from half of it on, each attempt costs work.
     attempts_per_minute: int = 120
     # Leading zero bits of the work at half the budget, and near its end.
-    work_bits: int = 18
-    work_bits_most: int = 24
+    work_bits: int = 16
+    work_bits_most: int = 22
     approve_within: timedelta = timedelta(days=3)
     # At once, and in a day: nobody floods the one who approves.
     pending_per_card: int = 5
