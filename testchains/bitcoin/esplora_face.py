@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 from embit.transaction import Transaction
@@ -20,13 +21,14 @@ PAGE = 25
 class EsploraFace:
     def __init__(self, node: KernelNode) -> None:
         self.node = node
-        self._routes = [
+        self._routes: list[tuple[re.Pattern[str], Callable[..., Any]]] = [
             (re.compile(r"/blocks/tip/height"), lambda: str(self.node.height())),
             (re.compile(r"/block-height/(\d+)"), self._block_at),
             (re.compile(r"/address/(\w+)"), self._address),
             (re.compile(r"/address/(\w+)/txs"), self._address_txs),
             (re.compile(r"/address/(\w+)/txs/chain/(\w+)"), self._address_txs_after),
             (re.compile(r"/address/(\w+)/utxo"), self._unspent),
+            (re.compile(r"/tx/(\w+)"), self._one),
             (re.compile(r"/fee-estimates"), lambda: {"2": 2.0, "6": 1.5}),
         ]
 
@@ -110,6 +112,10 @@ class EsploraFace:
             for tx in self.node.mempool.values()
             if any(coin.script == script for coin in coins_of(tx, None)) or set(ours) & set(spends(tx))
         ]
+
+    def _one(self, txid: str) -> dict[str, Any] | None:
+        tx = self.node.book.tx.get(txid) or self.node.mempool.get(txid)
+        return None if tx is None else self._tx(tx)
 
     def _tx(self, tx: Transaction) -> dict[str, Any]:
         outs = [

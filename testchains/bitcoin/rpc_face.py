@@ -227,6 +227,14 @@ class RpcFace:
                     rows.append(row)
         return rows
 
+    def _gettransaction(self, wallet: Wallet, txid: str, watchonly: bool) -> dict[str, Any]:
+        node = self.node
+        if txid in node.book.height_of:
+            return {"txid": txid, **self._where(node.book.height_of[txid])}
+        if txid in node.mempool or txid in node.replaced:
+            return {"txid": txid, "confirmations": 0}
+        raise Refusal(-5, "Invalid or non-wallet transaction id")
+
     def _depth(self, height: int | None) -> int:
         return 0 if height is None else self.node.height() - height + 1
 
@@ -241,12 +249,16 @@ _NODE_CALLS = (
 )
 _NEW_CALLS = (
     *("getdescriptorinfo", "scantxoutset", "loadwallet", "createwallet", "estimatesmartfee"),
+    "gettransaction",
     *("importdescriptors", "rescanblockchain", "getaddressinfo", "listtransactions", "listunspent"),
 )
-_OLD_CALLS = ("importaddress", "validateaddress", "listtransactions", "listunspent", "estimatefee")
+_OLD_CALLS = (
+    *("importaddress", "validateaddress", "listtransactions", "listunspent", "estimatefee"),
+    "gettransaction",
+)
 _WALLET_CALLS = (
     *("importdescriptors", "rescanblockchain", "getaddressinfo", "listtransactions", "listunspent"),
-    *("importaddress", "validateaddress"),
+    *("importaddress", "validateaddress", "gettransaction"),
 )
 
 

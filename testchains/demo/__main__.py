@@ -87,6 +87,7 @@ def _play(
     with ExitStack() as stack:
         lives = stack.enter_context(running(places, folder))
         with Starting(terminal.console, [*(place.title for place in places), PLATFORM]) as lines:
+            lines.says(PLATFORM, "waits for the chains")
             wait_for(lives, lines)
             for story, life in zip(stories, lives, strict=True):
                 story.error = life.error
@@ -94,6 +95,7 @@ def _play(
             if not alive:
                 lines.failed(PLATFORM, "there is no chain to be paid on")
                 return
+            lines.says(PLATFORM, "starting")
             shop = stack.enter_context(platform.open_shop(folder, alive, seed))
             lines.ready(PLATFORM)
         for story, life in zip(stories, lives, strict=True):

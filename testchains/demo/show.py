@@ -84,6 +84,9 @@ class Starting:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
+    def says(self, title: str, text: str) -> None:
+        self._bar.update(self._tasks[title], said=text)
+
     def ready(self, title: str) -> None:
         took = time.perf_counter() - self._since
         self._bar.update(self._tasks[title], completed=1, said=f"up after {took:.1f} s")
