@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -47,7 +48,7 @@ class Up:
 
 
 @contextmanager
-def scripted_platform(state_dir: Path) -> Iterator[Up]:
+def scripted_platform(state_dir: Path, **more: Any) -> Iterator[Up]:
     """Real HTTP, real store, sandboxes in memory. Its own thread, so that blocking clients can call it."""
     listening = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
@@ -55,7 +56,7 @@ def scripted_platform(state_dir: Path) -> Iterator[Up]:
     loop = asyncio.new_event_loop()
 
     async def serve() -> None:
-        settings = Settings(state_dir=state_dir, host="127.0.0.1", port=0, limit_auth=10_000)
+        settings = Settings(state_dir=state_dir, host="127.0.0.1", port=0, limit_auth=10_000, **more)
         backends = {"ext.namespaces": Scripted(name="ext.namespaces")}
         async with open_platform(settings, backends=backends) as platform:  # type: ignore[arg-type]
             server = Server(config(create_app(platform), settings), started.set)
