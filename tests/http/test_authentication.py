@@ -9,7 +9,7 @@ import time
 import pytest
 
 from sandboxer.edges.http import authentication
-from sandboxer.edges.http.unsigned import PAYABLE
+from sandboxer.edges.http.unsigned import EITHER, PAYABLE
 from tests.http.conftest import Served
 from tests.http.flows import operations
 from tests.http.signed import Credentials, target
@@ -32,13 +32,31 @@ PROVING = {
     ("POST", "/v1/keys/validate"),
     ("POST", "/v1/keys/{public_key}/reveal"),
 }
+# For anyone, or for whoever knows an id, four words or a link that cannot be guessed.
+OPEN = {
+    ("GET", "/.well-known/x402"),
+    ("GET", "/discovery/resources"),
+    ("GET", "/v1/rates"),
+    ("GET", "/v1/payments/{payment_id}"),
+    ("POST", "/v1/invoices"),
+    ("GET", "/v1/invoices/{invoice_id}"),
+    ("GET", "/v1/invoices/{invoice_id}/qr.svg"),
+    ("GET", "/v1/invoices/{invoice_id}/events"),
+    ("GET", "/v1/gift-cards/pricing"),
+    ("GET", "/v1/gift-cards/{card_id}"),
+    ("GET", "/v1/gift-cards/redemptions/{redemption_id}"),
+    ("POST", "/v1/gift-cards/balance"),
+    ("GET", "/v1/gift-cards/approvals/{token}"),
+    ("POST", "/v1/gift-cards/approvals/{token}/approve"),
+    ("POST", "/v1/gift-cards/approvals/{token}/deny"),
+}
 
 
 async def test_the_unsigned_routes_are_exactly_the_documented_ones(served: Served) -> None:
     for operation, (method, path) in operations(served.app).items():
         if method == "WEBSOCKET":
             continue
-        filled = path.replace("{sandbox_id}", "sbx_" + "0" * 26)
+        filled = path.replace("{sandbox_id}", "sbx_" + "0" * 26).replace("{card_id}", "gft_" + "0" * 26)
         for name in ("{process_id}", "{terminal_id}", "{public_key}", "{account_id}", "{address}"):
             filled = filled.replace(name, "x")
         answer = await served.client.http.request(method, filled)
@@ -46,6 +64,11 @@ async def test_the_unsigned_routes_are_exactly_the_documented_ones(served: Serve
             assert answer.status_code == 200, operation
         elif (method, path) in PROVING:
             assert answer.status_code in (200, 422), operation
+        elif (method, path) in OPEN:
+            assert answer.status_code in (200, 404, 422), operation
+        elif any(method == known and pattern.fullmatch(filled) for known, pattern in EITHER):
+            # Without a body nothing is asked for; see test_gift_cards.
+            assert answer.status_code == 422, operation
         elif any(method == known and pattern.fullmatch(filled) for known, pattern in PAYABLE):
             # Judged before it is asked for money, and this has no body; see test_paying.
             assert answer.status_code == 422, operation
