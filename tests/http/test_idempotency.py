@@ -7,10 +7,13 @@ import shutil
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
 from sandboxer.backends.scripted.backend import Scripted
+from sandboxer.identity.keys import Keys
+from sandboxer.kernel.errors import Unavailable
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.settings import Settings
@@ -111,6 +114,55 @@ async def test_a_crash_before_the_answer_was_kept_makes_no_second_sandbox(
         third = await served.client.post("/v1/sandboxes", {"name": "a"}, headers=head)
         assert third.json()["id"] == made
         assert set(backend.boxes) == {made}
+
+
+async def test_a_crash_before_a_cut_key_was_answered_moves_no_second_budget(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The secret is lost with the answer, and the repeat says so; the budget moved once."""
+    head = {"idempotency-key": "child-1"}
+    cut = {"name": "child", "budget_sats": 100, "scopes": ["sandboxes:read"]}
+
+    def die(*_: object, **__: object) -> None:
+        raise RuntimeError("the server died here")
+
+    async with serving(settings, {"ext.namespaces": Scripted(name="ext.namespaces")}) as served:
+        parent = await served.stranger("team")
+        credit = {"sats": 1000, "id": "c", "reason": "test"}
+        assert (await served.client.post("/v1/accounts/team/adjust", credit)).status_code == 200
+        with monkeypatch.context() as dying:
+            dying.setattr("sandboxer.store.idempotency.spend", die)
+            lost = await parent.post("/v1/keys/delegated", cut, headers=head)
+            assert lost.status_code == 500, lost.text
+        credentials = parent.credentials
+    async with serving(settings, {"ext.namespaces": Scripted(name="ext.namespaces")}) as served:
+        parent = served.as_(credentials)
+        for _ in range(2):
+            again = await parent.post("/v1/keys/delegated", cut, headers=head)
+            assert again.status_code == 409, again.text
+            assert "secret" in again.json()["detail"]
+        assert (await parent.get("/v1/accounts/me")).json()["money"]["balance"] == 900
+        assert len((await parent.get("/v1/keys/tree")).json()["children"]) == 1
+
+
+async def test_a_commit_whose_answer_was_lost_makes_no_second_key(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database went away just after it had committed."""
+    head, body = {"idempotency-key": "k"}, {"name": "k", "account": "team"}
+    create = Keys.create
+
+    async def create_and_lose(self: Keys, *args: Any, **options: Any) -> NoReturn:
+        await create(self, *args, **options)
+        raise Unavailable(why="the database went away during the commit; look before retrying")
+
+    with monkeypatch.context() as losing:
+        losing.setattr(Keys, "create", create_and_lose)
+        assert (await served.client.post("/v1/keys", body, headers=head)).status_code == 503
+    again = await served.client.post("/v1/keys", body, headers=head)
+    assert again.status_code == 409, again.text
+    known = (await served.client.get("/v1/keys")).json()["keys"]
+    assert [key["account"] for key in known].count("team") == 1
 
 
 async def test_a_crash_while_it_was_being_made_lets_the_repeat_make_it(settings: Settings) -> None:

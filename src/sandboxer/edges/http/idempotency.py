@@ -65,6 +65,7 @@ async def once_bound(
 
     `act` hands `bind` to the transaction that makes the thing: from then on the key stands for it, whatever
     becomes of us before the answer is kept. `recall` answers for it then; None: it came to nothing, do it.
+    What was made with a secret and without a `recall` is not made again: its answer is lost.
     """
     key = request.headers.get("idempotency-key")
     if key is None:
@@ -76,12 +77,18 @@ async def once_bound(
         return _again(begun)
     fresh = begun.fresh if isinstance(begun, Made) else begun
     store = platform_of(request).store
+    if isinstance(begun, Made) and recall is None and not keep_answer:
+        await store.write(lambda conn: idempotency.spend(conn, fresh))
+        return _again(Spent(at=platform_of(request).clock.now()))
+    give_up: Callable[[Connection, Fresh], object] = idempotency.abandon
     try:
         answer = await recall(begun.id) if isinstance(begun, Made) and recall is not None else None
         if answer is None:
+            # What was bound may be there all the same: the database went away after the commit.
+            give_up = idempotency.leave
             answer = await act(lambda conn, made: idempotency.bind(conn, fresh, made))
     except SandboxerError:
-        await store.write(lambda conn: idempotency.abandon(conn, fresh))
+        await store.write(lambda conn: give_up(conn, fresh))
         raise
     except BaseException:
         # The client went away, or we broke: what was made goes on without us.

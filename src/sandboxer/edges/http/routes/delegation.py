@@ -13,7 +13,7 @@ from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.confirming import confirm, is_wallet
 from sandboxer.edges.http.delegated import facts, shown_key
 from sandboxer.edges.http.failures import failures
-from sandboxer.edges.http.idempotency import IdempotencyKey, once
+from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
 from sandboxer.edges.http.moments import moment
 from sandboxer.edges.http.routes.keys import PublicKey
 from sandboxer.edges.http.state import caller, platform_of
@@ -50,7 +50,7 @@ async def cut(request: Request, body: CutKey, idempotency_key: IdempotencyKey = 
     new = generate(new_id("acc"), body.name, accepts_v1=False)
     now = platform.clock.now()
 
-    def write(conn: Connection) -> delegation.DelegatedKey:
+    def write(conn: Connection, bind: Bind | None) -> delegation.DelegatedKey:
         made = delegation.cut(
             conn,
             who.account,
@@ -62,15 +62,18 @@ async def cut(request: Request, body: CutKey, idempotency_key: IdempotencyKey = 
             now=now,
         )
         platform.keys.insert(conn, new, actor=f"key:{who.public_key}", expires_at=made.expires_at)
+        if bind is not None:
+            # The budget has moved with it: whoever asks again must not move another.
+            bind(conn, new.public_key)
         return made
 
-    async def act() -> Response:
+    async def act(bind: Bind | None) -> Response:
         async with platform.slots.alone(who.account):
-            made = await platform.store.write(write)
+            made = await platform.store.write(lambda conn: write(conn, bind))
         shown = NewDelegatedKey(**facts(made), secret_key=new.secret_key, budget_sats=wish.budget_sats)
         return json_response(shown, 201)
 
-    return await once(request, act, keep_answer=False)
+    return await once_bound(request, act, keep_answer=False)
 
 
 @router.post(

@@ -17,7 +17,7 @@ from sandboxer.edges.http.auditing import written_down
 from sandboxer.edges.http.confirming import confirm
 from sandboxer.edges.http.delegated import shown_key
 from sandboxer.edges.http.failures import failures
-from sandboxer.edges.http.idempotency import IdempotencyKey, once
+from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.identity import keys
 from sandboxer.kernel.errors import Forbidden, InvalidRequest, NotFound
@@ -39,7 +39,7 @@ async def create(request: Request, body: CreateKey, idempotency_key: Idempotency
     who = caller(request)
     account = await _account_for(request, body.account)
 
-    async def act() -> Response:
+    async def act(bind: Bind | None) -> Response:
         platform, actor = platform_of(request), f"key:{who.public_key}"
         now = platform.clock.now()
         write_down = written_down(request, "key.create", account=account, name=body.name)
@@ -48,11 +48,13 @@ async def create(request: Request, body: CreateKey, idempotency_key: Idempotency
             # So that it can be given sats before it is first used.
             records.ensure(conn, account, actor=actor, now=now)
             write_down(conn, public_key)
+            if bind is not None:
+                bind(conn, public_key)
 
         made = await platform.keys.create(account, body.name, body.accepts_v1, actor=actor, also=also)
         return json_response(shown_new(made), 201)
 
-    return await once(request, act, keep_answer=False)
+    return await once_bound(request, act, keep_answer=False)
 
 
 @router.get(
