@@ -59,6 +59,10 @@
     POST   /v1/topups TopUp -> 201 Bought; POST /v1/keys/purchase BuyKey -> 201 BoughtKey    (paid by x402)
     GET    /v1/payments -> PaymentPage; GET /v1/payments/{id} -> Payment                       (unsigned)
     GET    /.well-known/x402 -> WellKnown; GET /discovery/resources -> Goods                   (unsigned)
+    POST   /v1/invoices AskInvoice -> 201 NewInvoice; GET …/{id} -> Invoice, …/qr.svg, …/events -> SSE;
+           GET /v1/rates -> RateList                                                           (unsigned)
+    GET    /v1/invoices -> InvoiceList; POST …/{id}/look -> Invoice; GET /v1/refunds -> RefundList;
+           POST /v1/refunds/{id}/sent SentRefund -> Refund                                         (owner)
     GET    /v1/images -> ImageList; /v1/profiles -> ProfileList
     GET    /v1/host -> Host; /v1/host/stale -> StaleList; POST /v1/host/reap-stale -> Reaped       (owner)
 
