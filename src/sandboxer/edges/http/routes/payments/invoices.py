@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -201,7 +202,8 @@ def invoice(view: View) -> wire.Invoice:
         confirmations=_confirmations(one, view.outputs),
         received=as_text(received, asset),
         payments=[_payment(output) for output in view.outputs],
-        refunds=[refund(one) for one in view.refunds],
+        # Why one is held tells of caps and nodes, which are the operator's business.
+        refunds=[refund(replace(one, held=None)) for one in view.refunds],
         history=[wire.InvoiceStep(at=s.at, state=s.state, signal=s.signal) for s in view.steps],
         public_key=one.public_key,
         created_at=one.created_at,
