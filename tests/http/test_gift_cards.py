@@ -361,3 +361,24 @@ async def test_one_address_may_only_try_so_often(tmp_path: Path, request: pytest
     async with opened(shop_settings(tmp_path, limit_auth=5), request) as served:
         answers = [(await ask(served, "/balance", code="zoom-zoom-zoom-zoom")).status_code for _ in range(7)]
         assert answers == [404] * 5 + [429] * 2
+
+
+async def test_a_reorg_takes_the_card_back_and_the_same_payment_gives_back_what_was_left(
+    coin_shop: Served, litecoin: Litecoin
+) -> None:
+    made = (await ask(coin_shop, "", cents=5000, currency="LTC")).json()
+    await pay(coin_shop, litecoin, made)
+    code = (await ask(coin_shop, f"/{made['id']}/code", claim=made["claim"])).json()["code"]
+    assert (await ask(coin_shop, "/redeem", code=code, tier=1, months=3)).json()["left_cents"] == 3047
+    litecoin.reorg(6)
+    look = f"/v1/invoices/{made['bill']['id']}/look"
+    assert (await coin_shop.client.post(look, {})).status_code == 200
+    taken = await until(coin_shop, f"/v1/gift-cards/{made['id']}", "reversed")
+    assert taken["left_cents"] == 0
+    assert (await ask(coin_shop, "/redeem", code=code)).status_code == 404
+    assert (await coin_shop.platform.store.read(verify)).is_whole
+    litecoin.mine(6)
+    assert (await coin_shop.client.post(look, {})).status_code == 200
+    back = await until(coin_shop, f"/v1/gift-cards/{made['id']}", "active")
+    assert back["left_cents"] == 3047
+    assert (await ask(coin_shop, "/redeem", code=code)).json()["sats"] == 50783
