@@ -17,6 +17,7 @@ from embit import bip32
 
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.money.verification import verify
+from sandboxer.sdk.aio.client import AsyncSandboxer
 from sandboxer.sdk.puzzles import solve
 from sandboxer.settings import Settings
 from testchains.litecoin import Litecoin
@@ -382,3 +383,26 @@ async def test_a_reorg_takes_the_card_back_and_the_same_payment_gives_back_what_
     back = await until(coin_shop, f"/v1/gift-cards/{made['id']}", "active")
     assert back["left_cents"] == 3047
     assert (await ask(coin_shop, "/redeem", code=code)).json()["sats"] == 50783
+
+
+async def test_the_client_does_the_work_that_is_asked_for(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    policy = {"attempts_per_minute": 8, "work_bits": 8, "work_bits_most": 12}
+    async with opened(shop_settings(tmp_path, gift_cards=policy), request) as served:
+        made = await free_card(served)
+        for _ in range(6):
+            answer = await ask(served, "/balance", code="zoom-zoom-zoom-zoom")
+        assert answer.status_code == 428
+        owner = served.owner
+        async with AsyncSandboxer(
+            url=served.url, public_key=owner.public_key, secret_key=owner.secret_key
+        ) as client:
+            assert (await client.gift_cards.balance(made["code"])).left_cents == 5000
+            done = await client.gift_cards.redeem(made["code"], cents=600, anonymous=True)
+            assert (done.sats, done.left_cents, done.claim is None) == (10_000, 4400, False)
+            own = await client.gift_cards.redeem(made["code"], cents=600)
+            assert own.claim is None
+            assert own.account != done.account
+            ended = await client.gift_cards.revoke(made["id"], claim=made["claim"])
+            assert ended.state == "revoked"
