@@ -127,6 +127,28 @@ async def test_losing_the_other_factor_does_not_weaken_the_lock(served: Served) 
     assert (refused.status_code, refused.json()["reason"]) == (409, "one_factor")
 
 
+async def test_one_factor_cannot_put_its_own_in_place_of_the_other(served: Served) -> None:
+    """Whoever stole the key ends the wallet and links another; whoever stole the wallet, the reverse."""
+    client, _ = await with_both(served)
+    path = await locked_box(client)
+    address = (await client.get("/v1/auth/wallets")).json()["wallets"][0]["address"]
+    assert (await client.delete(f"/v1/auth/wallets/{address}")).status_code == 204
+    link = {"nonce": "0" * 64, "address": Signer.named("mallory").evm, "signature": "0x" + "00" * 65}
+    refused = await client.post("/v1/auth/wallets", link)
+    assert (refused.status_code, refused.json()["reason"]) == (409, "one_factor"), refused.text
+    assert "operator" in refused.json()["next_step"]
+    assert (await client.delete(path)).status_code == 409
+
+    client, session = await with_both(served, "bob")
+    await locked_box(client)
+    key = client.credentials.public_key
+    asked = await session.send("POST", f"/v1/keys/{key}/regenerate")
+    assert (asked.status_code, asked.json()["factor"]) == (428, "api_key")
+    assert (await session.send("DELETE", f"/v1/keys/{key}")).status_code == 204
+    refused = await session.send("POST", "/v1/keys", {"name": "mine"})
+    assert (refused.status_code, refused.json()["reason"]) == (409, "one_factor"), refused.text
+
+
 async def test_others_cannot_lock_what_they_cannot_see(served: Served) -> None:
     client, _ = await with_both(served)
     stranger, _ = await with_both(served, "mallory")

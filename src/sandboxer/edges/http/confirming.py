@@ -8,8 +8,8 @@ from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.identity.genesis.proof import proof_from_headers as genesis_proof
 from sandboxer.identity.keys import is_public_key
 from sandboxer.identity.second_proof import Factor, proof_from_headers
-from sandboxer.kernel.errors import NotAvailable
-from sandboxer.sandboxes.locks import Lockable
+from sandboxer.kernel.errors import Conflict, NotAvailable
+from sandboxer.sandboxes.locks import Lockable, is_guarded
 from sandboxer.sandboxes.profiles import Genesis
 
 
@@ -30,6 +30,26 @@ async def confirm(
         factor=factor,
         is_strict=is_strict,
     )
+
+
+async def confirm_new_factor(
+    request: Request, *, action: str, resource: str, factor: Factor | None = None
+) -> None:
+    """Before an account gets another key or wallet. As long as something of it is locked, both kinds agree:
+    else whoever holds one could end the other, put its own in that place, and unlock with the two."""
+    living = platform_of(request).sandboxes.room.book.living()
+    account = caller(request).account
+    if not any(one.account == account and is_guarded(one) for one in living):
+        await confirm(request, action=action, resource=resource, factor=factor)
+        return
+    try:
+        await confirm(request, action=action, resource=resource, is_strict=True)
+    except Conflict as error:
+        raise Conflict(
+            why="something of this account is locked, and only one kind of proof is left",
+            reason="one_factor",
+            hint="Ask the operator, who can unlock it; then try again.",
+        ) from error
 
 
 async def confirm_locked(request: Request, thing: Lockable, *, action: str) -> bool:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from sandboxer.accounts.revocation import CutKeys
 from sandboxer.edges.http.answers import json_response, nothing
-from sandboxer.edges.http.confirming import confirm
+from sandboxer.edges.http.confirming import confirm_new_factor
 from sandboxer.edges.http.failures import failures, stranger_failures, unsigned_failures
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.identity.sessions.bearer import session_token
@@ -172,7 +172,7 @@ async def challenge_link(request: Request) -> Response:
 )
 async def link(request: Request, body: auth.LinkWallet) -> Response:
     # Else a stolen session or key could make its own second factor.
-    await confirm(request, action="link_wallet", resource=body.address)
+    await confirm_new_factor(request, action="link_wallet", resource=body.address)
     platform = platform_of(request)
     linked = await platform.wallets.sessions.link_wallet(
         caller(request).account, body.nonce, body.address, body.signature

@@ -10,7 +10,7 @@ from sandboxer.accounts import records
 from sandboxer.accounts.limits import free_slots, requests_per_minute
 from sandboxer.edges.http.answers import json_response, nothing
 from sandboxer.edges.http.auditing import written_down
-from sandboxer.edges.http.confirming import confirm, is_wallet
+from sandboxer.edges.http.confirming import confirm_new_factor, is_wallet
 from sandboxer.edges.http.failures import failures, stranger_failures
 from sandboxer.edges.http.moments import moment
 from sandboxer.edges.http.routes.keys import PublicKey, own_key, shown_new
@@ -86,7 +86,7 @@ async def regenerate(request: Request, public_key: PublicKey) -> Response:
         await own_key(request, public_key)
         # The key may be what was lost, so a wallet confirms for a wallet.
         factor: Factor | None = "wallet" if is_wallet(request) else None
-        await confirm(request, action="regenerate_key", resource=public_key, factor=factor)
+        await confirm_new_factor(request, action="regenerate_key", resource=public_key, factor=factor)
     made = await platform_of(request).key_life.regenerate(
         public_key,
         account=None if who.is_owner else who.account,

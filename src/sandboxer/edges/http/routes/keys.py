@@ -14,7 +14,7 @@ from sandboxer.accounts import tree as trees
 from sandboxer.accounts.revocation import CutKeys
 from sandboxer.edges.http.answers import json_response, nothing
 from sandboxer.edges.http.auditing import written_down
-from sandboxer.edges.http.confirming import confirm
+from sandboxer.edges.http.confirming import confirm_new_factor
 from sandboxer.edges.http.delegated import shown_key
 from sandboxer.edges.http.failures import failures
 from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
@@ -135,7 +135,7 @@ async def _account_for(request: Request, wanted: str | None) -> str:
     if authority.is_delegated:
         raise Forbidden(why="a delegated key has no siblings", hint="Cut a child: POST /v1/keys/delegated.")
     # Else whoever stole a session or a key could keep what it stole.
-    await confirm(request, action="create_key", resource=who.account)
+    await confirm_new_factor(request, action="create_key", resource=who.account)
     return who.account
 
 
