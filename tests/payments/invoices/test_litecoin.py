@@ -306,9 +306,11 @@ async def test_dust_is_a_state_of_its_own_and_opens_no_account(shop: Shop, litec
     litecoin.pay(bill.invoice.address, 60_000)
     await shop.look()
     assert await shop.state(bill) == "dust"
+    assert not (await shop.view(bill)).invoice.is_settled
     litecoin.mine(6)
     await shop.look(after=HOUR)
     assert await shop.state(bill) == "dust"
+    assert (await shop.view(bill)).invoice.is_settled
     assert await shop.refunds() == []
     with pytest.raises(NotFound):
         await shop.account(bill.invoice.account)

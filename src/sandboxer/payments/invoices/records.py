@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.payments.invoices.states import State
+from sandboxer.payments.invoices.states import SETTLED, State
 
 # Room for `deposit:` before and `:over:12` behind within a transfer's id.
 _LONGEST_NAME = 160
@@ -81,6 +81,13 @@ class Invoice:
     updated_at: datetime
     # How many steps its history has.
     steps: int = 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing more is to be expected, nobody needs to ask. A speck is final once its time is over."""
+        if self.state is State.DUST:
+            return self.updated_at >= self.expires_at
+        return self.state in SETTLED
 
 
 class Settled(StrEnum):

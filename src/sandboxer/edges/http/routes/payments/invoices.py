@@ -21,7 +21,7 @@ from sandboxer.payments.chains import qr
 from sandboxer.payments.invoices import records
 from sandboxer.payments.invoices.desk import Order, View
 from sandboxer.payments.invoices.records import Invoice, Output, RefundState
-from sandboxer.payments.invoices.states import SETTLED, State
+from sandboxer.payments.invoices.states import State
 from sandboxer.wire import invoices as wire
 from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX
 from sandboxer.wiring import Platform
@@ -184,7 +184,7 @@ def invoice(view: View) -> wire.Invoice:
     return wire.Invoice(
         id=one.id,
         state=one.state.value,
-        is_settled=one.state in SETTLED,
+        is_settled=one.is_settled,
         kind=one.buys.kind,
         tier=one.buys.tier,
         months=one.buys.months,
@@ -266,7 +266,7 @@ async def _followed(platform: Platform, invoice_id: str) -> AsyncIterator[Server
     view = await desk.view(invoice_id)
     yield ServerEvent("invoice", invoice(view))
     async with aclosing(platform.events.follow(invoice_id, after)) as happening:  # type: ignore[type-var]
-        while view.invoice.state not in SETTLED:
+        while not view.invoice.is_settled:
             event = await anext(happening, None)
             if event is None:
                 return
