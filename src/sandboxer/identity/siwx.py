@@ -194,9 +194,9 @@ class Siwx:
         self._uri = uri
         self._statement = statement
 
-    async def offer(self, resources: tuple[str, ...] = ()) -> dict[str, object]:
+    async def offer(self, resources: tuple[str, ...] = (), *, is_asked_for: bool = True) -> dict[str, object]:
         """The `info` of the sign-in-with-x extension: what a client completes and signs."""
-        made = await self._challenges.issue("siwx")
+        made = await self._challenges.issue("siwx", is_asked_for=is_asked_for)
         return {
             "domain": self._domain,
             "uri": self._uri,

@@ -50,8 +50,13 @@ class Challenges:
         self._capacity = capacity
         self._capacity_per_account = capacity_per_account
 
-    async def issue(self, purpose: Purpose, *, account: str = "", bound_to: str = "") -> Challenge:
-        """A fresh one; Unavailable where too many wait to be signed."""
+    async def issue(
+        self, purpose: Purpose, *, account: str = "", bound_to: str = "", is_asked_for: bool = True
+    ) -> Challenge:
+        """A fresh one; Unavailable where too many wait to be signed.
+
+        Those that nobody asked for take half the room at most: who asks must still be served.
+        """
         now = self._clock.now()
         made = Challenge(
             nonce=secrets.token_hex(32),
@@ -64,7 +69,7 @@ class Challenges:
 
         def issue(conn: Connection) -> None:
             conn.execute(delete(challenges).where(challenges.c.expires_at <= now))
-            self._refuse_if_full(conn, purpose, account)
+            self._refuse_if_full(conn, purpose, account, self._capacity // (1 if is_asked_for else 2))
             conn.execute(
                 insert(challenges).values(
                     nonce=made.nonce,
@@ -104,13 +109,13 @@ class Challenges:
             expires_at=row.expires_at,
         )
 
-    def _refuse_if_full(self, conn: Connection, purpose: Purpose, account: str) -> None:
+    def _refuse_if_full(self, conn: Connection, purpose: Purpose, account: str, capacity: int) -> None:
         waiting = select(func.count()).select_from(challenges).where(challenges.c.purpose == purpose)
         if account:
             own = conn.execute(waiting.where(challenges.c.account == account)).scalar_one()
             if own >= self._capacity_per_account:
                 raise _too_many("this account has too many challenges that nobody answered")
-        if conn.execute(waiting).scalar_one() >= self._capacity:
+        if conn.execute(waiting).scalar_one() >= capacity:
             raise _too_many("too many challenges wait to be answered")
 
 

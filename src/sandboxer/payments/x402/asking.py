@@ -102,7 +102,7 @@ class X402Asking:
 
     async def _sign_in(self, wanted: Payable) -> dict[str, Any]:
         try:
-            info = await self._siwx.offer((self._url + wanted.path,))
+            info = await self._siwx.offer((self._url + wanted.path,), is_asked_for=False)
         except SandboxerError:
             # Too many challenges wait; paying works all the same.
             return {}
