@@ -232,3 +232,31 @@ async def test_what_ended_long_ago_is_forgotten(store: Store) -> None:
         later = datetime.now(UTC) + outbox.KEPT + timedelta(minutes=1)
         await store.write(lambda conn: outbox.prune(conn, now=later))
         assert await all_deliveries(store) == []
+
+
+async def test_what_piles_up_behind_a_dead_receiver_is_given_up_in_the_end(store: Store) -> None:
+    """It is sent one message every few minutes at best: without an end the outbox would grow for ever."""
+    began = datetime.now(UTC)
+
+    def pile_up(conn: Connection) -> None:
+        for number in range(3):
+            lane, message = outbox.lane_of("a", "whk_dead"), f"m{number}"
+            outbox.put(
+                conn,
+                endpoint="whk_dead",
+                account="a",
+                lane=lane,
+                message=message,
+                kind="thing.done",
+                body="{}",
+                now=began,
+            )
+
+    await store.write(pile_up)
+    await store.write(lambda conn: outbox.prune(conn, now=began + outbox.WAITS))
+    assert {one.state for one in await all_deliveries(store)} == {DeliveryState.PENDING}
+    late = began + outbox.WAITS + timedelta(minutes=1)
+    await store.write(lambda conn: outbox.prune(conn, now=late))
+    assert {(one.state, one.due_at) for one in await all_deliveries(store)} == {(DeliveryState.DEAD, None)}
+    await store.write(lambda conn: outbox.prune(conn, now=late + outbox.KEPT + timedelta(minutes=1)))
+    assert await all_deliveries(store) == []

@@ -28,6 +28,8 @@ from sandboxer.store.workers import announce
 # Happenings fanned out in one transaction.
 AT_ONCE = 100
 KEPT = timedelta(days=30)
+# A failing receiver is sent a message every few minutes: what piles up behind it is given up after so long.
+WAITS = timedelta(days=7)
 PRUNED_AT_ONCE = 500
 _d, _a, _c = webhook_deliveries.c, webhook_attempts.c, webhook_cursors.c
 
@@ -241,13 +243,25 @@ def attempts_of(conn: Connection, deliveries: Sequence[str]) -> dict[str, list[A
 
 
 def prune(conn: Connection, *, now: datetime) -> bool:
-    """Forget some of what ended long ago; True if there may be more."""
+    """Give up some of what waits too long, forget some of what ended long ago; True: there may be more."""
+    has_stale = _give_up_stale(conn, now)
     old = and_(_d.ended_at.is_not(None), _d.ended_at < now - KEPT)
     ids = list(conn.execute(select(_d.id).where(old).limit(PRUNED_AT_ONCE)).scalars())
     if ids:
         conn.execute(delete(webhook_attempts).where(_a.delivery.in_(ids)))
         conn.execute(delete(webhook_deliveries).where(_d.id.in_(ids)))
-    return len(ids) == PRUNED_AT_ONCE
+    return has_stale or len(ids) == PRUNED_AT_ONCE
+
+
+def _give_up_stale(conn: Connection, now: datetime) -> bool:
+    stale = and_(_d.due_at.is_not(None), _d.created_at < now - WAITS, _d.due_at < now)
+    rows = conn.execute(select(webhook_deliveries).where(stale).limit(PRUNED_AT_ONCE)).all()
+    for row in rows:
+        found = _delivery(row)
+        state = next_state(found.state, Signal.GIVEN_UP)
+        reason = f"it could not be sent within {WAITS.days} days"
+        _move(conn, found, state, tries=found.tries, reason=reason, due_at=None, now=now)
+    return len(rows) == PRUNED_AT_ONCE
 
 
 def _spread(conn: Connection, who: Sequence[Endpoint], happening: Happening, now: datetime) -> None:
