@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -75,13 +75,17 @@ class Monero:
     network = "mainnet"  # regtest uses mainnet's address bytes
     bank_address = _BANK_ADDRESS
 
-    def __init__(self, *, guests: Sequence[str] = ()) -> None:
-        """`guests` get a wallet server of their own each, with an empty wallet; see `url`."""
-        self.user, self.password = "sandboxer", "regtest"
+    user, password = "sandboxer", "regtest"
+
+    def __init__(self, *, guests: Sequence[str] = (), ports: Mapping[str, int] | None = None) -> None:
+        """`guests` get a wallet server of their own each, with an empty wallet; see `url`.
+
+        `ports`: of daemon, bank, shop and guests, for who must know them before anything listens there.
+        """
         self._folder = Path(tempfile.mkdtemp(prefix="monero-"))
         self._children: list[Child] = []
         self._guests = tuple(guests)
-        self._ports = {name: free_port() for name in ("daemon", "bank", "shop", *guests)}
+        self._ports = ports or {name: free_port() for name in ("daemon", "bank", "shop", *guests)}
         self.daemon_url, self.wallet_url = self.url("daemon"), self.url("shop")
         self._daemon, self._bank = Endpoint(self.daemon_url), Endpoint(self.url("bank"))
         try:

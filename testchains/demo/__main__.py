@@ -83,28 +83,32 @@ def _play(
     folder: Path, stories: Sequence[Story], terminal: Terminal, books: dict[str, Any], *, keep: bool
 ) -> None:
     seed = new_seed()
-    places = [PLACES[story.chain]() for story in stories]
+    places = [PLACES[story.chain](_folder(folder / story.chain)) for story in stories]
     with ExitStack() as stack:
-        lives = stack.enter_context(running(places, folder))
+        lives = stack.enter_context(running(places))
         with Starting(terminal.console, [*(place.title for place in places), PLATFORM]) as lines:
             lines.says(PLATFORM, "waits for the chains")
             wait_for(lives, lines)
-            for story, life in zip(stories, lives, strict=True):
-                story.error = life.error
             alive = [life.place for life in lives if life.error is None]
             if not alive:
                 lines.failed(PLATFORM, "there is no chain to be paid on")
+                for story, life in zip(stories, lives, strict=True):
+                    story.error = life.error
                 return
             lines.says(PLATFORM, "starting")
             shop = stack.enter_context(platform.open_shop(folder, alive, seed))
             lines.ready(PLATFORM)
-        for story, life in zip(stories, lives, strict=True):
-            if story.error is None:
-                _tell(shop, life, _wallet(folder, story.chain), seed, story, terminal)
+        for story, life in sorted(zip(stories, lives, strict=True), key=lambda pair: pair[1].place.is_slow):
+            _tell(shop, life, _wallet(folder, story.chain), seed, story, terminal)
         books.update(_prove(shop))
         if keep:
             _wait(shop, folder, terminal)
         _be_deaf()
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
 
 
 def _wallet(folder: Path, chain: str) -> AgentWallet:
@@ -117,9 +121,15 @@ def _wallet(folder: Path, chain: str) -> AgentWallet:
 
 
 def _tell(shop: Shop, life: Life, wallet: AgentWallet, seed: Seed, story: Story, terminal: Terminal) -> None:
+    story.error = life.error
+    if story.error is not None:
+        return
     terminal.chapter(story)
     agent = Agent(shop, wallet, seed, story)
     try:
+        if life.place.is_slow:
+            with story.step("chain") as step:
+                step.says(life.wait())
         match life.place:
             case Evm() | Stacks() as place:
                 agent.buy_by_x402(place)

@@ -5,28 +5,26 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from testchains.demo.places import Place
 from testchains.demo.show import Starting
+from testchains.processes import NotStarted
 
 
 class Life(threading.Thread):
     """One chain, from start to stop in one thread: nodes die with the thread that started them."""
 
-    def __init__(self, place: Place, folder: Path) -> None:
+    def __init__(self, place: Place) -> None:
         super().__init__(name=place.title, daemon=True)
         self.place = place
         self.error: str | None = place.why_not()
         self.is_settled = threading.Event()
-        self._folder = folder
         self._over = threading.Event()
 
     def run(self) -> None:
         try:
             if self.error is None:
-                self._folder.mkdir()
-                self.place.open(self._folder)
+                self.place.open()
         except Exception as error:
             self.error = f"{type(error).__name__}: {error}"
         finally:
@@ -35,14 +33,21 @@ class Life(threading.Thread):
             self._over.wait()
             self.place.close()
 
+    def wait(self) -> str:
+        """Until it is up. Raises NotStarted."""
+        self.is_settled.wait()
+        if self.error is not None:
+            raise NotStarted(self.error)
+        return f"{self.place.title} is up"
+
     def end(self) -> None:
         self._over.set()
 
 
 @contextmanager
-def running(places: Sequence[Place], folder: Path) -> Iterator[list[Life]]:
+def running(places: Sequence[Place]) -> Iterator[list[Life]]:
     """All begin here; each says by itself when it is up, or why not. On leaving all are stopped."""
-    lives = [Life(place, folder / place.key) for place in places]
+    lives = [Life(place) for place in places]
     for life in lives:
         life.start()
     try:
@@ -55,11 +60,14 @@ def running(places: Sequence[Place], folder: Path) -> Iterator[list[Life]]:
 
 
 def wait_for(lives: Sequence[Life], lines: Starting) -> None:
+    """Until all have come up or failed, but for the slow ones."""
     waiting = list(lives)
-    while waiting:
+    while any(not life.place.is_slow for life in waiting):
         for life in [one for one in waiting if one.is_settled.wait(0.05)]:
             waiting.remove(life)
             if life.error is None:
                 lines.ready(life.place.title)
             else:
                 lines.failed(life.place.title, life.error)
+    for life in waiting:
+        lines.later(life.place.title)

@@ -20,6 +20,7 @@ from sandboxer.payments.wallet.x402 import Token
 from testchains import litecoin, monero
 from testchains.evm import KEYS, Anvil, running_anvil, why_no_anvil
 from testchains.evm.anvil import NETWORK as ANVIL
+from testchains.processes import free_port
 from testchains.stacks import local as stacks
 from testchains.stacks.simnet import ASSETS as STACKS_ASSETS
 from testchains.stacks.simnet import NETWORK as SIMNET
@@ -34,11 +35,13 @@ class Place(Protocol):
     asset: Asset
     # By x402 in the request itself, or to an invoice's address.
     is_x402: bool
+    # Takes so long that the others begin without it: what the platform must know of it is known before.
+    is_slow: bool
 
     def why_not(self) -> str | None:
         """What is missing on this machine, and how to get it."""
 
-    def open(self, folder: Path) -> None:
+    def open(self) -> None:
         """Blocking; the nodes die with the thread that called it."""
 
     def close(self) -> None: ...
@@ -59,6 +62,8 @@ class Evm:
     title = "EVM (anvil)"
     asset = ASSETS["USDC"]
     is_x402 = True
+    is_slow = False
+    folder: Path
     _open: ExitStack = field(default_factory=ExitStack)
     _chain: Anvil | None = None
 
@@ -71,8 +76,8 @@ class Evm:
         missing = why_no_anvil()
         return missing and f"{missing}: scripts/system-packages test"
 
-    def open(self, folder: Path) -> None:
-        self._chain = self._open.enter_context(running_anvil(folder))
+    def open(self) -> None:
+        self._chain = self._open.enter_context(running_anvil(self.folder))
 
     def close(self) -> None:
         self._open.close()
@@ -110,6 +115,8 @@ class Stacks:
     title = "Stacks (simnet + relay)"
     asset = ASSETS["SBTC"]
     is_x402 = True
+    is_slow = False
+    folder: Path
     _chain: stacks.LocalStacks | None = None
 
     @property
@@ -120,7 +127,7 @@ class Stacks:
     def why_not(self) -> str | None:
         return stacks.why_not()
 
-    def open(self, folder: Path) -> None:
+    def open(self) -> None:
         self._chain = stacks.LocalStacks()
 
     def close(self) -> None:
@@ -157,6 +164,9 @@ class ByInvoice:
 
     is_x402 = False
 
+    def __init__(self, folder: Path) -> None:
+        self.password_file = folder / PASSWORD
+
     def plan(self) -> ChainPlan:
         raise NotImplementedError
 
@@ -176,6 +186,7 @@ class ByInvoice:
 
 
 class Ltc(ByInvoice):
+    is_slow = False
     key = "ltc"
     title = "Litecoin (litecoind)"
     asset = ASSETS["LTC"]
@@ -183,9 +194,8 @@ class Ltc(ByInvoice):
     def why_not(self) -> str | None:
         return litecoin.why_not()
 
-    def open(self, folder: Path) -> None:
+    def open(self) -> None:
         self.chain = litecoin.Litecoin()
-        self.password_file = folder / PASSWORD
         self.password_file.write_text(self.chain.password)
 
     def close(self) -> None:
@@ -218,31 +228,38 @@ class Ltc(ByInvoice):
 
 
 class Xmr(ByInvoice):
+    is_slow = True
     key = "xmr"
     title = "Monero (monerod)"
     asset = ASSETS["XMR"]
 
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._ports = {name: free_port() for name in ("daemon", "bank", "shop", "agent")}
+
     def why_not(self) -> str | None:
         return monero.why_not()
 
-    def open(self, folder: Path) -> None:
-        self.chain = monero.Monero(guests=("agent",))
-        self.password_file = folder / PASSWORD
-        self.password_file.write_text(self.chain.password)
+    def open(self) -> None:
+        self.chain = monero.Monero(guests=("agent",), ports=self._ports)
 
     def close(self) -> None:
         self.chain.close()
 
     def settings(self, shop: Seed) -> Mapping[str, Any]:
-        return {"chains": {"XMR": {**self._server("shop"), "daemon": self.chain.daemon_url}}}
+        self.password_file.write_text(monero.Monero.password)
+        return {"chains": {"XMR": {**self._server("shop"), "daemon": self._url("daemon")}}}
 
     def plan(self) -> ChainPlan:
         (plan,) = chains_from_json({"XMR": self._server("agent")})
         return plan
 
     def _server(self, whose: str) -> dict[str, str]:
-        login = {"user": self.chain.user, "password_file": str(self.password_file)}
-        return {"wallet_rpc": self.chain.url(whose), **login}
+        login = {"user": monero.Monero.user, "password_file": str(self.password_file)}
+        return {"wallet_rpc": self._url(whose), **login}
+
+    def _url(self, name: str) -> str:
+        return f"http://127.0.0.1:{self._ports[name]}"
 
     def fund(self, wallet: AgentWallet) -> None:
         """Monero's keys are in the agent's wallet server; of the file only the caps count here."""

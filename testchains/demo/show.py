@@ -68,13 +68,13 @@ class Starting:
     def __init__(self, console: Console, titles: Sequence[str]) -> None:
         self._since = time.perf_counter()
         self._bar = Progress(
-            SpinnerColumn(style="cyan", finished_text="[green]✓[/]"),
+            SpinnerColumn(style="cyan", finished_text=""),
             TextColumn("{task.description}"),
             TextColumn("[dim]{task.fields[said]}[/]"),
             console=console,
         )
         self._tasks = {
-            title: self._bar.add_task(f"{title:<24}", total=1, said="starting") for title in titles
+            title: self._bar.add_task(f"  {title:<24}", total=1, said="starting") for title in titles
         }
 
     def __enter__(self) -> Starting:
@@ -89,16 +89,17 @@ class Starting:
 
     def ready(self, title: str) -> None:
         took = time.perf_counter() - self._since
-        self._bar.update(self._tasks[title], completed=1, said=f"up after {took:.1f} s")
+        self._end(title, "[green]✓[/]", f"up after {took:.1f} s")
+
+    def later(self, title: str) -> None:
+        self._end(title, "[yellow]…[/]", "still starting; the others go first")
 
     def failed(self, title: str, why: str) -> None:
         first = why.strip().splitlines()[0] if why.strip() else "no reason given"
-        self._bar.update(
-            self._tasks[title],
-            completed=1,
-            description=f"[red]{title:<24}[/]",
-            said=f"[red]not started: {first}[/]",
-        )
+        self._end(title, "[red]✗[/]", f"[red]not started: {first}[/]")
+
+    def _end(self, title: str, mark: str, said: str) -> None:
+        self._bar.update(self._tasks[title], completed=1, description=f"{mark} {title:<24}", said=said)
 
 
 def table_of(stories: Sequence[Story]) -> Table:
