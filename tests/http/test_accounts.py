@@ -299,3 +299,15 @@ async def test_prices_are_public_and_a_quote_locks_them(served: Served) -> None:
     assert quote["expires_at"] > quote["quoted_at"]
     assert (await team.post("/v1/quotes", {"duration": "0s"})).status_code == 422
     assert (await team.post("/v1/quotes", {"profile": "profile.none"})).status_code == 422
+
+
+async def test_what_the_operator_does_to_a_tenants_sandbox_is_in_the_audit_log(served: Served) -> None:
+    tenant = await served.stranger("team")
+    theirs = (await tenant.post("/v1/sandboxes", {})).json()["id"]
+    own = (await served.client.post("/v1/sandboxes", {})).json()["id"]
+    for sandbox in (theirs, own):
+        assert (await served.client.post(f"/v1/sandboxes/{sandbox}/stop")).status_code == 200
+        assert (await served.client.delete(f"/v1/sandboxes/{sandbox}")).status_code == 200
+    entries = (await served.client.get("/v1/audit")).json()["entries"]
+    told = [(one["action"], one["subject"]) for one in entries if one["action"].startswith("sandbox.")]
+    assert told == [("sandbox.stop", theirs), ("sandbox.destroy", theirs)]

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from sandboxer.edges.http import answers
 from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.auditing import write_down
 from sandboxer.edges.http.authentication import STRANGER
 from sandboxer.edges.http.buying import buy_sandbox, extend
 from sandboxer.edges.http.confirming import confirm_locked, pass_gate
@@ -152,6 +153,7 @@ async def destroy(request: Request, sandbox_id: SandboxId) -> Response:
     sandboxes, who = platform_of(request).sandboxes, caller(request)
     is_confirmed = await _confirm(request, sandbox_id, "destroy")
     record = await sandboxes.destroy(sandbox_id, who, despite_lock=is_confirmed)
+    await _told_of_operator(request, "sandbox.destroy", record)
     return json_response(await _with_actuals(platform_of(request), record))
 
 
@@ -166,6 +168,7 @@ async def recreate(request: Request, sandbox_id: SandboxId) -> Response:
     sandboxes, who = platform_of(request).sandboxes, caller(request)
     is_confirmed = await _confirm(request, sandbox_id, "recreate")
     record = await sandboxes.recreate(sandbox_id, who, despite_lock=is_confirmed)
+    await _told_of_operator(request, "sandbox.recreate", record)
     return json_response(answers.sandbox(record))
 
 
@@ -194,6 +197,7 @@ async def lock(request: Request, sandbox_id: SandboxId) -> Response:
 async def unlock(request: Request, sandbox_id: SandboxId) -> Response:
     await _confirm(request, sandbox_id, "unlock")
     record = await platform_of(request).sandboxes.unlock(sandbox_id, caller(request))
+    await _told_of_operator(request, "sandbox.unlock", record)
     return json_response(answers.sandbox(record))
 
 
@@ -206,6 +210,7 @@ async def unlock(request: Request, sandbox_id: SandboxId) -> Response:
 )
 async def stop(request: Request, sandbox_id: SandboxId) -> Response:
     record = await platform_of(request).sandboxes.stop(sandbox_id, caller(request))
+    await _told_of_operator(request, "sandbox.stop", record)
     return json_response(answers.sandbox(record))
 
 
@@ -319,6 +324,12 @@ async def _confirm(request: Request, sandbox_id: str, action: str) -> bool:
     """True if it is locked and a second proof allowed this."""
     found = await platform_of(request).sandboxes.get(sandbox_id, caller(request))
     return is_guarded(found) and await confirm_locked(request, found, action=action)
+
+
+async def _told_of_operator(request: Request, action: str, record: records.Sandbox) -> None:
+    """What the operator does to a tenant's sandbox is in the audit log; to its own it may do as it likes."""
+    if caller(request).is_owner and record.account != caller(request).account:
+        await write_down(request, action, record.id, account=record.account)
 
 
 async def _with_actuals(platform: Platform, record: records.Sandbox) -> Sandbox:
