@@ -11,6 +11,8 @@ PORT ?= 7777
 VENV ?= .venv
 ONCE ?=
 PYTEST_ARGS ?=
+# Test processes side by side; what real walls stand on is tested one after another all the same.
+WORKERS ?= $(shell n=$$(nproc); echo $$((n > 4 ? 4 : n)))
 export VENV
 
 BIN := $(VENV)/bin
@@ -28,7 +30,8 @@ run: setup ## Start the platform and try a first sandbox (ONCE=1: then stop)
 	@exec $(BIN)/sandboxer up --demo $(if $(ONCE),--once) --state-dir $(STATE_DIR) --port $(PORT)
 
 test: test-setup ## Every quick suite: unit, store on both databases, guest, contract, walls, HTTP, crash
-	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow and not alone" -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow and alone" $(PYTEST_ARGS)
 
 test-slow: test-setup ## The suites that take minutes
 	$(PYTEST) -m slow --timeout 1800 $(PYTEST_ARGS)

@@ -15,6 +15,19 @@ from tests.chains.fixtures import bitcoin, dogecoin, litecoin, monero  # noqa: F
 from tests.servers.postgres import running_postgres, why_no_postgres
 
 _count = itertools.count()
+# What walls stand on is counted for the whole host (mounts, cgroups, loops, uids), and some of it is timed.
+_ALONE = frozenset({"bench", "contract", "crash", "deploy", "guest", "images", "walls"})
+_ALONE_FILES = frozenset({"test_real.py", "test_charging.py", "test_gift_cards.py"})
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`make test` runs the rest side by side, and these one after another."""
+    for item in items:
+        room = item.path.relative_to(Path(__file__).parent).parts
+        on_walls = room[0] in ("http", "cli") and room[-1] in _ALONE_FILES
+        fixtures = getattr(item, "fixturenames", ())
+        if room[0] in _ALONE or on_walls or any(name.startswith("real_") for name in fixtures):
+            item.add_marker("alone")
 
 
 def pytest_collection_finish() -> None:

@@ -10,7 +10,7 @@ from sandboxer.kernel.errors import IllegalTransition
 from sandboxer.payments.lifecycle import FAILURES, TRANSITIONS, Signal, State, next_state
 
 
-@pytest.mark.parametrize(("state", "signal"), itertools.product(State, Signal))
+@pytest.mark.parametrize(("state", "signal"), list(itertools.product(State, Signal)))
 def test_every_cell_is_a_move_or_a_refusal(state: State, signal: Signal) -> None:
     if (state, signal) in TRANSITIONS:
         assert next_state(state, signal) is TRANSITIONS[state, signal]
