@@ -35,7 +35,7 @@ from sandboxer.money.buckets import credit, load_bucket, settle_account
 from sandboxer.money.dryness import Standing
 from sandboxer.money.holds import hold_slice
 from sandboxer.money.ledger import LOSS, balance
-from sandboxer.money.metering import close_meter, open_meter
+from sandboxer.money.metering import charge_once, close_meter, open_meter
 from sandboxer.money.meters import Use
 from sandboxer.money.verification import verify
 from sandboxer.observe.events import events
@@ -153,10 +153,23 @@ def test_fractions_of_a_sat_in_short_lived_children_are_not_free(conn: Connectio
     assert verify(conn).is_whole
 
 
-def test_a_debt_of_a_child_is_a_loss_and_not_its_parents(conn: Connection) -> None:
+def test_a_child_that_ran_longer_than_its_budget_owes_nothing(conn: Connection) -> None:
     root = rich(conn, sats=100)
     child = child_of(conn, root, budget_sats=10)
     use(conn, child.account, 25)
+    bucket = load_bucket(conn, child.account)
+    assert (bucket.posted, bucket.debt) == (0, 0)
+    end(conn, child.account)
+    assert sats_of(conn, root) == 90
+    assert balance(conn, LOSS).posted == 0
+    assert verify(conn).is_whole
+
+
+def test_a_debt_of_a_child_is_a_loss_and_not_its_parents(conn: Connection) -> None:
+    root = rich(conn, sats=100)
+    child = child_of(conn, root, budget_sats=10)
+    # Bytes that left are not time: they are told when they have left.
+    charge_once(conn, child.account, id="bytes", subject="sbx_x", use=Use.EGRESS, msats=25_000, now=NOW)
     assert load_bucket(conn, child.account).debt == 15
     end(conn, child.account)
     assert sats_of(conn, root) == 90

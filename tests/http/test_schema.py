@@ -184,7 +184,11 @@ def _aim(case: Any, sandbox_id: str, process_id: str) -> None:
         case.path_parameters["sandbox_id"] = sandbox_id
     if "process_id" in (case.path_parameters or {}):
         case.path_parameters["process_id"] = process_id
-    quick = {"followEvents": {"follow": "false"}, "waitProcess": {"timeout_s": "0"}}
+    quick = {
+        "followEvents": {"follow": "false"},
+        "followAccountEvents": {"follow": "false"},
+        "waitProcess": {"timeout_s": "0"},
+    }
     name = case.operation.definition.raw["operationId"]
     case.query = {**(case.query or {}), **quick.get(name, {})}
     if name in ("runCommand", "startProcess") and isinstance(case.body, dict):
