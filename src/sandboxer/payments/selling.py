@@ -20,6 +20,8 @@ from sandboxer.payments.records import Payment
 ACTOR = "system:payments"
 MONTH = timedelta(days=30)
 MAX_MONTHS = 24
+# In a payment's details: its tier was handed over.
+SOLD = "sold"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +63,12 @@ def record_sale(
     id: str,
     source: str,
     now: datetime,
+    is_delivered: bool = False,
 ) -> Account | None:
-    """Income from outside, and the entitlement it buys. The same id sells once: None then."""
+    """Income from outside, and the entitlement it buys. The same id sells once: None then.
+
+    `is_delivered`: the chain took this payment back and brought it again; its tier has stayed meanwhile.
+    """
     open_platform_accounts(conn, now=now)
     open_account(conn, id=external(source), kind=AccountKind.EXTERNAL, now=now)
     data: Mapping[str, object] = {"account": account, "tier": tier, "months": months}
@@ -79,6 +85,8 @@ def record_sale(
     if not post_transfer(conn, sale):
         return None
     before = accounts.load(conn, account, lock=True)
+    if is_delivered:
+        return before
     if before.tier is not None and before.tier > tier and before.tier_at(now) is not None:
         # Bought elsewhere meanwhile; the money is in, so the better tier lasts longer.
         term = Term(
@@ -101,6 +109,7 @@ def sell(conn: Connection, payment: Payment, *, id: str, source: str, now: datet
         id=id,
         source=source,
         now=now,
+        is_delivered=bool(payment.details.get(SOLD)),
     )
 
 
@@ -122,7 +131,20 @@ def take_back(conn: Connection, payment: Payment, *, id: str, source: str, now: 
 
 
 def revoke(conn: Connection, payment: Payment, *, now: datetime) -> Account:
-    """It never came back: the tier ends."""
+    """It never came back: the time that it bought ends, and none that was paid for otherwise."""
+    account = accounts.load(conn, payment.account, lock=True)
+    tier, until = account.tier, account.entitled_until
+    if tier is None or until is None:
+        return account
+    bought = int(payment.details["months"]) * MONTH * int(payment.details["tier"]) // tier
+    left = until - bought
+    is_over = left <= now
     return accounts.entitle(
-        conn, payment.account, tier=None, until=None, actor=ACTOR, reason="payment failed", now=now
+        conn,
+        payment.account,
+        tier=None if is_over else tier,
+        until=None if is_over else left,
+        actor=ACTOR,
+        reason="payment failed",
+        now=now,
     )

@@ -120,10 +120,10 @@ def _confirmed(
     )
     if payment.purpose is Purpose.KEY:
         selling.sell(conn, after, id=ledger_id(after), source=SOURCE, now=now)
-    else:
-        crediting.pending_confirm(
-            conn, after.account, after.sats, payment_id=ledger_id(after), source=SOURCE, now=now
-        )
+        return records.note(conn, after.id, now=now, details={selling.SOLD: True})
+    crediting.pending_confirm(
+        conn, after.account, after.sats, payment_id=ledger_id(after), source=SOURCE, now=now
+    )
     return after
 
 
@@ -160,7 +160,7 @@ def _over(conn: Connection, payment: Payment, sighting: Sighting, now: datetime)
         signal = Signal.FAIL
     after = records.move(conn, payment, signal, reason=sighting.reason or "failed", now=now)
     crediting.pending_fail(conn, after.account, payment_id=ledger_id(after), reason=after.reason, now=now)
-    if payment.purpose is Purpose.KEY and payment.details.get("attempt"):
+    if payment.purpose is Purpose.KEY and payment.details.get(selling.SOLD):
         selling.revoke(conn, after, now=now)
     return after
 
