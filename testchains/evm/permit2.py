@@ -1,7 +1,7 @@
 """Permit2 and a proxy for `upto` on a test chain, where the official package looks for them.
 
-Permit2 is the real one: its address is the hash of its code, so that a wrong byte would end up elsewhere. The proxy
-is our own (UptoProxy.sol, compiled by solc 0.8.28 with the optimizer at 200 runs), put at the official address.
+Permit2 is the real one: its address is the hash of its code, so that a wrong byte would end up elsewhere.
+The proxy is our own (UptoProxy.sol by solc 0.8.28, optimizer at 200 runs), put at the official address.
 """
 
 from __future__ import annotations

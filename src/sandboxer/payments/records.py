@@ -136,6 +136,14 @@ def open_payment(conn: Connection, order: Order, *, now: datetime, look_at: date
 
 def redirect(conn: Connection, payment: Payment, order: Order, *, now: datetime) -> Payment:
     """A payment that bought nothing yet is presented for something else, or once more for the same."""
+    if payment.amount != order.amount:
+        # The settler may have seen the first amount, and a chain still may.
+        raise Conflict(
+            why="this payment was presented before for another amount",
+            reason="payment_used",
+            payment_id=payment.id,
+            hint="Sign a new payment for this one.",
+        )
     values = {
         "account": order.account,
         "purpose": order.purpose.value,

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from eth_account import Account
+from web3 import Web3
 from x402 import x402Client
+from x402.mechanisms.evm.constants import X402_UPTO_PERMIT2_PROXY_ABI, X402_UPTO_PERMIT2_PROXY_ADDRESS
 from x402.mechanisms.evm.signers import EthAccountSigner
 from x402.mechanisms.evm.upto.client import UptoEvmScheme
 from x402.schemas import PaymentPayload, PaymentRequired, PaymentRequirements
 
 from testchains.evm import Anvil
-from testchains.evm.permit2 import approve_permit2
+from testchains.evm.permit2 import approve_permit2, send
 
 UPTO = {"schemes": ["upto"]}
 
@@ -39,3 +41,21 @@ def ready_wallet(chain: Anvil, atomic: int = 5_000_000) -> str:
     key = chain.new_wallet(atomic)
     approve_permit2(chain, key)
     return key
+
+
+def carry(chain: Anvil, sender: str, payload: PaymentPayload, *, more: int = 0, **witness: str) -> None:
+    """Straight to the proxy, past every check but the chain's. Raises ContractLogicError."""
+    given = payload.payload["permit2Authorization"]
+    permitted, bound = given["permitted"], given["witness"] | witness
+    amount = int(permitted["amount"])
+    proxy = chain.web3.eth.contract(
+        address=Web3.to_checksum_address(X402_UPTO_PERMIT2_PROXY_ADDRESS), abi=X402_UPTO_PERMIT2_PROXY_ABI
+    )
+    call = proxy.functions.settle(
+        ((permitted["token"], amount), int(given["nonce"]), int(given["deadline"])),
+        amount + more,
+        given["from"],
+        (bound["to"], bound["facilitator"], int(bound["validAfter"])),
+        bytes.fromhex(payload.payload["signature"].removeprefix("0x")),
+    )
+    send(chain, sender, call)

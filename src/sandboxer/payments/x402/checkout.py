@@ -30,7 +30,7 @@ from sandboxer.payments.records import Order, Payment, Purpose
 from sandboxer.payments.settlement import Depth
 from sandboxer.payments.x402 import presenting
 from sandboxer.payments.x402.config import X402Settings
-from sandboxer.payments.x402.offers import Offers
+from sandboxer.payments.x402.offers import Offers, part_of
 from sandboxer.payments.x402.presenting import Presented
 from sandboxer.payments.x402.ways import Fate, Sighting, Way, Ways
 from sandboxer.store.engine import Store
@@ -60,6 +60,8 @@ class Wanted:
     details: Mapping[str, Any]
     # For what has a price of its own: the offer must have been made for this.
     tag: str = ""
+    # What it needs, where a way can settle less than was signed; None: what was offered.
+    most_sats: Sats | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +103,8 @@ class Checkout:
             return
         way, requirements, sats = await self._price(presented, wanted)
         spent = await self._verify(way, presented, requirements)
+        if way.settles_less and wanted.most_sats is not None:
+            requirements, sats = part_of(requirements, sats, wanted.most_sats)
         payment = await self._write_down(presented, wanted, requirements, sats)
         if spent is not None:
             yield Taken(payment=await self._arrived(payment, spent), is_new=False)

@@ -134,6 +134,14 @@ class Offers:
         return hmac.new(self._key, sealed.encode(), hashlib.sha256).hexdigest().encode()
 
 
+def part_of(requirements: PaymentRequirements, sats: int, most: int) -> tuple[PaymentRequirements, int]:
+    """An offer's requirement and sats, cut to at most so many at its own rate; the asset is rounded up."""
+    if sats <= most:
+        return requirements, sats
+    amount = -(-int(requirements.amount) * most // sats)
+    return requirements.model_copy(update={"amount": str(amount)}), most
+
+
 def open_offer_key(path: Path) -> bytes:
     """The key that seals offers; made where there is none. Losing it costs nothing but open offers."""
     try:

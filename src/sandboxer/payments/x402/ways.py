@@ -96,6 +96,8 @@ class Way:
     confirmations: int = 1
     # Whether a successful settle means that it is in a block, or only that it was broadcast.
     settles_in_block: bool = False
+    # Whether less than was signed may be settled.
+    settles_less: bool = False
     # For how long a payer's signature should be good.
     timeout_s: int = 300
     # What the scheme wants in every requirement beside the asset's own.

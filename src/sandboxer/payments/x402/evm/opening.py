@@ -57,6 +57,7 @@ async def open_ways(network: NetworkSettings, opening: Opening) -> list[Way]:
                 watcher=watcher,
                 confirmations=network.confirmations,
                 settles_in_block=True,
+                settles_less=scheme == "upto",
                 extra=extra,
                 v1_names=_V1_NAMES.get(network.network, ()) if scheme == "exact" else (),
             )

@@ -1,7 +1,9 @@
 """What became of a payment, asked of a node: is its nonce spent, by which transaction, how deep?
 
 Only events of the token count, read from the receipt: a nonce can also be cancelled by its owner, and an
-authorization may be carried to the chain by anyone.
+authorization may be carried to the chain by anyone. Permit2 tells of no nonce that it spent, so a transfer
+that was found (not named by the settler) counts only if the transaction's own call to the proxy names payer
+and nonce: any other transfer of the payer may have paid for something else.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from eth_utils.crypto import keccak
 from sandboxer.kernel.clock import Clock
 from sandboxer.payments.records import Payment
 from sandboxer.payments.x402.evm.node import Node
+from sandboxer.payments.x402.evm.permits import settled_permit
 from sandboxer.payments.x402.evm.reading import PERMIT2
 from sandboxer.payments.x402.ways import Fate, Sighting
 
@@ -43,8 +46,7 @@ class EvmWatcher:
                 return seen
         if not await self._is_spent(payment):
             return await self._unspent(payment)
-        txid = await self._search(payment)
-        if txid is not None:
+        for txid in await self._search(payment):
             receipt = await self._node.call("eth_getTransactionReceipt", [txid])
             if receipt is not None and (seen := await self._judge(payment, receipt)) is not None:
                 return seen
@@ -98,8 +100,8 @@ class EvmWatcher:
         answer = await self._node.call("eth_call", [{"to": contract, "data": "0x" + data.hex()}, "latest"])
         return int(answer, 16) if answer not in (None, "0x") else 0
 
-    async def _search(self, payment: Payment) -> str | None:
-        """The transaction that spent the nonce, searched backwards from the newest block."""
+    async def _search(self, payment: Payment) -> list[str]:
+        """The transactions that spent the nonce, searched backwards from the newest block: one, or none."""
         if payment.nonce.startswith(PERMIT2):
             topics = [_TRANSFER, _topic(payment.payer), _topic(self._pay_to)]
         else:
@@ -114,13 +116,24 @@ class EvmWatcher:
                 "fromBlock": hex(first),
                 "toBlock": hex(last),
             }
-            if found := await self._node.call("eth_getLogs", [wanted]):
-                return str(found[-1]["transactionHash"])
+            logs = await self._node.call("eth_getLogs", [wanted])
+            if found := await self._of_nonce(payment, [str(log["transactionHash"]) for log in logs or ()]):
+                return found
             block = await self._node.call("eth_getBlockByNumber", [hex(first), False])
             if first == 0 or int(block["timestamp"], 16) < since:
-                return None
+                return []
             last = first - 1
-        return None
+        return []
+
+    async def _of_nonce(self, payment: Payment, txids: list[str]) -> list[str]:
+        if not payment.nonce.startswith(PERMIT2):
+            return txids[-1:]
+        nonce = int(payment.nonce.removeprefix(PERMIT2))
+        for txid in reversed(dict.fromkeys(txids)):
+            sent = await self._node.call("eth_getTransactionByHash", [txid])
+            if sent is not None and settled_permit(sent) == (payment.payer.lower(), nonce):
+                return [txid]
+        return []
 
 
 def _topic(address: str) -> str:

@@ -74,6 +74,7 @@ async def top_up(request: Request, body: TopUp, idempotency_key: IdempotencyKey 
         account=account,
         request_hash=await request_hash(request),
         details={},
+        most_sats=body.sats,
     )
     return await _take(request, payable, presented, wanted, is_gift=body.account is not None)
 
