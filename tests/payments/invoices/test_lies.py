@@ -151,6 +151,21 @@ async def test_a_payment_that_confirms_a_day_too_late_is_late(shop: Shop, chain:
     assert await shop.sats() == (1_000_000, 0)
 
 
+async def test_a_node_down_for_days_makes_no_old_price_new(shop: Shop, chain: MemoryChain) -> None:
+    bill = await shop.order(account=await shop.buyer())
+    await shop.look()
+    chain.is_down = True
+    shop.clock.moment += timedelta(days=3)
+    chain.is_down = False
+    chain.pay(bill.invoice.address, PRICE)
+    chain.mine(6)
+    await shop.look()
+    (output,) = (await shop.view(bill)).outputs
+    assert not output.is_in_time
+    await shop.look()
+    assert await shop.state(bill) == "credited"
+
+
 async def test_a_dearer_payment_may_take_the_place_of_one_that_was_in_time(
     shop: Shop, chain: MemoryChain
 ) -> None:

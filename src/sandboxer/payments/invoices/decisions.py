@@ -60,7 +60,8 @@ def observe(
     """The outputs as they are now. `since`: the look before this one.
 
     What nobody could have seen before the expiry counts as in time: a node that was down is not the payer's
-    fault. So does what takes the place of a payment that was in time (wallets raise fees that way).
+    fault. So does what takes the place of a payment that was in time (wallets raise fees that way). Neither
+    for longer than a payment in time may take to confirm: an old rate would be a free option.
     """
     before = {output.id: output for output in known}
     shown = {deposit.id: deposit for deposit in deposits if deposit.address == invoice.address}
@@ -68,7 +69,7 @@ def observe(
         _again(output, shown[id], tip) if id in shown else _missed(output) for id, output in before.items()
     ]
     replaces = any(o.is_in_time and not o.is_there and o.settled is Settled.OPEN for o in seen)
-    is_in_time = since < invoice.expires_at or (replaces and now <= invoice.confirm_by)
+    is_in_time = now <= invoice.confirm_by and (since < invoice.expires_at or replaces)
     new = [
         _first_seen(invoice, deposit, tip, is_in_time=is_in_time, now=now)
         for id, deposit in shown.items()
