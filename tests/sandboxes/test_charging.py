@@ -265,6 +265,25 @@ async def test_one_frozen_when_the_sats_ran_out_is_frozen_again_when_paid(
         await until(platform, sandbox.id, State.FROZEN)
 
 
+async def test_thawing_one_after_the_other_gives_no_second_grace(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    """Frozen at rate zero, each could be thawed for a grace and destroyed in it, one after the other."""
+    async with paying(open_one, sats=5000) as platform:
+        first = await platform.sandboxes.create(CreateRequest(), ALICE)
+        second = await platform.sandboxes.create(CreateRequest(), ALICE)
+        await platform.sandboxes.freeze(second.id, ALICE)
+        await go_dry(platform, clock, timedelta(seconds=5001))
+        await until(platform, first.id, State.GRACE)
+        await go_dry(platform, clock, timedelta(seconds=30))
+        await platform.sandboxes.destroy(first.id, ALICE)
+        assert (await settled(platform)).debt
+        with pytest.raises(InsufficientCredit):
+            await platform.sandboxes.thaw(second.id, ALICE)
+        await fund(platform, 1000, id="rescue")
+        assert (await platform.sandboxes.thaw(second.id, ALICE)).state is State.READY
+
+
 async def test_a_crash_before_the_purse_acted_is_made_good_at_the_start(
     open_one: OpenPlatform, clock: ManualClock
 ) -> None:

@@ -32,6 +32,9 @@ async def freeze(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
 
 async def thaw(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
     async def act(sandbox: Sandbox) -> Mapping[str, object]:
+        if not sandbox.terms.is_entitled:
+            # Frozen may cost nothing; to run on costs, and who owes would get one grace after the other.
+            await room.book.check_start(sandbox)
         await _freezer(room, sandbox).thaw(_handle(sandbox))
         room.activity.touch(sandbox_id)
         return {}
