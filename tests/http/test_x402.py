@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,6 +24,8 @@ from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.kernel.errors import NoCapacity
 from sandboxer.money.buckets import settle_account, unconfirmed
 from sandboxer.money.verification import verify
+from sandboxer.payments.records import Purpose
+from sandboxer.payments.x402.checkout import Wanted
 from sandboxer.settings import Settings
 from testchains.evm import Anvil
 from testchains.evm.anvil import address_of
@@ -251,6 +254,33 @@ async def test_the_same_payment_again_is_the_same_sandbox(served: Served, evm: A
     assert again.json()["key"] is None
     other = await served.client.http.post("/v1/sandboxes", json={"name": "other"}, headers=header)
     assert other.status_code == 409
+
+
+async def test_a_payment_copied_from_the_chain_gives_nobody_a_key(served: Served, wallet: str) -> None:
+    """We died between the broadcast and the answer: from then on the payment proves nothing."""
+    body = b'{"sats":1000}'
+    header = await signed(served, wallet, "/v1/topups", {"sats": 1000})
+    x402 = served.platform.payments.x402
+    assert x402 is not None
+    presented = x402.checkout.present([(b"payment-signature", header["payment-signature"].encode())])
+    assert presented is not None
+    wanted = Wanted(
+        purpose=Purpose.TOPUP,
+        least_sats=1000,
+        account=None,
+        request_hash=hashlib.sha256(b"POST /v1/topups\n" + body).hexdigest(),
+        details={},
+    )
+    async with x402.checkout.take(presented, wanted) as taken:
+        paid = await x402.checkout.settle(taken.payment)
+    asking = {"content-type": "application/json", **header}
+    copied = await served.client.http.post("/v1/topups", content=body, headers=asking)
+    assert copied.status_code == 201, copied.text
+    assert copied.json()["payment"]["id"] == paid.id
+    assert copied.json()["key"] is None
+    async with agent(served, wallet) as http:
+        anew = await http.post("/v1/topups", json={"sats": 1000})
+    assert anew.json()["key"]["account"] == paid.account
 
 
 async def test_version_1_headers_are_read(served: Served, evm: Anvil, wallet: str) -> None:

@@ -63,7 +63,7 @@ async def buy_sandbox(request: Request, wanted: CreateRequest, presented: Presen
             else:
                 payment = hand.payment
                 made = await _made_before(request, wanted, payment, bind)
-            key = await new_key(request, payment, was_stranger=was_stranger)
+            key = await new_key(request, payment, is_payer=was_stranger and hand.is_new)
             return _answer(made, payment, key)
 
     async def recall(sandbox_id: str) -> Response | None:

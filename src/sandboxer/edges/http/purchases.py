@@ -150,9 +150,12 @@ def without_secrets(body: bytes) -> bytes:
     return json.dumps({**document, **{name: None for name in _SECRET_FIELDS if name in document}}).encode()
 
 
-async def new_key(request: Request, payment: Payment, *, was_stranger: bool) -> wire_keys.NewKey | None:
-    """For a wallet that paid and has no key yet."""
-    if not was_stranger:
+async def new_key(request: Request, payment: Payment, *, is_payer: bool) -> wire_keys.NewKey | None:
+    """For a wallet that paid and has no key yet, in the answer to the very request that brought the payment.
+
+    Once broadcast, a payment's signature is there for all to copy; later the wallet signs in, or pays anew.
+    """
+    if not is_payer:
         return None
     platform, x402 = platform_of(request), x402_of(request)
     now = platform.clock.now()

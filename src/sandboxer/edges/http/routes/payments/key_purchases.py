@@ -90,7 +90,7 @@ async def buy(request: Request, body: BuyKey, idempotency_key: IdempotencyKey = 
             payment = await x402.checkout.settle(hand.payment) if hand.is_new else hand.payment
             if not is_delivered(payment):
                 raise refusal_of(payment)
-            key = await new_key(request, payment, was_stranger=was_stranger)
+            key = await new_key(request, payment, is_payer=was_stranger and hand.is_new)
             found = await _account(request, payment.account)
             shown_key = BoughtKey.model_construct(
                 payment=shown(payment),

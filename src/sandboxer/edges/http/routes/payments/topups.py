@@ -93,7 +93,8 @@ async def _take(
             payment = await x402.checkout.settle(hand.payment) if hand.is_new else hand.payment
             if not is_delivered(payment):
                 raise refusal_of(payment)
-            key = await new_key(request, payment, was_stranger=was_stranger and not is_gift)
+            is_payer = was_stranger and hand.is_new and not is_gift
+            key = await new_key(request, payment, is_payer=is_payer)
 
             def public_id(conn: Connection) -> str:
                 return accounts.load(conn, payment.account).public_id
