@@ -30,6 +30,15 @@ def _die_with_parent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+_started: list[Child] = []
+
+
+def kill_all() -> None:
+    """Every node of this process, at once: for who cannot wait until they have finished starting."""
+    for child in _started:
+        child.kill()
+
+
 class Child:
     def __init__(
         self, command: Sequence[str], log: Path, *, environment: Mapping[str, str] | None = None
@@ -45,6 +54,7 @@ class Child:
                 preexec_fn=_die_with_parent,
                 start_new_session=True,
             )
+        _started.append(self)
 
     @property
     def pid(self) -> int:
@@ -57,6 +67,10 @@ class Child:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise NotStarted(f"{self._process.args!r}: {self.last_words()}")
             time.sleep(0.05)
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
 
     def last_words(self) -> str:
         return self._log.read_text(errors="replace")[-2000:]

@@ -71,6 +71,7 @@ def _chosen(text: str) -> list[str]:
 def _interrupt(*_: object) -> None:
     # The next one must not break the stopping that the first one asks for.
     _be_deaf()
+    print("\nstopping …", file=sys.stderr, flush=True)
     raise KeyboardInterrupt
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from testchains.demo.places import Place
 from testchains.demo.show import Starting
-from testchains.processes import NotStarted
+from testchains.processes import NotStarted, kill_all
 
 
 class Life(threading.Thread):
@@ -55,6 +55,9 @@ def running(places: Sequence[Place]) -> Iterator[list[Life]]:
     finally:
         for life in lives:
             life.end()
+        if not all(life.is_settled.is_set() for life in lives):
+            # Interrupted. A node that dies ends the wait for it, and its folder goes as if it had failed.
+            kill_all()
         for life in lives:
             life.join()
 

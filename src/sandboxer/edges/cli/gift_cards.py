@@ -19,9 +19,7 @@ from sandboxer.wire.gift_cards import GiftCard, NewGiftCard, NewRedemption, Rede
 from sandboxer.wire.keys import NewKey
 
 app = typer.Typer(rich_markup_mode="rich")
-giving = typer.Typer(
-    help="Gift cards: prepaid dollars behind four words.", no_args_is_help=True, rich_markup_mode="rich"
-)
+giving = typer.Typer(help="Prepaid dollars behind four words.", no_args_is_help=True, rich_markup_mode="rich")
 groups = {"gift": giving}
 NOBODY = "nobody"
 
