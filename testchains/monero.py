@@ -10,6 +10,7 @@ import signal
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +176,8 @@ class Monero:
 
     def close(self) -> None:
         if self._children:
-            self.resume()
+            with suppress(ProcessLookupError):
+                self.resume()
         for child in reversed(self._children):
             child.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
