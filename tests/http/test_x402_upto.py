@@ -20,7 +20,9 @@ from testchains.evm.anvil import address_of
 from testchains.evm.permit2 import deploy_permit2
 from tests.http.conftest import Served
 from tests.http.test_x402 import credit, evm, shop
+from tests.http.test_x402_settling import state_of
 from tests.payments.x402.conftest import SHOP
+from tests.payments.x402.facilitator import running_facilitator
 from tests.payments.x402.upto import UPTO, pay_upto, ready_wallet, signed_upto, upto_client
 
 __all__ = ["evm"]
@@ -114,3 +116,24 @@ async def test_a_sandbox_costs_the_price_that_was_asked(served: Served, evm: Anv
     made = answer.json()
     assert (made["state"], made["payment"]["state"]) == ("ready", "confirmed")
     assert evm.balance(SHOP) - before == int(made["payment"]["amount"]) > 0
+
+
+async def test_an_outside_facilitator_whose_answer_is_lost_moves_the_part_once(
+    evm: Anvil, tmp_path: Path
+) -> None:
+    deploy_permit2(evm)
+    wallet = ready_wallet(evm, 20_000_000)
+    with running_facilitator(evm) as facilitator:
+        options = {"facilitator_address": facilitator.address}
+        network = {**UPTO, "facilitator": facilitator.url, "options": options}
+        async with shop(evm, tmp_path, network=network, settle_timeout="1s") as served:
+            header = await permit_for(served, wallet, 2000)
+            before = evm.balance(SHOP)
+            facilitator.stop_at("settled")
+            answer = await served.client.http.post("/v1/topups", json={"sats": 500}, headers=header)
+            assert answer.status_code in (201, 202), answer.text
+            bought = answer.json()
+            await state_of(served, bought["payment"]["id"], "confirmed")
+            facilitator.go_on()
+            assert evm.balance(SHOP) - before == 500_000
+            assert await credit(served, bought["key"]["account"]) == 500

@@ -11,6 +11,7 @@ from typing import Any
 
 from x402 import x402FacilitatorSync
 from x402.mechanisms.evm.exact.facilitator import ExactEvmScheme
+from x402.mechanisms.evm.upto.facilitator import UptoEvmScheme
 from x402.schemas import PaymentPayload, PaymentRequirements
 
 from sandboxer.payments.x402.evm.settling import Signer
@@ -23,7 +24,10 @@ STEPS = ("verify", "verified", "settle", "settled", "answered")
 class Facilitator:
     def __init__(self, chain: Anvil) -> None:
         self._real = x402FacilitatorSync()
-        self._real.register([chain.network], ExactEvmScheme(Signer(KEYS[3], chain.url, 10.0)))
+        signer = Signer(KEYS[3], chain.url, 10.0)
+        self._real.register([chain.network], ExactEvmScheme(signer))
+        self._real.register([chain.network], UptoEvmScheme(signer))
+        self.address: str = signer.address
         self.url = ""
         self._stop_at: str | None = None
         self.reached = threading.Event()
