@@ -65,16 +65,21 @@ class EvmWatcher:
         )
 
     def _brought(self, payment: Payment, receipt: Mapping[str, Any]) -> bool:
+        """Whether the transfer that belongs to this nonce paid us. One transaction can spend many nonces and
+        pay us for one of them only."""
         wanted = [_TRANSFER, _topic(payment.payer), _topic(self._pay_to)]
-        is_ours = payment.nonce.startswith(PERMIT2)
-        is_paid = False
-        for log in receipt.get("logs") or ():
-            if str(log["address"]).lower() != payment.asset.lower():
-                continue
-            topics = [str(topic).lower() for topic in log["topics"]]
-            is_paid |= topics == wanted and int(log["data"], 16) == payment.amount
-            is_ours |= topics == [_USED, _topic(payment.payer), payment.nonce]
-        return is_paid and is_ours
+        logs = [log for log in receipt.get("logs") or () if _is_of(log, payment.asset)]
+        paid = [_topics(log) == wanted and int(log["data"], 16) == payment.amount for log in logs]
+        if payment.nonce.startswith(PERMIT2):
+            return any(paid)
+        used = [_USED, _topic(payment.payer), payment.nonce]
+        at = next((place for place, log in enumerate(logs) if _topics(log) == used), None)
+        if at is None:
+            return False
+        if at + 1 < len(logs) and _topics(logs[at + 1])[:1] == [_TRANSFER]:
+            return paid[at + 1]
+        # Tokens that tell of the nonce last.
+        return at > 0 and paid[at - 1]
 
     async def _is_spent(self, payment: Payment) -> bool:
         if payment.nonce.startswith(PERMIT2):
@@ -138,3 +143,11 @@ class EvmWatcher:
 
 def _topic(address: str) -> str:
     return "0x" + address.lower().removeprefix("0x").rjust(64, "0")
+
+
+def _topics(log: Mapping[str, Any]) -> list[str]:
+    return [str(topic).lower() for topic in log["topics"]]
+
+
+def _is_of(log: Mapping[str, Any], asset: str) -> bool:
+    return str(log["address"]).lower() == asset.lower()
