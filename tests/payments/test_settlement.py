@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import Connection
 
 from sandboxer.accounts import records as accounts
+from sandboxer.money.buckets import settle_account
 from sandboxer.money.verification import verify
 from sandboxer.payments import records, settlement
 from sandboxer.payments.lifecycle import Signal, State
@@ -98,3 +99,16 @@ def test_the_only_payment_gone_ends_the_tier(conn: Connection) -> None:
     payment = see(conn, submitted(conn, "1"), CONFIRMED)
     see(conn, payment, EXPIRED, now=NOW + timedelta(hours=1))
     assert accounts.load(conn, "acc_alice").tier is None
+
+
+def test_what_was_never_handed_on_is_not_followed_for_ever(conn: Connection) -> None:
+    payment = queued(conn, "1")
+    assert see(conn, payment, UNSEEN, now=NOW + timedelta(hours=23)).look_at is not None
+    assert see(conn, payment, UNSEEN, now=NOW + timedelta(days=1)).look_at is None
+
+
+def test_creates_at_the_same_time_share_their_payers_limit(conn: Connection) -> None:
+    for nonce in ("1", "2"):
+        payment = queued(conn, nonce, purpose=Purpose.CREATE)
+        settlement.grant(conn, payment, pending_limit=9000, now=NOW)
+    assert settle_account(conn, "acc_alice", now=NOW).posted == 9000

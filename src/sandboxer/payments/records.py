@@ -278,8 +278,8 @@ def next_look(conn: Connection) -> datetime | None:
 
 
 def unsettled(conn: Connection, payer: str) -> list[Payment]:
-    """A payer's payments whose money may be moving."""
-    states = [state.value for state in IN_FLIGHT]
+    """A payer's payments whose money may be moving, or that already count for what is being made."""
+    states = [state.value for state in IN_FLIGHT | {State.QUEUED}]
     query = select(payments).where(payments.c.payer == payer, payments.c.state.in_(states))
     return [_payment(row) for row in conn.execute(query)]
 

@@ -21,6 +21,8 @@ SOURCE = "x402"
 # Looking again: soon at first, then less and less often.
 FIRST_LOOK = timedelta(seconds=2)
 LONGEST_PAUSE = timedelta(minutes=1)
+# One that was never handed on costs its payer nothing: it is not followed for ever, unless presented again.
+QUEUED_WATCHED = timedelta(days=1)
 _ENDS = {
     Fate.FAILED: Signal.FAIL,
     Fate.REPLACED: Signal.REPLACE,
@@ -149,7 +151,8 @@ def _unseen(conn: Connection, payment: Payment, now: datetime) -> Payment:
         return records.move(
             conn, payment, Signal.LOSE, reason="not seen on its chain", now=now, look_at=look_at
         )
-    return records.note(conn, payment.id, now=now, look_at=look_at, looked=True)
+    is_left = payment.state is State.QUEUED and now >= payment.created_at + QUEUED_WATCHED
+    return records.note(conn, payment.id, now=now, look_at=None if is_left else look_at, looked=True)
 
 
 def _over(conn: Connection, payment: Payment, sighting: Sighting, now: datetime) -> Payment:
