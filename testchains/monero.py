@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -21,6 +22,7 @@ from testchains.processes import Child, free_port
 DAEMON, WALLET = Path("/usr/bin/monerod"), Path("/usr/bin/monero-wallet-rpc")
 # A coinbase ripens after sixty blocks, and a ring wants sixteen ripe outputs to choose from.
 _RIPE = 90
+_RELAYED_WITHIN_S = 5.0
 
 # Worth nothing anywhere but here: fixed, so that mining can begin before the bank's wallet is open.
 _BANK_SEED = (
@@ -195,7 +197,17 @@ class Monero:
         return int(self._daemon.call("get_block_count")["count"]) - 1
 
     def mine(self, blocks: int = 1) -> None:
+        self._await_relaying()
         self._daemon.call("generateblocks", amount_of_blocks=blocks, wallet_address=_BANK_ADDRESS)
+
+    def _await_relaying(self) -> None:
+        """A block takes only transactions that were passed on, which happens a moment after they came in."""
+        deadline = time.monotonic() + _RELAYED_WITHIN_S
+        while time.monotonic() < deadline:
+            waiting = self._daemon.post("/get_transaction_pool").get("transactions", ())
+            if all(each["relayed"] or each["do_not_relay"] for each in waiting):
+                return
+            time.sleep(0.02)
 
     def pay(self, address: str, amount: int, *, unlock_time: int = 0) -> str:
         return self.pay_many([(address, amount)], unlock_time=unlock_time)

@@ -153,8 +153,7 @@ class Agent:
         return _read(http.get(f"/v1/invoices/{invoice_id}"), 200)
 
     def _after_block(self, look: Callable[[], dict[str, Any]], before: int) -> dict[str, Any]:
-        """A node may keep a transaction from its next block, as Monero does to hide where it came from: so
-        one that does not get deeper soon wants another block."""
+        """A node may leave a transaction out of its next block: one that gets no deeper wants another."""
         deadline = time.monotonic() + A_BLOCK_S
         while True:
             seen = look()
