@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from bench import bwrap
+from bench import bwrap, commits
 from bench.census import Census
 from bench.figures import Bar, Report, Row, Samples
 from bench.report import BEGIN, END, markdown, write_into
+from bench.scenarios.signed import signed
 from tests.servers.platforms import IMAGES, ROOT, why_not_real
 
 FLOOR = Samples("bwrap", "ms", tuple(float(value) for value in range(1, 101)))
@@ -92,3 +95,19 @@ def test_the_figures_of_a_document_are_replaced_and_the_rest_is_kept(tmp_path: P
     assert "old" not in text
     assert text.count("| speed |") == 1
     assert "noted" in text
+
+
+def test_a_signed_request_is_timed_beside_the_same_route_without_the_layer_that_asks(tmp_path: Path) -> None:
+    rows = [row for row in signed(tmp_path, 1) if isinstance(row, Row)]
+    assert [row.bar.limit for row in rows] == [1.3, 1.3, 1.3]
+    for row in rows:
+        assert row.baseline is not None
+        assert row.subject.median > 0 < row.baseline.median
+
+
+def test_bare_commits_are_all_there_however_many_make_them(tmp_path: Path) -> None:
+    with commits.sqlite(tmp_path / "bare.db", 4) as bare:
+        assert bare.one_caller(5) > 0
+        assert bare.all_callers(20) > 0
+    with closing(sqlite3.connect(tmp_path / "bare.db")) as conn:
+        assert conn.execute("SELECT count(*) FROM bare").fetchone() == (25,)
