@@ -132,8 +132,8 @@ class Settings(BaseModel):
         Field(
             description='Prices that differ from the defaults, as JSON: {"rates": {"running_msats": 10},'
             ' "profiles": {"profile.agent-dev": {"vcpu_msats": 20}}, "tiers": {"cents_per_month": 700,'
-            ' "discounts": {"1": 0, "3": 70, "6": 100, "12": 150, "24": 200}}, "quotes": {"lifetime": "10m"}}.'
-            " Discounts are thousandths by months."
+            ' "discounts": {"1": 0, "3": 70, "6": 100, "12": 150, "24": 200}},'
+            ' "quotes": {"lifetime": "10m"}}. Discounts are thousandths by months.'
         ),
     ] = Field(default_factory=dict)
     x402: Annotated[

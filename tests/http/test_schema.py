@@ -195,14 +195,14 @@ def _aim(case: Any, sandbox_id: str, process_id: str) -> None:
         case.body["timeout_s"] = 0.2
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_no_answer_is_undocumented(live: Served) -> None:
-    assert examine(live, 12, GenerationMode.POSITIVE) > 300
-    assert examine(live, 8, GenerationMode.NEGATIVE) > 100
+    assert examine(live, 8, GenerationMode.POSITIVE) > 300
+    assert examine(live, 5, GenerationMode.NEGATIVE) > 100
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_no_answer_is_undocumented_in_a_long_run(live: Served) -> None:
-    examine(live, 300, GenerationMode.POSITIVE)
-    examine(live, 200, GenerationMode.NEGATIVE)
+    examine(live, 60, GenerationMode.POSITIVE)
+    examine(live, 40, GenerationMode.NEGATIVE)
