@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from eth_account import Account
 from x402.schemas import PaymentPayload, PaymentRequirements, SettleResponse, VerifyResponse
 
-from sandboxer.kernel.errors import Conflict
+from sandboxer.kernel.errors import ChainUnavailable, Conflict
 from sandboxer.money.buckets import settle_account, unconfirmed
 from sandboxer.payments import records
 from sandboxer.payments.lifecycle import State
 from sandboxer.payments.records import Payment
-from sandboxer.payments.x402.ways import Facilitator, Way, Ways
+from sandboxer.payments.x402.evm.node import Node
+from sandboxer.payments.x402.evm.watching import UNFOUND_FOR, UNFOUND_LOOKS, EvmWatcher
+from sandboxer.payments.x402.ways import Facilitator, Fate, Way, Ways
 from sandboxer.store.engine import Store
-from testchains.evm import Anvil
+from testchains.evm import KEYS, Anvil
 from testchains.evm.anvil import address_of
-from tests.payments.x402.conftest import SHOP, Desk, open_desk
+from testchains.evm.permit2 import send
+from tests.payments.x402.conftest import SHOP, Desk, headers_of, open_desk, topup
 
 
 class Faulty:
@@ -203,3 +211,133 @@ async def test_a_slow_chain_is_pending_with_the_transactions_id(desk: Desk, wall
     await follow(desk, payment, State.CONFIRMED)
     assert await balance(desk, payment) == (1000, 0)
     assert desk.chain.balance(SHOP) - before == 1_000_000
+
+
+class Lagging:
+    """The real node behind one address with another that has not seen the newest blocks: no events yet."""
+
+    def __init__(self, real: Node) -> None:
+        self._real = real
+        self.is_behind = True
+
+    async def call(self, method: str, params: list[Any]) -> Any:
+        if self.is_behind and method in ("eth_getLogs", "eth_getTransactionReceipt"):
+            return [] if method == "eth_getLogs" else None
+        return await self._real.call(method, params)
+
+
+@pytest.fixture
+def lagging(desk: Desk) -> Lagging:
+    way = desk.x402.ways.find(desk.chain.network, "exact")
+    assert way is not None
+    assert isinstance(way.watcher, EvmWatcher)
+    node = Lagging(way.watcher._node)
+    way.watcher._node = node  # type: ignore[assignment]
+    return node
+
+
+async def test_a_spent_nonce_whose_event_is_not_shown_yet_is_asked_for_again(
+    desk: Desk, faulty: Faulty, lagging: Lagging, wallet: str
+) -> None:
+    faulty.fault = "after"
+    payment = await desk.buy(await desk.pay(wallet))
+    assert payment.state is State.SETTLEMENT_PENDING
+    desk.clock.ahead = timedelta(hours=23)
+    await desk.x402.reconciler.round()
+    assert (await reload(desk, payment)).state is State.SETTLEMENT_PENDING
+    lagging.is_behind = False
+    await follow(desk, payment, State.CONFIRMED)
+    assert await balance(desk, payment) == (1000, 0)
+    assert faulty.settles == 1
+
+
+async def test_a_spent_nonce_is_given_up_after_a_day_of_asking(
+    desk: Desk, faulty: Faulty, lagging: Lagging, wallet: str
+) -> None:
+    faulty.fault = "after"
+    payment = await desk.buy(await desk.pay(wallet))
+    desk.clock.ahead = UNFOUND_FOR
+    # Old enough, but we may have been away all that time.
+    with pytest.raises(ChainUnavailable):
+        await desk.x402.checkout.look(payment)
+    seen = await desk.x402.checkout.look(replace(payment, looks=UNFOUND_LOOKS))
+    assert (seen.fate, seen.reason) == (Fate.FAILED, "nonce_spent")
+
+
+async def test_a_cancelled_authorization_fails_at_once(desk: Desk, faulty: Faulty, wallet: str) -> None:
+    faulty.fault = "before"
+    payment = await desk.buy(await desk.pay(wallet))
+    _cancel(desk.chain, wallet, payment.nonce)
+    over = await follow(desk, payment, State.FAILED)
+    assert over.reason == "nonce_spent"
+    assert desk.chain.balance(address_of(wallet)) == 5_000_000
+
+
+def _cancel(chain: Anvil, key: str, nonce: str) -> None:
+    """A payer's own right at the token; anyone may carry it there."""
+    domain = {
+        "name": "Test Dollar",
+        "version": "2",
+        "chainId": chain.web3.eth.chain_id,
+        "verifyingContract": chain.asset,
+    }
+    types = {
+        "CancelAuthorization": [
+            {"name": "authorizer", "type": "address"},
+            {"name": "nonce", "type": "bytes32"},
+        ]
+    }
+    given = bytes.fromhex(nonce.removeprefix("0x"))
+    message = {"authorizer": address_of(key), "nonce": given}
+    signed = Account.sign_typed_data(key, domain, types, message)
+    r, s = signed.r.to_bytes(32), signed.s.to_bytes(32)
+    call = chain.dollar.functions.cancelAuthorization(address_of(key), given, signed.v, r, s)
+    send(chain, KEYS[5], call)
+
+
+async def test_payments_that_buy_something_now_count_for_their_payer(desk: Desk, wallet: str) -> None:
+    """All would be verified against the same balance, and only the first settled from it."""
+    most = desk.x402.settings.unsettled_limit
+    payloads = [await desk.pay(wallet) for _ in range(most + 2)]
+    counted = asyncio.Event()
+    answers: list[object] = []
+
+    def note(answer: object) -> None:
+        answers.append(answer)
+        if len(answers) == len(payloads):
+            counted.set()
+
+    async def create(payload: PaymentPayload) -> None:
+        presented = desk.x402.checkout.present(headers_of(payload))
+        assert presented is not None
+        try:
+            async with desk.x402.checkout.take(presented, topup()):
+                note("taken")
+                await counted.wait()
+        except Conflict as error:
+            note(error.facts["reason"])
+
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        for payload in payloads:
+            group.create_task(create(payload))
+    assert (answers.count("taken"), answers.count("too_many_unsettled")) == (most, 2)
+    # What bought nothing stands in nobody's way.
+    assert (await desk.buy(payloads[0])).state is State.CONFIRMED
+
+
+async def test_payments_presented_again_count_for_their_payer(desk: Desk, wallet: str) -> None:
+    most = desk.x402.settings.unsettled_limit
+    presented = [desk.x402.checkout.present(headers_of(await desk.pay(wallet))) for _ in range(most + 1)]
+    for one in presented:
+        assert one is not None
+        async with desk.x402.checkout.take(one, topup()) as taken:
+            await desk.x402.checkout.withdraw(taken.payment.id, "provision failed")
+    async with AsyncExitStack() as stack:
+        for one in presented[:most]:
+            assert one is not None
+            await stack.enter_async_context(desk.x402.checkout.take(one, topup()))
+        last = presented[most]
+        assert last is not None
+        with pytest.raises(Conflict) as refused:
+            await stack.enter_async_context(desk.x402.checkout.take(last, topup()))
+    assert refused.value.facts["reason"] == "too_many_unsettled"

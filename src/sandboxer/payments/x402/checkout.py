@@ -82,6 +82,8 @@ class Checkout:
         self.settings = settings
         # Payments that a request is at work on, and whom to tell when it is done.
         self._live: dict[str, asyncio.Event] = {}
+        # Held from the count of a payer's payments until the next one is live, and counts too.
+        self._counting = asyncio.Lock()
 
     def is_live(self, payment_id: str) -> bool:
         return payment_id in self._live
@@ -105,16 +107,19 @@ class Checkout:
         spent = await self._verify(way, presented, requirements)
         if way.settles_less and wanted.most_sats is not None:
             requirements, sats = part_of(requirements, sats, wanted.most_sats)
-        payment = await self._write_down(presented, wanted, requirements, sats)
+        done: asyncio.Event | None = None
+        async with self._counting:
+            payment = await self._write_down(presented, wanted, requirements, sats)
+            if spent is None and payment.state is State.QUEUED and payment.id not in self._live:
+                self._live[payment.id] = done = asyncio.Event()
         if spent is not None:
             yield Taken(payment=await self._arrived(payment, spent), is_new=False)
             return
-        if payment.state is not State.QUEUED or payment.id in self._live:
+        if done is None:
             # Another request was faster.
             async with self.take(presented, wanted) as taken:
                 yield taken
             return
-        self._live[payment.id] = done = asyncio.Event()
         try:
             yield Taken(payment=payment, is_new=True)
         finally:
@@ -287,12 +292,18 @@ class Checkout:
             _refuse_other_use(payment, presented, wanted)
             if payment.id in self._live or payment.state is not State.QUEUED:
                 return payment
+            self._refuse_too_many(conn, payment)
             return records.redirect(conn, payment, order, now=now)
 
         return await self._store.write(write)
 
     def _refuse_too_many(self, conn: Connection, payment: Payment) -> None:
-        under_way = [p for p in records.unsettled(conn, payment.payer) if p.state in IN_FLIGHT]
+        """Those that buy something now count as well: all were verified against the same balance."""
+        under_way = [
+            other
+            for other in records.unsettled(conn, payment.payer)
+            if other.state in IN_FLIGHT or other.id in self._live
+        ]
         if len(under_way) >= self.settings.unsettled_limit:
             raise Conflict(
                 why=f"{len(under_way)} payments of this wallet are not settled yet",

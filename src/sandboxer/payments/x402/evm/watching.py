@@ -4,11 +4,15 @@ Only events of the token count, read from the receipt: a nonce can also be cance
 authorization may be carried to the chain by anyone. Permit2 tells of no nonce that it spent, so a transfer
 that was found (not named by the settler) counts only if the transaction's own call to the proxy names payer
 and nonce: any other transfer of the payer may have paid for something else.
+
+A nonce that is spent, and no event that says by what, is a node that lags behind (or one of several at one
+address): it is asked again for a day before the payment is given up, for that cannot be undone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 from eth_abi.abi import encode
@@ -16,6 +20,7 @@ from eth_utils.abi import function_signature_to_4byte_selector
 from eth_utils.crypto import keccak
 
 from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import ChainUnavailable
 from sandboxer.payments.records import Payment
 from sandboxer.payments.x402.evm.node import Node
 from sandboxer.payments.x402.evm.permits import settled_permit
@@ -24,13 +29,18 @@ from sandboxer.payments.x402.ways import Fate, Sighting
 
 PERMIT2_CONTRACT = "0x000000000022d473030f116ddee9f6b43ac78ba3"
 _USED = "0x" + keccak(text="AuthorizationUsed(address,bytes32)").hex()
+_CANCELED = "0x" + keccak(text="AuthorizationCanceled(address,bytes32)").hex()
+_INVALIDATED = "0x" + keccak(text="UnorderedNonceInvalidation(address,uint256,uint256)").hex()
 _TRANSFER = "0x" + keccak(text="Transfer(address,address,uint256)").hex()
 _AUTHORIZATION_STATE = function_signature_to_4byte_selector("authorizationState(address,bytes32)")
 _NONCE_BITMAP = function_signature_to_4byte_selector("nonceBitmap(address,uint256)")
 # How many blocks are searched in one question; public nodes refuse more.
 LOG_SPAN = 2000
-# A little before the record was written, should clocks differ.
-_MARGIN_S = 120
+# Before the record was written: others may carry a payment to the chain sooner, and clocks differ.
+_MARGIN_S = 600
+# For how long it is looked for what spent a nonce, and how often at least: we may have been away that long.
+UNFOUND_FOR = timedelta(days=1)
+UNFOUND_LOOKS = 60
 
 
 class EvmWatcher:
@@ -48,9 +58,36 @@ class EvmWatcher:
             return await self._unspent(payment)
         for txid in await self._search(payment):
             receipt = await self._node.call("eth_getTransactionReceipt", [txid])
-            if receipt is not None and (seen := await self._judge(payment, receipt)) is not None:
+            if receipt is None:
+                continue
+            if (seen := await self._judge(payment, receipt)) is not None:
                 return seen
-        return Sighting(fate=Fate.FAILED, reason="nonce_spent")
+            if receipt.get("status") == "0x1":
+                return Sighting(fate=Fate.FAILED, reason="nonce_spent")
+        return await self._unfound(payment)
+
+    async def _unfound(self, payment: Payment) -> Sighting:
+        """Spent, and not by what: given up if its owner cancelled it, or after a day of asking."""
+        age = self._clock.now() - payment.created_at
+        is_given_up = age >= UNFOUND_FOR and payment.looks >= UNFOUND_LOOKS
+        if is_given_up or await self._is_invalidated(payment):
+            return Sighting(fate=Fate.FAILED, reason="nonce_spent")
+        raise ChainUnavailable(
+            chain=payment.network, why="a nonce is spent, but the node does not show by what yet"
+        )
+
+    async def _is_invalidated(self, payment: Payment) -> bool:
+        """Whether the owner cancelled it at Permit2; a token's own cancellation is found as its use is."""
+        if not payment.nonce.startswith(PERMIT2):
+            return False
+        nonce = int(payment.nonce.removeprefix(PERMIT2))
+        async for logs in self._logs(payment, PERMIT2_CONTRACT, [_INVALIDATED, _topic(payment.payer)]):
+            for log in logs:
+                data = bytes.fromhex(str(log["data"]).removeprefix("0x"))
+                word, mask = int.from_bytes(data[:32]), int.from_bytes(data[32:64])
+                if word == nonce >> 8 and mask >> (nonce & 255) & 1:
+                    return True
+        return False
 
     async def _judge(self, payment: Payment, receipt: Mapping[str, Any]) -> Sighting | None:
         """Confirmed if this transaction brought the money; None if it did not."""
@@ -106,29 +143,36 @@ class EvmWatcher:
         return int(answer, 16) if answer not in (None, "0x") else 0
 
     async def _search(self, payment: Payment) -> list[str]:
-        """The transactions that spent the nonce, searched backwards from the newest block: one, or none."""
+        """The transactions that spent or cancelled the nonce: one, or none."""
+        topics: list[Any]
         if payment.nonce.startswith(PERMIT2):
             topics = [_TRANSFER, _topic(payment.payer), _topic(self._pay_to)]
         else:
-            topics = [_USED, _topic(payment.payer), payment.nonce]
+            topics = [[_USED, _CANCELED], _topic(payment.payer), payment.nonce]
+        async for logs in self._logs(payment, payment.asset, topics):
+            if found := await self._of_nonce(payment, [str(log["transactionHash"]) for log in logs]):
+                return found
+        return []
+
+    async def _logs(
+        self, payment: Payment, contract: str, topics: list[Any]
+    ) -> AsyncIterator[list[Mapping[str, Any]]]:
+        """A contract's events since the payment was presented, backwards from the newest block."""
         since = int(payment.created_at.timestamp()) - _MARGIN_S
         last = int(await self._node.call("eth_blockNumber", []), 16)
         while last >= 0:
             first = max(0, last - LOG_SPAN + 1)
             wanted = {
-                "address": payment.asset,
+                "address": contract,
                 "topics": topics,
                 "fromBlock": hex(first),
                 "toBlock": hex(last),
             }
-            logs = await self._node.call("eth_getLogs", [wanted])
-            if found := await self._of_nonce(payment, [str(log["transactionHash"]) for log in logs or ()]):
-                return found
+            yield await self._node.call("eth_getLogs", [wanted]) or []
             block = await self._node.call("eth_getBlockByNumber", [hex(first), False])
             if first == 0 or int(block["timestamp"], 16) < since:
-                return []
+                return
             last = first - 1
-        return []
 
     async def _of_nonce(self, payment: Payment, txids: list[str]) -> list[str]:
         if not payment.nonce.startswith(PERMIT2):
