@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -42,9 +43,10 @@ def shared_engine(
         url = f"sqlite:///{tmp_path_factory.mktemp('accounts')}/shared.db"
     else:
         server: str = request.getfixturevalue("postgres_url")
+        name = f"accounts_{uuid4().hex}"  # pytest may close this fixture and open it again
         with psycopg.connect(server, autocommit=True) as admin:
-            admin.execute("CREATE DATABASE accounts_shared")
-        url = server.rpartition("/")[0] + "/accounts_shared"
+            admin.execute(f"CREATE DATABASE {name}")
+        url = f"{server.rpartition('/')[0]}/{name}"
     database = open_database(url)
     migrate(database)
     yield database.writing
