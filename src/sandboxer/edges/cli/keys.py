@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from pydantic import BaseModel
 
 from sandboxer.edges.cli.confirming import GivenProof, Wallet, with_wallet
 from sandboxer.edges.cli.options import Json, StateDir, Url, client
@@ -34,11 +35,7 @@ def create_key(
     """
     with client(url, state_dir) as platform:
         key = platform.keys.create(name, account, accepts_v1=accepts_v1)
-    if json:
-        print_json(key)
-        return
-    out.print(facts_table(key.model_dump().items()))
-    err.print("[yellow]Keep the secret now: it is not shown again.[/]")
+    _show_once(key, json)
 
 
 @app.command("list")
@@ -111,11 +108,7 @@ def cut_key(
     wish = {"budget_sats": budget, "depth": depth, "slots": slots, "expires_at": expires_at}
     with client(url, state_dir) as platform:
         key = platform.keys.cut(name, scope, **wish)
-    if json:
-        print_json(key)
-        return
-    out.print(facts_table(key.model_dump().items()))
-    err.print("[yellow]Keep the secret now: it is not shown again.[/]")
+    _show_once(key, json)
 
 
 @app.command("tree")
@@ -158,11 +151,7 @@ def rotate_key(
     """
     with client(url, state_dir, confirm=with_wallet(wallet, proof)) as platform:
         key = platform.keys.regenerate(public_key)
-    if json:
-        print_json(key)
-        return
-    out.print(facts_table(key.model_dump().items()))
-    err.print("[yellow]Keep the secret now: it is not shown again.[/]")
+    _show_once(key, json)
 
 
 @app.command("suspend")
@@ -226,3 +215,12 @@ def _tell(public_key: str, word: str, is_json: bool) -> None:
         print_json({"public_key": public_key, "done": word})
     else:
         out.print(f"{word} {public_key}")
+
+
+def _show_once(key: BaseModel, as_json: bool) -> None:
+    """A key with its secret, and that this was the only time."""
+    if as_json:
+        print_json(key)
+        return
+    out.print(facts_table(key.model_dump().items()))
+    err.print("[yellow]Keep the secret now: it is not shown again.[/]")
