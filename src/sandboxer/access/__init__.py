@@ -1,1 +1,1 @@
-"""How the outside reaches into a sandbox, and what a sandbox may reach outside: ports, egress, secrets, ssh."""
+"""Reaching into a sandbox, and what a sandbox may reach: ports, egress, secrets, ssh."""

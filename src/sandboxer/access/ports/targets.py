@@ -1,6 +1,7 @@
 """Where a request for a port goes: the seam between the reverse proxy and whoever gives ports a name.
 
-The proxy knows sandboxes and ports. Names (a service's, a customer's own domain) are somebody else's to keep, so it asks for them here.
+The proxy knows sandboxes and ports. Names (a service's, a customer's own domain) are somebody else's to keep,
+so it asks for them here.
 """
 
 from dataclasses import dataclass
