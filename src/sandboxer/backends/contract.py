@@ -114,6 +114,17 @@ class Fingerprint:
     lacks: Sequence[Lack] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """What a host may promise in all (overcommit included), what of it is promised, and its storage pool."""
+
+    total: Resources
+    promised: Resources
+    storage_kind: str
+    storage_size_mb: int
+    storage_used_mb: int
+
+
 class Backend(Protocol):
     @property
     def name(self) -> str:
@@ -170,6 +181,12 @@ class Freezes(Protocol):
 class KnowsImages(Protocol):
     def check_image(self, image: str) -> None:
         """Cheap; asked before anything is recorded. Raises InvalidRequest unless there is such an image."""
+
+
+@runtime_checkable
+class KnowsCapacity(Protocol):
+    async def capacity(self) -> Capacity:
+        """Cheap, and true at this moment only: the next create is judged by itself."""
 
 
 class Capability(StrEnum):

@@ -129,8 +129,8 @@ class Book:
             )
         )
 
-    async def counts(self) -> dict[str, int]:
-        return await self._store.read(count_by_state)
+    async def counts(self, account: str | None = None) -> dict[str, int]:
+        return await self._store.read(lambda conn: count_by_state(conn, account))
 
     async def check_start(self, sandbox: Sandbox) -> Terms:
         """May it run, from new or again? Asked before anything is made or claimed; not for free ones."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sandboxer.backends.contract import Fingerprint, Usage
+from sandboxer.backends.contract import Capacity, Fingerprint, KnowsCapacity, Usage
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, SandboxerError
 from sandboxer.sandboxes.lifecycle import LIVE, State
@@ -77,3 +77,12 @@ async def fingerprints(room: Room) -> Mapping[str, Fingerprint]:
     for name, backend in room.backends.items():
         room.known_fingerprints[name] = await backend.fingerprint()
     return dict(room.known_fingerprints)
+
+
+async def capacities(room: Room) -> Mapping[str, Capacity]:
+    """Of the backends that count what they promise."""
+    return {
+        name: await backend.capacity()
+        for name, backend in room.backends.items()
+        if isinstance(backend, KnowsCapacity)
+    }

@@ -221,8 +221,11 @@ def load_account(conn: Connection, account: str, states: Iterable[State]) -> lis
     return [_from_row(row) for row in conn.execute(wanted)]
 
 
-def count_by_state(conn: Connection) -> dict[str, int]:
+def count_by_state(conn: Connection, account: str | None = None) -> dict[str, int]:
+    """`account` None: everyone's."""
     counts = select(sandboxes.c.state, func.count()).group_by(sandboxes.c.state)
+    if account is not None:
+        counts = counts.where(sandboxes.c.account == account)
     return {state: int(number) for state, number in conn.execute(counts)}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from sandboxer.backends.contract import Fingerprint, Usage
+from sandboxer.backends.contract import Capacity, Fingerprint, Usage
 from sandboxer.backends.guest import Guest
 from sandboxer.identity.keys import Caller
 from sandboxer.sandboxes import access, create, destroy, inspection, lifetime, locks, pause, recreate, stale
@@ -113,12 +113,15 @@ class SandboxUseCases:
     async def reap_stale(self, caller: Caller) -> Sequence[StaleSandbox]:
         return await stale.reap(self.room, caller)
 
-    async def counts(self) -> Mapping[str, int]:
+    async def counts(self, account: str | None = None) -> Mapping[str, int]:
         """How many sandboxes there are, by state; zeros too, or a gauge would keep its last figure."""
-        return {state.value: 0 for state in State} | await self.room.book.counts()
+        return {state.value: 0 for state in State} | await self.room.book.counts(account)
 
     async def fingerprints(self) -> Mapping[str, Fingerprint]:
         return await inspection.fingerprints(self.room)
+
+    async def capacities(self) -> Mapping[str, Capacity]:
+        return await inspection.capacities(self.room)
 
     def profiles(self) -> Sequence[Profile]:
         return self.room.profiles.all()

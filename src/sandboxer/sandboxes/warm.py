@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sandboxer.backends.contract import Backend, Handle, Order, Resources, Trust
@@ -26,6 +26,15 @@ class Kind:
     image: str
     resources: Resources
     trust: Trust
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """How many of a kind shall stand ready, and how many do."""
+
+    kind: Kind
+    wanted: int
+    ready: int
 
 
 class WarmPool:
@@ -59,6 +68,9 @@ class WarmPool:
 
     def count(self) -> int:
         return sum(len(ready) for ready in self._ready.values())
+
+    def levels(self) -> Sequence[Level]:
+        return [Level(kind, number, len(self._ready[kind])) for kind, number in self._wanted.items()]
 
     def drop(self, sandbox_id: str) -> bool:
         """It died: have another made, and leave its remains to the caller. False: it was not here."""

@@ -43,6 +43,9 @@ class Promised:
     def with_disk(self, resources: Resources, sign: int = 1) -> Promised:
         return replace(self, disk_mb=self.disk_mb + sign * resources.disk_mb)
 
+    def as_resources(self) -> Resources:
+        return Resources(vcpus=self.vcpus, memory_mb=self.memory_mb, disk_mb=self.disk_mb, pids=self.pids)
+
 
 def budget(host: Host, overcommit: Overcommit) -> Promised:
     """The most that may be promised. Disk only once: a full pool stops everybody."""

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 
-from sandboxer.backends.contract import Fingerprint, Handle, Observation, Order, Presence, Usage
+from sandboxer.backends.contract import Capacity, Fingerprint, Handle, Observation, Order, Presence, Usage
 from sandboxer.backends.guest import Guest
 from sandboxer.backends.namespaces.box import Box, BoxFolder, Stage
 from sandboxer.backends.namespaces.cgroups import Cgroups
@@ -57,6 +57,9 @@ class NamespacesBackend:
 
     def check_image(self, image: str) -> None:
         self.ground.image_tree(image)
+
+    async def capacity(self) -> Capacity:
+        return await in_thread(self.ground.threads, self.ground.capacity)
 
     async def provision(self, order: Order) -> Handle:
         async with self.ground.one_at_a_time(order.sandbox_id):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from sandboxer.backends.contract import Resources
+from sandboxer.backends.contract import Capacity, Resources
 from sandboxer.backends.namespaces import admission
 from sandboxer.backends.namespaces.admission import Host, Promised
 from sandboxer.backends.namespaces.box import Box, BoxFolder
@@ -75,6 +75,17 @@ class Ground:
             wanted = wanted.with_disk(resources)
         admission.admit(self.host, self.settings.overcommit, wanted)
         self.promised = wanted
+
+    def capacity(self) -> Capacity:
+        """What may be promised in all, what is, and what the pool's own file system counts."""
+        most = admission.budget(self.host, self.settings.overcommit)
+        return Capacity(
+            total=most.as_resources(),
+            promised=self.promised.as_resources(),
+            storage_kind=self.pool.kind.value,
+            storage_size_mb=self.pool.size_mb,
+            storage_used_mb=self.pool.used_mb,
+        )
 
     def image_tree(self, name: str) -> str:
         """Which tree the name means now. A disk stays a layer over it, even if the image is built anew."""

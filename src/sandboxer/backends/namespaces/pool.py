@@ -68,6 +68,11 @@ class Pool:
         seen = os.statvfs(self.path)
         return seen.f_blocks * seen.f_frsize // MB
 
+    @property
+    def used_mb(self) -> int:
+        seen = os.statvfs(self.path)
+        return (seen.f_blocks - seen.f_bfree) * seen.f_frsize // MB
+
     def disk(self, sandbox_id: str) -> Path:
         return self.path / sandbox_id
 

@@ -13,12 +13,14 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from sandboxer.backends.contract import (
+    Capacity,
     Fingerprint,
     Handle,
     Lack,
     Observation,
     Order,
     Presence,
+    Resources,
     Usage,
     Wall,
 )
@@ -28,6 +30,8 @@ from sandboxer.backends.scripted.disk import Disk
 from sandboxer.kernel.clock import Clock, SystemClock
 from sandboxer.kernel.errors import BackendLost, InvalidRequest, ProvisionFailed
 
+# More than any test asks for.
+PLENTY = Resources(vcpus=1024, memory_mb=2**20, disk_mb=2**20, pids=2**20)
 # The shipped canary asks its host for a report with a Python program; this is what the fake answers.
 CANARY_ANSWER = {"python3 - <<'REPORT'": b'{"kernel": "scripted", "cpus": 1, "memory_total_mb": 256}\n'}
 
@@ -68,6 +72,21 @@ class Scripted:
             walls=self._walls,
             facts={"isolation_level": "container", "kind": "scripted"},
             lacks=[Lack(what="walls", why="this backend is a fake", remedy="use ext.namespaces")],
+        )
+
+    async def capacity(self) -> Capacity:
+        asked = [box.order.resources for box in self.boxes.values()]
+        return Capacity(
+            total=PLENTY,
+            promised=Resources(
+                vcpus=sum(one.vcpus for one in asked),
+                memory_mb=sum(one.memory_mb for one in asked),
+                disk_mb=sum(one.disk_mb for one in asked),
+                pids=sum(one.pids for one in asked),
+            ),
+            storage_kind="memory",
+            storage_size_mb=PLENTY.disk_mb,
+            storage_used_mb=sum(box.disk.used_bytes for box in self.boxes.values()) // 2**20,
         )
 
     def check_image(self, image: str) -> None:
