@@ -4,10 +4,13 @@
 #include <fcntl.h>
 #include <linux/btrfs.h>
 #include <linux/btrfs_tree.h>
+#include <linux/openat2.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static void put(int fd, const char *value) {
@@ -42,6 +45,31 @@ static void make_subvolume(const char *path) {
     CHECK(chmod(path, 0755));
 }
 
+/* A writable copy of a kept disk. Each snapshot waits for a commit of the whole pool with the folder it is made in
+ * locked, so a hundred made in one folder wait for a hundred commits. Made in a folder of its own and moved, they
+ * share one. What a crash leaves is found by its name. */
+static void copy_subvolume(const char *path, const char *source) {
+    struct btrfs_ioctl_vol_args_v2 args = {0};
+    char folder[4096], made[4200];
+    const char *name;
+    int parent = open_parent(path, &name);
+    close(parent);
+    if (snprintf(folder, sizeof folder, "%.*s.birth-%s", (int)(name - path), path, name) >= (int)sizeof folder)
+        answer_failed(step_current(), ENAMETOOLONG, path);
+    CHECK(mkdir(folder, 0700));
+    int place = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    CHECK(place);
+    args.fd = open(source, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    CHECK((int)args.fd);
+    strcpy(args.name, "disk");
+    CHECK(ioctl(place, BTRFS_IOC_SNAP_CREATE_V2, &args));
+    close((int)args.fd);
+    close(place);
+    snprintf(made, sizeof made, "%s/disk", folder);
+    CHECK(rename(made, path));
+    CHECK(rmdir(folder));
+}
+
 static void limit_subvolume(const char *path, const char *bytes) {
     struct btrfs_ioctl_ino_lookup_args lookup = {.objectid = BTRFS_FIRST_FREE_OBJECTID};
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -53,6 +81,39 @@ static void limit_subvolume(const char *path, const char *bytes) {
     };
     CHECK(ioctl(fd, BTRFS_IOC_QGROUP_LIMIT, &args));
     close(fd);
+}
+
+/* Replaces a file of a disk that was a tenant's before, or only removes it (no value). What follows `/./` in the
+ * path is a tenant's making: no link of theirs is followed, and where they left no such folder nothing is done. */
+static void renew(const char *path, const char *value, mode_t mode) {
+    struct open_how how = {
+        .flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+        .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH | RESOLVE_NO_XDEV,
+    };
+    char whole[4096], *theirs, *name;
+    if (strlen(path) >= sizeof whole) answer_failed(step_current(), ENAMETOOLONG, path);
+    strcpy(whole, path);
+    if (!(theirs = strstr(whole, "/./")) || !(name = strrchr(theirs + 3, '/')))
+        answer_failed(step_current(), EINVAL, path);
+    *theirs = *name = 0;
+    int disk = open(whole, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    CHECK(disk);
+    int folder = (int)syscall(SYS_openat2, disk, theirs + 3, &how, sizeof how);
+    close(disk);
+    if (folder < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)) return;
+    CHECK(folder);
+    /* A folder in its place stays: nothing reads a key from a folder. */
+    if (!unlinkat(folder, name + 1, 0) || errno == ENOENT) {
+        if (value) {
+            int fd = openat(folder, name + 1, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+            CHECK(fd);
+            CHECK(fchmod(fd, mode));
+            put(fd, value);
+        }
+    } else if (errno != EISDIR && errno != EPERM) {
+        CHECK(-1);
+    }
+    close(folder);
 }
 
 void acts_perform(const struct acts *acts) {
@@ -73,6 +134,18 @@ void acts_perform(const struct acts *acts) {
             break;
         case ACT_LIMIT:
             limit_subvolume(act->path, act->value);
+            break;
+        case ACT_SNAPSHOT:
+            copy_subvolume(act->path, act->value);
+            break;
+        case ACT_RENEW:
+            renew(act->path, act->value, 0644);
+            break;
+        case ACT_RENEW_PRIVATE:
+            renew(act->path, act->value, 0600);
+            break;
+        case ACT_FORGET:
+            renew(act->path, NULL, 0);
             break;
         }
     }

@@ -19,11 +19,13 @@
 enum { FD_LISTEN = 3, FD_FIRST_CLOSED = 4 };
 
 /* One thing to do on the host, in the order given. */
-enum act_kind { ACT_FOLDER, ACT_WRITE, ACT_CREATE, ACT_SUBVOLUME, ACT_LIMIT };
+enum act_kind {
+    ACT_FOLDER, ACT_WRITE, ACT_CREATE, ACT_SUBVOLUME, ACT_LIMIT, ACT_SNAPSHOT, ACT_RENEW, ACT_RENEW_PRIVATE, ACT_FORGET,
+};
 struct act {
     enum act_kind kind;
     const char *path;
-    const char *value; /* what to write; bytes of a limit */
+    const char *value; /* what to write; bytes of a limit; what to snapshot */
 };
 struct acts {
     struct act list[LIST_MAX];

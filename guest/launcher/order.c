@@ -26,6 +26,10 @@ static bool take_act(struct order *o, const char *key, char *value) {
     if (!strcmp(key, "disk.create")) return add(&o->disks, ACT_CREATE, value);
     if (!strcmp(key, "disk.subvolume")) return add(&o->disks, ACT_SUBVOLUME, value);
     if (!strcmp(key, "disk.limit")) return add(&o->disks, ACT_LIMIT, value);
+    if (!strcmp(key, "disk.snapshot")) return add(&o->disks, ACT_SNAPSHOT, value);
+    if (!strcmp(key, "disk.renew")) return add(&o->disks, ACT_RENEW, value);
+    if (!strcmp(key, "disk.renew_private")) return add(&o->disks, ACT_RENEW_PRIVATE, value);
+    if (!strcmp(key, "disk.forget")) return add(&o->disks, ACT_FORGET, value);
     struct acts *acts = !strcmp(key, "cgroup.value") ? &o->cgroups : !strcmp(key, "disk.value") ? &o->disks : NULL;
     if (!acts || !acts->count) return false;
     acts->list[acts->count - 1].value = value;

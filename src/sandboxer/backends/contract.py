@@ -55,6 +55,9 @@ class Order:
     trust: Trust
     # Empty: the backend makes one from the id, so that no two sandboxes have the same.
     hostname: str = ""
+    # Id of the kept disk (see `Snapshots`) that its own begins as a copy of; None: the image alone. What must
+    # differ between any two sandboxes is made anew in the copy. `image` is the backend's to know then.
+    origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +180,63 @@ class Freezes(Protocol):
     async def thaw(self, handle: Handle) -> None: ...
 
 
+class Content(StrEnum):
+    """What a kept disk was kept with."""
+
+    FILES = "files"
+    FILES_AND_MEMORY = "files_and_memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptDisk:
+    disk_id: str
+    content: Content
+    # At most what it holds; `sizes` knows exactly.
+    at_most_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptSizes:
+    # What it holds, shared with others or not.
+    referenced_bytes: int
+    # What would come free at least if it alone were dropped.
+    exclusive_bytes: int
+
+
+@runtime_checkable
+class Snapshots(Protocol):
+    """Disks kept read-only under an id of the caller's choice (`snp_…`, `img_…`: see `is_kept_id`).
+
+    A kept disk belongs to no sandbox: it outlives the one it was taken of, and sandboxes made from it
+    (`Order.origin`) outlive it.
+    """
+
+    async def take(self, handle: Handle, disk_id: str) -> KeptDisk:
+        """Keep the disk as it is at one moment, whatever runs: everything written by then, nothing half.
+
+        On any failure nothing is left. Raises NoCapacity when the pool is full, Conflict for a used id.
+        """
+
+    async def restore(self, handle: Handle, order: Order, disk_id: str, *, start: bool) -> Handle:
+        """Its disk becomes a copy of the kept one, its processes end; with `start` it runs again on it.
+
+        A crash at any moment leaves the old disk or the new one. What can be refused is refused before
+        anything of the sandbox is touched: NotFound, Conflict (altered), NoCapacity.
+        """
+
+    async def drop(self, disk_id: str) -> None:
+        """Gone already is success."""
+
+    async def check_kept(self, disk_id: str) -> None:
+        """Raises NotFound, or Conflict if it is not what was kept."""
+
+    async def sizes(self, disk_id: str) -> KeptSizes:
+        """May take as long as looking at every file. Raises NotFound."""
+
+    async def kept(self) -> Sequence[str]:
+        """Ids of all that is kept on this host, half-made ones included."""
+
+
 @runtime_checkable
 class KnowsImages(Protocol):
     def check_image(self, image: str) -> None:
@@ -192,9 +252,14 @@ class KnowsCapacity(Protocol):
 class Capability(StrEnum):
     STOP = "stop"
     FREEZE = "freeze"
+    SNAPSHOT = "snapshot"
 
 
-OPTIONAL: Mapping[Capability, type] = {Capability.STOP: Stops, Capability.FREEZE: Freezes}
+OPTIONAL: Mapping[Capability, type] = {
+    Capability.STOP: Stops,
+    Capability.FREEZE: Freezes,
+    Capability.SNAPSHOT: Snapshots,
+}
 
 
 def capabilities_of(backend: Backend) -> frozenset[Capability]:

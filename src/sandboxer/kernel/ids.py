@@ -7,6 +7,7 @@ import secrets
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _SANDBOX_ID = re.compile(r"^sbx_[0-9a-hjkmnp-tv-z]{26}$")
+_KEPT_ID = re.compile(r"^(?!sbx)[a-z]{3}_[0-9a-hjkmnp-tv-z]{26}$")
 
 
 def new_id(prefix: str) -> str:
@@ -17,3 +18,8 @@ def new_id(prefix: str) -> str:
 def is_sandbox_id(text: str) -> bool:
     """Ids become paths and cgroup names: nothing else may pass for one."""
     return _SANDBOX_ID.match(text) is not None
+
+
+def is_kept_id(text: str) -> bool:
+    """Of a disk that is kept without a sandbox (a snapshot, an image, a volume): a path too."""
+    return _KEPT_ID.match(text) is not None
