@@ -21,6 +21,8 @@ UNSIGNED = {
     "/openapi.json",
     "/v1/capabilities",
     "/v1/pricing",
+    "/v1/languages",
+    "/v1/shells",
     "/pricing-for-agents.json",
 }
 # Where a caller proves itself by what it sends.
@@ -37,6 +39,7 @@ OPEN = {
     ("GET", "/.well-known/x402"),
     ("GET", "/discovery/resources"),
     ("GET", "/v1/rates"),
+    ("GET", "/v1/languages/{name}"),
     ("GET", "/v1/payments/{payment_id}"),
     ("POST", "/v1/invoices"),
     ("GET", "/v1/invoices/{invoice_id}"),

@@ -62,3 +62,14 @@ class Metrics:
     def render(self) -> bytes:
         """The text Prometheus reads; serve it as `content_type`."""
         return generate_latest(self.registry)
+
+
+def counted_by(counter: Counter, label: str) -> dict[str, int]:
+    """How often, by the values of one label, whatever the others say."""
+    found: dict[str, int] = {}
+    for family in counter.collect():
+        for sample in family.samples:
+            if sample.name.endswith("_total"):
+                value = sample.labels[label]
+                found[value] = found.get(value, 0) + int(sample.value)
+    return found

@@ -28,6 +28,7 @@ from sandboxer.edges.http.routes import (
     files,
     folders,
     host,
+    introspection,
     key_life,
     keys,
     operators,
@@ -49,6 +50,7 @@ from sandboxer.edges.http.routes.payments import (
     rates,
     topups,
 )
+from sandboxer.edges.http.routes.work import languages
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.wiring import Platform
 
@@ -83,6 +85,8 @@ ROUTERS = (
     history.router,
     for_sale.router,
     catalogue.router,
+    languages.router,
+    introspection.router,
     host.router,
 )
 

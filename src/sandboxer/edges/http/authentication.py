@@ -142,13 +142,15 @@ class Authentication:
         kind = kind_of(scope)
         if kind is None:
             return
-        peer = scope.get("client")
-        forwarded = [
-            value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"
-        ]
-        address = client_address(None if peer is None else peer[0], forwarded, platform.trusted_proxies)
-        wanted = quotas(kind, address=address, caller=sender, policy=platform.limits)
+        wanted = quotas(kind, address=address_of(scope, platform), caller=sender, policy=platform.limits)
         platform.limiter.admit(wanted, now=time.monotonic())
+
+
+def address_of(scope: Scope, platform: Platform) -> str:
+    """Whom on the network a request is counted for."""
+    peer = scope.get("client")
+    forwarded = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
+    return client_address(None if peer is None else peer[0], forwarded, platform.trusted_proxies)
 
 
 def caller_of(scope: Scope) -> Caller:

@@ -17,6 +17,9 @@ UNSIGNED: frozenset[tuple[str, str]] = frozenset(
         ("GET", "/openapi.json"),
         ("GET", "/v1/capabilities"),
         ("GET", "/v1/pricing"),
+        ("GET", "/v1/languages"),
+        ("GET", "/v1/languages/{name}"),
+        ("GET", "/v1/shells"),
         ("GET", "/pricing-for-agents.json"),
         ("GET", "/.well-known/x402"),
         ("GET", "/discovery/resources"),
@@ -50,7 +53,7 @@ _PROBES = frozenset({"/health", "/readyz", "/metrics"})
 _FILLED = {
     "POST": re.compile(r"/v1/keys/[^/]+/reveal|/v1/gift-cards/approvals/[^/]+/(approve|deny)"),
     "GET": re.compile(
-        r"/v1/payments/[^/]+|/v1/invoices/[^/]+(/qr\.svg|/events)?"
+        r"/v1/languages/[^/]+|/v1/payments/[^/]+|/v1/invoices/[^/]+(/qr\.svg|/events)?"
         r"|/v1/gift-cards/((redemptions|approvals)/)?[^/]+"
     ),
 }

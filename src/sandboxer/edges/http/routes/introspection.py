@@ -1,0 +1,202 @@
+"""The platform as its callers may see it. A tenant sees capacity and its own counts, the owner everyone's."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import replace
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sandboxer.accounts.caps import as_json as caps_json
+from sandboxer.accounts.limits import Quota, Route, free_slots, quotas
+from sandboxer.backends.contract import Capacity, Fingerprint, Resources, capabilities_of
+from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.authentication import address_of
+from sandboxer.edges.http.failures import failures
+from sandboxer.edges.http.routes.host import backend
+from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.kernel.durations import format_duration
+from sandboxer.observe.metrics import counted_by
+from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.profiles import Profile
+from sandboxer.wire import introspection as wire
+from sandboxer.wire import sandboxes as wire_sandboxes
+from sandboxer.wiring import Platform
+
+router = APIRouter(prefix="/v1", tags=["introspection"])
+_KEPT = frozenset(State) - {State.FAILED, State.EXPIRED, State.DESTROYING, State.DESTROYED}
+_SPAWNING = (State.REQUESTED, State.PROVISIONING)
+
+
+@router.get(
+    "/cluster",
+    operation_id="showCluster",
+    response_model=wire.Cluster,
+    responses=failures(),
+    summary="Hosts, what they can do, and how much is free",
+)
+async def cluster(request: Request) -> Response:
+    platform, who = platform_of(request), caller(request)
+    room = platform.sandboxes.room
+    prints = room.known_fingerprints or await platform.sandboxes.fingerprints()
+    capacities = await platform.sandboxes.capacities()
+    levels = room.warm.levels()
+    counts = await platform.sandboxes.counts(None if who.is_owner else who.account)
+    shown = wire.Cluster(
+        mode="pooled" if levels else "on_demand",
+        hosts=[
+            _host(platform, name, seen, capacities.get(name), is_owner=who.is_owner)
+            for name, seen in sorted(prints.items())
+        ],
+        pool_size=sum(level.wanted for level in levels),
+        available=sum(level.ready for level in levels),
+        allocated=sum(counts[state] for state in _KEPT),
+        spawning=sum(counts[state] for state in _SPAWNING),
+    )
+    return json_response(shown)
+
+
+@router.get(
+    "/pools",
+    operation_id="listPools",
+    response_model=wire.Pools,
+    responses=failures(),
+    summary="Sandboxes that stand ready, and the disks' storage",
+)
+async def pools(request: Request) -> Response:
+    platform = platform_of(request)
+    capacities = await platform.sandboxes.capacities()
+    shown = wire.Pools(
+        warm=[
+            wire.WarmPool(
+                backend=level.kind.backend,
+                image=level.kind.image,
+                trust=level.kind.trust.value,
+                resources=_resources(level.kind.resources),
+                wanted=level.wanted,
+                ready=level.ready,
+            )
+            for level in platform.sandboxes.room.warm.levels()
+        ],
+        storage=[
+            wire.StoragePool(
+                backend=name,
+                kind=seen.storage_kind,
+                size_mb=seen.storage_size_mb,
+                used_mb=seen.storage_used_mb,
+                promised_mb=seen.promised.disk_mb,
+                free_mb=max(0, seen.total.disk_mb - seen.promised.disk_mb),
+            )
+            for name, seen in sorted(capacities.items())
+        ],
+    )
+    return json_response(shown)
+
+
+@router.get(
+    "/stats",
+    operation_id="showStats",
+    response_model=wire.Stats,
+    responses=failures(),
+    summary="How many sandboxes, jobs, sessions and services there are, by state",
+)
+async def stats(request: Request) -> Response:
+    platform, who = platform_of(request), caller(request)
+    account = None if who.is_owner else who.account
+    shown = wire.Stats(
+        of="platform" if who.is_owner else "account",
+        uptime_s=round((platform.clock.now() - request.app.state.started_at).total_seconds(), 3),
+        sandboxes=dict(await platform.sandboxes.counts(account)),
+        work={},
+        requests=_requests(platform) if who.is_owner else None,
+    )
+    return json_response(shown)
+
+
+@router.get(
+    "/limits",
+    operation_id="showLimits",
+    response_model=wire.Limits,
+    responses=failures(),
+    summary="What this key may still do: requests this minute, slots, caps, longest and largest sandbox",
+)
+async def limits(request: Request) -> Response:
+    platform, who = platform_of(request), caller(request)
+    authority = await platform.authorities.of(who)
+    now = platform.clock.now()
+    address = address_of(request.scope, platform)
+    sender = authority.sender(who, now=now)
+    counted = quotas(Route.API, address=address, caller=sender, policy=platform.limits)
+    shown = wire.Limits(
+        requests=[_left(platform, quota) for quota in counted],
+        slots=authority.slots,
+        slots_in_use=platform.slots.in_use(who.account),
+        free_slots=free_slots(sender.tier, policy=platform.limits),
+        caps=caps_json(authority.caps),
+        depth=authority.depth,
+        expires_at=authority.expires_at,
+        profiles=[_profile(profile) for profile in platform.sandboxes.profiles()],
+    )
+    return json_response(shown)
+
+
+def _host(
+    platform: Platform, name: str, seen: Fingerprint, capacity: Capacity | None, *, is_owner: bool
+) -> wire.ClusterHost:
+    can = [one.value for one in capabilities_of(platform.backends[name])]
+    # What a host lacks and what it is made of help whoever attacks it.
+    shown = seen if is_owner else replace(seen, lacks=(), facts={})
+    return wire.ClusterHost(
+        backend=backend(name, shown, can),
+        total=None if capacity is None else _resources(capacity.total),
+        free=None if capacity is None else _resources(_free(capacity)),
+        facts=dict(shown.facts),
+    )
+
+
+def _free(capacity: Capacity) -> Resources:
+    total, promised = capacity.total, capacity.promised
+    return Resources(
+        vcpus=max(0.0, total.vcpus - promised.vcpus),
+        memory_mb=max(0, total.memory_mb - promised.memory_mb),
+        disk_mb=max(0, total.disk_mb - promised.disk_mb),
+        pids=max(0, total.pids - promised.pids),
+    )
+
+
+def _resources(some: Resources) -> wire_sandboxes.Resources:
+    return wire_sandboxes.Resources(
+        vcpus=some.vcpus, memory_mb=some.memory_mb, disk_mb=some.disk_mb, pids=some.pids
+    )
+
+
+def _requests(platform: Platform) -> wire.RequestStats:
+    by_status: Counter[str] = Counter()
+    for status, number in counted_by(platform.metrics.requests, "status").items():
+        by_status[f"{status[:1]}xx"] += number
+    refused = counted_by(platform.metrics.refused_signatures, "reason")
+    return wire.RequestStats(
+        answered=by_status.total(),
+        by_status=dict(sorted(by_status.items())),
+        refused_signatures=sum(refused.values()),
+    )
+
+
+def _left(platform: Platform, quota: Quota) -> wire.RequestLimit:
+    used = platform.limiter.used(quota.name, now=time.monotonic())
+    what = quota.name.partition(":")[0]
+    return wire.RequestLimit.model_validate(
+        {"what": what, "per_minute": quota.limit, "left": max(0, quota.limit - used)}
+    )
+
+
+def _profile(profile: Profile) -> wire.ProfileLimit:
+    return wire.ProfileLimit(
+        profile=profile.id,
+        ttl_default=format_duration(profile.ttl_default),
+        ttl_max=format_duration(profile.ttl_max),
+        resources_max=_resources(profile.resources_max),
+    )

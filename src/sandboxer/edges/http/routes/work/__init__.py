@@ -1,0 +1,1 @@
+"""Routes of what runs inside: executions, jobs, sessions, services, languages."""

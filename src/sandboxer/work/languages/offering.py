@@ -1,0 +1,63 @@
+"""Which of the images on a host have a language. Pure: the caller says what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sandboxer.work.languages.table import Language, commands
+
+# Where wheels and our own wrappers put their programs.
+PROGRAMS_FOLDER = "usr/local/bin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageContent:
+    """What an image holds, as far as languages care."""
+
+    name: str
+    # Debian's, by name, with their versions.
+    packages: Mapping[str, str]
+    has_file: Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offered:
+    language: Language
+    images: tuple[str, ...]
+    # Of its first package, in the first image.
+    version: str | None
+
+    @property
+    def is_available(self) -> bool:
+        return bool(self.images)
+
+
+def offered(language: Language, images: Iterable[ImageContent]) -> Offered:
+    """The image it is meant for comes first."""
+    having = sorted(
+        (image for image in images if has_language(image, language)),
+        key=lambda image: (image.name != language.image, image.name),
+    )
+    version = None
+    if having and not language.pypi:
+        version = having[0].packages.get(language.packages[0])
+    return Offered(language=language, images=tuple(image.name for image in having), version=version)
+
+
+def has_language(image: ImageContent, language: Language) -> bool:
+    if any(package not in image.packages for package in language.packages):
+        return False
+    return not language.pypi or image.has_file(f"{PROGRAMS_FOLDER}/{language.version[0]}")
+
+
+def count(some: Sequence[Language]) -> int:
+    """All shells together count as one."""
+    tongues = sum(not language.is_shell for language in some)
+    return tongues + any(language.is_shell for language in some)
+
+
+def shown_commands(language: Language) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """How it is compiled and run, as one would type it in the folder of its source."""
+    how = commands(language, ".")
+    return how.compile, how.run
