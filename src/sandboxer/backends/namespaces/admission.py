@@ -31,6 +31,11 @@ class Promised:
     vcpus: float = 0.0
     pids: int = 0
     disk_mb: int = 0
+    # Of the pool, held by kept disks and copies of them after whoever wrote it is gone.
+    kept_mb: int = 0
+
+    def with_kept(self, kept_mb: int) -> Promised:
+        return replace(self, kept_mb=kept_mb)
 
     def with_running(self, resources: Resources, sign: int = 1) -> Promised:
         return replace(
@@ -64,7 +69,7 @@ def admit(host: Host, overcommit: Overcommit, promised: Promised) -> None:
         ("memory", promised.memory_mb, limit.memory_mb),
         ("cpu", promised.vcpus, limit.vcpus),
         ("processes", promised.pids, limit.pids),
-        ("disk", promised.disk_mb, limit.disk_mb),
+        ("disk", promised.disk_mb + promised.kept_mb, limit.disk_mb),
     ):
         if asked > allowed:
             raise NoCapacity(

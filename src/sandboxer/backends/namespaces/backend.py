@@ -11,7 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 
-from sandboxer.backends.contract import Capacity, Fingerprint, Handle, Observation, Order, Presence, Usage
+from sandboxer.backends.contract import (
+    Capacity,
+    Fingerprint,
+    Handle,
+    KeptDisk,
+    KeptSizes,
+    Observation,
+    Order,
+    Presence,
+    Usage,
+)
 from sandboxer.backends.guest import Guest
 from sandboxer.backends.namespaces.box import Box, BoxFolder, Stage
 from sandboxer.backends.namespaces.cgroups import Cgroups
@@ -21,6 +31,10 @@ from sandboxer.backends.namespaces.fingerprint import examine
 from sandboxer.backends.namespaces.ground import Ground, lock_state, maskable, measure_host
 from sandboxer.backends.namespaces.guest import NamespacesGuest, answers
 from sandboxer.backends.namespaces.hierarchies import favour_moves, find_hierarchies
+from sandboxer.backends.namespaces.kept.copies import Copies
+from sandboxer.backends.namespaces.kept.counting import Counting
+from sandboxer.backends.namespaces.kept.keeping import Keeping
+from sandboxer.backends.namespaces.kept.records import HeritageFolder
 from sandboxer.backends.namespaces.launcher import Launcher
 from sandboxer.backends.namespaces.making import Making
 from sandboxer.backends.namespaces.pool import MB, open_pool
@@ -45,7 +59,8 @@ class NamespacesBackend:
     def __init__(self, ground: Ground) -> None:
         self.ground = ground
         self._ending = Ending(ground)
-        self._making = Making(ground, self._ending)
+        self._keeping = Keeping(ground, self._ending)
+        self._making = Making(ground, self._ending, self._keeping)
         self._guests: dict[str, NamespacesGuest] = {}
 
     @property
@@ -131,6 +146,31 @@ class NamespacesBackend:
     async def thaw(self, handle: Handle) -> None:
         await self._set_frozen(handle.sandbox_id, False)
 
+    async def take(self, handle: Handle, disk_id: str) -> KeptDisk:
+        async with self.ground.one_at_a_time(handle.sandbox_id):
+            return await to_the_end(self._keeping.take(self._box(handle.sandbox_id), disk_id))
+
+    async def restore(self, handle: Handle, order: Order, disk_id: str, *, start: bool) -> Handle:
+        sandbox_id = handle.sandbox_id
+        async with self.ground.one_at_a_time(sandbox_id):
+            box = await to_the_end(self._replace_disk(sandbox_id, disk_id))
+            if not start:
+                return _handle(box, {})
+            box, timings = await self._making.resume(box, order)
+        return _handle(box, timings)
+
+    async def drop(self, disk_id: str) -> None:
+        await to_the_end(self._keeping.drop(disk_id))
+
+    async def check_kept(self, disk_id: str) -> None:
+        await self._keeping.check(disk_id)
+
+    async def sizes(self, disk_id: str) -> KeptSizes:
+        return await self._keeping.sizes(disk_id)
+
+    async def kept(self) -> Sequence[str]:
+        return await self._keeping.kept()
+
     async def close(self) -> None:
         self.ground.deaths.close()
         await self.ground.launcher.close()
@@ -158,6 +198,14 @@ class NamespacesBackend:
     async def _stop(self, sandbox_id: str) -> None:
         self._guests.pop(sandbox_id, None)
         await to_the_end(self._ending.stop(sandbox_id))
+
+    async def _replace_disk(self, sandbox_id: str, disk_id: str) -> Box:
+        box = self._box(sandbox_id)
+        if box.holds_processes and not self.ground.has_processes(box):
+            # The host was started anew, and nobody has asked for it since.
+            await self._stop(sandbox_id)
+        self._guests.pop(sandbox_id, None)
+        return await self._keeping.replace_disk(self._box(sandbox_id), disk_id)
 
     def _box(self, sandbox_id: str) -> Box:
         box = self.ground.known.get(sandbox_id)
@@ -218,6 +266,8 @@ async def open_backend(settings: NamespacesSettings) -> AsyncIterator[Namespaces
         stack.callback(threads.shutdown)
         unmounts = ThreadPoolExecutor(max_workers=1, thread_name_prefix="unmounts")
         pool = await in_thread(threads, open_pool, settings)
+        await in_thread(threads, pool.sweep)
+        copies, heritages = Copies(pool), HeritageFolder(settings.kept_dir)
         stack.callback(pool.close)
         stack.callback(unmounts.shutdown)
         boxes = BoxFolder(settings.run_dir)
@@ -241,6 +291,9 @@ async def open_backend(settings: NamespacesSettings) -> AsyncIterator[Namespaces
             deaths=DeathWatch(),
             threads=threads,
             unmounts=unmounts,
+            copies=copies,
+            heritages=heritages,
+            counting=Counting(pool, copies, heritages),
             masked=maskable(),
         )
         ground.remember_all()

@@ -3,13 +3,18 @@ simple quotas."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 
 _SNAP_DESTROY = 0x5000940F
+_SNAP_CREATE = 0x50009417
+_SUBVOL_INFO = 0x81F8943C
+_QGROUP_LIMIT = 0x8030942B
 _INO_LOOKUP = 0xD0009412
 _FS_INFO = 0x8400941F
 _QUOTA_CTL = 0xC0109428
@@ -18,6 +23,21 @@ _QGROUP_CREATE = 0x4010942A
 _QUOTA_ENABLE = 1
 _QUOTA_ENABLE_SIMPLE = 4
 _FIRST_FREE_OBJECT = 256
+_READ_ONLY = 2
+_ROOT_READ_ONLY = 1
+_LIMIT_REFERENCED = 1
+_EXCHANGE = 2
+
+# `fcntl.ioctl` keeps the interpreter locked while it waits, for arguments of this size: everybody would wait.
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subvolume:
+    uuid: str
+    is_read_only: bool
+    # Of the last transaction that changed a file in it; moving its blocks about does not count.
+    changed: int
 
 
 def is_btrfs(path: Path) -> bool:
@@ -42,7 +62,37 @@ def filesystem_id(fd: int) -> str:
 
 def delete_subvolume(parent_fd: int, name: str) -> None:
     """At once for everyone who looks; its space comes back when the kernel's cleaner has passed."""
-    fcntl.ioctl(parent_fd, _SNAP_DESTROY, _named(name))
+    _ioctl(parent_fd, _SNAP_DESTROY, _named(name))
+
+
+def snapshot(source_fd: int, parent_fd: int, name: str, *, read_only: bool) -> None:
+    """A copy of everything written by now, open files included; waits until that has reached the disk."""
+    args = bytearray(4096)
+    struct.pack_into("=qQQ", args, 0, source_fd, 0, _READ_ONLY if read_only else 0)
+    encoded = name.encode()
+    args[56 : 56 + len(encoded)] = encoded
+    _ioctl(parent_fd, _SNAP_CREATE, args)
+
+
+def look_at(fd: int) -> Subvolume:
+    info = bytearray(504)
+    _ioctl(fd, _SUBVOL_INFO, info)
+    flags: int = struct.unpack_from("=Q", info, 288)[0]
+    changed: int = struct.unpack_from("=Q", info, 344)[0]
+    return Subvolume(uuid=info[296:312].hex(), is_read_only=bool(flags & _ROOT_READ_ONLY), changed=changed)
+
+
+def limit(fd: int, limit_bytes: int) -> None:
+    """Of what the subvolume behind `fd` may write."""
+    args = struct.pack("=QQQQQQ", subvolume_id(fd), _LIMIT_REFERENCED, limit_bytes, 0, 0, 0)
+    _ioctl(fd, _QGROUP_LIMIT, bytearray(args))
+
+
+def exchange(parent_fd: int, one: str, other: str) -> None:
+    """Each gets the other's name, in one step."""
+    if _libc.renameat2(parent_fd, one.encode(), parent_fd, other.encode(), _EXCHANGE):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), one)
 
 
 def subvolume_id(fd: int) -> int:
@@ -80,3 +130,10 @@ def _named(name: str) -> bytearray:
     encoded = name.encode()
     args[8 : 8 + len(encoded)] = encoded
     return args
+
+
+def _ioctl(fd: int, request: int, args: bytearray) -> None:
+    buffer = (ctypes.c_char * len(args)).from_buffer(args)
+    if _libc.ioctl(fd, ctypes.c_ulong(request), buffer) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

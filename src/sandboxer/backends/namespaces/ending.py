@@ -28,14 +28,22 @@ class Ending:
         if box is not None:
             self._release_running(box)
             ground.promised = ground.promised.with_disk(box.resources, -1)
+        if ground.heritages.known:
+            # What others hold of it is now nobody's.
+            ground.promised = ground.promised.with_kept(
+                await in_thread(ground.threads, ground.counting.kept_mb)
+            )
 
-    async def stop(self, sandbox_id: str) -> None:
-        """No process left, its disk kept, its uid range free for others."""
+    async def stop(self, sandbox_id: str, *, discards_disk: bool = False) -> None:
+        """No process left, its disk kept, its uid range free for others.
+
+        `discards_disk`: another takes its place, so nobody waits for what it holds unwritten.
+        """
         ground = self._ground
         ground.deaths.forget(sandbox_id)
         box = ground.known[sandbox_id]
         stopped = replace(box, stage=Stage.STOPPED, slot=None, pid=0, started=0)
-        await in_thread(ground.threads, self._stop_now, stopped)
+        await in_thread(ground.threads, self._stop_now, stopped, box if discards_disk else None)
         ground.known[sandbox_id] = stopped
         self._release_running(box)
 
@@ -58,6 +66,8 @@ class Ending:
         try:
             self._end_processes(sandbox_id)
             self._ground.pool.remove_disk(sandbox_id)
+            if sandbox_id in self._ground.heritages.known:
+                self._ground.heritages.remove(sandbox_id)
             # Last: as long as anything is left, the record is.
             self._ground.boxes.remove(sandbox_id)
         finally:
@@ -80,7 +90,12 @@ class Ending:
         finally:
             os.close(pidfd)
 
-    def _stop_now(self, stopped: Box) -> None:
-        self._end_processes(stopped.sandbox_id)
-        self._ground.boxes.socket(stopped.sandbox_id).unlink(missing_ok=True)
-        self._ground.boxes.write(stopped)
+    def _stop_now(self, stopped: Box, held: Box | None) -> None:
+        root = self._hold_root(held)
+        try:
+            self._end_processes(stopped.sandbox_id)
+            self._ground.boxes.socket(stopped.sandbox_id).unlink(missing_ok=True)
+            self._ground.boxes.write(stopped)
+        finally:
+            if root is not None:
+                self._ground.unmounts.submit(os.close, root)

@@ -91,6 +91,11 @@ def _pool_lacks(pool: Pool | None) -> Iterator[Lack]:
             yield Lack(what="disk limits", why="mkfs.btrfs is missing", remedy="apt-get install btrfs-progs")
     elif pool.kind is PoolKind.PLAIN:
         yield Lack(
+            what="instant snapshots",
+            why="plain folders are copied file by file, and what runs stands still meanwhile",
+            remedy="apt-get install btrfs-progs, and start with an empty state folder",
+        )
+        yield Lack(
             what="disk limits",
             why=f"disks are plain folders: {pool.why_plain}",
             remedy="apt-get install btrfs-progs, and start with an empty state folder",

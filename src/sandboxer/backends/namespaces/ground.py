@@ -18,6 +18,9 @@ from sandboxer.backends.namespaces.admission import Host, Promised
 from sandboxer.backends.namespaces.box import Box, BoxFolder
 from sandboxer.backends.namespaces.cgroups import Cgroups
 from sandboxer.backends.namespaces.deaths import DeathWatch
+from sandboxer.backends.namespaces.kept.copies import Copies
+from sandboxer.backends.namespaces.kept.counting import Counting
+from sandboxer.backends.namespaces.kept.records import HeritageFolder
 from sandboxer.backends.namespaces.launcher import Launcher
 from sandboxer.backends.namespaces.pool import Pool
 from sandboxer.backends.namespaces.settings import NamespacesSettings
@@ -44,6 +47,9 @@ class Ground:
     threads: ThreadPoolExecutor
     # One thread that lets go of removed sandboxes' overlays; it may wait for the disk.
     unmounts: ThreadPoolExecutor
+    copies: Copies
+    heritages: HeritageFolder
+    counting: Counting
     promised: Promised = field(default_factory=Promised)
     # Every sandbox that is known to own something, by id.
     known: dict[str, Box] = field(default_factory=dict)
@@ -66,6 +72,10 @@ class Ground:
                 self.promised = self.promised.with_running(box.resources)
                 if box.slot is not None:
                     self.ranges.claim(box.slot)
+        for heritage in list(self.heritages.known.values()):
+            if not heritage.is_kept and heritage.id not in self.known:
+                self.heritages.remove(heritage.id)
+        self.promised = self.promised.with_kept(self.counting.kept_mb())
 
     def promise(self, resources: Resources, *, disk: bool) -> None:
         """Raises NoCapacity before anything is made. No await between question and promise."""

@@ -13,6 +13,7 @@ from sandboxer.backends.contract import Order
 from sandboxer.backends.namespaces.box import Box, Stage, new_box
 from sandboxer.backends.namespaces.ending import Ending
 from sandboxer.backends.namespaces.ground import Ground
+from sandboxer.backends.namespaces.kept.keeping import Keeping
 from sandboxer.backends.namespaces.launcher import Launched, LaunchOrder
 from sandboxer.backends.namespaces.pool import DiskBirths
 from sandboxer.backends.namespaces.recovery import pidfd_of
@@ -36,9 +37,10 @@ Timings = dict[str, float]
 
 
 class Making:
-    def __init__(self, ground: Ground, ending: Ending) -> None:
+    def __init__(self, ground: Ground, ending: Ending, keeping: Keeping) -> None:
         self._ground = ground
         self._ending = ending
+        self._keeping = keeping
 
     async def make(self, order: Order) -> tuple[Box, Timings]:
         order = named(order)
@@ -46,7 +48,12 @@ class Making:
         ground = self._ground
         if order.sandbox_id in ground.known:
             raise Conflict(why=f"{order.sandbox_id} exists already")
-        tree = ground.image_tree(order.image)
+        heritage, disks = None, None
+        if order.origin is None:
+            tree = ground.image_tree(order.image)
+        else:
+            heritage, disks = await self._keeping.births(order)
+            tree = ground.image_tree(heritage.image)
         ground.promise(order.resources, disk=True)
         try:
             slot = ground.ranges.take()
@@ -56,15 +63,19 @@ class Making:
         box = new_box(order, slot, ground.boot_id, image=tree)
         # From here on the box is known, and removing it gives back everything it was promised.
         ground.known[order.sandbox_id] = box
-
-        disks = ground.pool.births(
-            order.sandbox_id, limit_mb=order.resources.disk_mb, hostname=order.hostname
-        )
+        if disks is None:
+            disks = ground.pool.births(
+                order.sandbox_id, limit_mb=order.resources.disk_mb, hostname=order.hostname
+            )
 
         async def undo() -> None:
             await self._ending.remove(order.sandbox_id)
 
-        return await self._start(box, str(ground.image_path(tree)), disks, undo)
+        async def inherit() -> None:
+            if heritage is not None:
+                await self._keeping.inherit(order.sandbox_id, heritage)
+
+        return await self._start(box, str(ground.image_path(tree)), disks, undo, inherit)
 
     async def resume(self, box: Box, order: Order) -> tuple[Box, Timings]:
         """On the disk it has; with the order's limits, which may have changed."""
@@ -73,7 +84,9 @@ class Making:
         ground = self._ground
         if not ground.pool.has_disk(box.sandbox_id):
             raise NotFound(what="disk of sandbox", id=box.sandbox_id)
-        image = ground.image_path(box.image)  # its disk is a layer over exactly this one
+        # Its disk is a layer over exactly this one.
+        tree = ground.pool.image_of(box.sandbox_id) or box.image
+        image = ground.image_path(tree)
         ground.promise(order.resources, disk=False)
         try:
             slot = ground.ranges.take()
@@ -81,7 +94,7 @@ class Making:
             ground.promised = ground.promised.with_running(order.resources, -1)
             raise
         ground.promised = ground.promised.with_disk(box.resources, -1).with_disk(order.resources)
-        starting = replace(new_box(order, slot, ground.boot_id, image=box.image), stage=Stage.RESUMING)
+        starting = replace(new_box(order, slot, ground.boot_id, image=tree), stage=Stage.RESUMING)
         ground.known[box.sandbox_id] = starting
 
         disks: DiskBirths = []
@@ -94,13 +107,20 @@ class Making:
         return await self._start(starting, str(image), disks, undo)
 
     async def _start(
-        self, box: Box, image: str, disks: DiskBirths, undo: Callable[[], Awaitable[None]]
+        self,
+        box: Box,
+        image: str,
+        disks: DiskBirths,
+        undo: Callable[[], Awaitable[None]],
+        first: Callable[[], Awaitable[None]] | None = None,
     ) -> tuple[Box, Timings]:
         ground = self._ground
         began = time.perf_counter()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(lambda: to_the_end(_awaited(undo)))
             ground.boxes.write(box)
+            if first is not None:
+                await first()
             launched = await to_the_end(ground.launcher.launch(self._launch_order(box, image, disks)))
             made = time.perf_counter()
             box = replace(box, stage=Stage.RUNNING, pid=launched.pid, started=launched.started)

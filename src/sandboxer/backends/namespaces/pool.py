@@ -7,6 +7,7 @@ it in a thread.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -28,7 +29,11 @@ MIN_MB = 256
 HOST_FREE_MB = 128
 # `nodiscard` keeps the loop file allocated; `commit` bounds how long a removed disk's space stays away.
 MOUNT_OPTIONS = "nosuid,nodev,noatime,nodiscard,commit=5"
-_HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t{hostname}\n"
+HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t{hostname}\n"
+# Folders in which copies of disks are made; the sandbox's id follows (see `acts.c` of the launcher).
+BIRTH = ".birth-"
+# In a disk, beside upper and work: the tree it is a layer over, where that is not what its box says.
+IMAGE_NOTE = "image"
 
 
 # (what, path, value) in order; see `struct act` of the launcher.
@@ -87,15 +92,47 @@ class Pool:
         acts += [("folder", folder, None) for folder in (f"{path}/upper", f"{path}/work", etc)]
         acts.append(("create", f"{etc}/machine-id", secrets.token_hex(16) + "\n"))
         acts.append(("create", f"{etc}/hostname", hostname + "\n"))
-        acts.append(("create", f"{etc}/hosts", _HOSTS.format(hostname=hostname)))
+        acts.append(("create", f"{etc}/hosts", HOSTS.format(hostname=hostname)))
         return acts
+
+    def copy_births(self, sandbox_id: str, source: Path, *, limit_mb: int) -> DiskBirths:
+        """The same for a disk that begins as a copy of a kept one."""
+        path = str(self.path / sandbox_id)
+        if self.kind is PoolKind.PLAIN:
+            return []
+        limit = [("limit", path, str(limit_mb * MB))] if self.limits_disks else []
+        return [("snapshot", path, str(source)), *limit]
 
     def new_limit(self, sandbox_id: str, limit_mb: int) -> DiskBirths:
         return [("limit", str(self.path / sandbox_id), str(limit_mb * MB))] if self.limits_disks else []
 
     def remove_disk(self, sandbox_id: str) -> None:
         """Gone already is success."""
-        path = self.path / sandbox_id
+        self._remove(self._fd, sandbox_id, self.path / sandbox_id)
+        if os.path.isdir(self.path / f"{BIRTH}{sandbox_id}"):
+            self.remove_copy(f"{BIRTH}{sandbox_id}")
+
+    def remove_copy(self, folder: str) -> None:
+        """The disk in this folder of the pool, and the folder. Gone already is success."""
+        place = self.path / folder
+        try:
+            fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            self._remove(fd, "disk", place / "disk")
+        finally:
+            os.close(fd)
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(place)
+
+    def sweep(self) -> None:
+        """Remove copies that a killed server was making, or had replaced."""
+        for name in os.listdir(self._fd):
+            if name.startswith(BIRTH):
+                self.remove_copy(name)
+
+    def _remove(self, parent_fd: int, name: str, path: Path) -> None:
         if self.kind is PoolKind.PLAIN:
             # Not in Python: a tenant can nest folders deeper than its stack.
             _run("rm", "-rf", "--one-file-system", str(path))
@@ -109,7 +146,7 @@ class Pool:
         finally:
             os.close(fd)
         try:
-            btrfs.delete_subvolume(self._fd, sandbox_id)
+            btrfs.delete_subvolume(parent_fd, name)
         except FileNotFoundError:
             return
         if self.limits_disks:
@@ -118,12 +155,19 @@ class Pool:
     def has_disk(self, sandbox_id: str) -> bool:
         return os.path.isdir(self.path / sandbox_id)
 
+    def image_of(self, sandbox_id: str) -> str | None:
+        """What a restored disk is a layer over: it and its image change in one step."""
+        try:
+            return (self.path / sandbox_id / IMAGE_NOTE).read_text()
+        except FileNotFoundError:
+            return None
+
     def usage(self, sandbox_id: str) -> DiskUsage:
         """What it holds by the kernel's own count; (0, 0) where nobody counts."""
         if not self.limits_disks:
             return DiskUsage(0, 0)
         try:
-            folder = f"{self._groups}/0_{self._number(sandbox_id)}"
+            folder = f"{self._groups}/0_{self.number(sandbox_id)}"
             return DiskUsage(_number_in(f"{folder}/referenced"), _number_in(f"{folder}/max_referenced"))
         except FileNotFoundError:
             return DiskUsage(0, 0)
@@ -139,7 +183,14 @@ class Pool:
         if self.kind is PoolKind.LOOP:
             _run("umount", str(self.path))
 
-    def _number(self, sandbox_id: str) -> int:
+    def charged(self, number: int) -> int:
+        """Bytes that the kernel counts for this subvolume, which may be long gone; 0 for none."""
+        try:
+            return _number_in(f"{self._groups}/0_{number}/referenced")
+        except FileNotFoundError:
+            return 0
+
+    def number(self, sandbox_id: str) -> int:
         fd = os.open(self.path / sandbox_id, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             return btrfs.subvolume_id(fd)

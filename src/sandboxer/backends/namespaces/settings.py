@@ -48,6 +48,10 @@ class NamespacesSettings:
         return self.state_dir / "pool"
 
     @property
+    def kept_dir(self) -> Path:
+        return self.state_dir / "kept"
+
+    @property
     def pool_file(self) -> Path:
         return self.state_dir / "pool.btrfs"
 

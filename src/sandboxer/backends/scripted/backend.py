@@ -7,6 +7,7 @@ nothing and says so; it passes the same contract suite as the others.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -14,8 +15,11 @@ from datetime import timedelta
 
 from sandboxer.backends.contract import (
     Capacity,
+    Content,
     Fingerprint,
     Handle,
+    KeptDisk,
+    KeptSizes,
     Lack,
     Observation,
     Order,
@@ -28,7 +32,7 @@ from sandboxer.backends.guest import Guest
 from sandboxer.backends.scripted.box import Box, ScriptedGuest
 from sandboxer.backends.scripted.disk import Disk
 from sandboxer.kernel.clock import Clock, SystemClock
-from sandboxer.kernel.errors import BackendLost, InvalidRequest, ProvisionFailed
+from sandboxer.kernel.errors import BackendLost, Conflict, InvalidRequest, NotFound, ProvisionFailed
 
 # More than any test asks for.
 PLENTY = Resources(vcpus=1024, memory_mb=2**20, disk_mb=2**20, pids=2**20)
@@ -59,6 +63,7 @@ class Scripted:
         self._answers = {**CANARY_ANSWER, **(answers or {})}
         self._dead: asyncio.Queue[str] = asyncio.Queue()
         self.boxes: dict[str, Box] = {}
+        self.kept_disks: dict[str, Disk] = {}
         # Every call in order, for tests: (method, sandbox id).
         self.calls: list[tuple[str, str]] = []
 
@@ -98,7 +103,11 @@ class Scripted:
         self.check_image(order.image)
         if order.sandbox_id in self.boxes:
             raise ProvisionFailed(step="claim", why=f"{order.sandbox_id} exists already")
-        box = Box(order, self._clock, self._answers, Disk(order.resources.disk_mb * 2**20))
+        limit_bytes = order.resources.disk_mb * 2**20
+        disk = Disk(limit_bytes) if order.origin is None else self._kept(order.origin).copy(limit_bytes)
+        # As everywhere, no two have the same.
+        disk.write("/etc/machine-id", secrets.token_hex(16).encode() + b"\n")
+        box = Box(order, self._clock, self._answers, disk)
         self.boxes[order.sandbox_id] = box
         try:
             if self._boot_takes:
@@ -177,6 +186,43 @@ class Scripted:
         box.presence = Presence.RUNNING
         box.thawed.set()
 
+    async def take(self, handle: Handle, disk_id: str) -> KeptDisk:
+        self._begin("take", handle.sandbox_id)
+        if disk_id in self.kept_disks:
+            raise Conflict(why=f"{disk_id} exists already")
+        disk = self._box(handle).disk
+        self.kept_disks[disk_id] = disk.copy(disk.limit_bytes)
+        return KeptDisk(disk_id=disk_id, content=Content.FILES, at_most_bytes=disk.used_bytes)
+
+    async def restore(self, handle: Handle, order: Order, disk_id: str, *, start: bool) -> Handle:
+        self._begin("restore", handle.sandbox_id)
+        disk = self._kept(disk_id).copy(order.resources.disk_mb * 2**20)
+        box = self._box(handle)
+        box.end_processes()
+        box.disk = disk
+        box.presence, box.reason = Presence.STOPPED, "stopped"
+        if start:
+            self._begin("restart", handle.sandbox_id)
+            box.presence, box.reason = Presence.RUNNING, None
+        return Handle(sandbox_id=handle.sandbox_id, backend=self._name, version=1)
+
+    async def drop(self, disk_id: str) -> None:
+        self._begin("drop", disk_id)
+        self.kept_disks.pop(disk_id, None)
+
+    async def check_kept(self, disk_id: str) -> None:
+        self._begin("check_kept", disk_id)
+        self._kept(disk_id)
+
+    async def sizes(self, disk_id: str) -> KeptSizes:
+        self._begin("sizes", disk_id)
+        used = self._kept(disk_id).used_bytes
+        return KeptSizes(referenced_bytes=used, exclusive_bytes=used)
+
+    async def kept(self) -> Sequence[str]:
+        self._begin("kept", "")
+        return list(self.kept_disks)
+
     def fail_next(self, method: str, error: Exception) -> None:
         """Add to the script while it runs."""
         self._failures.setdefault(method, deque()).append(error)
@@ -202,6 +248,12 @@ class Scripted:
         failure = failures.popleft() if failures else None
         if failure is not None:
             raise failure
+
+    def _kept(self, disk_id: str) -> Disk:
+        disk = self.kept_disks.get(disk_id)
+        if disk is None:
+            raise NotFound(what="kept disk", id=disk_id)
+        return disk
 
     def _box(self, handle: Handle) -> Box:
         box = self.boxes.get(handle.sandbox_id)

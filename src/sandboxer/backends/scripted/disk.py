@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat as modes
 import time
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 from sandboxer.backends.guest import FileChange, FileEvent, FileInfo, FileKind
@@ -33,12 +34,19 @@ class Node:
 
 class Disk:
     def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self._listeners: list[Callable[[FileEvent], None]] = []
         self._root = Node(FileKind.DIRECTORY, 0o755)
         for folder in ("/tmp", "/root", "/etc", "/bin", "/workspace"):
             self.mkdir(folder, 0o755, parents=True)
+
+    def copy(self, limit_bytes: int) -> Disk:
+        """As it is now; nobody watches the copy."""
+        made = Disk(limit_bytes)
+        made._root = deepcopy(self._root)
+        made.used_bytes = self.used_bytes
+        return made
 
     def listen(self, listener: Callable[[FileEvent], None]) -> Callable[[], None]:
         self._listeners.append(listener)
@@ -73,7 +81,7 @@ class Disk:
         if old is not None and old.kind is FileKind.OTHER:
             raise GuestRefused(path=path, errno_name="ENXIO")
         grown = len(data) - (0 if old is None else len(old.data))
-        if self.used_bytes + grown > self._limit_bytes:
+        if self.used_bytes + grown > self.limit_bytes:
             raise DiskFull(path=path, errno_name="EDQUOT")
         self.used_bytes += grown
         kept = 0o644 if old is None else old.mode

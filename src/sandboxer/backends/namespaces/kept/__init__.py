@@ -1,0 +1,1 @@
+"""Disks kept read-only beside the sandboxes' own: taking, restoring, copying and dropping them."""

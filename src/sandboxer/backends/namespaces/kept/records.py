@@ -1,0 +1,90 @@
+"""What is known of each kept disk, and of each sandbox whose disk began as a copy: `kept/<id>.json`.
+
+Space is counted for whoever wrote it first. When a sandbox is gone, what others still hold of its disk stays,
+under the number its disk had. The `owners` of a disk are the numbers under which it may hold something.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import NamedTuple
+
+from sandboxer.kernel.ids import is_kept_id, is_sandbox_id
+
+
+class Owner(NamedTuple):
+    # Of a subvolume, and whose disk it is or was.
+    number: int
+    sandbox_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heritage:
+    # Of a kept disk or of a sandbox.
+    id: str
+    owners: tuple[Owner, ...] = ()
+    # From here on of kept disks only: the very tree below it.
+    image: str = ""
+    # As it was when it was taken; whoever changed it since is found out.
+    uuid: str = ""
+    changed: int = 0
+    at_most_bytes: int = 0
+    # Once somebody looked at every file.
+    bytes: int | None = None
+
+    @property
+    def is_kept(self) -> bool:
+        return is_kept_id(self.id)
+
+
+_FIELDS = tuple(field.name for field in fields(Heritage))
+
+
+class HeritageFolder:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.known: dict[str, Heritage] = {}
+        for id_ in self._ids():
+            found = self._read(id_)
+            if found is not None:
+                self.known[id_] = found
+
+    def write(self, heritage: Heritage) -> None:
+        """Whole or not at all."""
+        fresh = self._path / f".{heritage.id}"
+        fresh.write_text(json.dumps(asdict(heritage)))
+        os.rename(fresh, self._path / f"{heritage.id}.json")
+        self.known[heritage.id] = heritage
+
+    def remove(self, id_: str) -> None:
+        self.known.pop(id_, None)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path / f"{id_}.json")
+
+    def find_kept(self, disk_id: str) -> Heritage | None:
+        found = self.known.get(disk_id)
+        return found if found is not None and found.is_kept else None
+
+    def kept(self) -> list[Heritage]:
+        return [one for one in self.known.values() if one.is_kept]
+
+    def _ids(self) -> Iterator[str]:
+        for name in os.listdir(self._path):
+            id_ = name.removesuffix(".json")
+            if id_ != name and (is_kept_id(id_) or is_sandbox_id(id_)):
+                yield id_
+
+    def _read(self, id_: str) -> Heritage | None:
+        """Words of a newer server are passed over, as in `Box`."""
+        try:
+            raw = json.loads((self._path / f"{id_}.json").read_bytes())
+            known = {name: raw[name] for name in _FIELDS if name in raw}
+            return Heritage(**{**known, "owners": tuple(Owner(*each) for each in raw["owners"])})
+        except (ValueError, TypeError, KeyError):
+            return None
