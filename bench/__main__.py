@@ -17,6 +17,7 @@ from bench.figures import Report, Row, Samples, Skipped
 from bench.platform import open_platform, own_folder
 from bench.report import machine_facts, markdown, print_table, write_into
 from bench.scenarios import crowd, life
+from bench.scenarios.execute import execute
 from bench.scenarios.ledger import HISTORY, QUICK_HISTORY, ledger
 from bench.scenarios.payments import payments
 from bench.scenarios.signed import signed
@@ -24,7 +25,7 @@ from bench.scenarios.transfer import transfer
 
 RESULTS = Path(__file__).parent / "results"
 # These make sandboxes on a platform of the bench's own.
-SANDBOXES = ("cold", "burst", "transfer", "idle")
+SANDBOXES = ("cold", "execute", "burst", "transfer", "idle")
 SCENARIOS = (*SANDBOXES, "warm", "signed", "ledger")
 # Only when it is asked for: it needs node, for a chain of its own.
 ON_REQUEST = ("payments",)
@@ -75,6 +76,7 @@ def run(words: argparse.Namespace, console: Console) -> Report:
         if not {*SANDBOXES}.isdisjoint(wanted):
             with open_platform(folder, images_dir) as running:
                 measure("cold", lambda: life.cold(running, words.image, rounds))
+                measure("execute", lambda: execute(running, words.image, rounds))
                 count = 20 if words.quick else 100
                 measure("burst", lambda: crowd.burst(running, words.image, rounds, count=count))
                 measure("transfer", lambda: transfer(running, rounds))

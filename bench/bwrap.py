@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 PROGRAM = "/usr/bin/bwrap"
 
 
-def argv(image: Path) -> list[str]:
+ECHO = ("/bin/echo", "hi")
+
+
+def argv(image: Path, command: Sequence[str] = ECHO) -> list[str]:
     return [
         PROGRAM,
         *("--ro-bind", str(image), "/"),
@@ -18,7 +22,7 @@ def argv(image: Path) -> list[str]:
         *("--tmpfs", "/tmp"),
         "--unshare-all",
         "--die-with-parent",
-        *("/bin/echo", "hi"),
+        *command,
     ]
 
 
@@ -26,7 +30,7 @@ def spawn(argv: list[str], out: int) -> int:
     return os.posix_spawn(argv[0], argv, dict(os.environ), file_actions=[(os.POSIX_SPAWN_DUP2, out, 1)])
 
 
-def life_ms(argv: list[str]) -> float:
+def life_ms(argv: list[str], *, says: bytes = b"hi\n") -> float:
     """The whole life of one command, from outside: spawn, read its output to the end, reap it."""
     reader, writer = os.pipe()
     try:
@@ -40,7 +44,7 @@ def life_ms(argv: list[str]) -> float:
         took = (time.perf_counter() - start) * 1000
     finally:
         os.close(reader)
-    if status or said != b"hi\n":
+    if status or said != says:
         raise RuntimeError(f"{argv[0]} ended with status {status} and said {said!r}")
     return took
 

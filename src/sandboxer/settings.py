@@ -25,6 +25,7 @@ from sandboxer.money.pricing import Pricing
 from sandboxer.payments.chains.configuration import ChainPlan, chains_from_json
 from sandboxer.payments.gift_cards.config import MailServer
 from sandboxer.payments.refunding.config import HotWalletPlan, read_hot_wallet
+from sandboxer.work.jobs.policy import JobPolicy
 
 PREFIX = "SANDBOXER_"
 # Belong to the client (CLI and SDK), which shares the prefix.
@@ -49,6 +50,25 @@ class Settings(BaseModel):
     public_url: Annotated[str | None, Field(description="How callers reach it, written to owner.json.")] = (
         None
     )
+    proxy_listen: Annotated[
+        str | None,
+        Field(
+            pattern=r"^(none|(\[[0-9a-fA-F:.]+\]|[0-9A-Za-z.-]+):[0-9]{1,5})$",
+            description="Where ports of sandboxes are served by host name, as address:port; the port after"
+            " the API's if not given, `none` for nowhere.",
+        ),
+    ] = None
+    proxy_domain: Annotated[
+        str,
+        Field(
+            pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$",
+            description="Domain below which they are served: {port}-{id}.{domain}, {service}.{domain}.",
+        ),
+    ] = "localhost"
+    proxy_https_port: Annotated[
+        int | None,
+        Field(ge=1, le=65535, description="Port of the TLS edge before them; then links begin with https."),
+    ] = None
     database: Annotated[
         str | None, Field(description="SQLAlchemy URL; SQLite in state_dir if not given.")
     ] = None
@@ -90,6 +110,16 @@ class Settings(BaseModel):
     ] = 8.0
     metrics_public: Annotated[bool, Field(description="Serve /metrics to others than loopback.")] = False
     retention: Annotated[str, Field(description="How long stopped and failed sandboxes are kept.")] = "7d"
+    jobs_running: Annotated[
+        int, Field(ge=1, le=10_000, description="Jobs of one account that run at once; others wait.")
+    ] = 4
+    jobs_running_total: Annotated[
+        int, Field(ge=1, le=10_000, description="Jobs of all that run at once.")
+    ] = 64
+    jobs_queued: Annotated[
+        int, Field(ge=1, le=100_000, description="Jobs of one account that may wait; more are refused.")
+    ] = 100
+    jobs_retention: Annotated[str, Field(description="How long ended jobs and their output are kept.")] = "7d"
     log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
     production: Annotated[
         bool, Field(description="Refuse to start without what must not be improvised (SESSION_AUTH_SECRET).")
@@ -114,6 +144,9 @@ class Settings(BaseModel):
             description="Let webhooks go to private and loopback addresses, and by http; for one's own use."
         ),
     ] = False
+    domain_proof_port: Annotated[
+        int, Field(ge=1, le=65535, description="Port at which a customer's own domain must serve its token.")
+    ] = 80
     trusted_proxies: Annotated[
         tuple[str, ...], Field(description="Networks whose X-Forwarded-For is believed; comma-separated.")
     ] = ()
@@ -258,6 +291,17 @@ class Settings(BaseModel):
         return self.public_url or f"http://{host}:{self.port}"
 
     @property
+    def proxy_address(self) -> tuple[str, int] | None:
+        """Where the proxy listens; None: nowhere."""
+        if self.proxy_listen is None:
+            # A free port of the API's is one of the proxy's too.
+            return self.host, self.port and self.port % 65535 + 1
+        if self.proxy_listen == "none":
+            return None
+        host, _, port = self.proxy_listen.rpartition(":")
+        return host.strip("[]"), int(port)
+
+    @property
     def run_dir(self) -> Path:
         return self.state_dir / "run"
 
@@ -292,6 +336,15 @@ class Settings(BaseModel):
     def retention_time(self) -> timedelta:
         return parse_duration(self.retention, field="retention")
 
+    @property
+    def job_policy(self) -> JobPolicy:
+        return JobPolicy(
+            running_per_account=self.jobs_running,
+            running=self.jobs_running_total,
+            queued_per_account=self.jobs_queued,
+            retention=parse_duration(self.jobs_retention, field="jobs_retention"),
+        )
+
 
 def load_settings(environment: Mapping[str, str] | None = None, **flags: object) -> Settings:
     """Settings from the environment and flags (None: not given). Raises InvalidRequest naming the key."""
@@ -301,7 +354,7 @@ def load_settings(environment: Mapping[str, str] | None = None, **flags: object)
         settings = Settings.model_validate(values)
         # A bad duration or price must be refused here, not at the first stop.
         _ = settings.retention_time, settings.prices, settings.holds, settings.grace, settings.chain_plans
-        _ = settings.mail_server, settings.hot_wallet_plan
+        _ = settings.mail_server, settings.hot_wallet_plan, settings.job_policy
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0]) if first["loc"] else "settings"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import httpx
 
+from sandboxer.access.room import Access, open_access
 from sandboxer.accounts import records
 from sandboxer.accounts.authority import AuthorityBook
 from sandboxer.accounts.limiter import Limiter
@@ -59,7 +60,11 @@ from sandboxer.settings import Settings
 from sandboxer.store.engine import Store, open_store
 from sandboxer.store.idempotency import abandon_all_in_flight, keep_pruned
 from sandboxer.store.lock import hold_database, hold_state_dir
+from sandboxer.work.execute.room import Execution, open_execution
+from sandboxer.work.jobs.records import owners_of_jobs
 from sandboxer.work.room import Work, open_work
+from sandboxer.work.services.room import open_services
+from sandboxer.work.services.use_cases import ServiceUseCases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +91,9 @@ class Platform:
     sandboxes: SandboxUseCases
     slots: Slots
     work: Work
+    execution: Execution
+    services: ServiceUseCases
+    access: Access
     payments: Payments
     # What a 402 says beside the prices.
     payment_offers: PaymentOffers = NO_OFFERS
@@ -116,7 +124,11 @@ async def open_platform(
         await ensure_owner(keys, settings.owner_file, url=settings.url)
         wallets = await _open_wallets(settings, store, seal, clock, keys, closing)
         authorities = await _open_accounts(store, clock, closing)
-        feeds = (EventFeed(owners_of), SegmentFeed(), DailyFeed())
+        feeds = (
+            EventFeed(lambda conn, subjects: owners_of(conn, subjects) | owners_of_jobs(conn, subjects)),
+            SegmentFeed(),
+            DailyFeed(),
+        )
         webhooks = await closing.enter_async_context(
             open_webhooks(store, clock, seal, feeds, allow_private=settings.webhook_allow_private)
         )
@@ -132,6 +144,31 @@ async def open_platform(
         sandboxes, work = await closing.enter_async_context(
             _open_rooms(settings, store, clock, profiles, backends, metrics, keys, payments)
         )
+        slots = Slots(sandboxes.room, store)
+        execution = await closing.enter_async_context(
+            open_execution(
+                sandboxes,
+                store,
+                clock,
+                authorities=authorities,
+                slots=slots,
+                webhooks=webhooks,
+                policy=settings.job_policy,
+            )
+        )
+        services = await closing.enter_async_context(
+            open_services(
+                sandboxes,
+                store,
+                clock,
+                seal,
+                state_dir=settings.state_dir,
+                domain=None,
+                domain_port=settings.domain_proof_port,
+                allow_private=settings.webhook_allow_private,
+            )
+        )
+        access = closing.enter_context(open_access(sandboxes, store, clock, seal))
         yield Platform(
             settings=settings,
             clock=clock,
@@ -151,8 +188,11 @@ async def open_platform(
             pricing=settings.prices,
             backends=backends,
             sandboxes=sandboxes,
-            slots=Slots(sandboxes.room, store),
+            slots=slots,
             work=work,
+            access=access,
+            execution=execution,
+            services=services,
             payments=payments,
             payment_offers=payments.offers,
         )

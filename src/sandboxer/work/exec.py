@@ -92,10 +92,10 @@ class Exec:
             ended: Exit | None = None
             async with (
                 process,
-                _killed_unless_ended(process) as guard,
+                killed_unless_ended(process) as guard,
                 Deadline(process, run.timeout_s) as deadline,
             ):
-                async with _Feeding(process, run.stdin):
+                async with Feeding(process, run.stdin):
                     async for item in process.output():
                         if isinstance(item, Exit):
                             ended = item
@@ -120,11 +120,11 @@ class Exec:
             ended: Exit | None = None
             async with (
                 process,
-                _killed_unless_ended(process) as guard,
+                killed_unless_ended(process) as guard,
                 Deadline(process, run.timeout_s) as deadline,
             ):
                 yield Started(process_id=process.process_id, pid=process.pid)
-                async with _Feeding(process, run.stdin):
+                async with Feeding(process, run.stdin):
                     async for item in process.output():
                         if isinstance(item, Exit):
                             ended = item
@@ -160,14 +160,14 @@ def _end(ended: Exit, timed_out: bool, truncated: bool, began: float) -> End:
     )
 
 
-class _killed_unless_ended:
+class killed_unless_ended:
     """Whatever goes wrong inside (a vanished client above all), nothing keeps running unattended."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
         self.ended = False
 
-    async def __aenter__(self) -> _killed_unless_ended:
+    async def __aenter__(self) -> killed_unless_ended:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -175,7 +175,7 @@ class _killed_unless_ended:
             await kill_quietly(self._process)
 
 
-class _Feeding:
+class Feeding:
     """Writes stdin while the output is read: either alone could wait for the other for ever."""
 
     def __init__(self, process: Process, stdin: bytes | None) -> None:

@@ -40,6 +40,7 @@ from sandboxer.edges.http.routes import (
     usage,
     webhooks,
 )
+from sandboxer.edges.http.routes.access import previews
 from sandboxer.edges.http.routes.payments import (
     for_sale,
     gift_approvals,
@@ -50,18 +51,20 @@ from sandboxer.edges.http.routes.payments import (
     rates,
     topups,
 )
-from sandboxer.edges.http.routes.work import languages
+from sandboxer.edges.http.routes.work import execute, jobs, languages
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.wiring import Platform
 
 # The busiest first: routes are tried in order.
 ROUTERS = (
     exec.router,
+    execute.router,
     files.router,
     sandboxes.router,
     processes.router,
     folders.router,
     terminals.router,
+    previews.router,
     events.router,
     events.account_router,
     probes.router,
@@ -85,6 +88,7 @@ ROUTERS = (
     history.router,
     for_sale.router,
     catalogue.router,
+    jobs.router,
     languages.router,
     introspection.router,
     host.router,

@@ -24,7 +24,9 @@ from sandboxer.wiring import Platform
 
 LOOK_EVERY = timedelta(milliseconds=500)
 CLOSE_REFUSED = 1008
-_STREAMS = re.compile(r"/v1/(sandboxes/[^/]+/|accounts/me/)(events|processes/[^/]+/output|files/watch|exec)")
+_STREAMS = re.compile(
+    r"/v1/(sandboxes/[^/]+/|accounts/me/)(events|processes/[^/]+/output|files/watch|exec)|/v1/execute"
+)
 _EVENT_STREAM = b"text/event-stream"
 
 Standing = Callable[[], Awaitable[None]]
@@ -36,7 +38,7 @@ def may_last(scope: Scope) -> bool:
         return True
     if _STREAMS.fullmatch(scope["path"]) is None:
         return False
-    is_exec = scope["path"].endswith("/exec")
+    is_exec = scope["path"].endswith(("/exec", "/execute"))
     return not is_exec or any(k == b"accept" and _EVENT_STREAM in v for k, v in scope["headers"])
 
 

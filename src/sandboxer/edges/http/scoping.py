@@ -18,6 +18,12 @@ _A_SANDBOX = r"/v1/sandboxes/[^/]+"
 _ROWS: tuple[tuple[str, Needed, Needed], ...] = (
     (r"/v1/sandboxes", Scope.SANDBOXES_READ, Scope.SANDBOXES_CREATE),
     (_A_SANDBOX + r"/(exec|processes|terminals?)(/.*)?", Scope.EXEC, Scope.EXEC),
+    # It makes a sandbox; the route asks for `exec` too.
+    (r"/v1/execute(/async)?", None, Scope.SANDBOXES_CREATE),
+    (r"/v1/jobs(/.*)?", Scope.EXEC, Scope.EXEC),
+    # What listens there can do whatever a command can.
+    (_A_SANDBOX + r"/ports/.*", Scope.EXEC, Scope.EXEC),
+    (_A_SANDBOX + r"/previews(/.*)?", Scope.SANDBOXES_READ, Scope.EXEC),
     (_A_SANDBOX + r"/files(/.*)?", Scope.FILES_READ, Scope.FILES_WRITE),
     (_A_SANDBOX + r"/[a-z-]+", Scope.SANDBOXES_READ, Scope.SANDBOXES_MANAGE),
     (_A_SANDBOX, Scope.SANDBOXES_READ, Scope.SANDBOXES_DESTROY),

@@ -1,0 +1,181 @@
+"""Code run once: answered whole, streamed as it happens, or queued as a job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sandboxer.accounts.authority import demand
+from sandboxer.accounts.scopes import Scope
+from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.confirming import pass_gate
+from sandboxer.edges.http.disconnect import until_client_goes
+from sandboxer.edges.http.executions import execution, job_summary
+from sandboxer.edges.http.failures import failures, stream
+from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once, once_bound
+from sandboxer.edges.http.lean import LeanRoute
+from sandboxer.edges.http.paying import offering, price_of_create
+from sandboxer.edges.http.routes.exec import bytes_of
+from sandboxer.edges.http.sse import EVENT_STREAM, EventStream, ServerEvent
+from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.edges.http.streams import OutputEvents
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.wire.exec import ExecOutput
+from sandboxer.wire.execute import ExecuteCode, ExecuteLater, Execution, ExecutionBegan, ExecutionOutput
+from sandboxer.wire.jobs import JobSummary
+from sandboxer.work.execute.one_shot import Done, Placed
+from sandboxer.work.execute.running import Began, Ended, Said
+from sandboxer.work.execute.submission import InputFile, Plan, Submission, make_plan
+from sandboxer.work.jobs.records import Job
+
+router = APIRouter(prefix="/v1/execute", tags=["execute"], route_class=LeanRoute)
+_STREAMED = stream(
+    "How it ended; or, streamed: `placed`, `began`, `stdout` and `stderr`, then `done` or `error`."
+)
+
+
+@router.post(
+    "",
+    operation_id="executeCode",
+    response_model=Execution,
+    responses={**failures(402, 404, 409, 502), 200: _STREAMED},
+    summary="Run code in a sandbox of its own, which is gone afterwards",
+)
+async def execute(request: Request, body: ExecuteCode, idempotency_key: IdempotencyKey = None) -> Response:
+    began = time.perf_counter()
+    plan = make_plan(submission(body))
+    if EVENT_STREAM in request.headers.get("accept", ""):
+        if "idempotency-key" in request.headers:
+            raise InvalidRequest(field="Idempotency-Key", why="a stream cannot be given a second time")
+        return EventStream(_events(request, plan, body.encoding, began))
+
+    async def act() -> Response:
+        platform, who = platform_of(request), caller(request)
+        await _admit(request, plan)
+        async with (
+            until_client_goes(request.receive),
+            offering(request, lambda: price_of_create(platform, plan.create, who.account)),
+        ):
+            done = await platform.execution.one_shots.run(plan, who)
+        return json_response(_shown(done, plan, body.encoding, began))
+
+    return await once(request, act)
+
+
+@router.post(
+    "/async",
+    operation_id="executeLater",
+    status_code=202,
+    response_model=JobSummary,
+    responses=failures(404, 409),
+    summary="Queue code as a job",
+)
+async def execute_later(
+    request: Request, body: ExecuteLater, idempotency_key: IdempotencyKey = None
+) -> Response:
+    platform, who = platform_of(request), caller(request)
+    plan = make_plan(submission(body))
+    if body.webhook_url is not None:
+        platform.webhooks.check_url(body.webhook_url)
+
+    async def act(bind: Bind | None) -> Response:
+        await _admit(request, plan)
+        # Raises what would refuse the create itself; money is asked for when the job starts.
+        price_of_create(platform, plan.create, who.account)
+        made = await platform.execution.jobs.submit(plan, who, webhook_url=body.webhook_url, also=bind)
+        return _accepted(made)
+
+    async def recall(job_id: str) -> Response | None:
+        return _accepted((await platform.execution.jobs.get(job_id, who)).job)
+
+    return await once_bound(request, act, recall=recall)
+
+
+async def _admit(request: Request, plan: Plan) -> None:
+    """May this caller run code in a sandbox made for it?"""
+    platform, who = platform_of(request), caller(request)
+    await pass_gate(request, plan.create.profile)
+    if not who.is_owner:
+        authority = await platform.authorities.of(who)
+        if authority.is_delegated:
+            demand(authority, Scope.EXEC, now=platform.clock.now())
+
+
+def submission(body: ExecuteCode) -> Submission:
+    stdin = None if body.stdin is None else bytes_of(body.stdin, body.stdin_encoding, field="stdin")
+    files = tuple(
+        InputFile(name=file.name, data=bytes_of(file.content, file.encoding, field=f"files.{number}.content"))
+        for number, file in enumerate(body.files)
+    )
+    return Submission(
+        code=body.code,
+        language=body.language,
+        argv=tuple(body.argv),
+        stdin=stdin,
+        files=files,
+        env=body.env,
+        trust=body.trust,
+        ttl_s=body.ttl_s,
+        vcpus=body.vcpus,
+        memory_mb=body.memory_mb,
+        profile=body.profile,
+        artifacts=tuple(body.artifacts),
+        output_limit=body.output_limit_bytes,
+    )
+
+
+def _accepted(made: Job) -> Response:
+    answer = json_response(job_summary(made), 202)
+    answer.headers["location"] = f"/v1/jobs/{made.id}"
+    return answer
+
+
+def _shown(done: Done, plan: Plan, encoding: str, began: float) -> Execution:
+    return execution(
+        done.outcome,
+        language=plan.language.name,
+        encoding=encoding,
+        sandbox_id=done.sandbox_id,
+        sats=done.sats,
+        total_ms=round((time.perf_counter() - began) * 1000, 3),
+    )
+
+
+async def _events(
+    request: Request, plan: Plan, encoding: str, began: float
+) -> AsyncGenerator[ServerEvent, None]:
+    platform, who = platform_of(request), caller(request)
+    await _admit(request, plan)
+    outputs, stage = OutputEvents(encoding), "run"
+    async with (
+        offering(request, lambda: price_of_create(platform, plan.create, who.account)),
+        aclosing(platform.execution.one_shots.stream(plan, who)) as events,
+    ):
+        async for event in events:
+            match event:
+                case Placed(sandbox_id=sandbox_id):
+                    yield ServerEvent("placed", ExecutionBegan.model_construct(sandbox_id=sandbox_id))
+                case Began():
+                    # Each stage is text of its own: a cut character does not run over into the next.
+                    outputs, stage = OutputEvents(encoding), event.stage.value
+                    yield ServerEvent("began", ExecutionBegan.model_construct(stage=stage))
+                case Said(output=output):
+                    if piece := outputs.piece(output):
+                        yield _output(piece, stage)
+                case Ended():
+                    for piece in outputs.rest():
+                        yield _output(piece, stage)
+                case Done():
+                    yield ServerEvent("done", _shown(event, plan, encoding, began))
+
+
+def _output(piece: ServerEvent, stage: str) -> ServerEvent:
+    data = piece.data
+    assert isinstance(data, ExecOutput)
+    shown = ExecutionOutput.model_construct(stage=stage, data=data.data, dropped=data.dropped)
+    return ServerEvent(piece.name, shown)

@@ -1,0 +1,116 @@
+"""Code run once: a sandbox is made for it, the run happens, the sandbox goes while the answer is on its way.
+
+If the caller goes away, so does all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import BackendLost, SandboxerError
+from sandboxer.sandboxes.access import ActivityKind
+from sandboxer.sandboxes.book import Also
+from sandboxer.sandboxes.charging import spent_sats
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.store.engine import Store
+from sandboxer.work.execute.ending import Claim, Endings
+from sandboxer.work.execute.outcome import Outcome, Recorder
+from sandboxer.work.execute.placing import Places
+from sandboxer.work.execute.running import Attempt, Event, ProcessIds, happen, new_process_ids
+from sandboxer.work.execute.submission import Plan
+from sandboxer.work.lines import Lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """First event: the sandbox is there."""
+
+    sandbox_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """Last event."""
+
+    outcome: Outcome
+    sandbox_id: str
+    sats: int
+
+
+class OneShots:
+    def __init__(self, places: Places, store: Store, clock: Clock, endings: Endings) -> None:
+        self._places = places
+        self._sandboxes = sandboxes = places.sandboxes
+        self._store = store
+        self._clock = clock
+        self._endings = endings
+        self._lines = Lines(sandboxes)
+
+    async def run(self, plan: Plan, caller: Caller, *, also: Also | None = None) -> Done:
+        async with aclosing(self.stream(plan, caller, also=also)) as events:
+            async for event in events:
+                if isinstance(event, Done):
+                    return event
+        raise BackendLost(why="the run ended without saying how")
+
+    async def stream(
+        self, plan: Plan, caller: Caller, *, also: Also | None = None
+    ) -> AsyncGenerator[Placed | Event | Done, None]:
+        """Placed, what happens, Done. Close it early to end everything."""
+        claim = Claim(self._clock.now(), also)
+        try:
+            sandbox = await self._places.make(plan, caller, claim)
+            yield Placed(sandbox_id=sandbox.id)
+            recorder = Recorder(plan.submission.output_limit)
+            try:
+                async with aclosing(self._happen(sandbox, caller, plan)) as events:
+                    async for event in events:
+                        recorder.take(event)
+                        yield event
+            except BackendLost as error:
+                raise await lost(self._sandboxes, sandbox.id, caller, error) from error
+            sats = await cost(self._store, self._clock, sandbox)
+        finally:
+            if (made := claim.give_up()) is not None:
+                self._endings.soon(made)
+        yield Done(outcome=recorder.outcome(), sandbox_id=sandbox.id, sats=sats)
+
+    async def _happen(self, sandbox: Sandbox, caller: Caller, plan: Plan) -> AsyncGenerator[Event, None]:
+        attempt = self._attempt(plan, new_process_ids())
+        async with (
+            self._lines.open(sandbox.id, caller, ActivityKind.EXEC) as line,
+            aclosing(happen(line, attempt)) as events,
+        ):
+            async for event in events:
+                yield event
+
+    def _attempt(self, plan: Plan, ids: ProcessIds) -> Attempt:
+        seconds = float(plan.submission.ttl_s)
+        deadline = self._clock.now().timestamp() + seconds
+        return Attempt(plan=plan, ids=ids, seconds=seconds, deadline=deadline)
+
+
+async def cost(store: Store, clock: Clock, sandbox: Sandbox) -> int:
+    """Sats it has cost up to now."""
+    if sandbox.terms.is_free:
+        return 0
+    now = clock.now()
+    return await store.read(lambda conn: spent_sats(conn, sandbox, now=now))
+
+
+async def lost(
+    sandboxes: SandboxUseCases, sandbox_id: str, caller: Caller, error: BackendLost
+) -> BackendLost:
+    """The same loss, with what became of the sandbox: reaped, expired, destroyed by someone."""
+    try:
+        now = await sandboxes.get(sandbox_id, caller)
+    except SandboxerError:
+        return error
+    facts = {"sandbox_id": sandbox_id, "state": now.state.value, "reason": now.reason}
+    why = f"the sandbox of the run became {now.state.value} ({now.reason}) while the code ran"
+    return BackendLost(**{**error.facts, "why": why, **facts})

@@ -1,0 +1,181 @@
+"""What somebody wants run, and the plan that follows from it: language, image, commands. Pure."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.sandboxes.requests import CreateRequest, WantedResources
+from sandboxer.work.commands import WORKSPACE
+from sandboxer.work.languages.table import Commands, Language, commands, find_language
+
+TTL_DEFAULT_S = 60
+TTL_MAX_S = 900
+OUTPUT_LIMIT = 1024 * 1024
+# Code, stdin and input files together: what one signed body can carry.
+MAX_INPUT_BYTES = 8 * 1024 * 1024
+MAX_FILES = 256
+# The sandbox outlives its program by this, to be read; whoever forgets it, its TTL does not.
+SPARE_S = 60
+# Compilers and virtual machines want more than a small interpreter does.
+LANGUAGES_PROFILE = "profile.languages"
+_NAME = re.compile(r"[^\x00]{1,1024}")
+_VERSION = re.compile(r"[0-9.]+$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputFile:
+    """`name` is relative to the working folder."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """None: as the language or its profile says."""
+
+    code: str
+    language: str | None = None
+    argv: tuple[str, ...] = ()
+    stdin: bytes | None = None
+    files: tuple[InputFile, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    trust: str | None = None
+    ttl_s: int = TTL_DEFAULT_S
+    vcpus: float | None = None
+    memory_mb: int | None = None
+    profile: str | None = None
+    # Names and patterns of files to bring back from the working folder.
+    artifacts: tuple[str, ...] = ()
+    # Bytes kept of each stream.
+    output_limit: int = OUTPUT_LIMIT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    submission: Submission
+    language: Language
+    commands: Commands
+    create: CreateRequest
+
+    @property
+    def run(self) -> tuple[str, ...]:
+        return (*self.commands.run, *self.submission.argv)
+
+
+def make_plan(submission: Submission) -> Plan:
+    """Raises InvalidRequest naming the field: an unknown language (and its nearest), a bad file name."""
+    language = _language(submission)
+    filled = commands(language, WORKSPACE)
+    _check_size(submission)
+    for number, file in enumerate(submission.files):
+        check_name(file.name, field=f"files.{number}.name")
+        if f"{WORKSPACE}/{file.name}" == filled.file:
+            raise InvalidRequest(
+                field=f"files.{number}.name", why=f"{file.name!r} is where the code itself goes"
+            )
+    for number, name in enumerate(submission.artifacts):
+        check_name(name, field=f"artifacts.{number}")
+    return Plan(
+        submission=submission,
+        language=language,
+        commands=filled,
+        create=_create(submission, language),
+    )
+
+
+def check_name(name: str, *, field: str) -> None:
+    """It must stay within the working folder, as written."""
+    parts = name.split("/")
+    if _NAME.fullmatch(name) is None or any(part in ("", ".", "..") for part in parts):
+        raise InvalidRequest(field=field, why="it must be a relative path without empty, `.` or `..` parts")
+
+
+def shebang_language(code: str) -> str | None:
+    """The program that the first line names, as in `#!/usr/bin/env python3`; None without such a line."""
+    if not code.startswith("#!"):
+        return None
+    words = code[2:].split("\n", 1)[0].split()
+    if words and words[0].rsplit("/", 1)[-1] == "env":
+        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+    return words[0].rsplit("/", 1)[-1] if words else None
+
+
+def _language(submission: Submission) -> Language:
+    if submission.language is not None:
+        return find_language(submission.language)
+    named = shebang_language(submission.code)
+    if named is None:
+        raise InvalidRequest(
+            field="language", why="name one, or begin the code with a line like `#!/usr/bin/env python3`"
+        )
+    try:
+        return find_language(named)
+    except InvalidRequest:
+        # python3.11, lua5.4: the name without its version.
+        plain = _VERSION.sub("", named)
+        if plain and plain != named:
+            return find_language(plain)
+        raise
+
+
+def _check_size(submission: Submission) -> None:
+    if len(submission.files) > MAX_FILES:
+        raise InvalidRequest(field="files", why=f"more than {MAX_FILES} of them")
+    total = len(submission.code.encode("utf-8", "surrogatepass")) + len(submission.stdin or b"")
+    total += sum(len(file.data) for file in submission.files)
+    if total > MAX_INPUT_BYTES:
+        raise InvalidRequest(
+            field="files", why=f"code, stdin and files are more than {MAX_INPUT_BYTES} bytes together"
+        )
+
+
+def _create(submission: Submission, language: Language) -> CreateRequest:
+    profile = submission.profile
+    if profile is None and not language.in_base:
+        profile = LANGUAGES_PROFILE
+    return CreateRequest(
+        profile=profile,
+        trust=submission.trust,
+        ttl=f"{submission.ttl_s + SPARE_S}s",
+        resources=WantedResources(vcpus=submission.vcpus, memory_mb=submission.memory_mb),
+        env=submission.env,
+        consumer={"kind": "execute", "language": language.name},
+    )
+
+
+def to_json(submission: Submission) -> dict[str, Any]:
+    """For the record of a job."""
+    return {
+        "code": submission.code,
+        "language": submission.language,
+        "argv": list(submission.argv),
+        "stdin": None if submission.stdin is None else base64.b64encode(submission.stdin).decode(),
+        "files": [[file.name, base64.b64encode(file.data).decode()] for file in submission.files],
+        "env": dict(submission.env),
+        "trust": submission.trust,
+        "ttl_s": submission.ttl_s,
+        "vcpus": submission.vcpus,
+        "memory_mb": submission.memory_mb,
+        "profile": submission.profile,
+        "artifacts": list(submission.artifacts),
+        "output_limit": submission.output_limit,
+    }
+
+
+def from_json(kept: Mapping[str, Any]) -> Submission:
+    stdin = kept["stdin"]
+    return Submission(
+        **{
+            **kept,
+            "argv": tuple(kept["argv"]),
+            "stdin": None if stdin is None else base64.b64decode(stdin),
+            "files": tuple(InputFile(name=n, data=base64.b64decode(data)) for n, data in kept["files"]),
+            "artifacts": tuple(kept["artifacts"]),
+        }
+    )

@@ -1,0 +1,1 @@
+"""Runs of code that outlive their request: queued, run, kept."""

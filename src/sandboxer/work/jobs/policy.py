@@ -1,0 +1,14 @@
+"""How many jobs may run and wait, and how long ended ones are kept. Values only: settings read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPolicy:
+    running_per_account: int
+    running: int
+    queued_per_account: int
+    retention: timedelta

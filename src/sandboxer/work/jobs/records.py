@@ -1,0 +1,213 @@
+"""Jobs as rows. What a job was given goes when it ends; what it printed stays for the retention time."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    LargeBinary,
+    Row,
+    Table,
+    Text,
+    and_,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
+from sandboxer.work.jobs.lifecycle import FINAL, State
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("account", Text, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("is_owner", Boolean, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("language", Text, nullable=False),
+    # None once it ended: code, files and environment are not kept longer than needed.
+    Column("submission", JsonValue),
+    Column("webhook_url", Text),
+    Column("sandbox_id", Text),
+    # Chosen before they are started, to be found again by.
+    Column("compile_process", Text),
+    Column("run_process", Text),
+    Column("sats", Integer, nullable=False),
+    # Why it could not be started or was lost, as the wire shows it.
+    Column("problem", JsonValue),
+    Column("created_at", UtcDateTime, nullable=False),
+    # Not tried again before this.
+    Column("not_before", UtcDateTime),
+    Column("started_at", UtcDateTime),
+    Column("deadline", UtcDateTime),
+    Column("ended_at", UtcDateTime),
+    # JSON of the outcome; large, so only read for one job at a time.
+    Column("result", LargeBinary),
+    Index(None, "account", "created_at", "id"),
+    Index(None, "state", "created_at"),
+    Index(None, "ended_at"),
+    Index(None, "sandbox_id"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    id: str
+    version: int
+    account: str
+    created_by: str
+    is_owner: bool
+    state: State
+    reason: str
+    language: str
+    submission: Mapping[str, Any] | None
+    webhook_url: str | None
+    sandbox_id: str | None
+    compile_process: str | None
+    run_process: str | None
+    sats: int
+    problem: Mapping[str, Any] | None
+    created_at: datetime
+    not_before: datetime | None
+    started_at: datetime | None
+    deadline: datetime | None
+    ended_at: datetime | None
+
+    @property
+    def caller(self) -> Caller:
+        """Who it runs for."""
+        return Caller(public_key=self.created_by, account=self.account, is_owner=self.is_owner)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    jobs: Sequence[Job]
+    next_cursor: str | None
+
+
+_NAMES = tuple(field.name for field in fields(Job))
+_COLUMNS = tuple(jobs.c[name] for name in _NAMES)
+
+
+def add(conn: Connection, job: Job) -> None:
+    conn.execute(insert(jobs).values(**{name: getattr(job, name) for name in _NAMES}))
+
+
+def find(conn: Connection, job_id: str) -> Job | None:
+    row = conn.execute(select(*_COLUMNS).where(jobs.c.id == job_id)).one_or_none()
+    return None if row is None else _from_row(row)
+
+
+def change(conn: Connection, before: Job, changes: Mapping[str, Any]) -> bool:
+    """False: someone else wrote first."""
+    fenced = update(jobs).where(jobs.c.id == before.id, jobs.c.version == before.version)
+    return conn.execute(fenced.values(version=before.version + 1, **changes)).rowcount == 1
+
+
+def result_of(conn: Connection, job_id: str) -> Mapping[str, Any] | None:
+    kept = conn.execute(select(jobs.c.result).where(jobs.c.id == job_id)).scalar_one_or_none()
+    return None if kept is None else json.loads(kept)
+
+
+def in_state(conn: Connection, state: State, limit: int | None = None) -> list[Job]:
+    """Oldest first."""
+    query = select(*_COLUMNS).where(jobs.c.state == state.value).order_by(jobs.c.created_at, jobs.c.id)
+    return [_from_row(row) for row in conn.execute(query if limit is None else query.limit(limit))]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """As much of a queued job as the queue needs."""
+
+    id: str
+    account: str
+    not_before: datetime | None
+
+
+def waiting(conn: Connection, limit: int) -> list[Waiting]:
+    query = (
+        select(jobs.c.id, jobs.c.account, jobs.c.not_before)
+        .where(jobs.c.state == State.QUEUED.value)
+        .order_by(jobs.c.created_at, jobs.c.id)
+        .limit(limit)
+    )
+    return [Waiting(row.id, row.account, row.not_before) for row in conn.execute(query)]
+
+
+def count_waiting(conn: Connection, account: str) -> int:
+    query = select(func.count()).where(jobs.c.account == account, jobs.c.state == State.QUEUED.value)
+    return int(conn.execute(query).scalar_one())
+
+
+def prune(conn: Connection, before: datetime) -> int:
+    old = delete(jobs).where(jobs.c.state.in_([s.value for s in FINAL]), jobs.c.ended_at < before)
+    return conn.execute(old).rowcount
+
+
+def owners_of_jobs(conn: Connection, subjects: Iterable[str]) -> dict[str, str]:
+    wanted = [subject for subject in subjects if subject.startswith("job_")]
+    if not wanted:
+        return {}
+    rows = conn.execute(select(jobs.c.id, jobs.c.account).where(jobs.c.id.in_(wanted)))
+    return {row.id: row.account for row in rows}
+
+
+def page(
+    conn: Connection, *, account: str | None, state: State | None, cursor: str | None, limit: int
+) -> Page:
+    """Newest first. `account` None: everyone's."""
+    query = select(*_COLUMNS)
+    if account is not None:
+        query = query.where(jobs.c.account == account)
+    if state is not None:
+        query = query.where(jobs.c.state == state.value)
+    if cursor is not None:
+        at, last_id = _open_cursor(cursor)
+        older = and_(jobs.c.created_at == at, jobs.c.id < last_id)
+        query = query.where(or_(jobs.c.created_at < at, older))
+    rows = conn.execute(query.order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(limit + 1))
+    found = [_from_row(row) for row in rows]
+    more = len(found) > limit
+    return Page(jobs=found[:limit], next_cursor=_make_cursor(found[limit - 1]) if more else None)
+
+
+def _from_row(row: Row[Any]) -> Job:
+    cells = row._mapping
+    return Job(**{**{name: cells[name] for name in _NAMES}, "state": State(cells["state"])})
+
+
+def _make_cursor(last: Job) -> str:
+    text = json.dumps([last.created_at.isoformat(), last.id])
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _open_cursor(cursor: str) -> tuple[datetime, str]:
+    try:
+        padded = cursor + "=" * (-len(cursor) % 4)
+        at, last_id = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        moment = datetime.fromisoformat(at)
+        if moment.tzinfo is None or not isinstance(last_id, str):
+            raise ValueError("not a cursor of ours")
+    except (binascii.Error, ValueError, TypeError, RecursionError):
+        raise InvalidRequest(field="cursor", why="it is not a cursor that this list returned") from None
+    return moment, last_id

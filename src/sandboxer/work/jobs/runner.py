@@ -1,0 +1,236 @@
+"""One job from its place in the queue to its end, or from where a server before us left it."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection
+
+from sandboxer.accounts.authority import demand_active
+from sandboxer.backends.guest import Process
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import (
+    BackendLost,
+    Broken,
+    Forbidden,
+    IllegalTransition,
+    NoCapacity,
+    NotFound,
+    SandboxerError,
+)
+from sandboxer.sandboxes.access import ActivityKind
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.work.deadline import kill_quietly
+from sandboxer.work.execute.ending import CLEANER, Claim, Endings
+from sandboxer.work.execute.one_shot import cost
+from sandboxer.work.execute.outcome import Outcome, Recorder
+from sandboxer.work.execute.placing import Places
+from sandboxer.work.execute.running import Attempt, Began, Ended, ProcessIds, happen, new_process_ids
+from sandboxer.work.execute.submission import Submission, from_json, make_plan
+from sandboxer.work.jobs.book import JobBook, Step
+from sandboxer.work.jobs.lifecycle import FINAL, Signal, State
+from sandboxer.work.jobs.records import Job
+from sandboxer.work.lines import Lines
+
+log = logging.getLogger(__name__)
+# The host was full, or all slots were taken: look again after this, and give up after that.
+RETRY = timedelta(seconds=5)
+PATIENCE = timedelta(hours=1)
+
+
+@dataclass(slots=True, eq=False)
+class Live:
+    """A job in this server's hands."""
+
+    account: str
+    recorder: Recorder | None = None
+    process: Process | None = None
+    is_cancelled: bool = False
+    # Who cancelled it.
+    actor: str = ""
+
+    def outcome(self) -> Outcome | None:
+        return None if self.recorder is None else self.recorder.outcome()
+
+    async def cancel(self, actor: str) -> None:
+        """Have it end; the runner notices how."""
+        self.is_cancelled, self.actor = True, actor
+        if self.process is not None:
+            await kill_quietly(self.process)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runner:
+    book: JobBook
+    clock: Clock
+    places: Places
+    endings: Endings
+
+    @property
+    def sandboxes(self) -> SandboxUseCases:
+        return self.places.sandboxes
+
+    async def attend(self, job_id: str, live: Live) -> None:
+        """Returns when the job ended or went back to the queue. Cancelled, it leaves the program running."""
+        job = await self.book.find(job_id)
+        if job is None or job.state in FINAL:
+            return
+        try:
+            if job.state is State.QUEUED:
+                await self._begin(job, live)
+            else:
+                await self._go_on(job, live)
+        except SandboxerError as error:
+            await self._fail(job_id, live, error)
+        except Exception as error:
+            # An outermost loop: a bug met by one job must not end the others.
+            log.exception("job %s broke", job_id)
+            await self._fail(job_id, live, Broken(why=repr(error)))
+
+    async def _begin(self, job: Job, live: Live) -> None:
+        if live.is_cancelled:
+            await self.book.move(job, Step(signal=Signal.CANCEL, reason="cancelled", actor=live.actor))
+            return
+        ids, now = new_process_ids(), self.clock.now()
+        submission = _submission(job)
+
+        def started(conn: Connection, sandbox_id: str) -> None:
+            changes = {"sandbox_id": sandbox_id, "compile_process": ids.compile, "run_process": ids.run}
+            times = {"started_at": now, "deadline": now + timedelta(seconds=submission.ttl_s)}
+            step = Step(signal=Signal.STARTED, reason="started", changes={**changes, **times})
+            self.book.step(conn, job, step)
+
+        claim = Claim(now, started)
+        if not job.is_owner:
+            # The queue may be long: whoever may do nothing any more starts nothing either.
+            demand_active(await self.places.authorities.of(job.caller), now=now)
+        sandbox = await self.places.make(make_plan(submission), job.caller, claim)
+        self.endings.own(sandbox.id)
+        await self._run(job.id, live, sandbox, ids, float(submission.ttl_s), resume=False)
+
+    async def _go_on(self, job: Job, live: Live) -> None:
+        """A job that a server before us had begun."""
+        if job.sandbox_id is None or job.compile_process is None or job.run_process is None:
+            raise Broken(why=f"job {job.id} runs nowhere")
+        sandbox = await self.sandboxes.recall(job.sandbox_id, CLEANER)
+        if sandbox is None:
+            # It was never ready, so nothing of the job has run.
+            await self.book.move(job, Step(signal=Signal.PUT_BACK, reason="never_started"))
+            self.endings.soon(job.sandbox_id)
+            return
+        self.endings.own(sandbox.id)
+        ids = ProcessIds(compile=job.compile_process, run=job.run_process)
+        left = 0.0 if job.deadline is None else (job.deadline - self.clock.now()).total_seconds()
+        await self._run(job.id, live, sandbox, ids, max(0.0, left), resume=True)
+
+    async def _run(
+        self, job_id: str, live: Live, sandbox: Sandbox, ids: ProcessIds, seconds: float, *, resume: bool
+    ) -> None:
+        job = await self._reload(job_id)
+        plan = make_plan(_submission(job))
+        deadline = self.clock.now().timestamp() + seconds
+        attempt = Attempt(plan=plan, ids=ids, seconds=seconds, deadline=deadline, keep=True, resume=resume)
+        recorder = live.recorder = Recorder(plan.submission.output_limit)
+        if not live.is_cancelled:
+            await self._follow(job, live, sandbox, attempt, recorder)
+        outcome = recorder.outcome()
+        sats = await cost(self.book.store, self.clock, sandbox)
+        await self._end(job, verdict(outcome, live), outcome, {"sats": sats})
+
+    async def _follow(
+        self, job: Job, live: Live, sandbox: Sandbox, attempt: Attempt, recorder: Recorder
+    ) -> None:
+        async with (
+            Lines(self.sandboxes).open(sandbox.id, job.caller, ActivityKind.EXEC) as line,
+            aclosing(happen(line, attempt)) as events,
+        ):
+            async for event in events:
+                recorder.take(event)
+                match event:
+                    case Began(process=process):
+                        live.process = process
+                        if live.is_cancelled:
+                            await kill_quietly(process)
+                    case Ended():
+                        live.process = None
+
+    async def _end(self, job: Job, step: Step, outcome: Outcome | None, changes: dict[str, Any]) -> None:
+        kept = Step(
+            signal=step.signal, reason=step.reason, actor=step.actor, changes=changes, outcome=outcome
+        )
+        await self.book.move(job, kept)
+        if job.sandbox_id is not None:
+            self.endings.soon(job.sandbox_id)
+
+    async def _fail(self, job_id: str, live: Live, error: SandboxerError) -> None:
+        """It could not be begun, or was lost on the way."""
+        job = await self._reload(job_id)
+        now = self.clock.now()
+        if live.is_cancelled:
+            cancelled = Step(signal=Signal.CANCEL, reason="cancelled", actor=live.actor)
+            await self._end(job, cancelled, live.outcome(), {})
+        elif _will_pass(error) and live.recorder is None and now - job.created_at < PATIENCE:
+            changes = {"not_before": now + RETRY, "sandbox_id": None}
+            await self.book.move(job, Step(signal=Signal.PUT_BACK, reason=error.code, changes=changes))
+            if job.sandbox_id is not None:
+                self.endings.soon(job.sandbox_id)
+        elif job.state is State.RUNNING and live.recorder is not None and _is_loss(error):
+            reason = await self._what_became(job)
+            await self._end(
+                job, Step(signal=Signal.LOSE, reason=reason), live.outcome(), {"problem": problem_of(error)}
+            )
+        else:
+            failed = Step(signal=Signal.FAIL, reason=error.code)
+            await self._end(job, failed, live.outcome(), {"problem": problem_of(error)})
+
+    async def _what_became(self, job: Job) -> str:
+        """Why the sandbox of a job is no longer there, in a word."""
+        assert job.sandbox_id is not None
+        try:
+            sandbox = await self.sandboxes.get(job.sandbox_id, CLEANER)
+        except NotFound:
+            return "sandbox_gone"
+        return f"sandbox_{sandbox.state.value}"
+
+    async def _reload(self, job_id: str) -> Job:
+        job = await self.book.find(job_id)
+        if job is None:
+            raise Broken(why=f"job {job_id} has no record")
+        return job
+
+
+def verdict(outcome: Outcome, live: Live) -> Step:
+    """How a job ended whose program did."""
+    if live.is_cancelled:
+        return Step(signal=Signal.CANCEL, reason="cancelled", actor=live.actor)
+    reason = outcome.reason
+    if outcome.timed_out:
+        return Step(signal=Signal.TIME_OVER, reason="timed_out")
+    if outcome.run is None:
+        return Step(signal=Signal.FAIL, reason=reason or "compile_failed")
+    return Step(signal=Signal.ENDED, reason=reason or "exited")
+
+
+def problem_of(error: SandboxerError) -> dict[str, object]:
+    plain = {k: v for k, v in error.facts.items() if isinstance(v, str | int | float | bool)}
+    return {"code": error.code, "detail": str(error), "next_step": error.next_step, "facts": plain}
+
+
+def _submission(job: Job) -> Submission:
+    if job.submission is None:
+        raise Broken(why=f"job {job.id} has nothing to run")
+    return from_json(job.submission)
+
+
+def _will_pass(error: SandboxerError) -> bool:
+    is_slots = isinstance(error, Forbidden) and error.facts.get("reason") in ("slots", "no_slots")
+    return is_slots or isinstance(error, NoCapacity)
+
+
+def _is_loss(error: SandboxerError) -> bool:
+    return isinstance(error, BackendLost | IllegalTransition | NotFound)
