@@ -51,7 +51,7 @@ def test_a_final_credit_counts_once(conn: Connection) -> None:
 def test_what_was_spent_of_a_reversed_payment_becomes_debt(conn: Connection) -> None:
     crediting.credit_final(conn, ALICE, 500, id="inv:1", source="invoice", now=NOW)
     public = records.load(conn, BOB).public_id
-    gifts.give(conn, ALICE, public, 200, id="g1", reason="thanks", now=NOW)
+    gifts.give(conn, ALICE, public, 200, id="g1", reason="thanks", key="k", now=NOW)
     assert crediting.reverse_final(conn, ALICE, 500, id="inv:1:reorg", reason="reorg", now=NOW)
     assert not crediting.reverse_final(conn, ALICE, 500, id="inv:1:reorg", reason="reorg", now=NOW)
     after = bucket(conn)
@@ -66,7 +66,7 @@ def test_pending_credit_buys_time_and_cannot_be_given_away(conn: Connection) -> 
     assert unconfirmed(conn, ALICE) == 500
     public = records.load(conn, BOB).public_id
     with pytest.raises(InsufficientCredit):
-        gifts.give(conn, ALICE, public, 1, id="g1", reason="thanks", now=NOW)
+        gifts.give(conn, ALICE, public, 1, id="g1", reason="thanks", key="k", now=NOW)
     open_meter(conn, ALICE, id="m", subject="sbx", use=Use.RUNNING, rate=1000, now=NOW)
     assert bucket(conn, NOW + timedelta(seconds=100)).posted == 400
 
@@ -77,7 +77,9 @@ def test_confirmed_credit_is_free_to_give(conn: Connection) -> None:
     assert crediting.pending_confirm(conn, ALICE, 500, **confirm)  # type: ignore[arg-type]
     assert not crediting.pending_confirm(conn, ALICE, 500, **confirm)  # type: ignore[arg-type]
     assert unconfirmed(conn, ALICE) == 0
-    gifts.give(conn, ALICE, records.load(conn, BOB).public_id, 500, id="g1", reason="thanks", now=NOW)
+    gifts.give(
+        conn, ALICE, records.load(conn, BOB).public_id, 500, id="g1", reason="thanks", key="k", now=NOW
+    )
 
 
 def test_beyond_the_payers_limit_credit_waits_for_confirmation(conn: Connection) -> None:

@@ -118,6 +118,27 @@ async def test_two_sandboxes_share_the_cap_of_their_key(open_one: OpenPlatform, 
         assert (await settled(platform)).posted == 9900
 
 
+async def test_a_key_at_its_cap_leaves_the_account_s_other_keys_alone(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    second = Caller(public_key="sbx-pk-alice2", account="alice")
+    async with paying(open_one, sats=10_000) as platform:
+        await cap(platform, Caps(per_key_sats=100))
+        first = await platform.sandboxes.create(CreateRequest(), ALICE)
+        clock.advance(timedelta(seconds=60))
+        other = await platform.sandboxes.create(CreateRequest(), second)
+        await planned(platform, timedelta(seconds=40))
+        clock.advance(timedelta(seconds=40))
+        await due_times(platform)
+        await until(platform, first.id, State.REAPED)
+        with pytest.raises(Forbidden, match="per_key_sats"):
+            await platform.sandboxes.create(CreateRequest(), ALICE)
+        # 40 of its own 100 are spent.
+        assert (await platform.sandboxes.get(other.id, second)).state is State.READY
+        await planned(platform, timedelta(seconds=60))
+        await platform.sandboxes.create(CreateRequest(), second)
+
+
 async def test_the_disk_of_a_stopped_one_is_kept_free_from_the_cap_on(
     open_one: OpenPlatform, clock: ManualClock
 ) -> None:

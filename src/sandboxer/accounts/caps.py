@@ -12,13 +12,15 @@ from datetime import datetime, timedelta
 
 from sandboxer.kernel.errors import Forbidden, InvalidRequest
 from sandboxer.money.amounts import MAX_AMOUNT, NSATS_PER_SAT, Nsats, Rate, Sats
+from sandboxer.money.spending import day_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
     """In sats; None: no cap. Zero forbids all spending."""
 
-    # In the whole life of one key, of one sandbox; of the account from midnight to midnight, UTC.
+    # In the whole life of one key (each key of the account by itself), of one sandbox; of the whole account
+    # from midnight to midnight, UTC.
     per_key_sats: Sats | None = None
     per_sandbox_sats: Sats | None = None
     per_day_sats: Sats | None = None
@@ -87,17 +89,25 @@ def left(caps: Caps, spent: Spent) -> Sats | None:
 
 
 def reached_at(
-    caps: Caps, spent: Spent, *, rate: Rate, account_rate: Rate | None = None, now: datetime
+    caps: Caps,
+    spent: Spent,
+    *,
+    rate: Rate,
+    key_rate: Rate | None = None,
+    account_rate: Rate | None = None,
+    now: datetime,
 ) -> datetime | None:
     """When a sandbox that runs at `rate` meets its first cap; None: not before the day's cap is new.
 
-    `account_rate` is what the whole account spends per second: what all but a sandbox's own cap count.
+    `key_rate` and `account_rate` are what all of its key and of its account spends per second.
     """
     moments = []
     midnight = day_of(now) + timedelta(days=1)
+    flows = {"per_key_sats": key_rate, "per_day_sats": account_rate}
     for name, limit, used in _lines(caps, spent):
         is_daily = name == "per_day_sats"
-        flow = rate if account_rate is None or name == "per_sandbox_sats" else account_rate
+        shared = flows.get(name)
+        flow = rate if shared is None else shared
         if limit is None or flow <= 0:
             continue
         rest = max(0, limit * NSATS_PER_SAT - used)
@@ -107,11 +117,6 @@ def reached_at(
         if not is_daily or moment < midnight:
             moments.append(moment)
     return min(moments, default=None)
-
-
-def day_of(now: datetime) -> datetime:
-    """The midnight that began this day, in UTC as all our moments are."""
-    return now.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def _lines(caps: Caps, spent: Spent) -> tuple[tuple[str, Sats | None, Nsats], ...]:

@@ -25,6 +25,7 @@ from sandboxer.kernel.ids import new_id
 from sandboxer.money.amounts import MAX_AMOUNT, Sats, checked_amount
 from sandboxer.money.buckets import bucket_id, open_bucket, settle_account, spend
 from sandboxer.money.ledger import find_transfer
+from sandboxer.money.spending import count_move
 from sandboxer.observe.events import record
 from sandboxer.store.workers import announce
 
@@ -149,7 +150,7 @@ def cut(
         raise Conflict(why="a key cannot be its own ancestor")
     _insert(conn, authority, child, public_key, cut_by, granted, now)
     if granted.budget_sats:
-        give(conn, parent, child, granted.budget_sats, id=f"{GIVEN}:{child}", now=now)
+        give(conn, parent, child, granted.budget_sats, id=f"{GIVEN}:{child}", key=cut_by, now=now)
     facts = {
         "child": child,
         "public_key": public_key,
@@ -187,7 +188,7 @@ def top_up(
         return
     if key.state is not KeyState.ACTIVE:
         raise Conflict(why="this key has been revoked")
-    give(conn, parent, child, sats, id=transfer_id, now=now)
+    give(conn, parent, child, sats, id=transfer_id, key=cut_by, now=now)
     audit.append(
         conn,
         actor=f"key:{cut_by}",
@@ -199,11 +200,11 @@ def top_up(
     )
 
 
-def give(conn: Connection, parent: str, child: str, sats: Sats, *, id: str, now: datetime) -> None:
-    """Move sats down, within the parent's caps. Raises InsufficientCredit, Forbidden."""
+def give(conn: Connection, parent: str, child: str, sats: Sats, *, id: str, key: str, now: datetime) -> None:
+    """Move sats down, within the caps of the parent and of its key. Raises InsufficientCredit, Forbidden."""
     checked_amount(sats, field="budget_sats")
     bounds = records.load(conn, parent).caps
-    caps.check(bounds, spent_by(conn, parent, bounds, now=now), wanted=sats)
+    caps.check(bounds, spent_by(conn, parent, bounds, key=key, now=now), wanted=sats)
     try:
         spend(
             conn,
@@ -219,6 +220,7 @@ def give(conn: Connection, parent: str, child: str, sats: Sats, *, id: str, now:
     except InsufficientCredit as error:
         facts = {**error.facts, "hint": "Give less, or add credit to this account first."}
         raise InsufficientCredit(**facts) from None
+    count_move(conn, parent, key, sats, at=now)
     settle_account(conn, child, now=now)
     announce(conn, child)
 

@@ -14,6 +14,7 @@ from sandboxer.kernel.errors import InvalidRequest, NotFound
 from sandboxer.money.amounts import Sats, checked_amount
 from sandboxer.money.buckets import credit, open_bucket, spend
 from sandboxer.money.ledger import find_transfer, open_account
+from sandboxer.money.spending import count_move
 from sandboxer.money.transfers import AccountKind
 
 # Between the two, so that neither's statement names the other's account.
@@ -21,9 +22,11 @@ CLEARING = "external:gifts"
 
 
 def give(
-    conn: Connection, giver: str, public_id: str, sats: Sats, *, id: str, reason: str, now: datetime
+    conn: Connection, giver: str, public_id: str, sats: Sats, *, id: str, reason: str, key: str, now: datetime
 ) -> bool:
-    """Within the giver's caps; the same id gives once, False then. A closed account takes nothing.
+    """Within the caps of the giver and of its key; the same id gives once, False then.
+
+    A closed account takes nothing.
 
     Raises NotFound, InsufficientCredit, Forbidden (a cap), Conflict (the id was used for something else).
     """
@@ -42,11 +45,12 @@ def give(
     transfer_id = f"{GIFT}:{giving.public_id}:{id}"
     is_new = find_transfer(conn, transfer_id) is None
     if is_new:
-        caps.check(giving.caps, spent_by(conn, giver, giving.caps, now=now), wanted=sats)
+        caps.check(giving.caps, spent_by(conn, giver, giving.caps, key=key, now=now), wanted=sats)
     common: dict[str, Any] = {"kind": GIFT, "reason": reason, "now": now, "data": {"to": public_id}}
     spend(conn, giver, sats, id=transfer_id, to=CLEARING, **common)
     credit(conn, to.id, sats, id=f"{transfer_id}:in", debit=CLEARING, **common)
     if is_new:
+        count_move(conn, giver, key, sats, at=now)
         data = {"to": public_id, "sats": sats, "id": id}
         audit.append(
             conn, actor=giver, action="account.gift", subject=giver, reason=reason, data=data, now=now

@@ -30,6 +30,7 @@ from sandboxer.money.buckets import bucket_id, settle_account, spend, write_off
 from sandboxer.money.holds import open_holds
 from sandboxer.money.metering import charge_once
 from sandboxer.money.meters import Use
+from sandboxer.money.spending import count_move
 from sandboxer.observe.events import record
 
 ENDING = "delegation.ending"
@@ -217,6 +218,7 @@ def finish(conn: Connection, account: str, *, now: datetime) -> Release:
             now=now,
             data={"parent": key.parent, "child": account},
         )
+        count_move(conn, key.parent, key.cut_by, -returned, at=now)
         settle_account(conn, key.parent, now=now)
         _pass_up_fraction(conn, key, bucket.flow.carried, now=now)
     values = {
@@ -285,6 +287,7 @@ def _pass_up_fraction(conn: Connection, key: DelegatedKey, carried: Nsats, *, no
             use=Use.RUNNING,
             msats=msats,
             now=now,
+            key=key.cut_by,
         )
 
 

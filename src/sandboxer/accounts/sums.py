@@ -1,22 +1,23 @@
 """What the ledger says about delegation: what was given, what came from outside, what was spent.
 
-All derived from transfers and usage whenever it is asked for; nothing is counted on the side.
+All derived from transfers and usage. What caps count is kept by the day (`money/spending.py`): a cap is asked
+at every create, and a history may be long.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from sqlalchemy import Connection, func, select
 
-from sandboxer.accounts.caps import Caps, Spent, day_of
-from sandboxer.money.amounts import NSATS_PER_SAT, Nsats, Sats
+from sandboxer.accounts.caps import Caps, Spent
+from sandboxer.money import spending
+from sandboxer.money.amounts import NSATS_PER_MSAT, NSATS_PER_SAT, Nsats, Sats
 from sandboxer.money.buckets import bucket_id, debt_id
-from sandboxer.money.meters import Flow, owed
-from sandboxer.money.statements import usage
-from sandboxer.money.tables import ledger_accounts, ledger_transfers, money_buckets
+from sandboxer.money.meters import Flow, nsats_between, owed
+from sandboxer.money.tables import ledger_accounts, ledger_transfers, meter_segments, meters, money_buckets
 from sandboxer.money.transfers import Phase
 
 # Kinds of transfers between parent and child; everything else that comes into a child is an outsider's.
@@ -29,8 +30,6 @@ _REFUND = "refund"
 _MOVED = (Phase.SINGLE.value, Phase.POST.value)
 # Ids in one statement: SQLite takes 32,766 parameters.
 _CHUNK = 1000
-# Before anything was metered.
-_EVER = datetime(1970, 1, 1, tzinfo=UTC)
 _columns = ledger_transfers.c
 
 
@@ -66,14 +65,16 @@ def returnable(*, balance: Sats, outside: Sats) -> Sats:
     return max(0, balance - outside)
 
 
-def spent_by(conn: Connection, owner: str, caps: Caps, *, now: datetime, sandbox: str | None = None) -> Spent:
-    """What an account's caps count, read only as far as a cap is set. `key` counts the whole account."""
+def spent_by(
+    conn: Connection, owner: str, caps: Caps, *, key: str, now: datetime, sandbox: str | None = None
+) -> Spent:
+    """What an account's caps count for one of its keys, read only as far as a cap is set."""
     return Spent(
-        key=0 if caps.per_key_sats is None else _given_and_used(conn, owner, _EVER, now),
-        sandbox=(
-            0 if caps.per_sandbox_sats is None or sandbox is None else _used(conn, owner, _EVER, now, sandbox)
+        key=0 if caps.per_key_sats is None else spending.spent(conn, owner, key=key, now=now),
+        sandbox=0 if caps.per_sandbox_sats is None or sandbox is None else _used(conn, owner, now, sandbox),
+        today=(
+            0 if caps.per_day_sats is None else spending.spent(conn, owner, day=spending.day_of(now), now=now)
         ),
-        today=0 if caps.per_day_sats is None else _given_and_used(conn, owner, day_of(now), now),
     )
 
 
@@ -133,22 +134,18 @@ def _owed(conn: Connection, owners: Iterable[str], now: datetime) -> dict[str, i
     return {owner: owed(flow, now=now) // NSATS_PER_SAT for owner, flow in flows.items()}
 
 
-def _used(conn: Connection, owner: str, since: datetime, now: datetime, subject: str | None = None) -> Nsats:
-    return sum(line.nsats for line in usage(conn, owner, since=since, until=now, now=now, subject=subject))
-
-
-def _given_and_used(conn: Connection, owner: str, since: datetime, now: datetime) -> Nsats:
-    mine = bucket_id(owner)
-    moved = (_columns.phase.in_(_MOVED), _columns.at >= since, _columns.at <= now)
-    total = func.coalesce(func.sum(_columns.amount), 0)
-    given = conn.execute(
-        select(total).where(_columns.debit == mine, _columns.kind.in_((GIVEN, GIFT)), *moved)
-    ).scalar()
-    back = conn.execute(
-        select(total).where(_columns.credit == mine, _columns.kind == RETURNED, *moved)
-    ).scalar()
-    net = max(0, int(given or 0) - int(back or 0))
-    return _used(conn, owner, since, now) + net * NSATS_PER_SAT
+def _used(conn: Connection, owner: str, now: datetime, subject: str) -> Nsats:
+    """By its own history alone: an account's may be long."""
+    nsats = 0
+    for row in conn.execute(select(meter_segments).where(meter_segments.c.subject == subject)):
+        if row.owner == owner and row.began_at <= now:
+            nsats += nsats_between(row.rate_msats, row.began_at, min(row.ended_at, now))
+            nsats += row.msats * NSATS_PER_MSAT
+    open_ones = select(meters).where(meters.c.subject == subject, meters.c.closed_at.is_(None))
+    for row in conn.execute(open_ones):
+        if row.owner == owner:
+            nsats += nsats_between(row.rate_msats, row.began_at, now)
+    return nsats
 
 
 def _chunks(owners: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -114,6 +114,7 @@ def begin_charge(
     now: datetime,
     ready_at: datetime | None = None,
     step: int = 0,
+    key: str = "",
 ) -> Bucket:
     """The probe passed: the hold becomes a meter that charges from `ready_at`, in one transaction."""
     charge(conn, owner, now=now)
@@ -129,6 +130,7 @@ def begin_charge(
         now=now,
         at=ready_at,
         step=step,
+        key=key,
     )
 
 

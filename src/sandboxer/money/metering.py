@@ -21,6 +21,7 @@ from sandboxer.money.amounts import NSATS_PER_MSAT, Msats, Rate, checked_amount,
 from sandboxer.money.buckets import Bucket, charge, conclude, settle_account
 from sandboxer.money.ledger import insert_once
 from sandboxer.money.meters import Use
+from sandboxer.money.spending import count_use
 from sandboxer.money.tables import meter_segments, meters
 from sandboxer.store.workers import announce
 
@@ -38,6 +39,8 @@ class Meter:
     closed_at: datetime | None
     segments: int
     step: int
+    # Whose key asked for it: what it costs counts there.
+    key: str = ""
 
 
 def open_meter(
@@ -51,6 +54,7 @@ def open_meter(
     now: datetime,
     at: datetime | None = None,
     step: int = 0,
+    key: str = "",
 ) -> Bucket:
     """Charge `owner` from `at` on. Opening the same meter again changes nothing, even after it was closed."""
     checked_rate(rate)
@@ -65,6 +69,7 @@ def open_meter(
         "began_at": began,
         "segments": 0,
         "step": step,
+        "key": key,
     }
     if insert_once(conn, meters, values):
         bucket = charge(conn, owner, now=now, by=rate, at=began)
@@ -128,10 +133,15 @@ def charge_once(
     use: Use,
     msats: Msats,
     now: datetime,
+    key: str | None = None,
 ) -> Bucket:
-    """Something used that is not time, such as egress bytes. The same id is charged once."""
+    """Something used that is not time, such as egress bytes. The same id is charged once.
+
+    `key` None: it counts where the subject's own meter does.
+    """
     checked_amount(msats, field="msats")
     bucket = charge(conn, owner, now=now)
+    key = _key_of(conn, owner, subject) if key is None else key
     values = {
         "id": id,
         "owner": owner,
@@ -141,8 +151,10 @@ def charge_once(
         "began_at": now,
         "ended_at": now,
         "msats": msats,
+        "key": key,
     }
     if insert_once(conn, meter_segments, values):
+        count_use(conn, owner, key, rate=0, began=now, ended=now, msats=msats)
         # No event tells of it, and those who export usage want to hear.
         announce(conn, subject)
         bucket = charge(conn, owner, now=now, extra=msats * NSATS_PER_MSAT)
@@ -165,6 +177,7 @@ def from_row(row: Row[Any]) -> Meter:
         closed_at=row.closed_at,
         segments=row.segments,
         step=row.step,
+        key=row.key,
     )
 
 
@@ -203,8 +216,15 @@ def _add_segment(conn: Connection, meter: Meter, ended: datetime) -> None:
             "began_at": meter.began_at,
             "ended_at": ended,
             "msats": 0,
+            "key": meter.key,
         },
     )
+    count_use(conn, meter.owner, meter.key, rate=meter.rate, began=meter.began_at, ended=ended)
+
+
+def _key_of(conn: Connection, owner: str, subject: str) -> str:
+    found = select(meters.c.key).where(meters.c.subject == subject, meters.c.owner == owner).limit(1)
+    return conn.execute(found).scalar() or ""
 
 
 def _update(conn: Connection, meter: Meter, values: dict[str, Any], step: int | None) -> None:

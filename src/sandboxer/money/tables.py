@@ -1,8 +1,8 @@
 """The tables of the money room.
 
 `ledger_transfers` and `meter_segments` only ever grow and are what is true. The totals in `ledger_accounts`,
-the rows of `ledger_pendings` and the flow in `money_buckets` are derived from them in the same transaction:
-no balance has to be summed up. `verification.verify` recomputes them all.
+the rows of `ledger_pendings` and `spent_days` and the flow in `money_buckets` are derived from them in the
+same transaction: no balance has to be summed up. `verification.verify` recomputes them all.
 """
 
 from __future__ import annotations
@@ -158,8 +158,16 @@ meters = Table(
     Column("segments", Integer, nullable=False),
     # The newest step of its subject's life it has heard of; older ones are late and change nothing.
     Column("step", BigInteger, nullable=False),
+    # Whose key asked for it; empty: nobody's in particular.
+    Column("key", Text, nullable=False, server_default=""),
     Index(None, "owner"),
     Index(None, "subject"),
+    Index(
+        "ix_meters_open",
+        "owner",
+        sqlite_where=text("closed_at IS NULL"),
+        postgresql_where=text("closed_at IS NULL"),
+    ),
 )
 
 # What was used: a time at a rate, or a single charge in msats (began_at = ended_at).
@@ -176,7 +184,24 @@ meter_segments = Table(
     Column("began_at", UtcDateTime, nullable=False),
     Column("ended_at", UtcDateTime, nullable=False),
     Column("msats", BigInteger, nullable=False),
+    Column("key", Text, nullable=False, server_default=""),
     Index(None, "owner", "ended_at"),
     Index(None, "subject"),
     sqlite_autoincrement=True,
+)
+
+# What each key of an account has spent on each day: added up with the spending itself (see `spending`).
+spent_days = Table(
+    "spent_days",
+    metadata,
+    Column("account", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    # The midnight that began it, UTC.
+    Column("day", UtcDateTime, primary_key=True),
+    # Two sums, each of which fits: the whole sats of what was used, and the rests that made none.
+    Column("used_sats", BigInteger, nullable=False),
+    Column("used_nsats", BigInteger, nullable=False),
+    # Given away, less what came back; may be below zero.
+    Column("moved_sats", BigInteger, nullable=False),
+    Index(None, "account", "day"),
 )

@@ -24,6 +24,7 @@ from sandboxer.money.tables import (
     meter_segments,
     meters,
     money_buckets,
+    spent_days,
 )
 from sandboxer.money.transfers import DIGEST_MODULUS, MAY_OVERDRAW, AccountKind, Phase, Transfer
 
@@ -173,11 +174,14 @@ def _compare_buckets(conn: Connection, charged: Counter[str], proof: Proof) -> N
     """Rate times time, of every segment and open meter, is what was charged and carried: to the nanosat."""
     rates: Counter[str] = Counter()
     used: Counter[str] = Counter()
+    by_key: Counter[tuple[str, str]] = Counter()
     buckets = {row.owner: row for row in conn.execute(select(money_buckets))}
     for row in _pages(conn, meter_segments):
         proof.segments += 1
-        used[row.owner] += nsats_between(row.rate_msats, row.began_at, row.ended_at)
-        used[row.owner] += row.msats * NSATS_PER_MSAT
+        nsats = nsats_between(row.rate_msats, row.began_at, row.ended_at) + row.msats * NSATS_PER_MSAT
+        used[row.owner] += nsats
+        by_key[row.owner, row.key] += nsats
+    _compare_days(conn, by_key, proof)
     for row in conn.execute(select(meters).where(meters.c.closed_at.is_(None))):
         rates[row.owner] += row.rate_msats
         if row.owner in buckets:
@@ -196,4 +200,17 @@ def _compare_buckets(conn: Connection, charged: Counter[str], proof: Proof) -> N
             proof.find(
                 f"bucket {owner}: used {used[owner]} nanosats, charged {sats} sats and carried"
                 f" {bucket.carried_nsats} nanosats"
+            )
+
+
+def _compare_days(conn: Connection, used: Counter[tuple[str, str]], proof: Proof) -> None:
+    """What caps count is what the segments say."""
+    counted: Counter[tuple[str, str]] = Counter()
+    for row in conn.execute(select(spent_days)):
+        counted[row.account, row.key] += row.used_sats * NSATS_PER_SAT + row.used_nsats
+    for owner, key in counted.keys() | used.keys():
+        if counted[owner, key] != used[owner, key]:
+            proof.find(
+                f"account {owner}: its days say that the key {key or '(none)'} used {counted[owner, key]}"
+                f" nanosats, its segments {used[owner, key]}"
             )

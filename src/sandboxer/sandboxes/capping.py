@@ -9,10 +9,11 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection
 
 from sandboxer.accounts.authority import Authority
-from sandboxer.accounts.caps import Caps, day_of
+from sandboxer.accounts.caps import Caps
 from sandboxer.accounts.sums import spent_by
 from sandboxer.money.amounts import NSATS_PER_SAT, Nsats, Sats, microseconds
 from sandboxer.money.buckets import Bucket
+from sandboxer.money.spending import day_of
 from sandboxer.sandboxes.records import Sandbox
 
 _US = timedelta(microseconds=1)
@@ -41,16 +42,16 @@ def find_reached(
 ) -> dict[str, Reached]:
     """The first cap that each had reached by this moment, by id."""
     account, caps = authority.account, authority.caps
+    look = _Look(conn=conn, account=account.id, caps=caps, as_of=moment)
+    today = look.find("per_day_sats", since=day_of(moment))
+    of_keys = {
+        key: look.find("per_key_sats", key=key, since=account.created_at)
+        for key in {sandbox.created_by for sandbox in sandboxes}
+    }
     found: dict[str, Reached] = {}
-    of_account = [
-        _find(conn, account.id, caps, name, None, since=since, as_of=moment)
-        for name, since in (("per_key_sats", account.created_at), ("per_day_sats", day_of(moment)))
-    ]
     for sandbox in sandboxes:
-        own = _find(
-            conn, account.id, caps, "per_sandbox_sats", sandbox.id, since=sandbox.created_at, as_of=moment
-        )
-        met = [one for one in (*of_account, own) if one is not None]
+        own = look.find("per_sandbox_sats", sandbox=sandbox.id, since=sandbox.created_at)
+        met = [one for one in (today, of_keys[sandbox.created_by], own) if one is not None]
         if met:
             found[sandbox.id] = min(met, key=lambda one: one.at)
     return found
@@ -74,26 +75,29 @@ def first_moment(
     return high
 
 
-def _find(
-    conn: Connection,
-    account: str,
-    caps: Caps,
-    name: str,
-    sandbox: str | None,
-    *,
-    since: datetime,
-    as_of: datetime,
-) -> Reached | None:
-    limit = getattr(caps, name)
-    if limit is None:
-        return None
-    only = Caps(**{name: limit})
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """At one account's caps, as of one moment."""
 
-    def spent(moment: datetime) -> Nsats:
-        sums = spent_by(conn, account, only, now=moment, sandbox=sandbox)
-        return int(getattr(sums, _SPENT_OF[name]))
+    conn: Connection
+    account: str
+    caps: Caps
+    as_of: datetime
 
-    if spent(as_of) < limit * NSATS_PER_SAT:
-        return None
-    at = first_moment(spent, limit * NSATS_PER_SAT, since=min(since, as_of), until=as_of)
-    return Reached(cap=name, limit_sats=limit, at=at)
+    def find(
+        self, name: str, *, since: datetime, key: str = "", sandbox: str | None = None
+    ) -> Reached | None:
+        limit = getattr(self.caps, name)
+        if limit is None:
+            return None
+        only = Caps(**{name: limit})
+
+        def spent(moment: datetime) -> Nsats:
+            sums = spent_by(self.conn, self.account, only, key=key, now=moment, sandbox=sandbox)
+            return int(getattr(sums, _SPENT_OF[name]))
+
+        if spent(self.as_of) < limit * NSATS_PER_SAT:
+            return None
+        least = min(since, self.as_of)
+        at = first_moment(spent, limit * NSATS_PER_SAT, since=least, until=self.as_of)
+        return Reached(cap=name, limit_sats=limit, at=at)

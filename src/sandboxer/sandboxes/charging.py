@@ -171,7 +171,8 @@ class Charging:
         promised = Terms(card=card, quote_id=sandbox.terms.quote_id)
         if would_be_free(living, size, entitlement_of(authority), now=now):
             return replace(promised, is_entitled=True)
-        spent = spent_by(conn, sandbox.account, authority.caps, now=now, sandbox=sandbox.id)
+        key = sandbox.created_by
+        spent = spent_by(conn, sandbox.account, authority.caps, key=key, now=now, sandbox=sandbox.id)
         caps.check(authority.caps, spent, wanted=sats_for(card.running, self.holds.least))
         return promised
 
@@ -227,6 +228,7 @@ class Charging:
             now=now,
             ready_at=sandbox.ready_at,
             step=sandbox.version,
+            key=sandbox.created_by,
         )
 
     def _open_hold(self, conn: Connection, sandbox: Sandbox) -> str | None:

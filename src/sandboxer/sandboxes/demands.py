@@ -8,18 +8,19 @@ paid ──> back to where it was; reaped for want of sats ──> awake, if it 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
 from sandboxer.accounts.authority import Authority, load_authority
-from sandboxer.accounts.caps import NO_CAPS, Caps, Spent, day_of, reached_at
+from sandboxer.accounts.caps import NO_CAPS, Caps, reached_at
 from sandboxer.accounts.entitlements import Entitlement
 from sandboxer.accounts.sums import spent_by
 from sandboxer.money.amounts import Sats, sats_for
 from sandboxer.money.buckets import Bucket, load_bucket
 from sandboxer.money.dryness import Standing
+from sandboxer.money.spending import day_of, rate_of
 from sandboxer.sandboxes.capping import Reached, as_of, find_reached
 from sandboxer.sandboxes.charging import due, entitlement_of, is_frozen
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
@@ -136,14 +137,18 @@ def _next_look(
 ) -> datetime | None:
     caps, account = authority.caps, authority.account.id
     moments = [] if caps.per_day_sats is None else [day_of(now) + timedelta(days=1)]
-    shared = spent_by(conn, account, caps, now=now)
+    keys = {sandbox.created_by for sandbox in sandboxes}
+    by_key = {key: spent_by(conn, account, caps, key=key, now=now) for key in keys}
+    rates = {key: rate_of(conn, account, key) for key in keys}
     for sandbox in sandboxes:
-        paid_for = due(sandbox)
+        paid_for, key = due(sandbox), sandbox.created_by
         if paid_for is None or not paid_for[1]:
             continue
-        own = spent_by(conn, account, _only_sandbox(caps), now=now, sandbox=sandbox.id)
-        spent = Spent(key=shared.key, sandbox=own.sandbox, today=shared.today)
-        moment = reached_at(caps, spent, rate=paid_for[1], account_rate=bucket.flow.rate, now=now)
+        own = spent_by(conn, account, _only_sandbox(caps), key=key, now=now, sandbox=sandbox.id)
+        spent = replace(by_key[key], sandbox=own.sandbox)
+        moment = reached_at(
+            caps, spent, rate=paid_for[1], key_rate=rates[key], account_rate=bucket.flow.rate, now=now
+        )
         if moment is not None:
             moments.append(moment)
     return min(moments, default=None)

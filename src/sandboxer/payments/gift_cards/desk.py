@@ -18,6 +18,7 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, Forbidden, InvalidRequest, NotAvailable, SandboxerError
 from sandboxer.kernel.ids import new_id
 from sandboxer.money.buckets import spend
+from sandboxer.money.spending import count_move
 from sandboxer.observe.webhooks.room import Webhooks
 from sandboxer.observe.webhooks.signing import new_secret
 from sandboxer.payments.crediting import account_to_pay
@@ -43,6 +44,8 @@ class CardOrder:
     # Who asks, as limits count; and his account, if he said who he is.
     asked_by: str
     account: str | None = None
+    # His key: what he pays in sats counts against its spending cap.
+    key: str = ""
     is_owner: bool = False
     # For a card paid by invoice.
     currency: str | None = None
@@ -304,7 +307,7 @@ class GiftDesk:
             book.add_card(conn, card, actor=order.account or book.ACTOR)
             debit = moves.OUTSIDE
             if sats:
-                _pay_in_sats(conn, card, sats, now)
+                _pay_in_sats(conn, card, sats, order.key, now)
                 debit = moves.STOCK
             else:
                 who = Who(account=order.account, is_owner=True)
@@ -324,12 +327,12 @@ class GiftDesk:
         return shown, code
 
 
-def _pay_in_sats(conn: Connection, card: Card, sats: int, now: datetime) -> None:
+def _pay_in_sats(conn: Connection, card: Card, sats: int, key: str, now: datetime) -> None:
     """Within the account's caps; what is not confirmed cannot be given away."""
     if card.account is None:
         raise Forbidden(why="sign in to pay with sats")
     buyer = accounts.load(conn, card.account, lock=True)
-    caps.check(buyer.caps, spent_by(conn, buyer.id, buyer.caps, now=now), wanted=sats)
+    caps.check(buyer.caps, spent_by(conn, buyer.id, buyer.caps, key=key, now=now), wanted=sats)
     data = {"card": card.id, "cents": card.cents}
     spend(
         conn,
@@ -342,6 +345,7 @@ def _pay_in_sats(conn: Connection, card: Card, sats: int, now: datetime) -> None
         now=now,
         data=data,
     )
+    count_move(conn, buyer.id, key, sats, at=now)
 
 
 def _demand(card: Card, who: Who) -> None:

@@ -103,7 +103,14 @@ async def send(request: Request, body: wire.SendSats) -> Response:
     now = platform.clock.now()
     is_new = await platform.store.write(
         lambda conn: gifts.give(
-            conn, who.account, body.to, body.sats, id=body.id, reason=body.reason, now=now
+            conn,
+            who.account,
+            body.to,
+            body.sats,
+            id=body.id,
+            reason=body.reason,
+            key=who.public_key,
+            now=now,
         )
     )
     return json_response(wire.Moved(id=body.id, sats=body.sats, is_new=is_new), 201)

@@ -78,6 +78,7 @@ async def buy(request: Request, body: wire.BuyGiftCard, idempotency_key: Idempot
         source=Source(body.pay_with),
         asked_by=_address(request),
         account=None if is_stranger(request) else caller(request).account,
+        key="" if is_stranger(request) else caller(request).public_key,
         is_owner=not is_stranger(request) and caller(request).is_owner,
         currency=body.currency,
         refund_address=body.refund_address,
