@@ -18,10 +18,12 @@ from sandboxer.store.migrate import known_head, migrate, revision_of
 
 def declare_all_tables() -> None:
     """Tables are declared by the rooms; whoever uses the metadata must have met them all."""
-    for room in ("store", "observe", "identity", "money", "accounts", "payments", "sandboxes"):
+    rooms = ("store", "observe", "identity", "money", "accounts", "payments", "sandboxes")
+    for room in (*rooms, "work", "artifacts", "access"):
         package = importlib.import_module(f"sandboxer.{room}")
         for module in pkgutil.walk_packages(package.__path__, f"{sandboxer.__name__}.{room}."):
-            if ".migrations" not in module.name:
+            # Drivers run inside a sandbox, from their first line on.
+            if ".migrations" not in module.name and ".drivers." not in module.name:
                 importlib.import_module(module.name)
 
 

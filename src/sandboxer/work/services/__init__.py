@@ -1,0 +1,1 @@
+"""Services: long-running processes with a name and an endpoint."""

@@ -1,0 +1,1 @@
+"""What keeps a service running: launch, health, restarts, sleep, and its log."""

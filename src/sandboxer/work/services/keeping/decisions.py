@@ -1,0 +1,91 @@
+"""What to do about a service: plain functions that are told what was seen, and when it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from sandboxer.backends.guest import Exit
+from sandboxer.sandboxes import lifecycle
+from sandboxer.work.services.specs import Policy, Restart, Spec
+from sandboxer.work.services.states import Signal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AfterExit:
+    """What follows the end of a process."""
+
+    signal: Signal
+    # The ends that count, this one included.
+    crashes: tuple[datetime, ...]
+    restart_at: datetime | None = None
+
+
+def after_exit(
+    restart: Restart, crashes: Sequence[datetime], *, is_failure: bool, now: datetime
+) -> AfterExit:
+    """Restart, and when; or give up. Pauses double with every end that is still within the window."""
+    window = now - timedelta(seconds=restart.window_s)
+    counted = (*(moment for moment in crashes if moment > window), now)
+    if restart.policy is Policy.NEVER or (restart.policy is Policy.ON_FAILURE and not is_failure):
+        return AfterExit(signal=Signal.BROKE if is_failure else Signal.ENDED, crashes=counted)
+    if len(counted) > restart.max_crashes:
+        return AfterExit(signal=Signal.CRASH_LOOP, crashes=counted)
+    pause = min(restart.backoff_s * 2 ** (len(counted) - 1), restart.backoff_max_s)
+    return AfterExit(
+        signal=Signal.EXITED, crashes=counted, restart_at=now + timedelta(seconds=max(0.0, pause))
+    )
+
+
+def exit_in_words(ended: Exit) -> str:
+    if ended.reason is not None:
+        return f"it was ended by the sandbox: {ended.reason.value}"
+    if ended.signal is not None:
+        return f"it was killed by signal {ended.signal}"
+    return f"it exited with {ended.code}"
+
+
+class Ground(StrEnum):
+    """What a service stands on: the state of its sandbox, in the words that matter here."""
+
+    UP = "up"
+    FROZEN = "frozen"
+    # Stopped by someone who may; stopped by accident (the host rebooted, its supervisor died); out of sats.
+    STOPPED = "stopped"
+    HALTED = "halted"
+    REAPED = "reaped"
+    # Not there yet; never again.
+    COMING = "coming"
+    GONE = "gone"
+
+
+_STATES = {
+    lifecycle.State.REQUESTED: Ground.COMING,
+    lifecycle.State.PROVISIONING: Ground.COMING,
+    lifecycle.State.READY: Ground.UP,
+    lifecycle.State.ACTIVE: Ground.UP,
+    lifecycle.State.GRACE: Ground.UP,
+    lifecycle.State.FROZEN: Ground.FROZEN,
+    lifecycle.State.REAPED: Ground.REAPED,
+}
+_ON_PURPOSE = frozenset({"stop_by_caller", "ttl_locked", "idle_locked"})
+
+
+def ground(state: lifecycle.State | None, reason: str, *, is_frozen: bool) -> Ground:
+    """None: there is no record of it any more."""
+    if state is None:
+        return Ground.GONE
+    if is_frozen:
+        return Ground.FROZEN
+    if state is lifecycle.State.STOPPED:
+        return Ground.STOPPED if reason in _ON_PURPOSE else Ground.HALTED
+    return _STATES.get(state, Ground.GONE)
+
+
+def sleeps_at(spec: Spec, *, since: datetime, last_request: datetime | None) -> datetime | None:
+    """When it may go to sleep, if nobody asks for anything until then."""
+    if spec.idle_s <= 0:
+        return None
+    return max(since, last_request or since) + timedelta(seconds=spec.idle_s)

@@ -1,0 +1,161 @@
+"""What a service printed, kept on the host in two bounded files: it outlives its processes, its sandbox's
+reboots and the server.
+
+One JSON object a line. Each is a line of output with where its stream stood after it, so that a pump that
+attaches again after a restart knows what it has written already; or a word of the platform (`system`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from sandboxer.backends.guest import Output, Stream
+
+# Of each of the two files.
+MAX_FILE_BYTES = 1024 * 1024
+# A line that is longer is kept in pieces.
+MAX_LINE_BYTES = 8 * 1024
+SYSTEM = "system"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    # Grows by one with each line of a service; followers go on from it.
+    number: int
+    at: datetime
+    # Which of its processes printed it.
+    run: int
+    stream: str
+    text: str
+    # Bytes of this stream of this process up to the end of the line.
+    offset: int = 0
+
+
+class ServiceLog:
+    """The log of one service. Used by one event loop."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._new = folder / "log"
+        self._old = folder / "log.1"
+        self._grown = asyncio.Event()
+        self._next = 1
+        self._offsets: dict[tuple[int, str], int] = {}
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for line in self._lines():
+            self._next = line.number + 1
+            self._offsets[line.run, line.stream] = line.offset
+
+    def offset(self, run: int, stream: str) -> int:
+        """How much of this stream of this process is in the log."""
+        return self._offsets.get((run, stream), 0)
+
+    def write(self, at: datetime, run: int, stream: str, text: str, *, offset: int = 0) -> None:
+        line = {"n": self._next, "t": at.isoformat(), "r": run, "s": stream, "x": text, "o": offset}
+        data = (json.dumps(line) + "\n").encode()
+        with self._new.open("ab") as file:
+            file.write(data)
+            size = file.tell()
+        self._next += 1
+        # Only the present and the previous process can still print.
+        self._offsets = {key: known for key, known in self._offsets.items() if key[0] >= run - 2}
+        self._offsets[run, stream] = offset
+        if size >= MAX_FILE_BYTES:
+            self._new.replace(self._old)
+        self._grown.set()
+
+    def tail(self, count: int) -> list[Line]:
+        """The last `count` lines, oldest first."""
+        return list(self._lines())[-count:] if count > 0 else []
+
+    async def follow(self, after: int) -> AsyncIterator[Line]:
+        """Every line with a greater number, those that are kept first, then those to come. Never ends."""
+        while True:
+            # Cleared before reading: a line that the read misses sets it again.
+            self._grown.clear()
+            if self._next - 1 > after:
+                for line in self._lines():
+                    if line.number > after:
+                        yield line
+                        after = line.number
+            if self._next - 1 <= after:
+                await self._grown.wait()
+
+    @property
+    def last(self) -> int:
+        return self._next - 1
+
+    def remove(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _lines(self) -> Iterator[Line]:
+        for file in (self._old, self._new):
+            try:
+                raw = file.read_bytes()
+            except FileNotFoundError:
+                continue
+            for part in raw.splitlines():
+                line = _parsed(part)
+                if line is not None:
+                    yield line
+
+
+class LineCutter:
+    """Cuts what one process prints into lines, and knows where each ends."""
+
+    def __init__(self, starts: Mapping[Stream, int]) -> None:
+        self._at = dict.fromkeys(Stream, 0)
+        self._skip = dict(starts)
+        self._rest = dict.fromkeys(Stream, b"")
+
+    def feed(self, output: Output) -> Iterator[tuple[Stream, str, int]]:
+        """Each finished line: its stream, its text, where its stream stands after it."""
+        stream = output.stream
+        begin = self._at[stream] + output.dropped
+        self._at[stream] = begin + len(output.data)
+        if output.dropped and begin > self._skip[stream]:
+            self._rest[stream] = b""
+            yield stream, f"… {output.dropped} bytes were dropped", begin
+        data = output.data[max(0, self._skip[stream] - begin) :]
+        held = self._rest[stream] + data
+        end = self._at[stream] - len(held)
+        while held:
+            cut = held.find(b"\n") + 1
+            if not cut and len(held) < MAX_LINE_BYTES:
+                break
+            cut = min(cut or MAX_LINE_BYTES, MAX_LINE_BYTES)
+            end += cut
+            yield stream, _text(held[:cut]), end
+            held = held[cut:]
+        self._rest[stream] = held
+
+    def finish(self) -> Iterator[tuple[Stream, str, int]]:
+        for stream, held in self._rest.items():
+            if held:
+                yield stream, _text(held), self._at[stream]
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace").rstrip("\r\n")
+
+
+def _parsed(raw: bytes) -> Line | None:
+    """None for a line that a crash cut in two."""
+    try:
+        kept = json.loads(raw)
+        return Line(
+            number=kept["n"],
+            at=datetime.fromisoformat(kept["t"]),
+            run=kept["r"],
+            stream=kept["s"],
+            text=kept["x"],
+            offset=kept["o"],
+        )
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,79 @@
+"""What every act on a service works with. Built once, in `work/services/room.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from sandboxer.backends.guest import Guest
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.clock import Clock
+from sandboxer.sandboxes.access import ActivityKind
+from sandboxer.sandboxes.charging import is_frozen
+from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.work.services.book import ACTOR, ServiceBook
+from sandboxer.work.services.keeping.decisions import Ground, ground
+from sandboxer.work.services.keeping.logs import ServiceLog
+from sandboxer.work.services.records import Service
+from sandboxer.work.services.vault import Vault
+
+# The platform itself, keeping services running: it may reach into every sandbox.
+SYSTEM = Caller(public_key=ACTOR, account="system", is_owner=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    book: ServiceBook
+    sandboxes: SandboxUseCases
+    clock: Clock
+    vault: Vault
+    # Where logs are kept, a folder for each service.
+    folder: Path
+    # When the last request for a sandbox came.
+    requests: dict[str, datetime] = field(default_factory=dict)
+    _logs: dict[str, ServiceLog] = field(default_factory=dict)
+
+    def log(self, service_id: str) -> ServiceLog:
+        known = self._logs.get(service_id)
+        if known is None:
+            known = self._logs[service_id] = ServiceLog(self.folder / service_id)
+        return known
+
+    def forget(self, service: Service) -> None:
+        """Nothing of it is left: its log goes too."""
+        self.log(service.id).remove()
+        self._logs.pop(service.id, None)
+        self.requests.pop(service.sandbox_id, None)
+
+    def note(self, service: Service, text: str) -> None:
+        """A word of the platform in the service's log."""
+        self.log(service.id).write(self.clock.now(), service.run, "system", text)
+
+    def ground(self, service: Service) -> Ground:
+        sandbox = self.sandboxes.room.book.peek(service.sandbox_id)
+        if sandbox is None:
+            return Ground.GONE
+        return ground(sandbox.state, sandbox.reason, is_frozen=is_frozen(sandbox))
+
+    def has_visitors(self, service: Service) -> bool:
+        """Is a line open, by which someone works in its sandbox or speaks with one of its ports?"""
+        return self.sandboxes.room.activity.pulse(service.sandbox_id).open_lines > 0
+
+    async def guest(self, service: Service) -> Guest:
+        """Not held open as a line: a service that only waits is no work."""
+        async with self.sandboxes.line(service.sandbox_id, SYSTEM, activity=ActivityKind.PROCESSES) as guest:
+            return guest
+
+    async def environment(self, service: Service) -> Mapping[str, str]:
+        return (await self.sandboxes.get(service.sandbox_id, SYSTEM)).environment()
+
+    def last_words(self, service: Service, *, run: int | None = None) -> str:
+        """The end of what it printed, for a reason that a person can act on."""
+        lines = [
+            line.text
+            for line in self.log(service.id).tail(40)
+            if line.stream != "system" and line.run == (service.run if run is None else run)
+        ]
+        return "\n".join(lines[-5:])[-1000:]

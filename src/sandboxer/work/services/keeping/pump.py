@@ -1,0 +1,66 @@
+"""Carries what one process prints into the service's log, and hears how it ends.
+
+A process that prints faster than `RATE` is slowed down by its own full pipe: one noisy service must not
+keep the server from serving the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sandboxer.backends.guest import Exit, Guest, Stream
+from sandboxer.kernel.errors import SandboxerError
+from sandboxer.work.services.keeping.logs import LineCutter
+from sandboxer.work.services.keeping.means import Means
+
+log = logging.getLogger(__name__)
+# Bytes a second.
+RATE = 512 * 1024
+
+
+@dataclass(eq=False)
+class Pump:
+    """One attached process."""
+
+    process_id: str
+    run: int
+    # Called when the process ended, or the line to it broke.
+    on_end: Callable[[], None]
+    exit: Exit | None = None
+    is_over: bool = False
+
+    async def carry(self, means: Means, service_id: str, guest: Guest) -> None:
+        """Until it ends; never raises for what happens to the sandbox."""
+        try:
+            self.exit = await self._carry(means, service_id, guest)
+        except SandboxerError as error:
+            log.info("the line to %s of %s ended: %s", self.process_id, service_id, error)
+        except OSError as error:
+            log.warning("the log of %s could not be written: %s", service_id, error)
+        finally:
+            self.is_over = True
+            self.on_end()
+
+    async def _carry(self, means: Means, service_id: str, guest: Guest) -> Exit | None:
+        kept = means.log(service_id)
+        cutter = LineCutter({stream: kept.offset(self.run, stream.value) for stream in Stream})
+        budget, since = RATE, asyncio.get_running_loop().time()
+        ended: Exit | None = None
+        async with await guest.attach(self.process_id) as process:
+            async for item in process.output():
+                if isinstance(item, Exit):
+                    ended = item
+                    break
+                for stream, text, offset in cutter.feed(item):
+                    kept.write(means.clock.now(), self.run, stream.value, text, offset=offset)
+                budget -= len(item.data)
+                if budget < 0:
+                    now = asyncio.get_running_loop().time()
+                    await asyncio.sleep(max(0.0, since + 1.0 - now))
+                    budget, since = RATE, now
+        for stream, text, offset in cutter.finish():
+            kept.write(means.clock.now(), self.run, stream.value, text, offset=offset)
+        return ended

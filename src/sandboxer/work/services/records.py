@@ -1,0 +1,234 @@
+"""What the platform remembers of a service: the value, its tables, and the few queries on them.
+
+Queries are plain functions of a connection: the caller owns the transaction. They decide nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Connection,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    Row,
+    Table,
+    Text,
+    delete,
+    insert,
+    select,
+    text,
+    update,
+)
+
+from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
+from sandboxer.work.services import specs
+from sandboxer.work.services.specs import Spec
+from sandboxer.work.services.states import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    id: str
+    # Grows by one with every write; a write from an older version is refused.
+    version: int
+    account: str
+    created_by: str
+    # Unique in its account; `slug` is unique on the platform, and its name in host names.
+    name: str
+    slug: str
+    sandbox_id: str
+    state: State
+    reason: str
+    state_since: datetime
+    # Shall it run? What its owner said last.
+    is_wanted: bool
+    spec: Spec
+    # Sealed; only the names are ever told.
+    vault: bytes | None
+    vault_names: tuple[str, ...]
+    vault_at: datetime | None
+    # Its present process: chosen before it is started, so that it is found again and never started twice.
+    process_id: str | None
+    port: int | None
+    # How many processes it has had.
+    run: int
+    # Ends of processes that still count.
+    crashes: tuple[datetime, ...]
+    restart_at: datetime | None
+    created_at: datetime
+    # When what it runs was last changed.
+    deployed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Domain:
+    domain: str
+    service_id: str
+    # To be served by whoever controls the domain.
+    token: str
+    verified_at: datetime | None
+    created_at: datetime
+
+
+services = Table(
+    "services",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("account", Text, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("slug", Text, nullable=False, unique=True),
+    Column("sandbox_id", Text, nullable=False, unique=True),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("state_since", UtcDateTime, nullable=False),
+    Column("is_wanted", Boolean, nullable=False),
+    Column("spec", JsonValue, nullable=False),
+    Column("vault", LargeBinary),
+    Column("vault_names", JsonValue, nullable=False),
+    Column("vault_at", UtcDateTime),
+    Column("process_id", Text),
+    Column("port", Integer),
+    Column("run", Integer, nullable=False),
+    Column("crashes", JsonValue, nullable=False),
+    Column("restart_at", UtcDateTime),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("deployed_at", UtcDateTime, nullable=False),
+    Index(
+        None,
+        "account",
+        "name",
+        unique=True,
+        sqlite_where=text("state <> 'removed'"),
+        postgresql_where=text("state <> 'removed'"),
+    ),
+)
+
+service_domains = Table(
+    "service_domains",
+    metadata,
+    Column("domain", Text, primary_key=True),
+    Column("service_id", Text, ForeignKey("services.id"), primary_key=True),
+    Column("token", Text, nullable=False),
+    Column("verified_at", UtcDateTime),
+    Column("created_at", UtcDateTime, nullable=False),
+    # Anyone may claim; one may have.
+    Index(
+        "ix_service_domains_verified",
+        "domain",
+        unique=True,
+        sqlite_where=text("verified_at IS NOT NULL"),
+        postgresql_where=text("verified_at IS NOT NULL"),
+    ),
+    Index(None, "service_id"),
+)
+
+
+def insert_service(conn: Connection, service: Service) -> None:
+    conn.execute(insert(services), _to_row(service))
+
+
+def replace_service(conn: Connection, before: Service, after: Service) -> bool:
+    """False, and nothing is changed, if someone wrote first."""
+    wanted = update(services).where(services.c.id == before.id, services.c.version == before.version)
+    return conn.execute(wanted.values(_to_row(after))).rowcount == 1
+
+
+def load_service(conn: Connection, service_id: str) -> Service | None:
+    row = conn.execute(select(services).where(services.c.id == service_id)).one_or_none()
+    return None if row is None else _from_row(row)
+
+
+def load_left(conn: Connection) -> list[Service]:
+    """All that are not removed."""
+    wanted = select(services).where(services.c.state != State.REMOVED.value)
+    return [_from_row(row) for row in conn.execute(wanted)]
+
+
+def find_named(conn: Connection, account: str, name: str) -> str | None:
+    wanted = select(services.c.id).where(
+        services.c.account == account, services.c.name == name, services.c.state != State.REMOVED.value
+    )
+    found: str | None = conn.execute(wanted).scalar_one_or_none()
+    return found
+
+
+def load_domains(conn: Connection) -> list[Domain]:
+    return [Domain(**row._mapping) for row in conn.execute(select(service_domains))]
+
+
+def domain_holder(conn: Connection, domain: str) -> str | None:
+    """The service that has proven it, if any."""
+    wanted = select(service_domains.c.service_id).where(
+        service_domains.c.domain == domain, service_domains.c.verified_at.is_not(None)
+    )
+    found: str | None = conn.execute(wanted).scalar_one_or_none()
+    return found
+
+
+def put_domain(conn: Connection, domain: Domain) -> None:
+    drop_domain(conn, domain.service_id, domain.domain)
+    conn.execute(
+        insert(service_domains),
+        {
+            "domain": domain.domain,
+            "service_id": domain.service_id,
+            "token": domain.token,
+            "verified_at": domain.verified_at,
+            "created_at": domain.created_at,
+        },
+    )
+
+
+def drop_domain(conn: Connection, service_id: str, domain: str | None = None) -> None:
+    """Of one service: this one, or all."""
+    wanted = delete(service_domains).where(service_domains.c.service_id == service_id)
+    conn.execute(wanted if domain is None else wanted.where(service_domains.c.domain == domain))
+
+
+_PLAIN = tuple(
+    name for name in Service.__dataclass_fields__ if name not in ("state", "spec", "vault_names", "crashes")
+)
+
+
+def _to_row(service: Service) -> dict[str, object]:
+    row: dict[str, object] = {name: getattr(service, name) for name in _PLAIN}
+    row["state"] = service.state.value
+    row["spec"] = specs.to_json(service.spec)
+    row["vault_names"] = list(service.vault_names)
+    row["crashes"] = [moment.isoformat() for moment in service.crashes]
+    return row
+
+
+def _from_row(row: Row[Any]) -> Service:
+    cells = row._mapping
+    return Service(
+        **{name: cells[name] for name in _PLAIN},
+        state=State(cells["state"]),
+        spec=specs.from_json(cells["spec"]),
+        vault_names=tuple(cells["vault_names"]),
+        crashes=tuple(datetime.fromisoformat(moment) for moment in cells["crashes"]),
+    )
+
+
+def stepped(
+    service: Service, state: State, *, reason: str, now: datetime, changes: Mapping[str, object]
+) -> Service:
+    since = service.state_since if state is service.state else now
+    return replace(
+        service,
+        version=service.version + 1,
+        state=state,
+        reason=reason,
+        state_since=since,
+        **changes,  # type: ignore[arg-type]
+    )

@@ -1,0 +1,118 @@
+"""Redeploy: a new process takes over without losing a request, or the old one stays and the answer says why.
+
+A program that listens on $PORT gets the other port: its successor starts beside it, becomes well, is sent the
+requests from then on, and the old one ends when it had time to finish. A program with a port of its own must
+end first: requests wait at the proxy meanwhile, and if the new one never gets well the old one is started
+again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from sandboxer.backends.guest import Guest
+from sandboxer.kernel.errors import Conflict
+from sandboxer.kernel.ids import new_id
+from sandboxer.work.services.keeping import health, launching
+from sandboxer.work.services.keeping.decisions import exit_in_words
+from sandboxer.work.services.keeping.keeper import Keeper
+from sandboxer.work.services.keeping.means import Means
+from sandboxer.work.services.keeping.pump import Pump
+from sandboxer.work.services.records import Service
+from sandboxer.work.services.specs import Spec, next_port
+from sandboxer.work.services.states import Signal
+
+_GLANCE_S = 0.05
+
+
+async def replace_process(
+    means: Means, keeper: Keeper, service: Service, spec: Spec, *, actor: str
+) -> Service:
+    """Of a service that runs; its keeper is held. Raises Conflict, and then it runs as before."""
+    if spec.port is None and service.spec.port is None:
+        return await _beside(means, keeper, service, spec, actor=actor)
+    return await _in_place(means, keeper, service, spec, actor=actor)
+
+
+async def _beside(means: Means, keeper: Keeper, service: Service, spec: Spec, *, actor: str) -> Service:
+    new = replace(
+        service,
+        spec=spec,
+        process_id=new_id(launching.PREFIX),
+        port=next_port(spec, service.port),
+        run=service.run + 1,
+    )
+    means.note(new, f"redeploy: starting process {new.run} on port {new.port} beside the present one")
+    guest = await keeper.start(new)
+    assert new.process_id is not None
+    pump = keeper.pump(new.process_id, new.run, guest)
+    why = await _until_well(guest, new, pump)
+    if why is not None:
+        await launching.end(guest, new.process_id, patience_s=spec.stop_timeout_s)
+        raise _stays(means, new, why, "the old process goes on")
+    changes = {
+        "spec": spec,
+        "process_id": new.process_id,
+        "port": new.port,
+        "run": new.run,
+        "crashes": (),
+        "deployed_at": means.clock.now(),
+    }
+    taken = await means.book.amend(service.id, "redeployed", actor=actor, decide=lambda _: changes)
+    taken = await means.book.move(taken.id, Signal.HEALTHY, "redeployed", actor=actor)
+    keeper.take_over(taken, pump)
+    means.note(taken, f"process {taken.run} took over")
+    if service.process_id is not None:
+        keeper.retire(guest, service.process_id, service.spec)
+    return taken
+
+
+async def _in_place(means: Means, keeper: Keeper, service: Service, spec: Spec, *, actor: str) -> Service:
+    await keeper.end_process(service, service.spec.stop_timeout_s)
+    new = await _exchange(means, keeper, service, spec, actor=actor)
+    guest = await means.guest(new)
+    pump = keeper.present_pump
+    why = "it could not be started" if pump is None else await _until_well(guest, new, pump)
+    if why is None:
+        changes = {"deployed_at": means.clock.now(), "crashes": ()}
+        await means.book.amend(new.id, "redeployed", actor=actor, decide=lambda _: changes)
+        return await means.book.move(new.id, Signal.HEALTHY, "redeployed", actor=actor)
+    failure = _stays(means, new, why, "the old one was started again")
+    await keeper.end_process(new, spec.stop_timeout_s)
+    await _exchange(means, keeper, means.book.peek(new.id) or new, service.spec, actor=actor)
+    raise failure
+
+
+async def _exchange(means: Means, keeper: Keeper, service: Service, spec: Spec, *, actor: str) -> Service:
+    changes = {"spec": spec, "port": spec.port}
+    changed = await means.book.amend(service.id, "changed", actor=actor, decide=lambda _: changes)
+    return await keeper.launch(changed, "redeploy")
+
+
+async def _until_well(guest: Guest, service: Service, pump: Pump) -> str | None:
+    """None once it is well; else why it is not, when its time is over or it has ended."""
+    limits = service.spec.health
+    deadline = asyncio.get_running_loop().time() + limits.start_timeout_s
+    assert service.port is not None
+    while True:
+        verdict = await health.look(guest, service.port, limits)
+        if pump.exit is not None:
+            return exit_in_words(pump.exit)
+        if pump.is_over:
+            return "the line to its sandbox broke"
+        if verdict.is_well:
+            return None
+        if asyncio.get_running_loop().time() >= deadline:
+            return f"{verdict.why}, {limits.start_timeout_s:g} s after it was started"
+        await asyncio.sleep(_GLANCE_S)
+
+
+def _stays(means: Means, new: Service, why: str, outcome: str) -> Conflict:
+    means.note(new, f"redeploy failed: {why}; {outcome}")
+    return Conflict(
+        why=f"the new process never got well ({why}); {outcome}",
+        reason="not_healthy",
+        log=means.last_words(new, run=new.run),
+        hint="Read `log` (or the service's logs), mend what it runs, and redeploy again.",
+    )

@@ -1,0 +1,48 @@
+"""Opens the room of services: its book filled, its keepers keeping."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from sandboxer.identity.seal import Seal
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.tasks import own_tasks
+from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.store.engine import Store
+from sandboxer.work.services.book import ServiceBook
+from sandboxer.work.services.domains import Domains, asking
+from sandboxer.work.services.keeping.means import Means
+from sandboxer.work.services.keeping.supervisor import Supervisor
+from sandboxer.work.services.use_cases import ServiceUseCases
+from sandboxer.work.services.vault import Vault
+
+
+@asynccontextmanager
+async def open_services(
+    sandboxes: SandboxUseCases,
+    store: Store,
+    clock: Clock,
+    seal: Seal,
+    *,
+    state_dir: Path,
+    domain: str,
+    domain_port: int,
+    allow_private: bool,
+) -> AsyncIterator[ServiceUseCases]:
+    """After sandboxes were reconciled. On leaving, services go on and nobody keeps them.
+
+    `domain` is the platform's own, below which every service has a name; `domain_port` and `allow_private`
+    are for the proof that a domain is somebody's.
+    """
+    book = ServiceBook(store, clock)
+    await book.load()
+    means = Means(
+        book=book, sandboxes=sandboxes, clock=clock, vault=Vault(seal), folder=state_dir / "services"
+    )
+    ask = asking(port=domain_port, allow_private=allow_private)
+    async with own_tasks() as tasks:
+        supervisor = Supervisor(means, tasks)
+        await supervisor.adopt()
+        yield ServiceUseCases(means, supervisor, Domains(book, clock, ask, ours=domain), domain)

@@ -1,0 +1,91 @@
+"""Names of services for the reverse proxy: which port of which sandbox a host name or a service's id means.
+
+Fits `Targets` of `access/ports/targets.py` by its shape alone: the two rooms do not know each other, so the
+value that is answered with is made by a function given at wiring.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Generic, Protocol, TypeVar
+
+from sandboxer.kernel.errors import SandboxerError
+from sandboxer.work.services.keeping.means import Means
+from sandboxer.work.services.keeping.supervisor import Supervisor
+from sandboxer.work.services.records import Service
+from sandboxer.work.services.specs import PORTS
+from sandboxer.work.services.states import State
+
+log = logging.getLogger(__name__)
+# While it runs: it may have ended a moment ago, and nobody noticed yet.
+_BLINK_S = 5.0
+_COMING = frozenset({State.CREATING, State.STARTING, State.RESTARTING, State.SLEEPING, State.STOPPED})
+
+
+class HasSandbox(Protocol):
+    @property
+    def sandbox_id(self) -> str: ...
+
+
+T = TypeVar("T", bound=HasSandbox)
+T_co = TypeVar("T_co", bound=HasSandbox, covariant=True)
+
+
+class MakeTarget(Protocol[T_co]):
+    """Makes the value the proxy reads."""
+
+    def __call__(
+        self, *, sandbox_id: str, port: int, account: str, is_public: bool, wakes: bool, hold_s: float
+    ) -> T_co: ...
+
+
+class ServiceTargets(Generic[T]):
+    def __init__(self, means: Means, supervisor: Supervisor, make: MakeTarget[T], *, domain: str) -> None:
+        self._means = means
+        self._supervisor = supervisor
+        self._make = make
+        self._suffix = f".{domain.lower()}"
+
+    async def by_domain(self, host: str) -> T | None:
+        """A proven domain of a service, or `{slug}.{domain}`."""
+        name = host.lower().rstrip(".")
+        book = self._means.book
+        service = book.by_domain(name)
+        if service is None and name.endswith(self._suffix):
+            service = book.by_slug(name.removesuffix(self._suffix))
+        return None if service is None else self._target(service)
+
+    async def by_service(self, service_id: str) -> T | None:
+        service = self._means.book.peek(service_id)
+        return None if service is None else self._target(service)
+
+    async def woken(self, target: T) -> None:
+        """Its sandbox runs again: so shall its process. Trouble is the keeper's to mend, and to tell of."""
+        service = self._means.book.by_sandbox(target.sandbox_id)
+        if service is None:
+            return
+        keeper = self._supervisor.keeper(service.id)
+        if keeper.is_busy:
+            return
+        try:
+            await keeper.settle()
+        except SandboxerError as error:
+            log.info("service %s was woken, and: %s", service.id, error)
+
+    def touched(self, sandbox_id: str) -> None:
+        self._means.requests[sandbox_id] = self._means.clock.now()
+
+    def _target(self, service: Service) -> T:
+        hold_s = 0.0
+        if service.is_wanted and service.state in _COMING:
+            hold_s = service.spec.health.start_timeout_s
+        elif service.state in (State.RUNNING, State.UNHEALTHY):
+            hold_s = min(_BLINK_S, service.spec.health.start_timeout_s)
+        return self._make(
+            sandbox_id=service.sandbox_id,
+            port=service.port or service.spec.port or PORTS[0],
+            account=service.account,
+            is_public=service.spec.is_public,
+            wakes=service.spec.wakes and service.is_wanted,
+            hold_s=hold_s,
+        )

@@ -1,0 +1,249 @@
+"""Everything this room does for a caller, in one place: the edges hold this and nothing else of the room."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound
+from sandboxer.sandboxes.book import Also
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.room import actor_of
+from sandboxer.work.services import creating
+from sandboxer.work.services.domains import Domains
+from sandboxer.work.services.keeping.decisions import Ground
+from sandboxer.work.services.keeping.logs import Line
+from sandboxer.work.services.keeping.means import SYSTEM, Means
+from sandboxer.work.services.keeping.supervisor import Supervisor
+from sandboxer.work.services.records import Service, drop_domain
+from sandboxer.work.services.redeploying import replace_process
+from sandboxer.work.services.requests import NewService, Redeploy
+from sandboxer.work.services.specs import Spec, runs_alike
+from sandboxer.work.services.states import ALIVE, KEPT, Signal, State
+from sandboxer.work.services.targets import MakeTarget, ServiceTargets, T
+
+# What a process that was asked for comes to: `wait` ends there.
+_SETTLED = frozenset({State.RUNNING, State.UNHEALTHY, State.STOPPED, State.FAILED, State.CRASH_LOOPING})
+_MARGIN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceUseCases:
+    means: Means
+    supervisor: Supervisor
+    domains: Domains
+    # The platform's own, below which every service has a name.
+    domain: str
+
+    def targets(self, make: MakeTarget[T]) -> ServiceTargets[T]:
+        """Names of services for the reverse proxy."""
+        return ServiceTargets(self.means, self.supervisor, make, domain=self.domain)
+
+    def host(self, service: Service) -> str:
+        return f"{service.slug}.{self.domain}"
+
+    async def create(
+        self, wanted: NewService, caller: Caller, *, wait: bool = True, also: Also | None = None
+    ) -> Service:
+        """A sandbox of its own, its files in it, its process started; with `wait`, until that came to an end.
+
+        `also` is written in the transaction of its record, with its id. Raises Conflict for a name that is
+        taken, and whatever refuses a sandbox.
+        """
+        service = await creating.create(self.means, self.supervisor, wanted, caller, also=also)
+        return await self._settled(service) if wait else service
+
+    async def recall(self, service_id: str, caller: Caller, *, wait: bool) -> Service | None:
+        """What became of a create that nobody answered for; None if nothing did."""
+        try:
+            service = self.get(service_id, caller)
+        except NotFound:
+            return None
+        return await self._settled(service) if wait else service
+
+    def list(self, caller: Caller, *, state: State | None = None) -> Sequence[Service]:
+        """Newest first. The owner sees everyone's."""
+        return [s for s in self.means.book.of(caller) if state is None or s.state is state]
+
+    def get(self, service_id: str, caller: Caller) -> Service:
+        """By id or name. Raises NotFound."""
+        return self.means.book.visible(service_id, caller)
+
+    async def sandbox(self, service: Service) -> Sandbox:
+        return await self.means.sandboxes.get(service.sandbox_id, SYSTEM)
+
+    async def change(self, service_id: str, caller: Caller, spec: Spec, *, wait: bool = True) -> Service:
+        """What is about its process makes a new one (as a redeploy does); the rest holds from now on."""
+        service = self.get(service_id, caller)
+        if not runs_alike(service.spec, spec):
+            return await self._redeploy(service, spec, caller, wait=wait)
+        return await self._keep_spec(service, spec, caller)
+
+    async def redeploy(
+        self, service_id: str, caller: Caller, wanted: Redeploy, *, wait: bool = True
+    ) -> Service:
+        """Raises Conflict if the new process never got well: the old one goes on then."""
+        service = self.get(service_id, caller)
+        if wanted.files:
+            await self._up(service, caller)
+            await creating.write_files(self.means, service.sandbox_id, wanted.files)
+        spec = service.spec
+        if wanted.bootstrap is not None or wanted.command is not None:
+            spec = replace(spec, bootstrap=wanted.bootstrap, command=wanted.command)
+        if wanted.env is not None:
+            spec = replace(spec, env=dict(wanted.env))
+        return await self._redeploy(service, spec, caller, wait=wait)
+
+    async def freeze(self, service_id: str, caller: Caller) -> Service:
+        """Sleep now. Asleep already is success."""
+        service = self.get(service_id, caller)
+        if service.state not in (*ALIVE, State.SLEEPING):
+            raise Conflict(why=f"it is {service.state}, nothing of it can sleep", reason="not_running")
+        await self.means.sandboxes.freeze(service.sandbox_id, caller)
+        return await self.supervisor.keeper(service.id).settle()
+
+    async def thaw(self, service_id: str, caller: Caller) -> Service:
+        service = self.get(service_id, caller)
+        if self.means.ground(service) is Ground.FROZEN:
+            await self.means.sandboxes.thaw(service.sandbox_id, caller)
+        return await self.supervisor.keeper(service.id).settle()
+
+    async def stop(self, service_id: str, caller: Caller) -> Service:
+        """End its process, then its sandbox; the disk is kept for the retention time. Stopped is success."""
+        service = self.get(service_id, caller)
+        keeper = self.supervisor.keeper(service.id)
+        async with keeper.alone() as service:
+            if service.state is State.STOPPED and not service.is_wanted:
+                return service
+            ground = self.means.ground(service)
+            if ground is Ground.FROZEN:
+                await self.means.sandboxes.thaw(service.sandbox_id, SYSTEM)
+            await keeper.end_process(service, service.spec.stop_timeout_s)
+            service = await self.means.book.move(
+                service.id,
+                Signal.STOP,
+                "stopped by its owner",
+                actor=actor_of(caller),
+                changes={"is_wanted": False, "process_id": None, "restart_at": None, "crashes": ()},
+            )
+            if ground in (Ground.UP, Ground.FROZEN):
+                await self.means.sandboxes.stop(service.sandbox_id, caller)
+        return service
+
+    async def start(self, service_id: str, caller: Caller, *, wait: bool = True) -> Service:
+        """Running already is success; a sleeping one wakes."""
+        service = self.get(service_id, caller)
+        if service.state is State.SLEEPING:
+            return await self.thaw(service_id, caller)
+        keeper = self.supervisor.keeper(service.id)
+        async with keeper.alone() as service:
+            if service.state not in KEPT:
+                await self._up(service, caller)
+                wanted = {"is_wanted": True, "crashes": ()}
+                service = await self.means.book.amend(
+                    service.id, "started", actor=actor_of(caller), decide=lambda _: wanted
+                )
+                service = await keeper.launch(service, "started by its owner")
+        return await self._settled(service) if wait else service
+
+    async def remove(self, service_id: str, caller: Caller, *, despite_lock: bool = False) -> Service:
+        """It, its sandbox, its log, its domains. `despite_lock`: a second proof allowed it."""
+        service = self.get(service_id, caller)
+        await self.means.sandboxes.destroy(service.sandbox_id, caller, despite_lock=despite_lock)
+        # What it was told in confidence ends with it.
+        bare = replace(service.spec, env={}, bootstrap=None)
+        removed = await self.means.book.move(
+            service.id,
+            Signal.REMOVE,
+            "removed by its owner",
+            actor=actor_of(caller),
+            changes={"is_wanted": False, "vault": None, "process_id": None, "spec": bare},
+            also=lambda conn: drop_domain(conn, service.id),
+        )
+        self.supervisor.let_go(service.id)
+        self.means.forget(service)
+        return removed
+
+    def tail(self, service_id: str, caller: Caller, count: int) -> Sequence[Line]:
+        return self.means.log(self.get(service_id, caller).id).tail(count)
+
+    def follow(self, service_id: str, caller: Caller, *, after: int) -> AsyncIterator[Line]:
+        return self.means.log(self.get(service_id, caller).id).follow(after)
+
+    async def change_vault(
+        self,
+        service_id: str,
+        caller: Caller,
+        values: Mapping[str, str | None],
+        *,
+        replacing: bool,
+    ) -> Service:
+        """None takes a name out. A process has what was in the vault when it was started."""
+        service = self.get(service_id, caller)
+
+        def decide(current: Service) -> Mapping[str, object]:
+            kept: dict[str, str | None] = {} if replacing else dict(self.means.vault.open(current))
+            left = {name: value for name, value in {**kept, **values}.items() if value is not None}
+            return {
+                "vault": self.means.vault.close(current.id, left),
+                "vault_names": tuple(sorted(left)),
+                "vault_at": self.means.clock.now(),
+            }
+
+        return await self.means.book.amend(service.id, "vault_changed", actor=actor_of(caller), decide=decide)
+
+    async def _redeploy(self, service: Service, spec: Spec, caller: Caller, *, wait: bool) -> Service:
+        keeper = self.supervisor.keeper(service.id)
+        async with keeper.alone() as service:
+            if service.state is State.CREATING:
+                raise Conflict(why="it is still being made", reason="creating")
+            await self._up(service, caller)
+            if service.state is State.SLEEPING:
+                service = await self.means.book.move(service.id, Signal.WAKE, "woken for a redeploy")
+            if service.state in (State.RUNNING, State.UNHEALTHY):
+                return await replace_process(self.means, keeper, service, spec, actor=actor_of(caller))
+            changes = {
+                "spec": spec,
+                "is_wanted": True,
+                "crashes": (),
+                "port": spec.port,
+                "deployed_at": self.means.clock.now(),
+            }
+            await keeper.end_process(service, spec.stop_timeout_s)
+            service = await self.means.book.amend(
+                service.id, "redeployed", actor=actor_of(caller), decide=lambda _: changes
+            )
+            service = await keeper.launch(service, "redeployed")
+        return await self._settled(service) if wait else service
+
+    async def _keep_spec(self, service: Service, spec: Spec, caller: Caller) -> Service:
+        changed = await self.means.book.amend(
+            service.id, "changed", actor=actor_of(caller), decide=lambda _: {"spec": spec}
+        )
+        self.supervisor.keeper(service.id).stir()
+        return changed
+
+    async def _up(self, service: Service, caller: Caller) -> None:
+        """Its sandbox runs. Raises what refuses that."""
+        ground = self.means.ground(service)
+        if ground is Ground.FROZEN:
+            await self.means.sandboxes.thaw(service.sandbox_id, caller)
+        elif ground in (Ground.STOPPED, Ground.HALTED, Ground.REAPED):
+            await self.means.sandboxes.resume(service.sandbox_id, caller)
+        elif ground is Ground.GONE:
+            raise Conflict(
+                why="its sandbox is gone, and its disk with it",
+                reason="sandbox_gone",
+                hint="Remove the service and create it again.",
+            )
+
+    async def _settled(self, service: Service) -> Service:
+        limit = service.spec.health.start_timeout_s + _MARGIN_S
+        return await self.means.book.until(service.id, lambda s: s.state in _SETTLED, timeout_s=limit)
+
+
+def check_spec(spec: Spec) -> Spec:
+    if (spec.bootstrap is None) == (spec.command is None):
+        raise InvalidRequest(field="bootstrap", why="give either bootstrap or command")
+    return spec
