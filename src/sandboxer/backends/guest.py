@@ -6,7 +6,8 @@ BackendLost when the line broke, GuestMisbehaved when the other end broke the pr
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
@@ -191,6 +192,24 @@ class Connection(Protocol):
     async def close_write(self) -> None: ...
 
     async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """A connection's bare socket, non-blocking; from now on the holder's to close."""
+
+    sock: socket.socket
+    # What had come already.
+    received: bytes
+    # To be called once, when it is closed.
+    closed: Callable[[], None]
+
+
+@runtime_checkable
+class HandsOver(Protocol):
+    """A connection whose socket can be had, for relays that must not pay for each piece twice."""
+
+    def hand_over(self) -> HandedOver: ...
 
 
 class Guest(Protocol):

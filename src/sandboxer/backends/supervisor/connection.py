@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandboxer.backends.guest import Connection
+from sandboxer.backends.guest import Connection, HandedOver
 from sandboxer.backends.supervisor.codec import Frame
 from sandboxer.backends.supervisor.line import Line
 from sandboxer.kernel.errors import BackendLost, GuestMisbehaved
@@ -36,3 +36,9 @@ class SupervisorConnection(Connection):
 
     async def close(self) -> None:
         self._line.close()
+
+    def hand_over(self) -> HandedOver:
+        """The bare socket. This object is of no use afterwards."""
+        handed = self._line.hand_over()
+        received, self._rest, self._ended = self._rest + handed.received, b"", True
+        return HandedOver(handed.sock, received, handed.closed)

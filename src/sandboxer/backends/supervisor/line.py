@@ -11,6 +11,7 @@ import socket
 import time
 from collections import deque
 
+from sandboxer.backends.guest import HandedOver
 from sandboxer.backends.supervisor.codec import HELLO, OLDEST, VERSION, Deframer, Fields, Frame, Tag
 from sandboxer.kernel.errors import BackendLost, GuestMisbehaved, NoCapacity, SandboxerError
 
@@ -241,6 +242,16 @@ class Line:
             self._sock.shutdown(socket.SHUT_WR)
         except OSError:
             return  # the other end has gone already; reading tells
+
+    def hand_over(self) -> HandedOver:
+        """The socket of a line that carries plain bytes by now, to somebody who watches it himself."""
+        if self._closed or self._out:
+            raise BackendLost(why="the line is closed, or has something to send")
+        self._pause()
+        received = b"".join(payload for _, payload in self._frames)
+        self._frames.clear()
+        self._closed = True
+        return HandedOver(self._sock, received, self._gate.leave if self._gate else lambda: None)
 
     def close(self) -> None:
         if self._closed:

@@ -21,6 +21,8 @@ _ROWS: tuple[tuple[str, Needed, Needed], ...] = (
     # It makes a sandbox; the route asks for `exec` too.
     (r"/v1/execute(/async)?", None, Scope.SANDBOXES_CREATE),
     (r"/v1/jobs(/.*)?", Scope.EXEC, Scope.EXEC),
+    (r"/v1/sessions/[^/]+/(freeze|thaw|boost|unboost|lock|unlock)", None, Scope.SANDBOXES_MANAGE),
+    (r"/v1/sessions(/.*)?", Scope.EXEC, Scope.EXEC),
     # What listens there can do whatever a command can.
     (_A_SANDBOX + r"/ports/.*", Scope.EXEC, Scope.EXEC),
     (_A_SANDBOX + r"/previews(/.*)?", Scope.SANDBOXES_READ, Scope.EXEC),

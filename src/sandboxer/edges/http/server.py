@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
 
 import uvicorn
 import uvloop
 from fastapi import FastAPI
 
 from sandboxer.edges.http.app import create_app
+from sandboxer.edges.proxy.listener import listen_for_hosts, open_house
 from sandboxer.settings import Settings
-from sandboxer.wiring import open_platform
+from sandboxer.wiring import Platform, open_platform
 
 log = logging.getLogger(__name__)
 BACKLOG = 2048
@@ -41,7 +44,11 @@ async def serve(settings: Settings, *, on_ready: OnReady | None = None) -> None:
     listening = listen(settings.host, settings.port)
     with contextlib.closing(listening):
         port = listening.getsockname()[1]
-        async with open_platform(settings.model_copy(update={"port": port})) as platform:
+        async with AsyncExitStack() as opened:
+            platform = await opened.enter_async_context(
+                open_platform(settings.model_copy(update={"port": port}))
+            )
+            await open_proxy(platform, opened)
             app = create_app(platform)
             url = url_of(settings.host, port)
             server = Server(config(app, settings), lambda: on_ready and on_ready(url))
@@ -52,6 +59,27 @@ async def serve(settings: Settings, *, on_ready: OnReady | None = None) -> None:
 
             with _stopped_by_signals(stop):
                 await server.serve(sockets=[listening])
+
+
+async def open_proxy(platform: Platform, opened: AsyncExitStack) -> None:
+    """Ports of sandboxes, on a listener of their own."""
+    address = platform.settings.proxy_address
+    if address is None:
+        return
+    listening = opened.enter_context(contextlib.closing(_listen_for_proxy(platform.settings, *address)))
+    house = await opened.enter_async_context(open_house(platform))
+    await opened.enter_async_context(listen_for_hosts(platform, house, listening))
+
+
+def _listen_for_proxy(settings: Settings, host: str, port: int) -> socket.socket:
+    try:
+        return listen(host, port)
+    except OSError as error:
+        if settings.proxy_listen is not None or error.errno != errno.EADDRINUSE:
+            raise
+        # Nobody asked for this very port.
+        log.warning("port %d is taken: ports of sandboxes are served on another", port)
+        return listen(host, 0)
 
 
 class Server(uvicorn.Server):

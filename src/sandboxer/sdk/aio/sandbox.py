@@ -7,6 +7,7 @@ from types import TracebackType
 
 from sandboxer.sdk.aio.files import AsyncFiles
 from sandboxer.sdk.aio.line import AsyncLine
+from sandboxer.sdk.aio.previews import AsyncPreviews
 from sandboxer.sdk.aio.processes import AsyncProcesses
 from sandboxer.sdk.aio.streams import server_events
 from sandboxer.sdk.aio.terminal import AsyncTerminals
@@ -28,6 +29,7 @@ class AsyncSandbox:
         self.files = AsyncFiles(line, sandbox_id)
         self.processes = AsyncProcesses(line, sandbox_id)
         self.terminal = AsyncTerminals(line, sandbox_id)
+        self.previews = AsyncPreviews(line, sandbox_id)
 
     async def __aenter__(self) -> AsyncSandbox:
         return self

@@ -10,6 +10,7 @@ from sandboxer.sdk.routes.reading import parse
 from sandboxer.sdk.routes.running import Piece, Settings, What
 from sandboxer.sdk.sync.files import Files
 from sandboxer.sdk.sync.line import Line
+from sandboxer.sdk.sync.previews import Previews
 from sandboxer.sdk.sync.processes import Processes
 from sandboxer.sdk.sync.streams import server_events
 from sandboxer.sdk.sync.terminal import Terminals
@@ -28,6 +29,7 @@ class Sandbox:
         self.files = Files(line, sandbox_id)
         self.processes = Processes(line, sandbox_id)
         self.terminal = Terminals(line, sandbox_id)
+        self.previews = Previews(line, sandbox_id)
 
     def __enter__(self) -> Sandbox:
         return self

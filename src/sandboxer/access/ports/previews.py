@@ -1,0 +1,195 @@
+"""The book of preview links: making, listing, revoking, and asking whether one opens a port.
+
+Those of a sandbox are remembered once they were asked for: one server owns one database, and a page of a
+hundred pictures must not be a hundred reads. `version` changes with every write, for memories further up.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, insert, select, update
+
+from sandboxer.access.ports.tables import previews
+from sandboxer.access.ports.tokens import Minter, Preview, preview_id_of
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import Conflict, NotFound, Unauthenticated
+from sandboxer.kernel.ids import new_id
+from sandboxer.observe.events import record
+from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.store.engine import Store
+
+MAX_STANDING = 64
+_REMEMBERED = 10_000
+_t = previews.c
+
+
+class Previews:
+    def __init__(self, store: Store, clock: Clock, sandboxes: SandboxUseCases, minter: Minter) -> None:
+        self._store = store
+        self._clock = clock
+        self._sandboxes = sandboxes
+        self._minter = minter
+        self._known: OrderedDict[str, tuple[Preview, ...]] = OrderedDict()
+        self.version = 0
+
+    async def create(
+        self,
+        sandbox_id: str,
+        caller: Caller,
+        *,
+        port: int,
+        ttl: timedelta | None,
+        is_public: bool = False,
+        is_one_time: bool = False,
+        wakes: bool = True,
+        hold_s: int = 10,
+    ) -> tuple[Preview, str | None]:
+        """The preview and, unless it is public, the token that opens it."""
+        sandbox = await self._sandboxes.get(sandbox_id, caller)
+        now = self._clock.now()
+        made = Preview(
+            id=new_id("prv"),
+            sandbox_id=sandbox_id,
+            account=sandbox.account,
+            port=port,
+            is_public=is_public,
+            is_one_time=is_one_time,
+            wakes=wakes,
+            hold_s=hold_s,
+            created_at=now,
+            expires_at=None if ttl is None else now + ttl,
+        )
+
+        def write(conn: Connection) -> None:
+            if sum(one.stands(now) for one in _load(conn, sandbox_id)) >= MAX_STANDING:
+                raise Conflict(
+                    why=f"a sandbox has at most {MAX_STANDING} previews", hint="Revoke one that is not used."
+                )
+            conn.execute(insert(previews), _row(made))
+            _tell(conn, made, "preview.created", caller, now)
+
+        await self._store.write(write)
+        self._forget(sandbox_id)
+        return made, None if is_public else self._minter.link_token(made)
+
+    async def list(self, sandbox_id: str, caller: Caller) -> Sequence[Preview]:
+        """Those that stand, newest first."""
+        await self._sandboxes.get(sandbox_id, caller)
+        now = self._clock.now()
+        return [one for one in await self._of(sandbox_id) if one.stands(now)]
+
+    async def revoke(self, sandbox_id: str, preview_id: str, caller: Caller) -> None:
+        """Revoked already is success."""
+        await self._sandboxes.get(sandbox_id, caller)
+        now = self._clock.now()
+
+        def write(conn: Connection) -> None:
+            found = next((one for one in _load(conn, sandbox_id) if one.id == preview_id), None)
+            if found is None:
+                raise NotFound(what="preview", id=preview_id)
+            if found.revoked_at is None:
+                conn.execute(update(previews).where(_t.id == preview_id).values(revoked_at=now))
+                _tell(conn, found, "preview.revoked", caller, now)
+
+        await self._store.write(write)
+        self._forget(sandbox_id)
+
+    async def public_of(self, sandbox_id: str, port: int) -> Preview | None:
+        """What opens this port to everyone."""
+        now = self._clock.now()
+        standing = (one for one in await self._of(sandbox_id) if one.is_public and one.port == port)
+        return next((one for one in standing if one.stands(now)), None)
+
+    async def open_by_link(self, token: str, sandbox_id: str, port: int) -> tuple[Preview, str]:
+        """The preview that a link's token opens this port by, and a cookie to go on with.
+
+        Raises Unauthenticated.
+        """
+        found = await self._find(token, sandbox_id, port)
+        if not self._minter.is_link_token(token, found):
+            raise _refused("unknown_token", "this link opens nothing here")
+        if found.is_one_time:
+            found = await self._use_up(found)
+        return found, self._minter.cookie_token(found)
+
+    async def open_by_cookie(self, token: str, sandbox_id: str, port: int) -> Preview:
+        """Raises Unauthenticated."""
+        found = await self._find(token, sandbox_id, port)
+        if not self._minter.is_cookie_token(token, found):
+            raise _refused("unknown_token", "this cookie opens nothing here")
+        return found
+
+    async def _find(self, token: str, sandbox_id: str, port: int) -> Preview:
+        preview_id = preview_id_of(token)
+        for one in await self._of(sandbox_id) if preview_id is not None else ():
+            if one.id == preview_id and one.port == port and not one.is_public:
+                if one.stands(self._clock.now()):
+                    return one
+                reason = "expired" if one.revoked_at is None else "revoked"
+                raise _refused(reason, f"this preview is {reason}")
+        raise _refused("unknown_token", "this token opens nothing here")
+
+    async def _use_up(self, preview: Preview) -> Preview:
+        now = self._clock.now()
+
+        def write(conn: Connection) -> bool:
+            unused = update(previews).where(_t.id == preview.id, _t.used_at.is_(None))
+            return conn.execute(unused.values(used_at=now)).rowcount == 1
+
+        if preview.used_at is not None or not await self._store.write(write):
+            raise _refused("used", "this link works once, and was used")
+        self._forget(preview.sandbox_id)
+        return replace(preview, used_at=now)
+
+    async def _of(self, sandbox_id: str) -> tuple[Preview, ...]:
+        known = self._known.get(sandbox_id)
+        if known is None:
+            version = self.version
+            known = await self._store.read(lambda conn: _load(conn, sandbox_id))
+            if version == self.version:
+                self._known[sandbox_id] = known
+                if len(self._known) > _REMEMBERED:
+                    self._known.popitem(last=False)
+        return known
+
+    def _forget(self, sandbox_id: str) -> None:
+        self._known.pop(sandbox_id, None)
+        self.version += 1
+
+
+def _load(conn: Connection, sandbox_id: str) -> tuple[Preview, ...]:
+    query = select(previews).where(_t.sandbox_id == sandbox_id).order_by(_t.created_at.desc(), _t.id)
+    return tuple(_preview(row) for row in conn.execute(query))
+
+
+def _preview(row: Row[Any]) -> Preview:
+    return Preview(**row._asdict())
+
+
+def _row(preview: Preview) -> dict[str, object]:
+    return {column.name: getattr(preview, column.name) for column in previews.columns}
+
+
+def _tell(conn: Connection, preview: Preview, kind: str, caller: Caller, now: datetime) -> None:
+    data = {"preview_id": preview.id, "port": preview.port, "public": preview.is_public}
+    record(
+        conn,
+        subject=preview.sandbox_id,
+        kind=kind,
+        actor=caller.public_key,
+        reason="asked",
+        at=now,
+        data=data,
+    )
+
+
+def _refused(reason: str, why: str) -> Unauthenticated:
+    return Unauthenticated(
+        why=why, reason=reason, hint="Ask whoever owns the sandbox for a new link (POST …/previews)."
+    )

@@ -1,0 +1,31 @@
+"""Everything this room does for a caller, in one place: the edges hold this and nothing else of the room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from sandboxer.access.ports.ports import Ports
+from sandboxer.access.ports.targets import NoTargets, Targets
+from sandboxer.identity.seal import Seal
+from sandboxer.kernel.clock import Clock
+from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.store.engine import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    ports: Ports
+
+
+@contextmanager
+def open_access(
+    sandboxes: SandboxUseCases, store: Store, clock: Clock, seal: Seal, *, targets: Targets | None = None
+) -> Iterator[Access]:
+    """`targets` knows the names that services and customers gave to ports."""
+    ports = Ports(sandboxes, store, clock, seal, targets or NoTargets())
+    try:
+        yield Access(ports=ports)
+    finally:
+        ports.passages.close()

@@ -1,0 +1,1 @@
+"""Routes of what lies between a sandbox and the outside."""

@@ -1,0 +1,333 @@
+"""A client's connection: reads requests one after another, has each admitted, and hands it to an exchange.
+
+The common case (a known name, a connection inside that stands ready) passes without a task or a wait; the
+rest is asked for in a task of the listener's. Whoever is slow or silent too long is sent away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sandboxer.access.ports.targets import Targets
+from sandboxer.accounts.limits import Network
+from sandboxer.edges.proxy import answers
+from sandboxer.edges.proxy.doors import Admission, Door
+from sandboxer.edges.proxy.exchange import Exchange
+from sandboxer.edges.proxy.heads import MAX_HEAD, BadHead, read_request
+from sandboxer.edges.proxy.peers import Peer, peer_of
+from sandboxer.edges.proxy.upstream import Pool, Upstream
+from sandboxer.kernel.errors import SandboxerError
+from sandboxer.kernel.tasks import TaskOwner
+
+log = logging.getLogger(__name__)
+WRITE_BUFFER = 128 * 1024
+# Taken from a client before somebody wants it.
+READ_AHEAD = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """Seconds that a connection may spend."""
+
+    # Between two requests.
+    idle_s: float = 75.0
+    # From the first byte of a head to its last.
+    head_s: float = 15.0
+    # Without a byte of a body that was announced.
+    body_s: float = 30.0
+    # Until the program inside begins its answer.
+    answer_s: float = 120.0
+    # Without taking anything of an answer.
+    reader_s: float = 60.0
+
+
+@dataclass(slots=True, kw_only=True)
+class House:
+    """What all connections of a listener share."""
+
+    pool: Pool
+    targets: Targets
+    tasks: TaskOwner
+    trusted: Sequence[Network]
+    patience: Patience
+    connections: set[ClientConnection]
+    # How many connections one address may have, if it is no proxy of ours; and all together.
+    per_address: int = 256
+    most: int = 8192
+
+
+class ClientConnection(asyncio.Protocol):
+    def __init__(self, house: House, door: Door) -> None:
+        self._house = house
+        self._door = door
+        self._loop = asyncio.get_running_loop()
+        self.transport: asyncio.Transport
+        self.peer: Peer
+        self._buffer = b""
+        self._exchange: Exchange | None = None
+        self._admission: Admission | None = None
+        # Its request is being admitted, or a connection inside made for it.
+        self._is_opening = False
+        self._is_leaving = False
+        self.deadline = math.inf
+
+    # ---- the transport's calls ----
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.set_write_buffer_limits(high=WRITE_BUFFER)
+        house = self._house
+        self.peer = peer_of(transport.get_extra_info("peername"), house.trusted)
+        house.connections.add(self)
+        self.deadline = self._loop.time() + house.patience.idle_s
+        if len(house.connections) > house.most or self._is_crowd():
+            self._say(
+                answers.problem(
+                    503,
+                    "too_many_connections",
+                    "Too many connections are open.",
+                    fault=answers.CALLER,
+                    next_step="Close some, or use them for several requests.",
+                )
+            )
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_leaving:
+            return
+        exchange = self._exchange
+        if exchange is None or self._is_opening or (exchange.has_whole_request and not exchange.is_tunnel):
+            self._buffer = self._buffer + data if self._buffer else data
+            if exchange is None:
+                self._next()
+            elif len(self._buffer) > READ_AHEAD:
+                self.transport.pause_reading()
+            return
+        if not exchange.is_tunnel:
+            self.deadline = self._loop.time() + self._house.patience.body_s
+        rest = exchange.client_data(data)
+        if rest:
+            self._buffer += rest
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._house.connections.discard(self)
+        self._is_leaving = True
+        self._drop()
+
+    def pause_writing(self) -> None:
+        self.deadline = self._loop.time() + self._house.patience.reader_s
+        if self._exchange is not None and not self._is_opening:
+            self._exchange.client_full()
+
+    def resume_writing(self) -> None:
+        self.deadline = math.inf
+        if self._exchange is None:
+            self.deadline = self._loop.time() + self._house.patience.idle_s
+        elif not self._is_opening:
+            self._exchange.client_drained()
+
+    # ---- a request ----
+
+    def _next(self) -> None:
+        """Begin with what has come, if it is a whole head."""
+        buffer = self._buffer
+        while buffer[:2] == b"\r\n":
+            buffer = self._buffer = buffer[2:]
+        end = buffer.find(b"\r\n\r\n")
+        if end < 0 or end > MAX_HEAD:
+            if len(buffer) > MAX_HEAD:
+                self._say(answers.bad_request("its head is too long", 431))
+            elif buffer and self.deadline > self._loop.time() + self._house.patience.head_s:
+                self.deadline = self._loop.time() + self._house.patience.head_s
+            return
+        if not self._door.is_mine(buffer):
+            self._pass_door()
+            return
+        try:
+            head = read_request(buffer[: end + 4])
+        except BadHead as error:
+            self._say(answers.bad_request(error.why, error.status))
+            return
+        self._buffer = buffer[end + 4 :]
+        exchange = self._exchange = Exchange(self, head)
+        admission = self._door.glance(head)
+        if admission is not None:
+            target = admission.way.target
+            upstream = self._house.pool.take((target.sandbox_id, target.port))
+            if upstream is not None:
+                self._enter(admission)
+                self._begin(exchange, upstream)
+                return
+        self._is_opening = True
+        self.deadline = math.inf
+        self._house.tasks.start(self._open(exchange, admission), name="open a port")
+
+    async def _open(self, exchange: Exchange, admission: Admission | None, *, fresh: bool = False) -> None:
+        """Goes on though the client leaves: a wake must not end half-way."""
+        upstream: Upstream | None = None
+        answer: bytes | None = None
+        try:
+            if admission is None:
+                found = await self._door.admit(exchange.head, self.peer)
+                if isinstance(found, bytes):
+                    answer = found
+                else:
+                    admission = found
+            if admission is not None:
+                if exchange is self._exchange:
+                    self._enter(admission)
+                upstream = await self._house.pool.get(admission.way.target, fresh=fresh)
+        except SandboxerError as error:
+            answer = answers.of_error(error, None if admission is None else admission.way.target.port)
+        except Exception:
+            # Outermost of this request: a bug in one must not end the listener.
+            log.exception("a request for a port broke")
+            answer = answers.problem(
+                500,
+                "broken",
+                "Something broke on our side.",
+                fault=answers.PLATFORM,
+                next_step="Tell the operator.",
+            )
+        if exchange is not self._exchange:
+            # The client has gone meanwhile.
+            if upstream is not None:
+                self._house.pool.give_back(upstream)
+            return
+        self._is_opening = False
+        if upstream is None:
+            self._say(answer or b"")
+        else:
+            self._begin(exchange, upstream)
+
+    def _enter(self, admission: Admission) -> None:
+        if self._admission is None:
+            self._admission = admission
+            admission.way.passage.enter()
+            self._house.targets.touched(admission.way.target.sandbox_id)
+
+    def _begin(self, exchange: Exchange, upstream: Upstream) -> None:
+        admission = self._admission
+        assert admission is not None
+        self.deadline = self._loop.time() + self._house.patience.body_s
+        exchange.begin(admission, upstream, self.peer.forwarded(exchange.head, admission.way.prefix))
+        if self._buffer and not exchange.has_whole_request:
+            data, self._buffer = self._buffer, b""
+            self._buffer = exchange.client_data(data)
+            self.transport.resume_reading()
+
+    # ---- the exchange's calls ----
+
+    def request_sent(self) -> None:
+        exchange = self._exchange
+        if exchange is not None and not exchange.has_answer_begun:
+            self.deadline = self._loop.time() + self._house.patience.answer_s
+
+    def answer_began(self) -> None:
+        self.deadline = math.inf
+
+    def tunnelled(self) -> None:
+        self.deadline = math.inf
+        if self._buffer and self._exchange is not None:
+            data, self._buffer = self._buffer, b""
+            self._exchange.client_data(data)
+
+    def exchange_over(self, *, keeps_alive: bool) -> None:
+        self._leave()
+        if not keeps_alive:
+            self._close()
+            return
+        self.deadline = self._loop.time() + self._house.patience.idle_s
+        self.transport.resume_reading()
+        if self._buffer:
+            # Asked before this was answered. Not from here: a row of them would be a tower of calls.
+            self._loop.call_soon(self._go_on)
+
+    def exchange_failed(self, answer: bytes | None) -> None:
+        self._leave()
+        if answer is None:
+            self.transport.abort()
+        else:
+            self._say(answer)
+
+    def retry(self) -> None:
+        exchange = self._exchange
+        assert exchange is not None
+        again = self._exchange = Exchange(self, exchange.head)
+        self._is_opening = True
+        self.deadline = math.inf
+        self._house.tasks.start(self._open(again, self._admission, fresh=True), name="open a port again")
+
+    # ---- ends ----
+
+    def overdue(self) -> None:
+        """Its deadline has passed."""
+        self.deadline = math.inf
+        exchange = self._exchange
+        if exchange is None:
+            if self._buffer:
+                self._say(answers.too_slow_outside())
+            else:
+                self._close()
+        elif exchange.has_answer_begun:
+            self.transport.abort()
+        elif exchange.has_whole_request:
+            self._say(answers.too_slow_inside(self._house.patience.answer_s))
+        else:
+            self._say(answers.too_slow_outside())
+
+    def shut_down(self) -> None:
+        """The listener closes."""
+        self._is_leaving = True
+        self._drop()
+        self.transport.close()
+
+    def _pass_door(self) -> None:
+        """What comes next is for somebody else; who serves two on one port says otherwise."""
+        self._say(answers.bad_request("it is not for a port of a sandbox", 404))
+
+    def _go_on(self) -> None:
+        if self._exchange is None and not self._is_leaving:
+            self._next()
+
+    def _say(self, answer: bytes) -> None:
+        """An answer of our own, and the end."""
+        self._drop()
+        self.transport.write(answer)
+        self._close()
+
+    def _close(self) -> None:
+        """Says goodbye, and reads on for a moment: an abrupt end could take our answer along."""
+        self._is_leaving = True
+        self._buffer = b""
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
+            self.deadline = self._loop.time() + 2.0
+
+    def _drop(self) -> None:
+        exchange = self._exchange
+        if exchange is not None:
+            exchange.abandon()
+        self._leave()
+
+    def _leave(self) -> None:
+        self._exchange = None
+        self._is_opening = False
+        admission, self._admission = self._admission, None
+        if admission is not None:
+            admission.way.passage.leave()
+
+    def _is_crowd(self) -> bool:
+        if self.peer.is_trusted:
+            return False
+        mine = self.peer.address
+        return sum(1 for one in self._house.connections if one.peer.address == mine) > self._house.per_address

@@ -1,0 +1,48 @@
+"""What a door decides about a request before it is passed on: which port it is for, and that it may."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from sandboxer.access.ports.passages import Passage
+from sandboxer.access.ports.targets import Target
+from sandboxer.edges.proxy.heads import RequestHead
+from sandboxer.edges.proxy.peers import Peer
+from sandboxer.identity.authenticate import BodyCheck
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Where a request goes on to."""
+
+    target: Target
+    passage: Passage
+    # The first part of the path, which is ours: what is inside never sees it.
+    prefix: bytes = b""
+    # Served under the platform's own origin: it must not act in its name.
+    is_guest_of_origin: bool = False
+
+
+@dataclass(slots=True)
+class Admission:
+    way: Way
+    # As the program inside shall see it.
+    target: bytes
+    # Lines that go on although the head judged them (cookies of others).
+    lines: list[bytes]
+    check: BodyCheck | None = None
+
+
+class Door(Protocol):
+    def glance(self, head: RequestHead) -> Admission | None:
+        """The answer of a moment ago, if it still holds; never waits."""
+        ...
+
+    async def admit(self, head: RequestHead, peer: Peer) -> Admission | bytes:
+        """Where it goes, or a whole answer. Raises SandboxerError."""
+        ...
+
+    def is_mine(self, data: bytes) -> bool:
+        """Does the request that begins so come through this door?"""
+        ...

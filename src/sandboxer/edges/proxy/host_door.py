@@ -1,0 +1,160 @@
+"""The door by name: `{port}-{id}.{domain}`, a service's name, a customer's own domain.
+
+A private port opens to a preview's token (in the address once, or in a header) or to the cookie that it was
+exchanged for. What was found out is remembered for a moment, and forgotten with every change of a preview.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from sandboxer.access.ports.hosts import is_ours, without_port
+from sandboxer.access.ports.ports import Ports, widened
+from sandboxer.access.ports.targets import Target
+from sandboxer.access.ports.tokens import COOKIE, QUERY, Preview
+from sandboxer.edges.proxy import answers
+from sandboxer.edges.proxy.doors import Admission, Way
+from sandboxer.edges.proxy.heads import PREVIEW_HEADER, RequestHead
+from sandboxer.edges.proxy.peers import Peer
+from sandboxer.kernel.errors import NotFound, Unauthenticated
+
+REMEMBERED_S = 1.0
+_MOST = 4096
+_COOKIE = COOKIE.encode() + b"="
+_QUERY = QUERY.encode() + b"="
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    way: Way
+    until: float
+    # The cookie that opens it; None: open to everyone.
+    cookie: bytes | None
+
+
+class HostDoor:
+    def __init__(self, ports: Ports, domain: str) -> None:
+        self._ports = ports
+        self._domain = domain
+        self._known: dict[tuple[bytes, bytes | None], _Known] = {}
+        self._version = ports.previews.version
+
+    def is_mine(self, data: bytes) -> bool:
+        return True
+
+    def glance(self, head: RequestHead) -> Admission | None:
+        if self._version != self._ports.previews.version:
+            self._known.clear()
+            self._version = self._ports.previews.version
+            return None
+        if PREVIEW_HEADER in head.judged or _QUERY in head.target:
+            return None
+        known = self._known.get((head.host, None)) or self._known.get((head.host, _cookie(head)))
+        if known is None or known.until < time.monotonic():
+            return None
+        return Admission(known.way, head.target, _other_cookies(head))
+
+    async def admit(self, head: RequestHead, peer: Peer) -> Admission | bytes:
+        name = without_port(head.host.decode("latin-1"))
+        target = await self._ports.by_name(name, self._domain)
+        if target is None:
+            if is_ours(name, self._domain):
+                raise NotFound(what="service", id=name, hint="Check the name in the address.")
+            return answers.misdirected(name)
+        clean, token = without_token(head.target)
+        if target.is_public:
+            way = self._remember(head, target, None)
+            return Admission(way, clean, _other_cookies(head))
+        given = head.values(PREVIEW_HEADER)
+        if given:
+            preview, _ = await self._by_link(given[0].decode("latin-1"), target)
+            return Admission(self._way(widened(target, preview)), clean, _other_cookies(head))
+        if token is not None:
+            return await self._by_address(head, peer, target, clean, token)
+        cookie = _cookie(head)
+        if cookie is None:
+            raise private()
+        preview = await self._ports.previews.open_by_cookie(
+            cookie.decode("latin-1"), target.sandbox_id, target.port
+        )
+        way = self._remember(head, widened(target, preview), cookie)
+        return Admission(way, clean, _other_cookies(head))
+
+    async def _by_address(
+        self, head: RequestHead, peer: Peer, target: Target, clean: bytes, token: str
+    ) -> Admission | bytes:
+        preview, cookie = await self._by_link(token, target)
+        if head.method not in (b"GET", b"HEAD") or head.is_websocket:
+            return Admission(self._way(widened(target, preview)), clean, _other_cookies(head))
+        return answers.redirect(clean, _set_cookie(preview, cookie, peer.scheme(head)))
+
+    async def _by_link(self, token: str, target: Target) -> tuple[Preview, str]:
+        return await self._ports.previews.open_by_link(token, target.sandbox_id, target.port)
+
+    def _remember(self, head: RequestHead, target: Target, cookie: bytes | None) -> Way:
+        way = self._way(target)
+        if len(self._known) >= _MOST:
+            self._known.clear()
+        self._known[head.host, cookie] = _Known(way, time.monotonic() + REMEMBERED_S, cookie)
+        return way
+
+    def _way(self, target: Target) -> Way:
+        return Way(target, self._ports.passages.of(target.sandbox_id))
+
+
+def private() -> Unauthenticated:
+    return Unauthenticated(
+        why="this port is private",
+        reason="missing",
+        hint="Open it by a preview link (POST /v1/sandboxes/{id}/previews), or call it signed, by path.",
+    )
+
+
+def without_token(target: bytes) -> tuple[bytes, str | None]:
+    """The target as the program inside shall see it, and the token that was in it."""
+    if _QUERY not in target:
+        return target, None
+    path, _, query = target.partition(b"?")
+    parts = query.split(b"&")
+    tokens = [part[len(_QUERY) :] for part in parts if part.startswith(_QUERY)]
+    kept = b"&".join(part for part in parts if not part.startswith(_QUERY))
+    clean = path + b"?" + kept if kept else path
+    # `//evil.example` as a Location would lead away.
+    clean = b"/" + clean.lstrip(b"/") if clean.startswith(b"//") else clean
+    return clean, unquote(tokens[0].decode("latin-1")) if tokens else None
+
+
+def _cookie(head: RequestHead) -> bytes | None:
+    for value in head.values(b"cookie"):
+        if _COOKIE in value:
+            for part in value.split(b";"):
+                part = part.strip(b" ")
+                if part.startswith(_COOKIE):
+                    return part[len(_COOKIE) :]
+    return None
+
+
+def _other_cookies(head: RequestHead) -> list[bytes]:
+    """Cookie lines without ours."""
+    given = head.values(b"cookie")
+    if not given:
+        return []
+    lines = []
+    for value in given:
+        if _COOKIE in value:
+            parts = (part.strip(b" ") for part in value.split(b";"))
+            value = b"; ".join(part for part in parts if not part.startswith(_COOKIE))
+        if value:
+            lines.append(b"Cookie: " + value + b"\r\n")
+    return lines
+
+
+def _set_cookie(preview: Preview, token: str, scheme: bytes) -> str:
+    parts = [f"{COOKIE}={token}", "Path=/", "HttpOnly", "SameSite=Lax"]
+    if preview.expires_at is not None:
+        parts.append("Expires=" + preview.expires_at.strftime("%a, %d %b %Y %H:%M:%S GMT"))
+    if scheme == b"https":
+        parts.append("Secure")
+    return "; ".join(parts)

@@ -1,0 +1,75 @@
+"""Opens the proxy's own listener on an open platform, and closes it with all that hangs on it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sandboxer.access.ports.ports import Where
+from sandboxer.edges.proxy.client import ClientConnection, House, Patience
+from sandboxer.edges.proxy.host_door import HostDoor
+from sandboxer.edges.proxy.upstream import Pool
+from sandboxer.kernel.tasks import own_tasks
+from sandboxer.wiring import Platform
+
+SWEEP_S = 1.0
+BACKLOG = 2048
+
+
+@asynccontextmanager
+async def open_house(platform: Platform, *, patience: Patience | None = None) -> AsyncIterator[House]:
+    """What connections to ports share, whichever listener they come by."""
+    ports = platform.access.ports
+    async with own_tasks() as tasks:
+        pool = Pool(ports.passages, tasks)
+        house = House(
+            pool=pool,
+            targets=ports.targets,
+            tasks=tasks,
+            trusted=platform.trusted_proxies,
+            patience=patience or Patience(),
+            connections=set(),
+        )
+        tasks.start(_sweep(house), name="slow connections")
+        try:
+            yield house
+        finally:
+            for connection in list(house.connections):
+                connection.shut_down()
+            pool.close()
+
+
+@asynccontextmanager
+async def listen_for_hosts(
+    platform: Platform, house: House, listening: socket.socket
+) -> AsyncIterator[Where]:
+    """Serve `{port}-{id}.{domain}` and the other names on a socket that is bound already."""
+    settings = platform.settings
+    door = HostDoor(platform.access.ports, settings.proxy_domain)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: ClientConnection(house, door), sock=listening, backlog=BACKLOG)
+    https_port = settings.proxy_https_port
+    where = Where(
+        domain=settings.proxy_domain,
+        scheme="http" if https_port is None else "https",
+        port=listening.getsockname()[1] if https_port is None else https_port,
+    )
+    platform.access.ports.where = where
+    try:
+        yield where
+    finally:
+        platform.access.ports.where = None
+        server.close()
+
+
+async def _sweep(house: House) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(SWEEP_S)
+        now = loop.time()
+        for connection in list(house.connections):
+            if connection.deadline < now:
+                connection.overdue()
+        house.pool.sweep(now)

@@ -1,0 +1,69 @@
+"""Previews: addresses that open a port inside a sandbox."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from sandboxer.wire.words import Answer, Duration, Moment, Request, SandboxId
+
+MAX_HOLD_S = 60
+PreviewId = Annotated[
+    str,
+    Field(
+        pattern=r"^prv_[0-9a-hjkmnp-tv-z]{26}$",
+        max_length=30,
+        description="Id of a preview.",
+        examples=["prv_0123456789abcdefghjkmnpqrs"],
+    ),
+]
+Port = Annotated[int, Field(ge=1, le=65535, description="Port inside the sandbox.", examples=[3000])]
+
+
+class CreatePreview(Request):
+    port: Port
+    ttl: Annotated[
+        Duration | None,
+        Field(
+            description="How long it opens the port, at most 90d; 24h, and for a public one until revoked."
+        ),
+    ] = None
+    public: Annotated[bool, Field(description="Open to everyone who knows the address, no token.")] = False
+    one_time: Annotated[
+        bool, Field(description="The link works once; the browser that used it goes on by a cookie.")
+    ] = False
+    wakes: Annotated[
+        bool, Field(description="A request thaws or resumes a sleeping sandbox, which then costs again.")
+    ] = True
+    hold_s: Annotated[
+        int,
+        Field(ge=0, le=MAX_HOLD_S, description="How long a request waits while nothing listens there yet."),
+    ] = 10
+
+
+class Preview(Answer):
+    id: PreviewId
+    sandbox_id: SandboxId
+    port: int
+    public: bool
+    one_time: bool
+    wakes: bool
+    hold_s: int
+    created_at: Moment
+    expires_at: Moment | None
+    used_at: Moment | None
+    url: Annotated[
+        str | None, Field(description="Its address; in a new private one with its token, shown this once.")
+    ]
+
+
+class NewPreview(Preview):
+    token: Annotated[
+        str | None,
+        Field(description="For X-Sandboxer-Preview, or `?sandboxer_token=`; none for a public one."),
+    ]
+
+
+class PreviewList(Answer):
+    previews: list[Preview]

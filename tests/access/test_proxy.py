@@ -1,0 +1,111 @@
+"""Ports inside real sandboxes, reached by name through the proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+
+import httpx
+import websockets
+
+from tests.access.conftest import Proxied
+
+
+async def test_a_public_port_answers_by_name_and_says_who_asked(proxied: Proxied) -> None:
+    path = await proxied.website()
+    await proxied.preview(path, public=True)
+    host = proxied.host(path)
+    answer = await proxied.ask(
+        host,
+        "/a%2Fb?q=1",
+        headers={"x-forwarded-for": "6.6.6.6", "x_forwarded_for": "6.6.6.6", "x-real-ip": "6.6.6.6"},
+    )
+    assert answer.status_code == 200, answer.text
+    told = answer.json()
+    assert told["path"] == "/a%2Fb?q=1"
+    headers = {name.lower(): value for name, value in told["headers"]}
+    assert headers["host"] == host
+    assert headers["x-forwarded-for"] == "127.0.0.1"
+    assert headers["x-forwarded-proto"] == "http"
+    assert headers["x-forwarded-host"] == host
+    assert "6.6.6.6" not in str(told)
+
+
+async def test_bodies_pass_whole_in_every_framing(proxied: Proxied) -> None:
+    path = await proxied.website()
+    await proxied.preview(path, public=True)
+    host = proxied.host(path)
+    content = bytes(range(256)) * 40_000
+    digest = hashlib.sha256(content).hexdigest()
+    counted = await proxied.ask(host, "/", "POST", content=content)
+    assert counted.json()["sha256"] == digest
+
+    async def pieces():  # type: ignore[no-untyped-def]
+        for at in range(0, len(content), 100_000):
+            yield content[at : at + 100_000]
+
+    chunked = await proxied.ask(host, "/", "PUT", content=pieces())
+    assert chunked.json()["sha256"] == digest
+    assert (await proxied.ask(host, "/chunks")).text == "one two three"
+    assert (await proxied.ask(host, "/close")).text == "until the end"
+    head = await proxied.ask(host, "/", "HEAD")
+    assert head.status_code == 200 and head.content == b"" and int(head.headers["content-length"]) > 0
+    assert len((await proxied.ask(host, "/big")).content) == 64 << 20
+    expecting = (
+        b"POST / HTTP/1.1\r\nHost: %b\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n" % host.encode()
+    )
+    assert (await proxied.raw(expecting, until=b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
+    old = await proxied.raw(b"GET /chunks HTTP/1.0\r\nHost: %b\r\n\r\n" % host.encode())
+    assert old.endswith(b"\r\n\r\none two three")
+    two = b"GET / HTTP/1.1\r\nHost: %b\r\n\r\n" % host.encode()
+    pipelined = await proxied.raw(two + two.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    assert pipelined.count(b"HTTP/1.1 200 OK") == 2
+
+
+async def test_events_arrive_as_they_happen_and_websockets_pass(proxied: Proxied) -> None:
+    path = await proxied.website()
+    await proxied.preview(path, public=True)
+    host = proxied.host(path)
+    seen: list[float] = []
+    async with (
+        httpx.AsyncClient() as http,
+        http.stream("GET", f"http://127.0.0.1:{proxied.port}/stream", headers={"host": host}) as stream,
+    ):
+        async for line in stream.aiter_lines():
+            if line:
+                seen.append(time.monotonic())
+    assert len(seen) == 3
+    assert seen[2] - seen[0] > 0.4
+    sock = await _dialled(proxied.port)
+    async with websockets.connect(f"ws://{host}/socket", sock=sock) as socket:
+        await socket.send("hello")
+        assert await socket.recv() == "echo hello"
+        await socket.send(b"\x00" * 1000)
+        assert await socket.recv() == b"echo " + b"\x00" * 1000
+
+
+async def test_an_open_request_is_work_and_its_bytes_are_counted(proxied: Proxied) -> None:
+    path = await proxied.website()
+    await proxied.preview(path, public=True)
+    sandbox_id = path.rsplit("/", 1)[1]
+    activity = proxied.served.platform.sandboxes.room.activity
+    async with asyncio.TaskGroup() as group:
+        slow = group.create_task(proxied.ask(proxied.host(path), "/slow"))
+        while not activity.pulse(sandbox_id).open_lines:
+            await asyncio.sleep(0.01)
+    assert slow.result().status_code == 200
+    traffic = proxied.served.platform.access.ports.passages.traffic(sandbox_id)
+    assert traffic.requests == 1 and traffic.ingress > 50 and traffic.egress > 100
+    deadline = time.monotonic() + 5
+    while activity.pulse(sandbox_id).open_lines:
+        assert time.monotonic() < deadline, "it counts as working though nobody asks"
+        await asyncio.sleep(0.05)
+
+
+async def _dialled(port: int):  # type: ignore[no-untyped-def]
+    import socket
+
+    sock = socket.create_connection(("127.0.0.1", port))
+    sock.setblocking(False)
+    return sock
