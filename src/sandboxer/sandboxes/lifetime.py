@@ -6,7 +6,7 @@ granted time never exceeds the profile's maximum.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -24,6 +24,7 @@ from sandboxer.sandboxes.room import Room, actor_of
 from sandboxer.sandboxes.stale import require_owner
 
 _KEPT = frozenset({State.STOPPED, State.REAPED})
+Before = Callable[[Sequence[Sandbox]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,13 +114,18 @@ async def change_ttl(
     )
 
 
-async def expire(room: Room, caller: Caller, *, apply: bool = False) -> Expiry:
-    """Those past their time. The timer ends them by itself; this is for looking, or for not waiting."""
+async def expire(room: Room, caller: Caller, *, apply: bool = False, before: Before | None = None) -> Expiry:
+    """Those past their time. The timer ends them by itself; this is for looking, or for not waiting.
+
+    `before` hears which ones will be ended, before the first is.
+    """
     require_owner(caller)
     now = room.clock.now()
     due = [sandbox for sandbox in room.book.living() if end_due(sandbox, now=now) is not None]
     if not apply:
         return Expiry(is_applied=False, sandboxes=due)
+    if before is not None:
+        await before(due)
     ended = [await end(room, sandbox, actor=actor_of(caller)) for sandbox in due]
     return Expiry(is_applied=True, sandboxes=ended)
 

@@ -9,11 +9,23 @@ from dataclasses import dataclass
 from sandboxer.backends.contract import Capacity, Fingerprint, Usage
 from sandboxer.backends.guest import Guest
 from sandboxer.identity.keys import Caller
-from sandboxer.sandboxes import access, create, destroy, inspection, lifetime, locks, pause, recreate, stale
+from sandboxer.sandboxes import (
+    access,
+    create,
+    destroy,
+    disks,
+    inspection,
+    lifetime,
+    locks,
+    pause,
+    recreate,
+    stale,
+)
 from sandboxer.sandboxes.book import Also
+from sandboxer.sandboxes.disks import Kept
 from sandboxer.sandboxes.inspection import Reachability
 from sandboxer.sandboxes.lifecycle import State
-from sandboxer.sandboxes.lifetime import Expiry
+from sandboxer.sandboxes.lifetime import Before, Expiry
 from sandboxer.sandboxes.profiles import Profile
 from sandboxer.sandboxes.records import Page, Sandbox
 from sandboxer.sandboxes.requests import CreateRequest
@@ -68,6 +80,16 @@ class SandboxUseCases:
     async def recreate(self, sandbox_id: str, caller: Caller, *, despite_lock: bool = False) -> Sandbox:
         return await recreate.recreate(self.room, sandbox_id, caller, despite_lock=despite_lock)
 
+    async def keep_disk(self, sandbox_id: str, caller: Caller, disk_id: str) -> Kept:
+        """See `disks.keep`."""
+        return await disks.keep(self.room, sandbox_id, caller, disk_id)
+
+    async def restore_disk(
+        self, sandbox_id: str, caller: Caller, disk_id: str, *, despite_lock: bool = False
+    ) -> Sandbox:
+        """See `disks.restore`."""
+        return await disks.restore(self.room, sandbox_id, caller, disk_id, despite_lock=despite_lock)
+
     async def lock(self, sandbox_id: str, caller: Caller) -> Sandbox:
         return await locks.lock(self.room, sandbox_id, caller)
 
@@ -102,9 +124,9 @@ class SandboxUseCases:
     async def reachability(self, sandbox_id: str, caller: Caller) -> Reachability:
         return await inspection.reachability(self.room, sandbox_id, caller)
 
-    async def expire(self, caller: Caller, *, apply: bool = False) -> Expiry:
-        """Which sandboxes are past their time; with `apply`, end them now. Owner only."""
-        return await lifetime.expire(self.room, caller, apply=apply)
+    async def expire(self, caller: Caller, *, apply: bool = False, before: Before | None = None) -> Expiry:
+        """Which sandboxes are past their time; with `apply`, end them now. Owner only. See `lifetime`."""
+        return await lifetime.expire(self.room, caller, apply=apply, before=before)
 
     async def stale(self, caller: Caller) -> Sequence[StaleSandbox]:
         """What backends hold that no record accounts for. Owner only."""

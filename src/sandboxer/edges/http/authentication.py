@@ -23,6 +23,7 @@ from sandboxer.edges.http.disconnect import ClientGone
 from sandboxer.edges.http.hanging_up import may_last, serve_while_standing, standing_of
 from sandboxer.edges.http.scoping import scope_for
 from sandboxer.edges.http.unsigned import is_for_either, is_payable, is_unsigned, kind_of
+from sandboxer.edges.http.visiting import note_visit
 from sandboxer.identity.authenticate import MAX_V1_BODY, BodyCheck, Verdict
 from sandboxer.identity.keys import Caller
 from sandboxer.identity.sessions.bearer import session_token
@@ -95,7 +96,9 @@ class Authentication:
             # Guessing is counted too; who guesses too often is told so instead.
             self._count(scope, None)
             raise
-        if not caller.is_owner:
+        if caller.is_owner:
+            await note_visit(self._platform, scope, caller)
+        else:
             await self._judge(scope, caller)
         scope[CALLER] = caller
         return receive

@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from sandboxer.edges.http import answers
 from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.auditing import write_down
 from sandboxer.edges.http.authentication import STRANGER
 from sandboxer.edges.http.buying import buy_sandbox, extend
 from sandboxer.edges.http.confirming import confirm_locked, pass_gate
@@ -20,6 +19,7 @@ from sandboxer.edges.http.lean import LeanRoute
 from sandboxer.edges.http.paying import offering, paying_caller, price_of_create, price_of_extend
 from sandboxer.edges.http.purchases import presented_in, settled_headers
 from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.edges.http.visiting import note_endings
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.sandboxes import records
 from sandboxer.sandboxes.charging import spent_sats
@@ -124,7 +124,10 @@ async def expire(
     request: Request,
     apply: Annotated[bool, Query(description="False: only say what would end.")] = False,
 ) -> Response:
-    expiry = await platform_of(request).sandboxes.expire(caller(request), apply=apply)
+    platform, who = platform_of(request), caller(request)
+    expiry = await platform.sandboxes.expire(
+        who, apply=apply, before=lambda due: note_endings(platform, who, due)
+    )
     ids = [sandbox.id for sandbox in expiry.sandboxes]
     return json_response(Expired(applied=expiry.is_applied, sandbox_ids=ids))
 
@@ -153,7 +156,6 @@ async def destroy(request: Request, sandbox_id: SandboxId) -> Response:
     sandboxes, who = platform_of(request).sandboxes, caller(request)
     is_confirmed = await _confirm(request, sandbox_id, "destroy")
     record = await sandboxes.destroy(sandbox_id, who, despite_lock=is_confirmed)
-    await _told_of_operator(request, "sandbox.destroy", record)
     return json_response(await _with_actuals(platform_of(request), record))
 
 
@@ -168,7 +170,6 @@ async def recreate(request: Request, sandbox_id: SandboxId) -> Response:
     sandboxes, who = platform_of(request).sandboxes, caller(request)
     is_confirmed = await _confirm(request, sandbox_id, "recreate")
     record = await sandboxes.recreate(sandbox_id, who, despite_lock=is_confirmed)
-    await _told_of_operator(request, "sandbox.recreate", record)
     return json_response(answers.sandbox(record))
 
 
@@ -197,7 +198,6 @@ async def lock(request: Request, sandbox_id: SandboxId) -> Response:
 async def unlock(request: Request, sandbox_id: SandboxId) -> Response:
     await _confirm(request, sandbox_id, "unlock")
     record = await platform_of(request).sandboxes.unlock(sandbox_id, caller(request))
-    await _told_of_operator(request, "sandbox.unlock", record)
     return json_response(answers.sandbox(record))
 
 
@@ -210,7 +210,6 @@ async def unlock(request: Request, sandbox_id: SandboxId) -> Response:
 )
 async def stop(request: Request, sandbox_id: SandboxId) -> Response:
     record = await platform_of(request).sandboxes.stop(sandbox_id, caller(request))
-    await _told_of_operator(request, "sandbox.stop", record)
     return json_response(answers.sandbox(record))
 
 
@@ -324,12 +323,6 @@ async def _confirm(request: Request, sandbox_id: str, action: str) -> bool:
     """True if it is locked and a second proof allowed this."""
     found = await platform_of(request).sandboxes.get(sandbox_id, caller(request))
     return is_guarded(found) and await confirm_locked(request, found, action=action)
-
-
-async def _told_of_operator(request: Request, action: str, record: records.Sandbox) -> None:
-    """What the operator does to a tenant's sandbox is in the audit log; to its own it may do as it likes."""
-    if caller(request).is_owner and record.account != caller(request).account:
-        await write_down(request, action, record.id, account=record.account)
 
 
 async def _with_actuals(platform: Platform, record: records.Sandbox) -> Sandbox:

@@ -71,7 +71,7 @@ def _used_so_far(conn: sa.Connection) -> _Sums:
     """In nanosats, from the segments."""
     columns = ("owner", "key", "rate_msats", "msats")
     moments = (sa.column("began_at", UtcDateTime), sa.column("ended_at", UtcDateTime))
-    segments: sa.Select[Any] = sa.select(*(sa.column(name) for name in columns), *moments).select_from(
+    segments: Any = sa.select(*(sa.column(name) for name in columns), *moments).select_from(
         sa.table("meter_segments")
     )
     sums: _Sums = defaultdict(int)
@@ -90,7 +90,7 @@ def _used_so_far(conn: sa.Connection) -> _Sums:
 def _moved_so_far(conn: sa.Connection) -> _Sums:
     """In sats: budgets given by the key that cut the child, less what came back; a gift's is unknown."""
     names = ("debit", "credit", "amount", "kind", "phase")
-    transfers: sa.Select[Any] = (
+    transfers: Any = (
         sa.select(*(sa.column(name) for name in names), sa.column("at", UtcDateTime))
         .select_from(sa.table("ledger_transfers"))
         .where(sa.column("kind").in_(("delegate", "delegate_return", "gift")))

@@ -1,0 +1,129 @@
+"""The operator inside a tenant's sandbox leaves a row in the audit log, by whichever route it comes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import websockets
+from fastapi.routing import APIRoute, APIWebSocketRoute
+from websockets.asyncio.client import connect
+
+from sandboxer.accounts import audit
+from sandboxer.edges.http.visiting import action_of, is_record_alone
+from tests.http.conftest import Served
+from tests.http.signed import Client
+
+ROOT = "/v1/sandboxes/{sandbox_id}"
+
+
+def sandbox_routes(served: Served) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for route in served.app.router.routes:
+        if isinstance(route, APIRoute) and route.path.startswith(ROOT):
+            found += [(method, route.path) for method in sorted(route.methods or ())]
+        elif isinstance(route, APIWebSocketRoute) and route.path.startswith(ROOT):
+            found.append(("WEBSOCKET", route.path))
+    return found
+
+
+async def box_of(tenant: Client) -> str:
+    answer = await tenant.post("/v1/sandboxes", {})
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
+
+
+async def rows(served: Served, sandbox: str) -> list[audit.Entry]:
+    return await served.platform.store.read(lambda conn: audit.page(conn, subject=sandbox, limit=500))
+
+
+async def visit(served: Served, method: str, path: str) -> None:
+    """Whatever it answers: most of these lack what they need."""
+    if method != "WEBSOCKET":
+        # Some answers are streams without an end.
+        answer = await served.client.http.send(served.client.request(method, path, body={}), stream=True)
+        await answer.aclose()
+        return
+    where = served.url.replace("http", "ws") + path
+    head = served.client.credentials.head("GET", path)
+    try:
+        async with connect(where, additional_headers=head, proxy=None):
+            pass
+    except websockets.InvalidStatus:
+        pass
+
+
+async def test_every_route_into_a_tenant_s_sandbox_leaves_a_row(served: Served) -> None:
+    tenant = await served.stranger("acme")
+    routes = sandbox_routes(served)
+    assert len(routes) > 25
+    for method, template in routes:
+        box = await box_of(tenant)
+        path = re.sub(r"\{[^}]+\}", "7", template.replace("{sandbox_id}", box))
+        await visit(served, method, path)
+        tail = template.removeprefix(ROOT)
+        seen = await rows(served, box)
+        if is_record_alone(method, tail):
+            assert seen == []
+            continue
+        assert [row.data["account"] for row in seen] == ["acme"], f"{method} {template}"
+        assert seen[0].actor == f"key:{served.owner.public_key}"
+        assert seen[0].action.startswith("sandbox.")
+        await tenant.delete(f"/v1/sandboxes/{box}")
+    assert (await served.platform.store.read(audit.verify)).is_whole
+
+
+async def test_the_row_is_there_although_the_act_failed_and_says_what_was_asked(served: Served) -> None:
+    box = await box_of(await served.stranger("acme"))
+    path = f"/v1/sandboxes/{box}"
+    missing = await served.client.get(f"{path}/files/content?path=/etc/shadow-of-nobody")
+    assert missing.status_code == 404
+    (row,) = await rows(served, box)
+    assert (row.action, row.data["method"]) == ("sandbox.files.content", "GET")
+    assert "shadow-of-nobody" in row.data["query"]
+
+
+async def test_neither_a_tenant_in_its_own_sandbox_nor_the_operator_in_his_writes_any(served: Served) -> None:
+    tenant = await served.stranger("acme")
+    box, own = await box_of(tenant), await served.sandbox()
+    for client, path in ((tenant, f"/v1/sandboxes/{box}"), (served.client, own)):
+        assert (await client.post(f"{path}/exec", {"command": "true"})).status_code == 200
+        assert (await client.post(f"{path}/stop")).status_code == 200
+        assert (await client.delete(path)).status_code == 200
+        assert await rows(served, path.rpartition("/")[2]) == []
+
+
+async def test_ending_what_is_past_its_time_is_written_down_before_it_ends(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenant = await served.stranger("acme")
+    box, own = await box_of(tenant), (await served.sandbox()).rpartition("/")[2]
+    room = served.platform.sandboxes.room
+    monkeypatch.setattr("sandboxer.sandboxes.lifetime.end_due", lambda sandbox, *, now: True)
+    before: list[list[str]] = []
+
+    async def end(_room: object, sandbox: object, *, actor: str) -> object:
+        before.append([row.action for row in await rows(served, box)])
+        return sandbox
+
+    monkeypatch.setattr("sandboxer.sandboxes.lifetime.end", end)
+    looked = await served.client.post("/v1/sandboxes/expire")
+    assert looked.status_code == 200
+    assert await rows(served, box) == []
+    applied = await served.client.post("/v1/sandboxes/expire?apply=true")
+    assert applied.json()["applied"]
+    assert before == [["sandbox.expire"]] * len(list(room.book.living()))
+    assert await rows(served, own) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "tail", "action"),
+    [
+        ("DELETE", "", "sandbox.destroy"),
+        ("POST", "/stop", "sandbox.stop"),
+        ("DELETE", "/terminals/trm_01abc", "sandbox.terminals"),
+        ("PUT", "/files/content", "sandbox.files.content"),
+    ],
+)
+def test_an_action_is_named_by_the_words_of_its_path(method: str, tail: str, action: str) -> None:
+    assert action_of(method, tail) == action
