@@ -8,7 +8,7 @@
     5  the platform is unavailable: not running, full, or too slow; try again later
   130  interrupted
 
-`exec` and `shell` return the exit code of the command inside; `--json` tells the two apart.
+`run`, `exec` and `shell` return the exit code of the command inside; `--json` tells the two apart.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Exit(IntEnum):
 
 EXIT_HELP = (
     "Exit codes: 0 done, 1 error, 2 wrong usage, 3 not authenticated, 4 refused by the platform, "
-    "5 unavailable or timed out, 130 interrupted. [bold]exec[/] and [bold]shell[/] return the code of the "
-    "command inside."
+    "5 unavailable or timed out, 130 interrupted. [bold]run[/], [bold]exec[/] and [bold]shell[/] "
+    "return the code of the command inside."
 )
 
 

@@ -131,7 +131,7 @@ def _feed(sandbox: Sandbox, process_id: str, stdin: BinaryIO) -> None:
 def _print_pieces(pieces: Iterator[Piece]) -> int:
     for piece in pieces:
         if isinstance(piece, Chunk):
-            _write(piece)
+            write_chunk(piece)
         elif isinstance(piece, ExecExit):
             if piece.timed_out:
                 err.print("[yellow]timed out; everything it started was killed[/]")
@@ -141,9 +141,10 @@ def _print_pieces(pieces: Iterator[Piece]) -> int:
     raise CommandFailed("The stream ended before the command did.", next_step="Look at `sandboxer get ID`.")
 
 
-def _write(chunk: Chunk) -> None:
+def write_chunk(chunk: Chunk, *, is_stderr: bool = False) -> None:
+    """To the stream it came from, or to stderr."""
     if chunk.dropped:
         err.print(f"[yellow]… {chunk.dropped} bytes of {chunk.stream} were dropped[/]")
-    target = sys.stdout.buffer if chunk.stream == "stdout" else sys.stderr.buffer
+    target = sys.stdout.buffer if chunk.stream == "stdout" and not is_stderr else sys.stderr.buffer
     target.write(chunk.data)
     target.flush()

@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from sandboxer.edges.cli.exits import EXIT_HELP
 
 ROOM = "sandboxer.edges.cli."
+CODE = "Run code"
 SANDBOXES, INSIDE, PLATFORM, HOST = "Sandboxes", "Inside a sandbox", "The platform", "This host"
 MONEY = "Money and books"
 
@@ -31,6 +32,8 @@ class Verb:
 
 VERBS: Mapping[str, Verb] = {
     "up": Verb("serving", PLATFORM, "Start the platform."),
+    "run": Verb("work.code", CODE, "Run a program in a sandbox of its own."),
+    "jobs": Verb("work.jobs", CODE, "Look at, wait for and cancel jobs.", is_group=True),
     "create": Verb(
         "creating", SANDBOXES, "Create a sandbox; without arguments a canary that reports on its host."
     ),
@@ -49,6 +52,8 @@ VERBS: Mapping[str, Verb] = {
     "exec": Verb("running", INSIDE, "Run a command in a sandbox."),
     "shell": Verb("shell", INSIDE, "Open a terminal in a sandbox."),
     "cp": Verb("copying", INSIDE, "Copy files and folders in or out."),
+    "languages": Verb("work.languages", PLATFORM, "List languages and shells, and how to begin."),
+    "status": Verb("status", PLATFORM, "Show health, what is free, and what you may still do."),
     "expire": Verb("upkeep", PLATFORM, "Show, or end, sandboxes past their time."),
     "inspect": Verb("upkeep", PLATFORM, "Look at the host and at leftovers.", is_group=True),
     "reap-stale": Verb("upkeep", PLATFORM, "Remove what no record accounts for."),

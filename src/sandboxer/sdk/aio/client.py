@@ -8,8 +8,11 @@ from types import TracebackType
 from typing import Any
 
 from sandboxer.sdk.aio.accounts import AsyncOperator, AsyncOwnAccount
+from sandboxer.sdk.aio.code import AsyncCode, AsyncJobs
 from sandboxer.sdk.aio.gift_cards import AsyncGiftCards
+from sandboxer.sdk.aio.introspection import AsyncStatus
 from sandboxer.sdk.aio.invoices import AsyncInvoices
+from sandboxer.sdk.aio.languages import AsyncLanguages
 from sandboxer.sdk.aio.line import AsyncLine
 from sandboxer.sdk.aio.payments import AsyncPayments
 from sandboxer.sdk.aio.platform import AsyncHostView, AsyncKeys
@@ -53,11 +56,15 @@ class AsyncSandboxer:
         )
         self._line = AsyncLine(credentials, timeout_s=timeout_s, confirm=confirm, payer=wallet)
         self.keys = AsyncKeys(self._line)
+        self.code = AsyncCode(self._line)
+        self.jobs = AsyncJobs(self._line)
         self.host = AsyncHostView(self._line)
         self.wallets = AsyncWallets(self._line)
         self.account = AsyncOwnAccount(self._line)
         self.operator = AsyncOperator(self._line)
         self.webhooks = AsyncWebhooks(self._line)
+        self.languages = AsyncLanguages(self._line)
+        self.status = AsyncStatus(self._line)
         self.payments = AsyncPayments(self._line)
         self.gift_cards = AsyncGiftCards(self._line)
         self.invoices = AsyncInvoices(self._line)

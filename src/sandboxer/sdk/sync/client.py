@@ -13,8 +13,11 @@ from sandboxer.sdk.paying import Payer
 from sandboxer.sdk.routes import platform, sandboxes
 from sandboxer.sdk.signing import Credentials
 from sandboxer.sdk.sync.accounts import Operator, OwnAccount
+from sandboxer.sdk.sync.code import Code, Jobs
 from sandboxer.sdk.sync.gift_cards import GiftCards
+from sandboxer.sdk.sync.introspection import Status
 from sandboxer.sdk.sync.invoices import Invoices
+from sandboxer.sdk.sync.languages import Languages
 from sandboxer.sdk.sync.line import Line
 from sandboxer.sdk.sync.payments import Payments
 from sandboxer.sdk.sync.platform import HostView, Keys
@@ -56,11 +59,15 @@ class Sandboxer:
         )
         self._line = Line(credentials, timeout_s=timeout_s, confirm=confirm, payer=wallet)
         self.keys = Keys(self._line)
+        self.code = Code(self._line)
+        self.jobs = Jobs(self._line)
         self.host = HostView(self._line)
         self.wallets = Wallets(self._line)
         self.account = OwnAccount(self._line)
         self.operator = Operator(self._line)
         self.webhooks = Webhooks(self._line)
+        self.languages = Languages(self._line)
+        self.status = Status(self._line)
         self.payments = Payments(self._line)
         self.gift_cards = GiftCards(self._line)
         self.invoices = Invoices(self._line)

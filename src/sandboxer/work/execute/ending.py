@@ -78,6 +78,7 @@ class Endings:
         self._tasks = tasks
         # Sandboxes of runs that this server is busy with.
         self._owned: set[str] = set()
+        self._going: dict[str, asyncio.Task[None]] = {}
 
     def own(self, sandbox_id: str) -> None:
         self._owned.add(sandbox_id)
@@ -85,7 +86,16 @@ class Endings:
     def soon(self, sandbox_id: str) -> None:
         """Remove it in the background; the caller need not wait."""
         self._owned.add(sandbox_id)
-        self._tasks.start(self._remove(sandbox_id), name=f"end of run in {sandbox_id}")
+        task = self._tasks.start(self._remove(sandbox_id), name=f"end of run in {sandbox_id}")
+        self._going[sandbox_id] = task
+        task.add_done_callback(lambda _: self._going.pop(sandbox_id, None))
+
+    async def settled(self) -> bool:
+        """Returns when what is being removed now is gone. False: nothing was."""
+        going = tuple(self._going.values())
+        if going:
+            await asyncio.wait(going)
+        return bool(going)
 
     async def sweep(self, *, at_start: bool = False) -> None:
         """Remove what runs of the past left behind; at the start, all that nobody here owns."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import BackendLost, SandboxerError
+from sandboxer.kernel.errors import BackendLost, Broken, SandboxerError
 from sandboxer.sandboxes.access import ActivityKind
 from sandboxer.sandboxes.book import Also
 from sandboxer.sandboxes.charging import spent_sats
@@ -20,10 +20,12 @@ from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.store.engine import Store
 from sandboxer.work.execute.ending import Claim, Endings
 from sandboxer.work.execute.outcome import Outcome, Recorder
-from sandboxer.work.execute.placing import Places
+from sandboxer.work.execute.placing import Places, will_pass
 from sandboxer.work.execute.running import Attempt, Event, ProcessIds, happen, new_process_ids
 from sandboxer.work.execute.submission import Plan
 from sandboxer.work.lines import Lines
+
+TRIES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,35 @@ class Done:
     outcome: Outcome
     sandbox_id: str
     sats: int
+
+
+@dataclass(slots=True)
+class _Placement:
+    """The sandbox of one run, from the claim to the end of it, whatever happens between."""
+
+    places: Places
+    endings: Endings
+    clock: Clock
+    also: Also | None
+    claim: Claim | None = None
+
+    async def make(self, plan: Plan, caller: Caller) -> Sandbox:
+        for tries_left in reversed(range(TRIES)):
+            self.claim = Claim(self.clock.now(), self.also)
+            try:
+                return await self.places.make(plan, caller, self.claim)
+            except SandboxerError as error:
+                # What runs before this one left is still being removed: its room is ours in a moment.
+                is_worth_it = tries_left > 0 and will_pass(error) and await self.endings.settled()
+                self.end()
+                if not is_worth_it:
+                    raise
+        raise Broken(why="no try was made")
+
+    def end(self) -> None:
+        made, self.claim = None if self.claim is None else self.claim.give_up(), None
+        if made is not None:
+            self.endings.soon(made)
 
 
 class OneShots:
@@ -62,9 +93,9 @@ class OneShots:
         self, plan: Plan, caller: Caller, *, also: Also | None = None
     ) -> AsyncGenerator[Placed | Event | Done, None]:
         """Placed, what happens, Done. Close it early to end everything."""
-        claim = Claim(self._clock.now(), also)
+        placement = _Placement(self._places, self._endings, self._clock, also)
         try:
-            sandbox = await self._places.make(plan, caller, claim)
+            sandbox = await placement.make(plan, caller)
             yield Placed(sandbox_id=sandbox.id)
             recorder = Recorder(plan.submission.output_limit)
             try:
@@ -76,8 +107,7 @@ class OneShots:
                 raise await lost(self._sandboxes, sandbox.id, caller, error) from error
             sats = await cost(self._store, self._clock, sandbox)
         finally:
-            if (made := claim.give_up()) is not None:
-                self._endings.soon(made)
+            placement.end()
         yield Done(outcome=recorder.outcome(), sandbox_id=sandbox.id, sats=sats)
 
     async def _happen(self, sandbox: Sandbox, caller: Caller, plan: Plan) -> AsyncGenerator[Event, None]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sandboxer.accounts.authority import AuthorityBook
 from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import Forbidden, NoCapacity, SandboxerError
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.slots import Slots
 from sandboxer.sandboxes.use_cases import SandboxUseCases
@@ -24,3 +25,9 @@ class Places:
         authority = await self.authorities.of(caller)
         async with self.slots.taken(authority):
             return await self.sandboxes.create(plan.create, caller, also=claim.write)
+
+
+def will_pass(error: SandboxerError) -> bool:
+    """Is it refused only because of what others, or runs before it, still hold?"""
+    is_slots = isinstance(error, Forbidden) and error.facts.get("reason") in ("slots", "no_slots")
+    return is_slots or isinstance(error, NoCapacity)

@@ -16,9 +16,7 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import (
     BackendLost,
     Broken,
-    Forbidden,
     IllegalTransition,
-    NoCapacity,
     NotFound,
     SandboxerError,
 )
@@ -29,7 +27,7 @@ from sandboxer.work.deadline import kill_quietly
 from sandboxer.work.execute.ending import CLEANER, Claim, Endings
 from sandboxer.work.execute.one_shot import cost
 from sandboxer.work.execute.outcome import Outcome, Recorder
-from sandboxer.work.execute.placing import Places
+from sandboxer.work.execute.placing import Places, will_pass
 from sandboxer.work.execute.running import Attempt, Began, Ended, ProcessIds, happen, new_process_ids
 from sandboxer.work.execute.submission import Submission, from_json, make_plan
 from sandboxer.work.jobs.book import JobBook, Step
@@ -174,7 +172,7 @@ class Runner:
         if live.is_cancelled:
             cancelled = Step(signal=Signal.CANCEL, reason="cancelled", actor=live.actor)
             await self._end(job, cancelled, live.outcome(), {})
-        elif _will_pass(error) and live.recorder is None and now - job.created_at < PATIENCE:
+        elif will_pass(error) and live.recorder is None and now - job.created_at < PATIENCE:
             changes = {"not_before": now + RETRY, "sandbox_id": None}
             await self.book.move(job, Step(signal=Signal.PUT_BACK, reason=error.code, changes=changes))
             if job.sandbox_id is not None:
@@ -225,11 +223,6 @@ def _submission(job: Job) -> Submission:
     if job.submission is None:
         raise Broken(why=f"job {job.id} has nothing to run")
     return from_json(job.submission)
-
-
-def _will_pass(error: SandboxerError) -> bool:
-    is_slots = isinstance(error, Forbidden) and error.facts.get("reason") in ("slots", "no_slots")
-    return is_slots or isinstance(error, NoCapacity)
 
 
 def _is_loss(error: SandboxerError) -> bool:

@@ -1,0 +1,1 @@
+"""Verbs of what runs inside: run, jobs, sessions, services, languages."""

@@ -1,0 +1,161 @@
+"""`run`: a program from a file or a pipe, in a sandbox of its own; its output live, its exit code ours."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from sandboxer.edges.cli.exits import CommandFailed
+from sandboxer.edges.cli.options import Json, StateDir, Url, client, pairs
+from sandboxer.edges.cli.output import err, out, plain, print_json
+from sandboxer.edges.cli.running import open_stdin, write_chunk
+from sandboxer.sdk.routes.code import CodeChunk, CodePiece, Options
+from sandboxer.wire.execute import Execution
+
+app = typer.Typer(rich_markup_mode="rich")
+STDIN = "-"
+
+
+@app.command("run", context_settings={"ignore_unknown_options": True})
+def run(
+    file: Annotated[str, typer.Argument(help="The program; - reads it from standard input.")],
+    argv: Annotated[list[str] | None, typer.Argument(help="Words for the program.", metavar="ARGV…")] = None,
+    language: Annotated[
+        str | None, typer.Option("--language", "-l", help="Default: as the first line or the extension says.")
+    ] = None,
+    env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE; can be repeated.")] = None,
+    input_file: Annotated[
+        list[str] | None,
+        typer.Option("--file", "-f", help="PATH or NAME=PATH, put beside the program; can be repeated."),
+    ] = None,
+    artifact: Annotated[
+        list[str] | None,
+        typer.Option("--artifact", "-a", help="Name or pattern of files to bring back; can be repeated."),
+    ] = None,
+    into: Annotated[Path, typer.Option("--into", help="Folder for what comes back.")] = Path(),
+    ttl: Annotated[int, typer.Option("--ttl", help="Seconds until it is killed (900 at most).")] = 60,
+    trust: Annotated[str | None, typer.Option(help="Network: zero or semi.")] = None,
+    vcpus: Annotated[float | None, typer.Option(help="CPU cores.")] = None,
+    memory_mb: Annotated[int | None, typer.Option(help="Memory in MiB.")] = None,
+    profile: Annotated[str | None, typer.Option(help="Recipe of the sandbox.")] = None,
+    is_async: Annotated[
+        bool, typer.Option("--async", help="Queue it as a job and print the job's id.")
+    ] = False,
+    webhook: Annotated[str | None, typer.Option(help="With --async: a URL to be told at the end.")] = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Run a program in a sandbox of its own: output as it comes, its exit code returned.
+
+    What is piped into us is given to the program. Words that begin with a dash go after --.
+
+    Examples:
+
+        sandboxer run hello.py
+
+        echo 'puts 6 * 7' | sandboxer run - --language ruby
+
+        sandboxer run plot.py --file data.csv --artifact '*.png' -- --title 'A plot'
+
+        sandboxer run train.py --ttl 900 --async
+    """
+    code = _read(file)
+    options = Options(
+        argv=argv or [],
+        files=_files(input_file),
+        env=pairs(env, "--env"),
+        trust=trust,
+        ttl_s=ttl,
+        vcpus=vcpus,
+        memory_mb=memory_mb,
+        profile=profile,
+        artifacts=artifact or [],
+    )
+    if file != STDIN and (piped := open_stdin()) is not None:
+        options["stdin"] = piped.read()
+    named = _language(file, code, language)
+    with client(url, state_dir) as platform:
+        if is_async:
+            job = platform.code.submit(code, language=named, webhook_url=webhook, **options)
+            print_json(job) if json else out.print(job.id)
+            return
+        if json:
+            done = platform.code.run(code, language=named, **options)
+            print_json(done)
+        else:
+            done = _show(platform.code.stream(code, language=named, **options))
+    _save(done, into)
+    raise typer.Exit(done.exit_code or 0)
+
+
+def _read(file: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
+        return data.decode()
+    except UnicodeDecodeError:
+        raise CommandFailed(f"{file} is not text in UTF-8.", next_step="Give a source file.") from None
+    except OSError as error:
+        raise CommandFailed(
+            f"{file} cannot be read: {error.strerror}.", next_step="Check its name."
+        ) from None
+
+
+def _language(file: str, code: str, given: str | None) -> str | None:
+    """As said; else left to the first line of the code; else the extension."""
+    if given is not None or code.startswith("#!"):
+        return given
+    return Path(file).suffix.removeprefix(".") or None
+
+
+def _files(words: list[str] | None) -> dict[str, bytes]:
+    found = {}
+    for word in words or []:
+        name, equals, path = word.partition("=")
+        source = Path(path if equals else word)
+        try:
+            found[name if equals else source.name] = source.read_bytes()
+        except OSError as error:
+            raise CommandFailed(
+                f"--file {source} cannot be read: {error.strerror}.", next_step="Check its name."
+            ) from None
+    return found
+
+
+def _show(pieces: Iterator[CodePiece]) -> Execution:
+    for piece in pieces:
+        if isinstance(piece, CodeChunk):
+            # What a compiler says is never the program's own output.
+            write_chunk(piece.chunk, is_stderr=piece.stage == "compile")
+        elif isinstance(piece, Execution):
+            _explain(piece)
+            return piece
+    raise CommandFailed("The stream ended before the program did.", next_step="Run it again.")
+
+
+def _explain(done: Execution) -> None:
+    if done.timed_out:
+        err.print("[yellow]timed out; everything it started was killed[/] [dim](--ttl allows more)[/]")
+    elif done.reason == "compile_failed":
+        err.print("[yellow]it did not compile[/]")
+    elif done.reason:
+        err.print(f"[yellow]ended by the sandbox: {done.reason}[/]")
+    for missing in done.left_out:
+        err.print(Text.assemble(("left out: ", "yellow"), plain(f"{missing.name} ({missing.why})")))
+
+
+def _save(done: Execution, into: Path) -> None:
+    for artifact in done.artifacts:
+        target = into / artifact.name
+        # The platform checks names too; a client should not have to trust it with our files.
+        if not target.resolve().is_relative_to(into.resolve()):
+            raise CommandFailed(f"{artifact.name} would be written outside {into}.", next_step="Tell us.")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(base64.b64decode(artifact.content))
+        err.print(Text.assemble(("brought back: ", "dim"), plain(target)))
