@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from tests.http import (
     test_accounts,
@@ -42,7 +43,10 @@ async def test_every_route_has_a_test_that_shows_it(served: Served) -> None:
 @flow("health", "ready", "metrics", "getOpenapi", "getCapabilities")
 async def test_probes_answer_anyone(served: Served) -> None:
     http = served.client.http
-    assert (await http.get("/health")).json() == {"status": "ok"}
+    assert (await http.get("/health")).json() == {
+        "status": "ok",
+        "checks": {"store": "ok", "ext.namespaces": "ok"},
+    }
     assert (await http.get("/readyz")).json() == {"status": "ready"}
     assert "sandboxer_requests_total" in (await http.get("/metrics")).text
     assert await served.client.post(f"{await served.sandbox()}/exec", {"command": "true"})
@@ -55,6 +59,16 @@ async def test_probes_answer_anyone(served: Served) -> None:
     assert [backend["name"] for backend in known["backends"]] == ["ext.namespaces"]
     assert known["trust_levels"] == ["zero"]
     assert [signature["name"] for signature in known["signatures"]] == ["v2", "v1"]
+
+
+async def test_health_is_degraded_when_a_backend_cannot_make_sandboxes(served: Served) -> None:
+    known = served.platform.sandboxes.room.known_fingerprints
+    seen = await served.backend.fingerprint()
+    known["ext.namespaces"] = replace(seen, healthy=False)
+    answer = await served.client.http.get("/health")
+    assert answer.status_code == 503
+    assert answer.json()["status"] == "degraded"
+    assert answer.json()["checks"] == {"store": "ok", "ext.namespaces": "failing"}
 
 
 async def test_readiness_ends_before_the_server_does(served: Served) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -82,7 +83,8 @@ def _run(sandbox: Sandbox, language: Language, program: str, within_s: float) ->
 
 
 def _version(sandbox: Sandbox, language: Language) -> str:
-    """The first line that its tool says about itself."""
+    """The first number with dots that its tool says about itself, else all it says."""
     said = sandbox.exec(list(language.version), timeout_s=RUNS_WITHIN_S)
-    lines = [line.strip() for line in (said.stdout + "\n" + said.stderr).splitlines() if line.strip()]
-    return lines[0] if lines else ""
+    words = f"{said.stdout}\n{said.stderr}".strip()
+    found = re.search(r"\d+(\.\d+)+[\w.+~-]*", words)
+    return found[0].rstrip(".") if found else words[:40]

@@ -10,6 +10,8 @@ import pytest
 
 from sandboxer.sdk.aio import client as aio_client
 from sandboxer.sdk.aio import files as aio_files
+from sandboxer.sdk.aio import introspection as aio_introspection
+from sandboxer.sdk.aio import languages as aio_languages
 from sandboxer.sdk.aio import platform as aio_platform
 from sandboxer.sdk.aio import processes as aio_processes
 from sandboxer.sdk.aio import sandbox as aio_sandbox
@@ -18,6 +20,8 @@ from sandboxer.sdk.errors import AuthenticationFailed, Conflict, InvalidRequest,
 from sandboxer.sdk.routes.running import Chunk
 from sandboxer.sdk.sync import client as sync_client
 from sandboxer.sdk.sync import files as sync_files
+from sandboxer.sdk.sync import introspection as sync_introspection
+from sandboxer.sdk.sync import languages as sync_languages
 from sandboxer.sdk.sync import platform as sync_platform
 from sandboxer.sdk.sync import processes as sync_processes
 from sandboxer.sdk.sync import sandbox as sync_sandbox
@@ -178,6 +182,8 @@ def test_keys_are_made_used_and_revoked(client: Sandboxer, up: Up) -> None:
         (sync_terminal.Terminals, aio_terminal.AsyncTerminals),
         (sync_platform.Keys, aio_platform.AsyncKeys),
         (sync_platform.HostView, aio_platform.AsyncHostView),
+        (sync_languages.Languages, aio_languages.AsyncLanguages),
+        (sync_introspection.Status, aio_introspection.AsyncStatus),
     ],
 )
 def test_both_clients_have_the_same_words(one: type, other: type) -> None:

@@ -19,7 +19,11 @@ class Host(Answer):
 
 
 class Health(Answer):
-    status: Literal["ok"] = "ok"
+    status: Literal["ok", "degraded"] = "ok"
+    checks: Annotated[
+        dict[str, Literal["ok", "failing"]],
+        Field(description="The database and each backend.", examples=[{"store": "ok"}]),
+    ] = Field(default_factory=dict)
 
 
 class Readiness(Answer):

@@ -28,13 +28,13 @@ def stdin_of(program: str) -> str | None:
 
 def what_is_wrong(language: Language, program: str, ran: Ran) -> str | None:
     """None when it did what it must."""
-    if program == "loop":
+    if program == "loop" and not ran.refused:
         return None if ran.timed_out else _told("it ended by itself", ran)
     if ran.timed_out:
         return _told("it did not end in time", ran)
     if program == "error":
-        if ran.exit_code == 0:
-            return _told("a broken program ended well", ran)
+        if ran.exit_code == 0 or ran.refused != (language.compile is not None):
+            return _told("a broken program was let run", ran)
         return None if ran.stdout or ran.stderr else "it does not say what is broken"
     if ran.refused:
         return _told("it does not compile", ran)

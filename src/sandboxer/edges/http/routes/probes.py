@@ -14,6 +14,7 @@ from sandboxer import __version__
 from sandboxer.backends.contract import Capability, capabilities_of
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.failures import unsigned_failures
+from sandboxer.edges.http.health import look
 from sandboxer.edges.http.routes.host import backend
 from sandboxer.edges.http.state import platform_of
 from sandboxer.identity.authenticate import MAX_V1_BODY
@@ -38,10 +39,15 @@ _SIGNATURES = [
 
 
 @router.get(
-    "/health", operation_id="health", response_model=Health, responses=unsigned_failures(), summary="It runs"
+    "/health",
+    operation_id="health",
+    response_model=Health,
+    responses={**unsigned_failures(), 503: {"description": "Something it needs fails.", "model": Health}},
+    summary="It runs, its database answers, its backends can make sandboxes",
 )
-async def health() -> Response:
-    return json_response(Health())
+async def health(request: Request) -> Response:
+    seen = await look(request.app)
+    return json_response(seen, 200 if seen.status == "ok" else 503)
 
 
 @router.get(

@@ -1,0 +1,111 @@
+"""`status`: how the platform is, what is free, and what this key may still do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import typer
+
+from sandboxer.edges.cli.options import Json, StateDir, Url, client
+from sandboxer.edges.cli.output import columns, facts_table, out, print_json, span
+from sandboxer.wire.introspection import Cluster, Limits, Pools, Stats
+
+app = typer.Typer(rich_markup_mode="rich")
+
+
+@app.command("status")
+def status(json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """Show health, free capacity, pools, counts and your own limits.
+
+    Examples:
+
+        sandboxer status
+
+        sandboxer status --json | jq .limits.requests
+    """
+    with client(url, state_dir) as platform:
+        health = platform.status.health()
+        cluster = platform.status.cluster()
+        pools = platform.status.pools()
+        stats = platform.status.stats()
+        limits = platform.status.limits()
+    if json:
+        parts = {"cluster": cluster, "pools": pools, "stats": stats, "limits": limits}
+        print_json({"health": health, **parts})
+        return
+    _show_stats(health.status, stats, cluster)
+    _show_hosts(cluster)
+    _show_pools(pools)
+    _show_limits(limits)
+
+
+def _show_stats(health: str, stats: Stats, cluster: Cluster) -> None:
+    facts: list[tuple[str, object]] = [
+        ("health", health),
+        ("up for", span(stats.uptime_s)),
+        ("counts of", "everyone" if stats.of == "platform" else "your account"),
+        ("sandboxes", _counts(stats.sandboxes) or "none"),
+        *((name, _counts(counts) or "none") for name, counts in stats.work.items()),
+    ]
+    if stats.requests is not None:
+        facts.append(("requests", f"{stats.requests.answered} answered: {_counts(stats.requests.by_status)}"))
+    if cluster.mode == "pooled":
+        facts.append(("stand ready", f"{cluster.available} of {cluster.pool_size}"))
+    out.print(facts_table(facts))
+
+
+def _show_hosts(cluster: Cluster) -> None:
+    rows = []
+    for host in cluster.hosts:
+        free, total = host.free, host.total
+        row: list[object] = [host.backend.name, "yes" if host.backend.healthy else "no"]
+        if free is None or total is None:
+            row += ["?", "?", "?", "?"]
+        else:
+            row += [
+                f"{free.vcpus:g} of {total.vcpus:g}",
+                f"{free.memory_mb} of {total.memory_mb} MB",
+                f"{free.disk_mb} of {total.disk_mb} MB",
+                f"{free.pids} of {total.pids}",
+            ]
+        rows.append(row)
+    out.print(
+        columns(
+            rows, "\nHOST", "\nHEALTHY", "\nFREE CPUS", "\nFREE MEMORY", "\nFREE DISK", "\nFREE PROCESSES"
+        )
+    )
+
+
+def _show_pools(pools: Pools) -> None:
+    storage = [
+        (one.backend, one.kind, f"{one.used_mb} of {one.size_mb} MB", f"{one.promised_mb} MB")
+        for one in pools.storage
+    ]
+    out.print(columns(storage, "\nSTORAGE OF", "\nKIND", "\nUSED", "\nPROMISED"))
+    if pools.warm:
+        warm = [
+            (one.backend, one.image, f"{one.resources.memory_mb} MB", f"{one.ready} of {one.wanted}")
+            for one in pools.warm
+        ]
+        out.print(columns(warm, "\nWARM POOL OF", "\nIMAGE", "\nMEMORY", "\nREADY"))
+
+
+def _show_limits(limits: Limits) -> None:
+    left = ", ".join(f"{one.left} of {one.per_minute} ({one.what})" for one in limits.requests)
+    slots = "no limit" if limits.slots is None else f"{limits.slots}"
+    facts: list[tuple[str, object]] = [
+        ("requests left this minute", left or "no limit"),
+        ("sandboxes at once", f"{slots}; {limits.slots_in_use} in use, {limits.free_slots} free by tier"),
+        ("caps, in sats", _counts(limits.caps)),
+        ("key ends", limits.expires_at),
+    ]
+    out.print(facts_table(facts, title="\nYour limits"))
+    rows = [
+        (one.profile, one.ttl_max, f"{one.resources_max.vcpus:g}", f"{one.resources_max.memory_mb} MB")
+        for one in limits.profiles
+    ]
+    out.print(columns(rows, "\nPROFILE", "\nLONGEST", "\nMOST CPUS", "\nMOST MEMORY"))
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in counts.items() if number)

@@ -1,0 +1,33 @@
+"""`sandboxer languages` and `sandboxer status`: what runs here, what is free."""
+
+from __future__ import annotations
+
+from sandboxer.edges.cli.exits import Exit
+from tests.cli.conftest import Cli
+
+
+def test_languages_are_listed_shown_and_spoken_in_json(cli: Cli) -> None:
+    listed = cli("languages")
+    assert "Fortran" in listed.out
+    assert "shells" in listed.out
+    one = cli("languages", "c++")
+    assert "g++" in one.out
+    assert "hello from cpp" in one.out
+    assert {"bash", "zsh"} <= {shell["name"] for shell in cli("languages", "--shells", "--json").json}
+    assert cli("languages", "--image", "no-such-image", "--json").json == []
+
+
+def test_a_mistyped_language_is_answered_with_the_nearest(cli: Cli) -> None:
+    said = cli("languages", "pyhton")
+    assert said.code == Exit.REFUSED
+    assert "python" in said.err
+
+
+def test_status_shows_health_capacity_counts_and_limits(cli: Cli) -> None:
+    said = cli("status")
+    for word in ("health", "ext.namespaces", "STORAGE", "Your limits", "profile.build"):
+        assert word in said.out
+    known = cli("status", "--json").json
+    assert known["health"]["status"] == "ok"
+    assert known["cluster"]["hosts"][0]["free"]["memory_mb"] > 0
+    assert known["limits"]["requests"] == []
