@@ -65,6 +65,8 @@ from sandboxer.work.jobs.records import owners_of_jobs
 from sandboxer.work.room import Work, open_work
 from sandboxer.work.services.room import open_services
 from sandboxer.work.services.use_cases import ServiceUseCases
+from sandboxer.work.sessions.room import open_sessions
+from sandboxer.work.sessions.sessions import Sessions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +94,7 @@ class Platform:
     slots: Slots
     work: Work
     execution: Execution
+    sessions: Sessions
     services: ServiceUseCases
     access: Access
     payments: Payments
@@ -156,6 +159,7 @@ async def open_platform(
                 policy=settings.job_policy,
             )
         )
+        sessions = await closing.enter_async_context(open_sessions(store, clock, sandboxes))
         services = await closing.enter_async_context(
             open_services(
                 sandboxes,
@@ -192,6 +196,7 @@ async def open_platform(
             work=work,
             access=access,
             execution=execution,
+            sessions=sessions,
             services=services,
             payments=payments,
             payment_offers=payments.offers,

@@ -9,6 +9,7 @@ SandboxerError
 │   ├── NotFound            `what`, `id`
 │   ├── Conflict            `why`
 │   │   ├── IllegalTransition   the sandbox's state does not allow this
+│   │   ├── SessionDied     the interpreter of a session is gone: `id`, `reason`
 │   │   ├── IdempotencyConflict same Idempotency-Key, other body
 │   │   ├── QuoteUnusable       expired, used, or for something else: `id`, `why`
 │   │   └── AddressUsed     a deposit address has history already: `chain`, `index`
@@ -106,6 +107,13 @@ class IllegalTransition(Conflict):
 
     code = "illegal_transition"
     next_step = "Bring the sandbox into a state that allows this (GET it to see its state)."
+
+
+class SessionDied(Conflict):
+    """The interpreter of {id} is gone: {why}"""
+
+    code = "session_died"
+    next_step = "Restart the session (POST …/restart); what it knew is lost, files are not."
 
 
 class IdempotencyConflict(Conflict):

@@ -27,6 +27,8 @@ class ActivityKind(StrEnum):
     TERMINAL = "terminal"
     FILES = "files"
     PORT = "port"
+    # Listens to what runs anyway: no work in itself, and frozen is no obstacle.
+    WATCH = "watch"
 
 
 # A background process with this tag only waits for others (an interpreter, a service): no work in itself.
@@ -39,13 +41,16 @@ _ANSWERING = frozenset({State.READY, State.ACTIVE, State.GRACE})
 async def line(room: Room, sandbox_id: str, caller: Caller, *, activity: str) -> AsyncIterator[Guest]:
     """A guest to talk to; the sandbox counts as working while this is open. Costs no database access.
 
-    `activity` is one of ActivityKind. A frozen sandbox allows `files` only. Raises NotFound,
+    `activity` is one of ActivityKind. A frozen sandbox allows `files` and `watch` only. Raises NotFound,
     IllegalTransition (wrong state), BackendLost.
     """
     sandbox = await room.visible(sandbox_id, caller)
     _check_state(sandbox, activity, busy_with=room.operations.running(sandbox_id))
     if sandbox.handle is None:
         raise Conflict(why=f"sandbox {sandbox_id} has not been made yet")
+    if activity == ActivityKind.WATCH:
+        yield await room.backend_of(sandbox).guest(sandbox.handle)
+        return
     with room.activity.working(sandbox_id):
         yield await room.backend_of(sandbox).guest(sandbox.handle)
 
@@ -54,7 +59,7 @@ def _check_state(sandbox: Sandbox, activity: str, *, busy_with: str | None) -> N
     frozen = is_frozen(sandbox)
     if sandbox.state in _ANSWERING and not frozen:
         return
-    if frozen and activity == ActivityKind.FILES:
+    if frozen and activity in (ActivityKind.FILES, ActivityKind.WATCH):
         return
     raise IllegalTransition(
         signal=activity, state=sandbox.state.value, reason=sandbox.reason, operation=busy_with

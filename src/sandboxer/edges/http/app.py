@@ -51,7 +51,7 @@ from sandboxer.edges.http.routes.payments import (
     rates,
     topups,
 )
-from sandboxer.edges.http.routes.work import execute, jobs, languages
+from sandboxer.edges.http.routes.work import execute, jobs, languages, sessions
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.wiring import Platform
 
@@ -59,6 +59,7 @@ from sandboxer.wiring import Platform
 ROUTERS = (
     exec.router,
     execute.router,
+    sessions.router,
     files.router,
     sandboxes.router,
     processes.router,

@@ -15,26 +15,28 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandboxer.kernel.ids import is_sandbox_id
+from sandboxer.kernel.ids import is_sandbox_id, is_session_id
 
+# What the path may name, and the form it must have.
+_IDS = {"sandbox_id": is_sandbox_id, "session_id": is_session_id}
 Serve = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class LeanRoute(APIRoute):
-    """For endpoints that need only the request, `sandbox_id` and a `body`; all else must have defaults."""
+    """For endpoints that need only the request, one id and a `body`; all else must have defaults."""
 
     def get_route_handler(self) -> Serve:
         serve_anything = super().get_route_handler()
         endpoint = self.endpoint
         needed = {p.name for p in signature(endpoint).parameters.values() if p.default is p.empty}
-        if not needed <= {"request", "sandbox_id", "body"}:
+        if not needed <= {"request", "body", *_IDS}:
             return serve_anything
         read = _reader(get_type_hints(endpoint).get("body"))
 
         async def serve(request: Request) -> Response:
             scope = request.scope
             given = scope["path_params"]
-            if scope["query_string"] or ("sandbox_id" in given and not is_sandbox_id(given["sandbox_id"])):
+            if scope["query_string"] or not all(_IDS[name](value) for name, value in given.items()):
                 return await serve_anything(request)
             if read is not None:
                 if request.headers.get("content-type") != "application/json":

@@ -1,0 +1,1 @@
+"""Stateful interpreters: what a cell sets, the next one finds."""

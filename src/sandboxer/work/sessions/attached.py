@@ -1,0 +1,289 @@
+"""One living interpreter and our line to it: cells go in one after the other, what they say comes out.
+
+Two tasks: one listens, one feeds and keeps time. Cells that nobody waits for any more run on; their output is
+kept for whoever asks. When the interpreter is gone, this object is over; a restart makes another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from sandboxer.backends.guest import EndReason, Exit, Process, Stream
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import Conflict, SandboxerError
+from sandboxer.work.deadline import kill_quietly
+from sandboxer.work.sessions.cells import KEPT_BYTES, KEPT_CELLS, OUTPUT_LIMIT, Cell, Status
+from sandboxer.work.sessions.frames import (
+    Begun,
+    Done,
+    Fault,
+    Frame,
+    Gone,
+    Hello,
+    Lines,
+    Printed,
+    Ready,
+    Shown,
+    read_frame,
+)
+
+log = logging.getLogger(__name__)
+# How long an interpreter may ignore an interrupt before everything of it is killed.
+PATIENCE_S = 5.0
+# Cells that may wait for their turn.
+QUEUE_LIMIT = 32
+_STDERR_KEPT = 2000
+
+Working = Callable[[], AbstractAsyncContextManager[object]]
+WhenGone = Callable[["Attached", str, str], Awaitable[None]]
+
+
+class Attached:
+    """`working` is held open while a cell runs; `when_gone(self, reason, why)` is awaited once."""
+
+    def __init__(
+        self, process: Process, clock: Clock, *, is_shell: bool, working: Working, when_gone: WhenGone
+    ) -> None:
+        self._process = process
+        self._clock = clock
+        self._is_shell = is_shell
+        self._working = working
+        self._when_gone = when_gone
+        self.cells: dict[int, Cell] = {}
+        self.current: Cell | None = None
+        self.last = 0
+        self.greeted = asyncio.Event()
+        self.over = asyncio.Event()
+        # Why it is over: a word, and a sentence.
+        self.reason, self.why = "", ""
+        self._waiting: deque[Cell] = deque()
+        self._stir = asyncio.Event()
+        self._frozen_at: float | None = None
+        self._frozen_s = 0.0
+        self._words = b""
+
+    @property
+    def is_busy(self) -> bool:
+        return self.current is not None or bool(self._waiting)
+
+    async def live(self) -> None:
+        """Until the interpreter is gone. Cancel it to let go; the interpreter goes on."""
+        feeding = asyncio.create_task(self._feed())
+        try:
+            async with self._process:
+                await self._listen()
+        except SandboxerError as error:
+            self._note("lost", str(error))
+        except Exception as error:
+            log.exception("a session's line broke")
+            self._note("broken", str(error))
+        finally:
+            feeding.cancel()
+            await asyncio.wait([feeding])
+        await self._finish()
+
+    async def tell(self, **order: Any) -> None:
+        await self._process.write_stdin(json.dumps(order).encode() + b"\n")
+
+    def submit(self, code: str, timeout_s: float) -> Cell:
+        """Runs when those before it have ended. Raises Conflict when too many wait."""
+        if len(self._waiting) >= QUEUE_LIMIT:
+            raise Conflict(
+                why=f"{QUEUE_LIMIT} cells of this session are waiting already",
+                reason="queue_full",
+                hint="Wait for some of them, or interrupt the one that runs.",
+            )
+        self.last += 1
+        cell = Cell(n=self.last, code=code, timeout_s=timeout_s, asked_at=self._clock.now())
+        self.cells[cell.n] = cell
+        self._waiting.append(cell)
+        self._stir.set()
+        return cell
+
+    def interrupt(self) -> Cell | None:
+        """The running cell, which is asked to stop; None if none runs."""
+        cell = self.current
+        if cell is not None and cell.stopping is None:
+            cell.stopping = Status.INTERRUPTED
+            self._stir.set()
+        return cell
+
+    async def kill(self, reason: str, why: str) -> None:
+        """Everything that this interpreter started, itself included; `over` is set when it is gone."""
+        self._note(reason, why)
+        await kill_quietly(self._process)
+
+    def set_frozen(self, is_frozen: bool) -> None:
+        """Time limits stand still with the processes."""
+        now = time.monotonic()
+        if is_frozen and self._frozen_at is None:
+            self._frozen_at = now
+        elif not is_frozen and self._frozen_at is not None:
+            self._frozen_s += now - self._frozen_at
+            self._frozen_at = None
+        self._stir.set()
+
+    # -- listening
+
+    async def _listen(self) -> None:
+        lines = Lines()
+        async for item in self._process.output():
+            if isinstance(item, Exit):
+                self._note_exit(item)
+                return
+            if item.stream is Stream.STDERR:
+                # The keeper's own complaint; its interpreter prints elsewhere.
+                self._words = (self._words + item.data)[-_STDERR_KEPT:]
+                continue
+            for line in lines.feed(item.data, item.dropped):
+                frame = read_frame(line)
+                if isinstance(frame, Gone):
+                    self._note_gone(frame)
+                    await kill_quietly(self._process)
+                elif frame is not None:
+                    self._take(frame)
+
+    def _take(self, frame: Frame) -> None:
+        match frame:
+            case Ready():
+                self.greeted.set()
+            case Hello():
+                self.last = max(self.last, frame.last)
+                if frame.is_ready:
+                    self.greeted.set()
+            case Begun():
+                self._begun(frame)
+            case Printed():
+                if (cell := self.cells.get(frame.n)) is not None and not cell.over.is_set():
+                    cell.print(frame.stream, frame.data)
+            case Shown():
+                if (cell := self.cells.get(frame.n)) is not None and not cell.over.is_set():
+                    cell.show(frame.mimes)
+            case Done():
+                self._done(frame)
+
+    def _begun(self, frame: Begun) -> None:
+        """Of a cell that we sent it is no news; of another, a server before us sent it."""
+        if frame.n in self.cells:
+            return
+        limit = frame.note.get("timeout_s")
+        cell = Cell(
+            n=frame.n,
+            code=frame.code,
+            timeout_s=float(limit) if isinstance(limit, int | float) and 0 < limit < 1e6 else 60.0,
+            asked_at=self._clock.now(),
+            began_at=self._clock.now(),
+            status=Status.RUNNING,
+        )
+        self.cells[cell.n] = self.current = cell
+        self.last = max(self.last, cell.n)
+        self._stir.set()
+
+    def _done(self, frame: Done) -> None:
+        cell = self.cells.get(frame.n)
+        if cell is None or cell.over.is_set():
+            return
+        cell.fault = frame.fault
+        cell.truncated = cell.truncated or any(frame.lost)
+        failed = frame.fault is not None or frame.status != 0
+        if self._is_shell:
+            # Some shells count a signal from 256 or 384 on.
+            cell.exit_code = frame.status if frame.status < 256 else 128 + (frame.status & 0x7F)
+            if frame.status:
+                cell.fault = Fault("exit", f"exit status {cell.exit_code}", "")
+        status = (cell.stopping or Status.ERROR) if failed else Status.OK
+        cell.end(status, at=self._clock.now())
+        self._prune()
+        self._stir.set()
+
+    # -- feeding
+
+    async def _feed(self) -> None:
+        try:
+            while True:
+                if self.current is None:
+                    while not self._waiting:
+                        self._stir.clear()
+                        await self._stir.wait()
+                    self.current = self._waiting.popleft()
+                async with self._working():
+                    await self._see_through(self.current)
+                self.current = None
+        except SandboxerError as error:
+            # The sandbox refuses us, or its line broke: the listener, if it still listens, is told so.
+            await self.kill("lost", str(error))
+
+    async def _see_through(self, cell: Cell) -> None:
+        if cell.status is Status.QUEUED:
+            cell.status = Status.RUNNING
+            cell.began_at = self._clock.now()
+            note = {"timeout_s": cell.timeout_s}
+            await self.tell(op="cell", n=cell.n, code=cell.code, limit=OUTPUT_LIMIT, m=note)
+        began, stopped = self._running_s(), None
+        while not cell.over.is_set():
+            now = self._running_s()
+            if cell.stopping is None and now >= began + cell.timeout_s:
+                cell.stopping = Status.TIMED_OUT
+            if cell.stopping is not None and stopped is None:
+                stopped = now
+                await self.tell(op="interrupt")
+            if stopped is not None and now >= stopped + PATIENCE_S:
+                why = f"it ignored an interrupt for {PATIENCE_S:g} s and was killed"
+                await self.kill("unstoppable", why)
+                await cell.over.wait()
+                return
+            due = began + cell.timeout_s if stopped is None else stopped + PATIENCE_S
+            self._stir.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if self._frozen_at is not None else max(0.0, due - now)):
+                    await self._stir.wait()
+
+    def _running_s(self) -> float:
+        frozen = 0.0 if self._frozen_at is None else time.monotonic() - self._frozen_at
+        return time.monotonic() - self._frozen_s - frozen
+
+    # -- the end
+
+    def _note(self, reason: str, why: str) -> None:
+        if not self.reason:
+            self.reason, self.why = reason, why
+
+    def _note_exit(self, ended: Exit) -> None:
+        if ended.reason is EndReason.OOM_KILLED:
+            self._note("oom_killed", "its sandbox ran out of memory")
+            return
+        words = self._words.decode("utf-8", "replace").strip()
+        self._note("killed", words[-500:] or f"its processes were ended (exit code {ended.code})")
+
+    def _note_gone(self, gone: Gone) -> None:
+        told = f": {gone.why.strip()}" if gone.why.strip() else ""
+        how = f"signal {-gone.code}" if gone.code < 0 else f"exit code {gone.code}"
+        self._note("exited", f"the interpreter ended with {how}{told}")
+
+    async def _finish(self) -> None:
+        await self._when_gone(self, self.reason, self.why)
+        at = self._clock.now()
+        fault = Fault("session_died", self.why, "")
+        for cell in (self.current, *self._waiting):
+            if cell is not None and not cell.over.is_set():
+                cell.fault = fault
+                cell.end(Status.DIED if cell is self.current else Status.CANCELLED, at=at)
+        self.current = None
+        self._waiting.clear()
+        self.over.set()
+
+    def _prune(self) -> None:
+        ended = [cell for cell in self.cells.values() if cell.over.is_set()]
+        size = sum(cell.size + len(cell.code) for cell in ended)
+        while ended and (len(ended) > KEPT_CELLS or size > KEPT_BYTES) and len(ended) > 1:
+            oldest = ended.pop(0)
+            size -= oldest.size + len(oldest.code)
+            del self.cells[oldest.n]

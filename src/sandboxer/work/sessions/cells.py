@@ -1,0 +1,125 @@
+"""A cell as the platform keeps it: what was asked, everything it said so far within bounds, how it ended.
+
+Kept in memory, and rebuilt after a restart of the server from what the sandbox kept of the session's words.
+Readers come and go; each has its own place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from sandboxer.work.sessions.frames import Fault
+
+# Bytes of each stream kept of one cell.
+OUTPUT_LIMIT = 1 << 20
+RESULTS_LIMIT = 64
+# Cells kept of one session, and bytes of them all.
+KEPT_CELLS = 200
+KEPT_BYTES = 16 << 20
+
+
+class Status(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    OK = "ok"
+    # It raised; a shell's last command failed.
+    ERROR = "error"
+    INTERRUPTED = "interrupted"
+    TIMED_OUT = "timed_out"
+    # The interpreter went in the middle of it.
+    DIED = "died"
+    # It never began: the session ended or was restarted first.
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    # 1: stdout, 2: stderr.
+    stream: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    mimes: Mapping[str, str]
+
+
+Part = Text | Result
+
+
+@dataclass(eq=False, slots=True)
+class Cell:
+    n: int
+    code: str
+    timeout_s: float
+    asked_at: datetime
+    status: Status = Status.QUEUED
+    parts: list[Part] = field(default_factory=list)
+    fault: Fault | None = None
+    exit_code: int | None = None
+    truncated: bool = False
+    began_at: datetime | None = None
+    ended_at: datetime | None = None
+    duration_ms: float | None = None
+    # Why we asked it to stop, if we did.
+    stopping: Status | None = None
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    size: int = 0
+    _kept: dict[int, int] = field(default_factory=lambda: {1: 0, 2: 0})
+    _results: int = 0
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def print(self, stream: int, data: bytes) -> None:
+        # Every piece costs its bytes and a little: a program that prints byte by byte is bounded too.
+        fits = data[: max(0, OUTPUT_LIMIT - self._kept[stream])]
+        self._kept[stream] += len(fits) + 32
+        if len(fits) < len(data):
+            self.truncated = True
+        if not fits:
+            return
+        self.parts.append(Text(stream, fits))
+        self.size += len(fits) + 64
+        self._tell()
+
+    def show(self, mimes: Mapping[str, str]) -> None:
+        self._results += 1
+        if self._results > RESULTS_LIMIT:
+            self.truncated = True
+            return
+        self.parts.append(Result(mimes))
+        self.size += sum(len(text) for text in mimes.values())
+        self._tell()
+
+    def end(self, status: Status, *, at: datetime) -> None:
+        self.status = status
+        self.ended_at = at
+        if self.began_at is not None:
+            self.duration_ms = round((at - self.began_at).total_seconds() * 1000, 3)
+        self.over.set()
+        self._tell()
+
+    def text(self, stream: int) -> bytes:
+        return b"".join(part.data for part in self.parts if isinstance(part, Text) and part.stream == stream)
+
+    def results(self) -> Sequence[Mapping[str, str]]:
+        return [part.mimes for part in self.parts if isinstance(part, Result)]
+
+    async def follow(self, after: int = 0) -> AsyncIterator[tuple[int, Part]]:
+        """Each part with its number, from `after` on, until the cell is over."""
+        at = after
+        while True:
+            news = self._news
+            while at < len(self.parts):
+                at += 1
+                yield at, self.parts[at - 1]
+            if self.over.is_set():
+                return
+            await news.wait()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()

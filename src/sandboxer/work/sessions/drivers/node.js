@@ -1,0 +1,95 @@
+// Cells of JavaScript: one realm keeps the state; promises are waited for; the last value is shown.
+// Runs inside a sandbox, in the interpreter that keeps the state.
+"use strict";
+const fs = require("fs");
+const net = require("net");
+const util = require("util");
+const vm = require("vm");
+
+const codeFd = Number(process.env.SANDBOXER_CODE);
+const control = Number(process.env.SANDBOXER_CONTROL);
+for (const name of ["SANDBOXER_CODE", "SANDBOXER_CONTROL", "SANDBOXER_FLAG"]) delete process.env[name];
+const write = (data) => {
+  while (data.length) data = data.subarray(fs.writeSync(control, data));
+};
+const answer = (word, text) => {
+  const data = Buffer.from(String(text));
+  write(Buffer.concat([Buffer.from(`${word} ${data.length}\n`), data]));
+};
+
+globalThis.require = require("module").createRequire(process.cwd() + "/");
+globalThis.module = module;
+globalThis.exports = module.exports;
+let stop = null;
+process.on("SIGINT", () => stop && stop(new Error("interrupted")));
+process.on("uncaughtException", (error) => console.error(error));
+process.on("unhandledRejection", (error) => console.error(error));
+// What is printed is there when the cell ends, though these are pipes.
+for (const stream of [process.stdout, process.stderr]) if (stream._handle) stream._handle.setBlocking(true);
+
+const compile = (code, filename) => {
+  const plain = code.trimStart();
+  if (plain.startsWith("{") && !plain.endsWith(";")) {
+    try {
+      return new vm.Script(`(${code}\n)`, { filename });
+    } catch {}
+  }
+  try {
+    return new vm.Script(code, { filename });
+  } catch (error) {
+    if (!/\bawait\b/.test(code)) throw error;
+    // Names that a cell with `await` declares at its outermost level are kept all the same.
+    const kept = code.replace(/^(?:const|let|var)\s+([A-Za-z_$][\w$]*)\s*=/gm, "globalThis.$1 =");
+    try {
+      return new vm.Script(`(async () => (${kept}\n))()`, { filename });
+    } catch {
+      return new vm.Script(`(async () => {${kept}\n})()`, { filename });
+    }
+  }
+};
+
+const run = async (n, code) => {
+  try {
+    let value = compile(code, `<cell ${n}>`).runInThisContext({ breakOnSigint: true });
+    if (value && typeof value.then === "function") {
+      value = await Promise.race([value, new Promise((_, reject) => (stop = reject))]);
+    }
+    if (value !== undefined) {
+      globalThis._ = value;
+      answer("value", util.inspect(value));
+    }
+    return 0;
+  } catch (error) {
+    const isError = error instanceof Error || (error && error.stack);
+    answer("ename", isError ? error.name : typeof error);
+    answer("evalue", isError ? error.message : util.inspect(error));
+    answer("trace", isError ? error.stack : util.inspect(error));
+    return 1;
+  } finally {
+    stop = null;
+  }
+};
+
+let held = Buffer.alloc(0);
+let busy = false;
+const next = async () => {
+  if (busy) return;
+  const at = held.indexOf(10);
+  if (at < 0) return;
+  const [n, size] = held.subarray(0, at).toString().split(" ").map(Number);
+  if (held.length < at + 1 + size) return;
+  const code = held.subarray(at + 1, at + 1 + size).toString();
+  held = held.subarray(at + 1 + size);
+  busy = true;
+  const status = await run(n, code);
+  write(Buffer.from(`end ${status} ${n}\n`));
+  busy = false;
+  next();
+};
+const cells = new net.Socket({ fd: codeFd, readable: true, writable: false });
+cells.on("data", (data) => {
+  held = Buffer.concat([held, data]);
+  next();
+});
+cells.on("end", () => process.exit(0));
+write(Buffer.from("end 0 0\n"));

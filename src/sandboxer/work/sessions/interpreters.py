@@ -1,0 +1,106 @@
+"""Which interpreters can keep a session, and how each is started. One table; the programs are in `drivers/`.
+
+Programming languages read their cells from a pipe of their own and answer on another. Shells are run as if at
+a prompt, where an interrupt ends the line and not the shell; each cell is one `eval` and one report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.work.languages.table import find_language, languages
+
+# Reads the keeper's own text from stdin first: it is no secret, and would only clutter the list of processes.
+BOOT = (
+    "import os,sys\nn,t=int(sys.argv[1]),b''\nwhile len(t)<n:t+=os.read(0,n-len(t))\n"
+    "exec(compile(t,'keeper','exec'))"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interpreter:
+    """How to start one. Words in braces are filled in by the keeper."""
+
+    name: str
+    argv: tuple[str, ...]
+    # File in `drivers/`; empty for shells, which need none.
+    driver: str = ""
+    # "length": cells by pipe, interrupted by a signal; "flag": by a file that it looks for; "shell".
+    mode: str = "length"
+    env: Mapping[str, str] = field(default_factory=dict)
+    # Of shells: what is said first, how a cell is run, and how its end is told.
+    first: str = ":"
+    run: str = ""
+    end: str = ""
+
+    @property
+    def image(self) -> str:
+        return languages()[self.name].image
+
+    def order(self) -> dict[str, object]:
+        """The keeper's first order."""
+        return {
+            "op": "start",
+            "argv": list(self.argv),
+            "driver": driver_text(self.driver) if self.driver else "",
+            "mode": self.mode,
+            "env": dict(self.env),
+            "first": self.first,
+            "run": self.run,
+            "end": self.end,
+        }
+
+
+def _posix(name: str, *argv: str, first: str = "PS1= PS2=; set +m") -> Interpreter:
+    return Interpreter(
+        name=name,
+        argv=argv,
+        mode="shell",
+        env={"PS1": "", "PS2": ""},
+        first=first,
+        run="eval '{code}' </dev/null",
+        end="printf 'end %d {n}\\n' $? >{path}",
+    )
+
+
+_ALL = (
+    Interpreter(name="python", argv=("python3", "-q", "{driver}"), driver="python.py"),
+    Interpreter(name="javascript", argv=("node", "-e", "{source}"), driver="node.js"),
+    Interpreter(name="ruby", argv=("ruby", "{driver}"), driver="ruby.rb"),
+    Interpreter(name="perl", argv=("perl", "{driver}"), driver="perl.pl"),
+    Interpreter(name="php", argv=("php", "{driver}"), driver="php.php"),
+    Interpreter(name="r", argv=("Rscript", "--vanilla", "{driver}"), driver="r.R"),
+    Interpreter(name="lua", argv=("lua", "{driver}"), driver="lua.lua", mode="flag"),
+    # Compiled traces never look up: interpreted, it can be interrupted.
+    Interpreter(name="luajit", argv=("luajit", "-joff", "{driver}"), driver="lua.lua", mode="flag"),
+    _posix("bash", "bash", "--norc", "--noediting", "-i", first="PS1= PS2=; set +H +m"),
+    _posix("sh", "sh", "-i"),
+    _posix("dash", "dash", "-i"),
+    _posix("zsh", "zsh", "-f", "-i", "-o", "no_prompt_sp", "-o", "no_prompt_cr", "+m"),
+    _posix("ksh", "ksh", "-i"),
+    _posix("mksh", "mksh", "-i"),
+    _posix("yash", "yash", "-i", "--norcfile"),
+    _posix("ash", "busybox", "ash", "-i"),
+)
+INTERPRETERS: Mapping[str, Interpreter] = MappingProxyType({one.name: one for one in _ALL})
+
+
+def find_interpreter(word: str) -> Interpreter:
+    """By any name of its language. Raises InvalidRequest that says which there are."""
+    found = INTERPRETERS.get(find_language(word).name)
+    if found is None:
+        names = ", ".join(sorted(INTERPRETERS))
+        raise InvalidRequest(
+            field="language", why=f"{word[:60]} runs whole programs only; sessions exist for {names}"
+        )
+    return found
+
+
+@cache
+def driver_text(name: str) -> str:
+    return files(f"{__package__}.drivers").joinpath(name).read_text(encoding="utf-8")

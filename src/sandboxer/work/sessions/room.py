@@ -1,0 +1,48 @@
+"""Opens this room: the book is read, interpreters that run are found again, and the loop turns."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import SandboxerError
+from sandboxer.kernel.tasks import own_tasks
+from sandboxer.sandboxes.lifecycle import LIVE
+from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.store.engine import Store
+from sandboxer.work.sessions.book import ACTOR, SessionBook
+from sandboxer.work.sessions.lifecycle import Signal, State
+from sandboxer.work.sessions.records import Session
+from sandboxer.work.sessions.sessions import Sessions
+
+log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def open_sessions(store: Store, clock: Clock, sandboxes: SandboxUseCases) -> AsyncIterator[Sessions]:
+    """After `reconcile`: it must be known which sandboxes live. Leaving lets go; interpreters go on."""
+    async with own_tasks() as tasks:
+        book = SessionBook(store, clock, sandboxes, tasks)
+        sessions = Sessions(book)
+        for session in await book.load():
+            await _take_up(session, sessions, book)
+        tasks.start(book.run(), name="sessions")
+        try:
+            yield sessions
+        finally:
+            await book.write_down()
+
+
+async def _take_up(session: Session, sessions: Sessions, book: SessionBook) -> None:
+    sandbox = book.sandboxes.room.book.peek(session.sandbox_id)
+    try:
+        if sandbox is None:
+            await book.move(session.id, Signal.END, actor=ACTOR, reason="sandbox_ended")
+        elif sandbox.state in LIVE:
+            await sessions.adopt(session)
+        elif session.state is not State.DIED:
+            await book.move(session.id, Signal.GONE, actor=ACTOR, reason=f"sandbox_{sandbox.state.value}")
+    except SandboxerError as error:
+        log.warning("could not find the interpreter of %s again: %s", session.id, error)

@@ -1,0 +1,326 @@
+"""What a caller can do with sessions. Everything reaches sandboxes through `sandboxes.use_cases`, so that
+ownership, limits and charging hold here as everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from sqlalchemy import Connection
+
+from sandboxer.backends.guest import Guest, Process
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.durations import format_duration, parse_duration
+from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound, SandboxerError, SessionDied
+from sandboxer.kernel.ids import new_id
+from sandboxer.sandboxes.access import ActivityKind
+from sandboxer.sandboxes.book import Also
+from sandboxer.sandboxes.lifecycle import LIVE
+from sandboxer.sandboxes.requests import CreateRequest, WantedResources
+from sandboxer.work.languages.table import languages
+from sandboxer.work.sessions import lifetime
+from sandboxer.work.sessions.attached import Attached
+from sandboxer.work.sessions.book import SessionBook
+from sandboxer.work.sessions.cells import Cell
+from sandboxer.work.sessions.interpreters import INTERPRETERS, find_interpreter
+from sandboxer.work.sessions.lifecycle import Signal, State
+from sandboxer.work.sessions.records import Page, Session
+from sandboxer.work.sessions.starting import (
+    await_greeting,
+    end_leftovers,
+    find_again,
+    give_order,
+    start_keeper,
+)
+
+# The platform itself, keeping an ear on interpreters.
+SYSTEM = Caller(public_key="system:sessions", account="system", is_owner=True)
+MOST_PER_SANDBOX = 16
+MEMORY_MB_PER_VCPU = 2048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedSession:
+    language: str
+    # None: a sandbox of its own is made, as the rest says.
+    sandbox_id: str | None = None
+    profile: str | None = None
+    image: str | None = None
+    trust: str | None = None
+    vcpus: int | None = None
+    resources: WantedResources = field(default_factory=WantedResources)
+    name: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    ttl: str | None = None
+    idle: str | None = None
+
+
+class Sessions:
+    def __init__(self, book: SessionBook) -> None:
+        self._book = book
+        self._sandboxes = book.sandboxes
+
+    # -- making and ending
+
+    def sandbox_request(self, wanted: WantedSession) -> CreateRequest:
+        """The sandbox that a session without one gets. Raises InvalidRequest."""
+        interpreter = find_interpreter(wanted.language)
+        resources = wanted.resources
+        if wanted.vcpus is not None:
+            memory = resources.memory_mb or wanted.vcpus * MEMORY_MB_PER_VCPU
+            resources = replace(resources, vcpus=float(wanted.vcpus), memory_mb=memory)
+        idle = _duration(wanted.idle, "idle", lifetime.IDLE_DEFAULT)
+        room = self._sandboxes.room
+        profile = room.profiles.get(wanted.profile or room.default_profile)
+        return CreateRequest(
+            profile=wanted.profile,
+            name=wanted.name,
+            image=wanted.image or (None if interpreter.image == "base" else interpreter.image),
+            trust=wanted.trust,
+            # Cells make a session last longer; its sandbox must not end under it.
+            ttl=format_duration(min(lifetime.TTL_MAX, profile.ttl_max)),
+            idle_timeout=format_duration(idle + timedelta(minutes=1)),
+            resources=resources,
+            labels={"sandboxer/session": interpreter.name},
+        )
+
+    async def create(self, wanted: WantedSession, caller: Caller, *, also: Also | None = None) -> Session:
+        """Ready to take cells. `also` is written in the transaction of its record."""
+        if wanted.sandbox_id is not None:
+            sandbox = await self._sandboxes.get(wanted.sandbox_id, caller)
+            if sandbox.state not in LIVE:
+                async with self._sandboxes.line(sandbox.id, caller, activity=ActivityKind.PROCESSES):
+                    pass
+            if len(self._book.of_sandbox(sandbox.id)) >= MOST_PER_SANDBOX:
+                raise Conflict(
+                    why=f"{sandbox.id} has {MOST_PER_SANDBOX} sessions already",
+                    reason="too_many_sessions",
+                    hint="End one of them, or start the session in a sandbox of its own.",
+                )
+            session = self._planned(wanted, caller, sandbox_id=sandbox.id, account=sandbox.account)
+            await self._book.open(session, also)
+            return await self._begin(session, caller)
+        return await self._create_with_sandbox(wanted, caller, also)
+
+    async def _create_with_sandbox(self, wanted: WantedSession, caller: Caller, also: Also | None) -> Session:
+        planned = self._planned(wanted, caller, sandbox_id="", account=caller.account)
+
+        def bind(conn: Connection, sandbox_id: str) -> None:
+            self._book.insert(conn, replace(planned, sandbox_id=sandbox_id), also)
+
+        try:
+            made = await self._sandboxes.create(self.sandbox_request(wanted), caller, also=bind)
+        except BaseException:
+            await self._book.give_up(planned.id, "sandbox_failed")
+            raise
+        session = self._book.remember(replace(planned, sandbox_id=made.id))
+        return await self._begin(session, caller)
+
+    async def _begin(self, session: Session, caller: Caller) -> Session:
+        try:
+            return await self._start(session)
+        except BaseException as error:
+            # Whoever asked has nothing to hold on to: nothing is left.
+            reason = error.code if isinstance(error, SandboxerError) else "cut_short"
+            await self._book.end(session.id, actor=caller.public_key, reason=reason)
+            raise
+
+    async def end(self, session_id: str, caller: Caller, *, despite_lock: bool = False) -> Session:
+        """Its interpreter is killed; a sandbox of its own is destroyed. Ended already is success."""
+        session = await self.get(session_id, caller)
+        if session.state is State.ENDED:
+            return session
+        return await self._book.end(
+            session.id, actor=caller.public_key, reason="ended_by_caller", despite_lock=despite_lock
+        )
+
+    async def restart(self, session_id: str, caller: Caller) -> Session:
+        """A fresh interpreter in the same place: what it knew is gone, files are not."""
+        session = await self.get(session_id, caller)
+        async with (
+            self._sandboxes.line(session.sandbox_id, caller, activity=ActivityKind.PROCESSES) as guest,
+            self._book.one_at_a_time(session_id),
+        ):
+            session = await self.get(session_id, caller)
+            if (attached := self._book.attached(session_id)) is not None:
+                await attached.kill("restarted", "the session was restarted")
+                await attached.over.wait()
+            await end_leftovers(guest, session)
+            session = await self._book.renew(session_id, actor=caller.public_key)
+            return await self._start(session)
+
+    async def recall(self, session_id: str, caller: Caller) -> Session | None:
+        """What became of a create that nobody answered for."""
+        session = await self._book.find(session_id)
+        return session if session is not None and session.state is State.READY else None
+
+    # -- looking
+
+    async def get(self, session_id: str, caller: Caller) -> Session:
+        """Someone else's is NotFound like one that never was."""
+        session = await self._book.find(session_id)
+        if session is None or not (caller.is_owner or session.account == caller.account):
+            raise NotFound(what="session", id=session_id)
+        return session
+
+    async def list(
+        self,
+        caller: Caller,
+        *,
+        sandbox_id: str | None = None,
+        state: State | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page:
+        account = None if caller.is_owner else caller.account
+        return await self._book.page(
+            account=account, sandbox_id=sandbox_id, state=state, cursor=cursor, limit=limit
+        )
+
+    def is_busy(self, session: Session) -> bool:
+        attached = self._book.attached(session.id)
+        return attached is not None and attached.is_busy
+
+    def is_frozen(self, session: Session) -> bool:
+        return self._book.is_frozen(session)
+
+    def cell_count(self, session: Session) -> int:
+        attached = self._book.attached(session.id)
+        return 0 if attached is None else attached.last
+
+    # -- cells
+
+    async def submit(self, session_id: str, caller: Caller, code: str, *, timeout_s: float) -> Cell:
+        """A cell that runs when those before it have ended, whether or not anybody waits for it."""
+        session, attached = await self._living(session_id, caller)
+        # Frozen, stopped, someone else's: refused here, with the sandbox's own words.
+        async with self._sandboxes.line(session.sandbox_id, caller, activity=ActivityKind.EXEC):
+            cell = attached.submit(code, timeout_s)
+        self._book.touch(session_id)
+        return cell
+
+    async def cell(self, session_id: str, caller: Caller, n: int) -> Cell:
+        session = await self.get(session_id, caller)
+        attached = self._book.attached(session_id) or self._book.former(session_id)
+        cell = None if attached is None else attached.cells.get(n)
+        if cell is None:
+            raise NotFound(what=f"cell of {session.id}", id=n)
+        return cell
+
+    async def cells(self, session_id: str, caller: Caller) -> Sequence[Cell]:
+        """Those still kept, oldest first."""
+        await self.get(session_id, caller)
+        attached = self._book.attached(session_id) or self._book.former(session_id)
+        return [] if attached is None else sorted(attached.cells.values(), key=lambda cell: cell.n)
+
+    async def interrupt(self, session_id: str, caller: Caller) -> Cell | None:
+        """The cell that is asked to stop; None: nothing ran, which is success."""
+        session, attached = await self._living(session_id, caller)
+        async with self._sandboxes.line(session.sandbox_id, caller, activity=ActivityKind.PROCESSES):
+            return attached.interrupt()
+
+    async def _living(self, session_id: str, caller: Caller) -> tuple[Session, Attached]:
+        session = await self.get(session_id, caller)
+        attached = self._book.attached(session_id)
+        if session.state is State.ENDED:
+            raise Conflict(why=f"{session_id} has ended ({session.reason})", reason="session_ended")
+        if session.state is not State.READY or attached is None:
+            why = (attached or self._book.former(session_id) or _Unknown).why or session.reason
+            raise SessionDied(id=session_id, why=why, reason=session.reason)
+        return session, attached
+
+    # -- the interpreter
+
+    async def _start(self, session: Session) -> Session:
+        interpreter = INTERPRETERS[session.language]
+        sandbox = await self._sandboxes.get(session.sandbox_id, SYSTEM)
+        async with self._watch(session.sandbox_id) as guest:
+            process = await start_keeper(guest, session, sandbox.environment())
+        attached = self._attach(session, process)
+        await give_order(process, interpreter)
+        await await_greeting(attached, session, sandbox.image)
+        return await self._book.move(
+            session.id,
+            Signal.ANSWERED,
+            actor="system:sessions",
+            reason="ready",
+            process_id=process.process_id,
+        )
+
+    async def adopt(self, session: Session) -> None:
+        """After a restart of the server: the interpreter is still there, or it is not."""
+        async with self._watch(session.sandbox_id) as guest:
+            process = None if session.state is not State.READY else await find_again(guest, session)
+            if process is None:
+                await end_leftovers(guest, session)
+        if process is None:
+            if session.state is not State.DIED:
+                await self._book.move(
+                    session.id, Signal.GONE, actor="system:sessions", reason="lost_with_the_server"
+                )
+            return
+        attached = self._attach(session, process)
+        await attached.tell(op="hello")
+
+    def _attach(self, session: Session, process: Process) -> Attached:
+        attached = Attached(
+            process,
+            self._book.clock,
+            is_shell=languages()[session.language].is_shell,
+            working=lambda: self._work(session.sandbox_id),
+            when_gone=lambda gone, reason, why: self._book.gone(session.id, gone, reason),
+        )
+        attached.set_frozen(self._book.is_frozen(session))
+        self._book.attach(session.id, attached)
+        return attached
+
+    def _watch(self, sandbox_id: str) -> AbstractAsyncContextManager[Guest]:
+        return self._sandboxes.line(sandbox_id, SYSTEM, activity=ActivityKind.WATCH)
+
+    @asynccontextmanager
+    async def _work(self, sandbox_id: str) -> AsyncIterator[None]:
+        """The sandbox counts as working while a cell runs, frozen in the middle of it or not."""
+        with self._sandboxes.room.activity.working(sandbox_id):
+            yield
+
+    def _planned(self, wanted: WantedSession, caller: Caller, *, sandbox_id: str, account: str) -> Session:
+        now = self._book.clock.now()
+        ttl = _duration(wanted.ttl, "ttl", lifetime.TTL_DEFAULT)
+        idle = _duration(wanted.idle, "idle", lifetime.IDLE_DEFAULT)
+        session_id = new_id("ses")
+        return Session(
+            id=session_id,
+            account=account,
+            created_by=caller.public_key,
+            name=wanted.name,
+            sandbox_id=sandbox_id,
+            owns_sandbox=wanted.sandbox_id is None,
+            language=find_interpreter(wanted.language).name,
+            state=State.STARTING,
+            reason="requested",
+            process_id=f"{session_id}-1",
+            generation=1,
+            env=dict(wanted.env),
+            cwd=wanted.cwd,
+            idle=idle,
+            created_at=now,
+            expires_at=now + ttl,
+            last_active_at=now,
+        )
+
+
+class _Unknown:
+    why = ""
+
+
+def _duration(text: str | None, field: str, default: timedelta) -> timedelta:
+    if text is None:
+        return default
+    duration = parse_duration(text, field=field)
+    if duration > lifetime.TTL_MAX:
+        longest = format_duration(lifetime.TTL_MAX)
+        raise InvalidRequest(field=field, why=f"{text} is more than a session may have ({longest})")
+    return duration
