@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from sandboxer.backends.contract import Backend
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.edges.http.app import create_app
-from sandboxer.edges.http.server import Server, config, listen
+from sandboxer.edges.http.server import Server, config, listen, open_proxy
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
 from tests.http.flows import flows_of, operations
@@ -68,10 +68,12 @@ async def eventually(is_so: Callable[[], bool], seconds: float = 5.0) -> None:
 async def serving(settings: Settings, backends: dict[str, Backend] | None) -> AsyncIterator[Served]:
     listening = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    async with open_platform(settings, backends=backends) as platform:
+    async with contextlib.AsyncExitStack() as opened:
+        platform = await opened.enter_async_context(open_platform(settings, backends=backends))
+        ports = await open_proxy(platform, opened)
         app = create_app(platform)
         up = asyncio.Event()
-        server = Server(config(app, settings), up.set)
+        server = Server(config(app, settings, ports=ports), up.set)
         async with asyncio.TaskGroup() as group:
             task = group.create_task(server.serve(sockets=[listening]))
             await up.wait()
@@ -108,7 +110,7 @@ async def served(settings: Settings, request: pytest.FixtureRequest) -> AsyncIte
         check_claims(running, request)
 
 
-GOOD = {"101", "200", "201", "204", "206", "426"}
+GOOD = {"101", "200", "201", "202", "204", "206", "426"}
 
 
 def check_claims(running: Served, request: pytest.FixtureRequest) -> None:

@@ -77,6 +77,7 @@ class ExecuteCode(Request):
     ] = TTL_DEFAULT_S
     vcpus: Annotated[float, Field(gt=0, le=1024, allow_inf_nan=False)] | None = None
     memory_mb: Annotated[int, Field(gt=0, le=2**31 - 1)] | None = None
+    disk_mb: Annotated[int, Field(gt=0, le=2**31 - 1)] | None = None
     profile: Annotated[
         Annotated[str, Field(max_length=63, pattern=NO_NUL)] | None,
         Field(description="Recipe of the sandbox. Default: one that has the language."),

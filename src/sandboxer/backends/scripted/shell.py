@@ -46,6 +46,8 @@ class Shell:
         name = argv[0].rsplit("/", 1)[-1]
         if name in ("sh", "bash") and len(argv) > 2 and argv[1] in ("-c", "-lc"):
             return await self.run_script(argv[2])
+        if name in ("sh", "bash") and len(argv) > 1 and not argv[1].startswith("-"):
+            return await self.run_script(self._content(self.path(argv[1])).decode(errors="replace"))
         program = self.programs.get(name)
         if program is None:
             await self.err(f"{argv[0]}: not found\n".encode())

@@ -33,6 +33,7 @@ class Options(TypedDict, total=False):
     ttl_s: int | None
     vcpus: float | None
     memory_mb: int | None
+    disk_mb: int | None
     profile: str | None
     # Names and patterns of files to bring back.
     artifacts: Sequence[str]

@@ -15,10 +15,11 @@ from sandboxer.kernel.errors import BackendLost, Broken, SandboxerError
 from sandboxer.sandboxes.access import ActivityKind
 from sandboxer.sandboxes.book import Also
 from sandboxer.sandboxes.charging import spent_sats
+from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.store.engine import Store
-from sandboxer.work.execute.ending import Claim, Endings
+from sandboxer.work.execute.ending import CLEANER, Claim, Endings
 from sandboxer.work.execute.outcome import Outcome, Recorder
 from sandboxer.work.execute.placing import Places, will_pass
 from sandboxer.work.execute.running import Attempt, Event, ProcessIds, happen, new_process_ids
@@ -26,6 +27,9 @@ from sandboxer.work.execute.submission import Plan
 from sandboxer.work.lines import Lines
 
 TRIES = 4
+# Exit codes from here on say that a signal ended it.
+SIGNALLED = 128
+_STANDING = frozenset({State.READY, State.ACTIVE, State.GRACE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +107,9 @@ class OneShots:
                     async for event in events:
                         recorder.take(event)
                         yield event
+                await check_standing(self._sandboxes, sandbox.id, recorder.outcome())
             except BackendLost as error:
-                raise await lost(self._sandboxes, sandbox.id, caller, error) from error
+                raise await lost(self._sandboxes, sandbox.id, error) from error
             sats = await cost(self._store, self._clock, sandbox)
         finally:
             placement.end()
@@ -133,12 +138,19 @@ async def cost(store: Store, clock: Clock, sandbox: Sandbox) -> int:
     return await store.read(lambda conn: spent_sats(conn, sandbox, now=now))
 
 
-async def lost(
-    sandboxes: SandboxUseCases, sandbox_id: str, caller: Caller, error: BackendLost
-) -> BackendLost:
+async def check_standing(sandboxes: SandboxUseCases, sandbox_id: str, outcome: Outcome) -> None:
+    """Raises BackendLost for a program that was killed because its sandbox went."""
+    if outcome.exit_code is None or outcome.exit_code < SIGNALLED:
+        return
+    now = await sandboxes.recall(sandbox_id, CLEANER)
+    if now is None or now.state not in _STANDING:
+        raise BackendLost(why="the program was killed with its sandbox")
+
+
+async def lost(sandboxes: SandboxUseCases, sandbox_id: str, error: BackendLost) -> BackendLost:
     """The same loss, with what became of the sandbox: reaped, expired, destroyed by someone."""
     try:
-        now = await sandboxes.get(sandbox_id, caller)
+        now = await sandboxes.get(sandbox_id, CLEANER)
     except SandboxerError:
         return error
     facts = {"sandbox_id": sandbox_id, "state": now.state.value, "reason": now.reason}

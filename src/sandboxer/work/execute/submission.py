@@ -49,6 +49,7 @@ class Submission:
     ttl_s: int = TTL_DEFAULT_S
     vcpus: float | None = None
     memory_mb: int | None = None
+    disk_mb: int | None = None
     profile: str | None = None
     # Names and patterns of files to bring back from the working folder.
     artifacts: tuple[str, ...] = ()
@@ -143,7 +144,9 @@ def _create(submission: Submission, language: Language) -> CreateRequest:
         profile=profile,
         trust=submission.trust,
         ttl=f"{submission.ttl_s + SPARE_S}s",
-        resources=WantedResources(vcpus=submission.vcpus, memory_mb=submission.memory_mb),
+        resources=WantedResources(
+            vcpus=submission.vcpus, memory_mb=submission.memory_mb, disk_mb=submission.disk_mb
+        ),
         env=submission.env,
         consumer={"kind": "execute", "language": language.name},
     )
@@ -162,6 +165,7 @@ def to_json(submission: Submission) -> dict[str, Any]:
         "ttl_s": submission.ttl_s,
         "vcpus": submission.vcpus,
         "memory_mb": submission.memory_mb,
+        "disk_mb": submission.disk_mb,
         "profile": submission.profile,
         "artifacts": list(submission.artifacts),
         "output_limit": submission.output_limit,

@@ -25,7 +25,7 @@ from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.work.deadline import kill_quietly
 from sandboxer.work.execute.ending import CLEANER, Claim, Endings
-from sandboxer.work.execute.one_shot import cost
+from sandboxer.work.execute.one_shot import check_standing, cost
 from sandboxer.work.execute.outcome import Outcome, Recorder
 from sandboxer.work.execute.placing import Places, will_pass
 from sandboxer.work.execute.running import Attempt, Began, Ended, ProcessIds, happen, new_process_ids
@@ -137,6 +137,8 @@ class Runner:
         if not live.is_cancelled:
             await self._follow(job, live, sandbox, attempt, recorder)
         outcome = recorder.outcome()
+        if not live.is_cancelled:
+            await check_standing(self.sandboxes, sandbox.id, outcome)
         sats = await cost(self.book.store, self.clock, sandbox)
         await self._end(job, verdict(outcome, live), outcome, {"sats": sats})
 

@@ -43,6 +43,7 @@ def run(
     trust: Annotated[str | None, typer.Option(help="Network: zero or semi.")] = None,
     vcpus: Annotated[float | None, typer.Option(help="CPU cores.")] = None,
     memory_mb: Annotated[int | None, typer.Option(help="Memory in MiB.")] = None,
+    disk_mb: Annotated[int | None, typer.Option(help="Disk in MiB.")] = None,
     profile: Annotated[str | None, typer.Option(help="Recipe of the sandbox.")] = None,
     is_async: Annotated[
         bool, typer.Option("--async", help="Queue it as a job and print the job's id.")
@@ -75,6 +76,7 @@ def run(
         ttl_s=ttl,
         vcpus=vcpus,
         memory_mb=memory_mb,
+        disk_mb=disk_mb,
         profile=profile,
         artifacts=artifact or [],
     )

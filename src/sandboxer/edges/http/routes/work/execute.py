@@ -123,6 +123,7 @@ def submission(body: ExecuteCode) -> Submission:
         ttl_s=body.ttl_s,
         vcpus=body.vcpus,
         memory_mb=body.memory_mb,
+        disk_mb=body.disk_mb,
         profile=body.profile,
         artifacts=tuple(body.artifacts),
         output_limit=body.output_limit_bytes,
