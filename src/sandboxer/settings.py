@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
+from sandboxer.artifacts.snapshots.policy import SnapshotPolicy
 from sandboxer.kernel.durations import parse_duration
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.money.dryness import GracePolicy
@@ -120,6 +121,12 @@ class Settings(BaseModel):
         int, Field(ge=1, le=100_000, description="Jobs of one account that may wait; more are refused.")
     ] = 100
     jobs_retention: Annotated[str, Field(description="How long ended jobs and their output are kept.")] = "7d"
+    snapshots_per_account: Annotated[
+        int, Field(ge=0, le=1_000_000, description="Snapshots that one account may keep.")
+    ] = 100
+    snapshots_mb_per_account: Annotated[
+        int, Field(ge=0, le=1 << 40, description="What the snapshots of one account may hold together.")
+    ] = 100 * 1024
     log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
     production: Annotated[
         bool, Field(description="Refuse to start without what must not be improvised (SESSION_AUTH_SECRET).")
@@ -335,6 +342,14 @@ class Settings(BaseModel):
     @property
     def retention_time(self) -> timedelta:
         return parse_duration(self.retention, field="retention")
+
+    @property
+    def snapshot_policy(self) -> SnapshotPolicy:
+        return SnapshotPolicy(
+            per_account=self.snapshots_per_account,
+            bytes_per_account=self.snapshots_mb_per_account << 20,
+            retention=self.retention_time,
+        )
 
     @property
     def job_policy(self) -> JobPolicy:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import httpx
 
+from sandboxer.access.ports.targets import Target
 from sandboxer.access.room import Access, open_access
 from sandboxer.accounts import records
 from sandboxer.accounts.authority import AuthorityBook
 from sandboxer.accounts.limiter import Limiter
 from sandboxer.accounts.limits import LimitPolicy, Network, parse_networks
 from sandboxer.accounts.offers import NO_OFFERS, PaymentOffers
+from sandboxer.artifacts.room import Artifacts, open_artifacts
+from sandboxer.artifacts.snapshots.charging import KeepCharges
+from sandboxer.artifacts.snapshots.records import owners_of_snapshots
 from sandboxer.backends.contract import Backend
 from sandboxer.backends.namespaces.settings import NamespacesSettings, Overcommit
 from sandboxer.backends.registry import find_opener
@@ -97,6 +101,7 @@ class Platform:
     sessions: Sessions
     services: ServiceUseCases
     access: Access
+    artifacts: Artifacts
     payments: Payments
     # What a 402 says beside the prices.
     payment_offers: PaymentOffers = NO_OFFERS
@@ -128,7 +133,13 @@ async def open_platform(
         wallets = await _open_wallets(settings, store, seal, clock, keys, closing)
         authorities = await _open_accounts(store, clock, closing)
         feeds = (
-            EventFeed(lambda conn, subjects: owners_of(conn, subjects) | owners_of_jobs(conn, subjects)),
+            EventFeed(
+                lambda conn, subjects: (
+                    owners_of(conn, subjects)
+                    | owners_of_jobs(conn, subjects)
+                    | owners_of_snapshots(conn, subjects)
+                )
+            ),
             SegmentFeed(),
             DailyFeed(),
         )
@@ -167,12 +178,17 @@ async def open_platform(
                 clock,
                 seal,
                 state_dir=settings.state_dir,
-                domain=None,
+                domain=settings.proxy_domain,
                 domain_port=settings.domain_proof_port,
                 allow_private=settings.webhook_allow_private,
             )
         )
-        access = closing.enter_context(open_access(sandboxes, store, clock, seal))
+        access = closing.enter_context(
+            open_access(sandboxes, store, clock, seal, targets=services.targets(Target))
+        )
+        artifacts = await closing.enter_async_context(
+            _open_artifacts(settings, sandboxes, store, clock, authorities, slots)
+        )
         yield Platform(
             settings=settings,
             clock=clock,
@@ -195,12 +211,33 @@ async def open_platform(
             slots=slots,
             work=work,
             access=access,
+            artifacts=artifacts,
             execution=execution,
             sessions=sessions,
             services=services,
             payments=payments,
             payment_offers=payments.offers,
         )
+
+
+def _open_artifacts(
+    settings: Settings,
+    sandboxes: SandboxUseCases,
+    store: Store,
+    clock: Clock,
+    authorities: AuthorityBook,
+    slots: Slots,
+) -> AbstractAsyncContextManager[Artifacts]:
+    charges = KeepCharges(pricing=settings.prices, holds=settings.holds) if settings.charging else None
+    return open_artifacts(
+        sandboxes,
+        store,
+        clock,
+        authorities=authorities,
+        slots=slots,
+        charges=charges,
+        policy=settings.snapshot_policy,
+    )
 
 
 @asynccontextmanager

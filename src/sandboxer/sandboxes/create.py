@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from sandboxer.backends.contract import Handle, KnowsImages
+from sandboxer.backends.contract import Handle, KnowsImages, Snapshots
 from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import NotAvailable
 from sandboxer.kernel.ids import new_id
 from sandboxer.sandboxes import planning
 from sandboxer.sandboxes.book import Also, Step
-from sandboxer.sandboxes.establish import Stopwatch, establish, ready_step
+from sandboxer.sandboxes.establish import Stopwatch, establish, ready_step, setup_of
 from sandboxer.sandboxes.inspection import fingerprint_of
 from sandboxer.sandboxes.lifecycle import Signal, State
 from sandboxer.sandboxes.profiles import Profile
@@ -38,12 +39,17 @@ async def create(
     requested = planning.plan(request, profile, caller, sandbox_id=new_id("sbx"), now=room.clock.now())
     planning.check_backend(profile, await fingerprint_of(room, profile.backend))
     backend = room.backend_of(requested)
-    if isinstance(backend, KnowsImages):
+    if requested.origin is not None:
+        if not isinstance(backend, Snapshots):
+            raise NotAvailable(what="snapshot", why=f"{backend.name} keeps no disks")
+        await backend.check_kept(requested.origin)
+    elif isinstance(backend, KnowsImages):
         backend.check_image(requested.image)
     if room.warm.count() and not is_funded:
         # Otherwise whoever cannot pay would empty the warm pool: a refused claim ends what it claimed.
         await room.book.check_start(requested)
-    handle = room.warm.claim(requested) if profile.setup.is_empty else None
+    is_plain = profile.setup.is_empty and requested.origin is None
+    handle = room.warm.claim(requested) if is_plain else None
     if handle is not None:
         return await _claim(room, requested, handle, watch, actor_of(caller), also)
     return await _make(room, requested, profile, watch, actor_of(caller), also, wait=wait)
@@ -96,7 +102,7 @@ async def _make(
         watch.lap("record")
         if not opened.done():
             opened.set_result(sandbox)
-        return await establish(room, sandbox, profile.setup, watch, actor=actor)
+        return await establish(room, sandbox, setup_of(sandbox, profile), watch, actor=actor)
 
     operation = room.operations.start(requested.id, "create", act)
     if not wait:

@@ -9,13 +9,13 @@ import json
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sandboxer.backends.contract import Backend, Handle
 from sandboxer.kernel.errors import IllegalTransition, ProvisionFailed, SandboxerError, Unavailable
 from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.lifecycle import Signal
-from sandboxer.sandboxes.profiles import Setup
+from sandboxer.sandboxes.profiles import Profile, Setup
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.room import Room
 from sandboxer.sandboxes.setup import run_setup
@@ -53,6 +53,11 @@ async def establish(room: Room, sandbox: Sandbox, setup: Setup, watch: Stopwatch
         # Cancelled ones too: a destroy cuts a create short by cancelling it.
         await _undo(room, backend, sandbox, error, actor)
         raise
+
+
+def setup_of(sandbox: Sandbox, profile: Profile) -> Setup:
+    """What has to be done in it before it is ready. In a copy that was done before it was taken."""
+    return profile.setup if sandbox.origin is None else replace(profile.setup, commands=(), report="")
 
 
 def ready_step(

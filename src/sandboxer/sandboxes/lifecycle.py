@@ -44,6 +44,8 @@ class Signal(StrEnum):
     RESUME = "resume"
     # New disk from the image under the same id.
     RECREATE = "recreate"
+    # Its disk is again as it was when a snapshot was taken; what runs starts anew on it.
+    RESTORE = "restore"
     # Its processes ended unasked; the disk is kept (HALTED), or nothing is (LOST).
     HALTED = "halted"
     LOST = "lost"
@@ -81,6 +83,8 @@ TRANSITIONS: Mapping[tuple[State, Signal], State] = {
     **{(s, E.STOP): S.STOPPED for s in (S.READY, S.ACTIVE)},
     (S.STOPPED, E.RESUME): S.READY,
     **{(s, E.RECREATE): S.PROVISIONING for s in (S.READY, S.ACTIVE, S.FROZEN, S.STOPPED, S.FAILED)},
+    **{(s, E.RESTORE): S.READY for s in (S.READY, S.ACTIVE, S.FROZEN)},
+    (S.STOPPED, E.RESTORE): S.STOPPED,
     **{(s, E.HALTED): S.STOPPED for s in LIVE},
     **{(s, E.LOST): S.FAILED for s in (*LIVE, S.STOPPED, S.REAPED)},
     **{(s, E.DRY): S.GRACE for s in (S.READY, S.ACTIVE, S.FROZEN)},

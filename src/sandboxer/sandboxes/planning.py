@@ -34,7 +34,7 @@ def plan(
         profile=profile.id,
         profile_version=profile.version,
         backend=profile.backend,
-        image=request.image or profile.image,
+        image=_image(request, profile),
         trust=_trust(request, profile),
         resources=wanted_resources(request.resources, profile),
         env=dict(request.env),
@@ -47,6 +47,7 @@ def plan(
         created_at=now,
         state_since=now,
         terms=Terms(quote_id=request.quote_id),
+        origin=None if request.origin is None else request.origin.disk_id,
     )
 
 
@@ -70,6 +71,20 @@ def check_backend(profile: Profile, fingerprint: Fingerprint | None) -> None:
         raise NotAvailable(
             what=f"profile {profile.id}", why="it needs secrets, and nothing resolves them yet"
         )
+
+
+def _image(request: CreateRequest, profile: Profile) -> str:
+    origin = request.origin
+    if origin is None:
+        return request.image or profile.image
+    if request.image not in (None, origin.image):
+        raise InvalidRequest(field="image", why=f"what it begins as a copy of has its own, {origin.image}")
+    if origin.backend != profile.backend:
+        raise InvalidRequest(
+            field="profile",
+            why=f"{profile.id} is made by {profile.backend}, {origin.disk_id} lies in {origin.backend}",
+        )
+    return origin.image
 
 
 def _trust(request: CreateRequest, profile: Profile) -> Trust:

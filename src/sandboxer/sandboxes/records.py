@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import (
     Column,
@@ -40,6 +41,12 @@ from sandboxer.sandboxes import terms as money_terms
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.terms import PAYS_NOTHING, Terms
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unboosted:
+    resources: Resources
+    terms: Terms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +94,20 @@ class Sandbox:
     terms: Terms = PAYS_NOTHING
     # Since when it is destroyed or wiped only with a second proof; see `locks`.
     locked_at: datetime | None = None
+    # What it has, and pays, when its boost ends; None: it is not boosted.
+    boosted_from: Unboosted | None = None
+    # The kept disk that its own began as a copy of.
+    origin: str | None = None
 
     def order(self) -> Order:
         # The host name stays the default: a warm sandbox must not differ from one made to order.
-        return Order(sandbox_id=self.id, image=self.image, resources=self.resources, trust=self.trust)
+        return Order(
+            sandbox_id=self.id,
+            image=self.image,
+            resources=self.resources,
+            trust=self.trust,
+            origin=self.origin,
+        )
 
     def environment(self) -> dict[str, str]:
         """What every command in it finds in its environment, beneath the command's own."""
@@ -137,6 +154,8 @@ sandboxes = Table(
     Column("report", JsonValue),
     Column("terms", JsonValue),
     Column("locked_at", UtcDateTime),
+    Column("boosted_from", JsonValue),
+    Column("origin", Text),
     Index(None, "account", "created_at", "id"),
     Index(None, "state"),
 )
@@ -169,6 +188,8 @@ CHANGES = (
     "report",
     "terms",
     "locked_at",
+    "resources",
+    "boosted_from",
 )
 # One statement for every change: building and compiling another each time costs more than the write.
 _INSERT = insert(sandboxes).inline()
@@ -286,7 +307,18 @@ def _open_cursor(cursor: str) -> tuple[datetime, str]:
 
 
 # Kept in another shape than the value's: plain numbers and JSON instead of types of ours.
-_SPECIAL = ("state", "trust", "resources", "handle", "ttl", "ttl_max", "idle_timeout", "ttl_left", "terms")
+_SPECIAL = (
+    "state",
+    "trust",
+    "resources",
+    "handle",
+    "ttl",
+    "ttl_max",
+    "idle_timeout",
+    "ttl_left",
+    "terms",
+    "boosted_from",
+)
 _MAY_CHANGE = frozenset(name.removesuffix("_s") for name in CHANGES)
 _RESOURCES = tuple(f.name for f in fields(Resources))
 _PLAIN = tuple(f.name for f in fields(Sandbox) if f.name not in _SPECIAL)
@@ -296,7 +328,8 @@ def _to_row(sandbox: Sandbox) -> dict[str, object]:
     row: dict[str, object] = {name: getattr(sandbox, name) for name in _PLAIN}
     row["state"] = sandbox.state.value
     row["trust"] = sandbox.trust.value
-    row["resources"] = {name: getattr(sandbox.resources, name) for name in _RESOURCES}
+    row["resources"] = _resources_to_json(sandbox.resources)
+    row["boosted_from"] = None if sandbox.boosted_from is None else _unboosted_to_json(sandbox.boosted_from)
     row["handle"] = None if sandbox.handle is None else _handle_to_json(sandbox.handle)
     row["ttl_s"] = sandbox.ttl.total_seconds()
     row["ttl_max_s"] = sandbox.ttl_max.total_seconds()
@@ -314,6 +347,7 @@ def _from_row(row: Row[tuple[object, ...]]) -> Sandbox:
         state=State(cells["state"]),
         trust=Trust(cells["trust"]),
         resources=Resources(**cells["resources"]),
+        boosted_from=_unboosted(cells["boosted_from"]),
         handle=None if handle is None else Handle(**handle),
         ttl=timedelta(seconds=cells["ttl_s"]),
         ttl_max=timedelta(seconds=cells["ttl_max_s"]),
@@ -321,6 +355,20 @@ def _from_row(row: Row[tuple[object, ...]]) -> Sandbox:
         ttl_left=_duration(cells["ttl_left_s"]),
         terms=money_terms.from_json(cells["terms"]),
     )
+
+
+def _resources_to_json(resources: Resources) -> dict[str, object]:
+    return {name: getattr(resources, name) for name in _RESOURCES}
+
+
+def _unboosted_to_json(kept: Unboosted) -> dict[str, object]:
+    return {"resources": _resources_to_json(kept.resources), "terms": money_terms.to_json(kept.terms)}
+
+
+def _unboosted(stored: Mapping[str, Any] | None) -> Unboosted | None:
+    if stored is None:
+        return None
+    return Unboosted(resources=Resources(**stored["resources"]), terms=money_terms.from_json(stored["terms"]))
 
 
 def _handle_to_json(handle: Handle) -> dict[str, object]:

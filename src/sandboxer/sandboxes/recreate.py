@@ -5,7 +5,8 @@ from __future__ import annotations
 from sandboxer.identity.keys import Caller
 from sandboxer.sandboxes import planning
 from sandboxer.sandboxes.book import Step
-from sandboxer.sandboxes.establish import Stopwatch, establish
+from sandboxer.sandboxes.disks import keeper_of
+from sandboxer.sandboxes.establish import Stopwatch, establish, setup_of
 from sandboxer.sandboxes.inspection import fingerprint_of
 from sandboxer.sandboxes.lifecycle import LIVE, Signal
 from sandboxer.sandboxes.locks import refuse_guarded
@@ -21,6 +22,9 @@ async def recreate(room: Room, sandbox_id: str, caller: Caller, *, despite_lock:
     sandbox = await room.visible(sandbox_id, caller)
     profile = room.profiles.get(sandbox.profile)
     planning.check_backend(profile, await fingerprint_of(room, sandbox.backend))
+    if sandbox.origin is not None:
+        # Its new disk would begin as a copy again: asked before the old one goes.
+        await keeper_of(room.backend_of(sandbox), sandbox.backend).check_kept(sandbox.origin)
     actor = actor_of(caller)
 
     async def act() -> Sandbox:
@@ -48,6 +52,6 @@ async def recreate(room: Room, sandbox_id: str, caller: Caller, *, despite_lock:
         await room.backend_of(again).teardown(sandbox_id)
         watch.lap("teardown")
         room.activity.touch(sandbox_id)
-        return await establish(room, again, profile.setup, watch, actor=actor)
+        return await establish(room, again, setup_of(again, profile), watch, actor=actor)
 
     return await room.operations.perform(sandbox_id, "recreate", act)

@@ -17,6 +17,16 @@ class WantedResources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """A kept disk that a sandbox begins as a copy of, and what is known of it."""
+
+    disk_id: str
+    backend: str
+    # What the sandbox's record names as its image.
+    image: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateRequest:
     """None: as the profile (or, for the profile, the platform) says. Durations as written: `30s`, `4h`."""
 
@@ -33,3 +43,5 @@ class CreateRequest:
     consumer: Mapping[str, object] = field(default_factory=dict)
     # Of a quote whose rates it shall have.
     quote_id: str | None = None
+    # Instead of an image. Whoever names it has made sure that the caller may use it.
+    origin: Origin | None = None

@@ -11,6 +11,7 @@ from sandboxer.backends.guest import Guest
 from sandboxer.identity.keys import Caller
 from sandboxer.sandboxes import (
     access,
+    boost,
     create,
     destroy,
     disks,
@@ -108,6 +109,13 @@ class SandboxUseCases:
 
     async def thaw(self, sandbox_id: str, caller: Caller) -> Sandbox:
         return await pause.thaw(self.room, sandbox_id, caller)
+
+    async def boost(self, sandbox_id: str, vcpus: int, caller: Caller) -> Sandbox:
+        """More CPUs and memory at once, and paid for from now on."""
+        return await boost.boost(self.room, sandbox_id, vcpus, caller)
+
+    async def unboost(self, sandbox_id: str, caller: Caller) -> Sandbox:
+        return await boost.unboost(self.room, sandbox_id, caller)
 
     async def change_ttl(
         self, sandbox_id: str, duration: str, caller: Caller, *, quote_id: str | None = None

@@ -18,6 +18,7 @@ from sandboxer.wire.words import (
     QuoteId,
     Request,
     SandboxId,
+    SnapshotId,
     Trust,
 )
 
@@ -127,6 +128,10 @@ class CreateSandbox(Request):
         ),
     ] = Field(default_factory=dict)
     quote_id: QuoteId | None = None
+    snapshot: Annotated[
+        SnapshotId | None,
+        Field(description="Begin as a copy of this snapshot, instead of an image; it says what is left out."),
+    ] = None
 
 
 class Resources(Answer):
@@ -171,6 +176,7 @@ class Sandbox(Answer):
         Field(description="What the profile's report command said of the host, seen from inside."),
     ] = None
     quote_id: Annotated[str | None, Field(description="The quote that promised its rates.")] = None
+    snapshot: Annotated[str | None, Field(description="Of which its disk began as a copy.")] = None
     spent_sats: Annotated[
         int | None,
         Field(description="What it cost in all, rounded up; told when it is destroyed.", examples=[42]),

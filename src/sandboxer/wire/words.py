@@ -58,6 +58,15 @@ SandboxId = Annotated[
         examples=["sbx_0123456789abcdefghjkmnpqrs"],
     ),
 ]
+SnapshotId = Annotated[
+    str,
+    Field(
+        pattern=r"^snp_[0-9a-hjkmnp-tv-z]{26}$",
+        max_length=30,
+        description="Id of a snapshot.",
+        examples=["snp_0123456789abcdefghjkmnpqrs"],
+    ),
+]
 Duration = Annotated[
     str,
     Field(

@@ -57,6 +57,7 @@ def sandbox(record: records.Sandbox) -> sandboxes.Sandbox:
         timings_ms=dict(record.timings_ms),
         report=None if record.report is None else dict(record.report),
         quote_id=record.terms.quote_id,
+        snapshot=record.origin,
         rate_msats_per_s=rate_now(record),
     )
 

@@ -41,6 +41,7 @@ from sandboxer.edges.http.routes import (
     webhooks,
 )
 from sandboxer.edges.http.routes.access import previews
+from sandboxer.edges.http.routes.artifacts import snapshots
 from sandboxer.edges.http.routes.payments import (
     for_sale,
     gift_approvals,
@@ -51,7 +52,15 @@ from sandboxer.edges.http.routes.payments import (
     rates,
     topups,
 )
-from sandboxer.edges.http.routes.work import execute, jobs, languages, sessions
+from sandboxer.edges.http.routes.work import (
+    boosts,
+    execute,
+    jobs,
+    languages,
+    service_settings,
+    services,
+    sessions,
+)
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.wiring import Platform
 
@@ -62,6 +71,7 @@ ROUTERS = (
     sessions.router,
     files.router,
     sandboxes.router,
+    boosts.router,
     processes.router,
     folders.router,
     terminals.router,
@@ -90,8 +100,11 @@ ROUTERS = (
     for_sale.router,
     catalogue.router,
     jobs.router,
+    services.router,
+    service_settings.router,
     languages.router,
     introspection.router,
+    snapshots.router,
     host.router,
 )
 

@@ -62,8 +62,12 @@ async def create(
     platform, wanted = platform_of(request), _wanted(body)
     presented = presented_in(request)
     if presented is not None and price_of_create(platform, wanted, None).payable.sats:
+        if body.snapshot is not None:
+            raise InvalidRequest(field="snapshot", why="what comes with its payment has no snapshots; top up")
         return await buy_sandbox(request, wanted, presented)
     who = await paying_caller(request, lambda: price_of_create(platform, wanted, None))
+    if body.snapshot is not None:
+        wanted = await platform.artifacts.cloning.request_for(body.snapshot, wanted, who)
 
     async def act(bind: Bind | None) -> Response:
         await pass_gate(request, wanted.profile)

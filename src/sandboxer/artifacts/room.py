@@ -1,0 +1,56 @@
+"""Everything this room does for a caller, in one place: the edges hold this and nothing else of the room."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from sandboxer.accounts.authority import AuthorityBook
+from sandboxer.artifacts.snapshots.book import SnapshotBook
+from sandboxer.artifacts.snapshots.charging import KeepCharges
+from sandboxer.artifacts.snapshots.cloning import Cloning
+from sandboxer.artifacts.snapshots.desk import SnapshotDesk
+from sandboxer.artifacts.snapshots.keeper import SnapshotKeeper
+from sandboxer.artifacts.snapshots.policy import SnapshotPolicy
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.tasks import own_tasks
+from sandboxer.sandboxes.operations import Operations
+from sandboxer.sandboxes.slots import Slots
+from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.store.engine import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifacts:
+    snapshots: SnapshotDesk
+    cloning: Cloning
+
+
+@asynccontextmanager
+async def open_artifacts(
+    sandboxes: SandboxUseCases,
+    store: Store,
+    clock: Clock,
+    *,
+    authorities: AuthorityBook,
+    slots: Slots,
+    charges: KeepCharges | None,
+    policy: SnapshotPolicy,
+) -> AsyncIterator[Artifacts]:
+    """`charges` None: nothing is charged here."""
+    # Leaving: the loops end first, then what is under way comes to its end.
+    async with own_tasks() as operations:
+        desk = SnapshotDesk(
+            sandboxes=sandboxes,
+            store=store,
+            clock=clock,
+            book=SnapshotBook(store, clock, charges),
+            operations=Operations(operations),
+            policy=policy,
+        )
+        keeper = SnapshotKeeper(desk)
+        await keeper.reconcile()
+        async with own_tasks() as loops:
+            loops.start(keeper.run(), name="keeper of snapshots")
+            yield Artifacts(snapshots=desk, cloning=Cloning(desk=desk, authorities=authorities, slots=slots))

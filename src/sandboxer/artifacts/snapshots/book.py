@@ -1,0 +1,144 @@
+"""The book of snapshots: the only writer of their records.
+
+Each step is one short transaction that changes the record, lets the charge follow, and tells of it;
+`lifecycle.next_state` decides, `version` fences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from sandboxer.artifacts.snapshots import records
+from sandboxer.artifacts.snapshots.charging import KeepCharges
+from sandboxer.artifacts.snapshots.lifecycle import OVER, Signal, State, next_state
+from sandboxer.artifacts.snapshots.records import Snapshot
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import Conflict, NotFound
+from sandboxer.observe import events
+from sandboxer.store.engine import Store
+
+_TRIES = 8
+Also = Callable[[Connection, str], None]
+Watcher = Callable[[Snapshot], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    # None: the record changes within its state, and `kind` tells of it.
+    signal: Signal | None
+    actor: str
+    reason: str
+    changes: Mapping[str, object] = field(default_factory=dict)
+    kind: str = ""
+    data: Mapping[str, object] = field(default_factory=dict)
+    # Raises what refuses the step for the record as it is.
+    check: Callable[[Snapshot], None] | None = None
+    # Written in the same transaction.
+    also: Callable[[Connection], None] | None = None
+
+
+class SnapshotBook:
+    def __init__(self, store: Store, clock: Clock, charges: KeepCharges | None) -> None:
+        self._store = store
+        self._clock = clock
+        self._charges = charges
+        self._watchers: list[Watcher] = []
+
+    def on_change(self, watcher: Watcher) -> None:
+        """Called with the new record after every commit. Must be quick and not raise."""
+        self._watchers.append(watcher)
+
+    async def find(self, snapshot_id: str) -> Snapshot | None:
+        return await self._store.read(lambda conn: records.load(conn, snapshot_id))
+
+    async def living(self, account: str | None = None) -> Sequence[Snapshot]:
+        return await self._store.read(lambda conn: records.load_living(conn, account))
+
+    def rate(self, snapshot: Snapshot, size_bytes: int) -> int:
+        if self._charges is None:
+            return 0
+        return self._charges.rate(snapshot.account, snapshot.profile, size_bytes)
+
+    async def open(
+        self, wanted: Snapshot, *, check: Callable[[Connection], None], also: Also | None
+    ) -> Snapshot:
+        """Write a new record, being taken; its parent is what its sandbox's disk descends from now."""
+        now = self._clock.now()
+
+        def write(conn: Connection) -> Snapshot:
+            check(conn)
+            if self._charges is not None:
+                self._charges.admit(conn, wanted, now=now)
+            parent = records.head_of(conn, wanted.sandbox_id) or wanted.parent_id
+            opened = replace(wanted, parent_id=parent)
+            records.insert_record(conn, opened)
+            if also is not None:
+                also(conn, opened.id)
+            _tell(conn, opened, "snapshot.taking", opened.created_by, "requested", now, {})
+            return opened
+
+        return self._told(await self._store.write(write))
+
+    async def move(self, snapshot_id: str, step: Step) -> Snapshot:
+        """Raises IllegalTransition, NotFound, and what `step.check` raises."""
+        for _ in range(_TRIES):
+            before = await self.find(snapshot_id)
+            if before is None:
+                raise NotFound(what="snapshot", id=snapshot_id)
+            now = self._clock.now()
+            after = stepped(before, step, now)
+
+            def write(
+                conn: Connection, b: Snapshot = before, a: Snapshot = after, at: datetime = now
+            ) -> bool:
+                if not records.replace_record(conn, b, a):
+                    return False
+                if self._charges is not None:
+                    self._charges.apply(conn, a, now=at)
+                if step.also is not None:
+                    step.also(conn)
+                kind = step.kind or f"snapshot.{a.state.value}"
+                data = {"from": b.state.value, "to": a.state.value, "sandbox_id": a.sandbox_id, **step.data}
+                _tell(conn, a, kind, step.actor, step.reason, at, data)
+                return True
+
+            if await self._store.write(write):
+                return self._told(after)
+        raise Conflict(why=f"snapshot {snapshot_id} is changing too fast")
+
+    def _told(self, snapshot: Snapshot) -> Snapshot:
+        for watcher in self._watchers:
+            watcher(snapshot)
+        return snapshot
+
+
+def stepped(before: Snapshot, step: Step, now: datetime) -> Snapshot:
+    if step.check is not None:
+        step.check(before)
+    state = before.state if step.signal is None else next_state(before.state, step.signal)
+    values: dict[str, Any] = {
+        "version": before.version + 1,
+        "state": state,
+        "reason": before.reason if step.signal is None else step.reason,
+        "state_since": before.state_since if state is before.state else now,
+        "ended_at": now if state in OVER or state is State.LOST else None,
+        **step.changes,
+    }
+    return replace(before, **values)
+
+
+def _tell(
+    conn: Connection,
+    snapshot: Snapshot,
+    kind: str,
+    actor: str,
+    reason: str,
+    at: datetime,
+    data: Mapping[str, object],
+) -> None:
+    events.record(conn, subject=snapshot.id, kind=kind, actor=actor, reason=reason, at=at, data=data)

@@ -1,0 +1,360 @@
+"""What callers do with snapshots: take, look, change, restore, drop. What is slow goes on without them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection
+
+from sandboxer.artifacts.snapshots import lineage, records
+from sandboxer.artifacts.snapshots.book import Also, SnapshotBook, Step
+from sandboxer.artifacts.snapshots.lifecycle import OVER, USABLE, Signal, State
+from sandboxer.artifacts.snapshots.lineage import Branch
+from sandboxer.artifacts.snapshots.policy import SnapshotPolicy, check_room
+from sandboxer.artifacts.snapshots.records import Snapshot, SnapshotPage
+from sandboxer.backends.contract import KeptSizes, Snapshots
+from sandboxer.identity.keys import OWNER_ACCOUNT, Caller
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.durations import parse_duration
+from sandboxer.kernel.errors import Conflict, IllegalTransition, NotFound, SandboxerError
+from sandboxer.kernel.ids import new_id
+from sandboxer.sandboxes.disks import Kept, keeper_of
+from sandboxer.sandboxes.lifecycle import LIVE
+from sandboxer.sandboxes.lifecycle import State as SandboxState
+from sandboxer.sandboxes.locks import refuse_locked
+from sandboxer.sandboxes.operations import Operations
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.room import actor_of
+from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.store.engine import Store
+
+# More than anyone looks at; a lineage is cut at its oldest end.
+MAX_TREE = 5000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a caller may say of a snapshot. Durations as written: `4h`, `7d`."""
+
+    name: str | None = None
+    ttl: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotDesk:
+    sandboxes: SandboxUseCases
+    store: Store
+    clock: Clock
+    book: SnapshotBook
+    operations: Operations
+    policy: SnapshotPolicy
+
+    async def take(
+        self, sandbox_id: str, wanted: Wanted, caller: Caller, *, also: Also | None = None
+    ) -> Snapshot:
+        """Keep the sandbox's disk as it is now; whatever runs goes on.
+
+        `also` is written with the record, in its transaction: whoever asked twice finds it there.
+        """
+        sandbox = await self.sandboxes.get(sandbox_id, caller)
+        keeper_of(self.sandboxes.room.backend_of(sandbox), sandbox.backend)
+        _check_state(sandbox)
+        planned = await self._planned(sandbox, wanted, caller)
+
+        def check(conn: Connection) -> None:
+            self._check_room(conn, planned, more_bytes=planned.size_bytes)
+
+        opened = await self.book.open(planned, check=check, also=also)
+        return await self.operations.perform(opened.id, "take", lambda: self._take(opened, caller))
+
+    async def recall(self, snapshot_id: str, caller: Caller) -> Snapshot | None:
+        """What became of a take that nobody answered for; None if nothing did."""
+        await self.operations.free(snapshot_id)
+        snapshot = await self.get(snapshot_id, caller)
+        return None if snapshot.state in OVER else snapshot
+
+    async def get(self, snapshot_id: str, caller: Caller) -> Snapshot:
+        """Someone else's is NotFound like one that never was."""
+        snapshot = await self.book.find(snapshot_id)
+        if snapshot is None or not (caller.is_owner or snapshot.account == caller.account):
+            raise NotFound(what="snapshot", id=snapshot_id)
+        return snapshot
+
+    async def sizes(self, snapshot: Snapshot) -> KeptSizes | None:
+        """What it holds now and what it alone holds; None if there is nothing to look at."""
+        if snapshot.state not in USABLE:
+            return None
+        try:
+            return await self._keeper(snapshot).sizes(snapshot.id)
+        except NotFound:
+            return None
+
+    async def list(
+        self,
+        caller: Caller,
+        *,
+        sandbox_id: str | None = None,
+        state: State | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> SnapshotPage:
+        """Newest first. Without `state`, those that are gone are left out. The owner sees everyone's."""
+        return await self.store.read(
+            lambda conn: records.load_page(
+                conn,
+                account=None if caller.is_owner else caller.account,
+                sandbox_id=sandbox_id,
+                states=() if state is None else (state,),
+                cursor=cursor,
+                limit=limit,
+            )
+        )
+
+    async def tree(self, caller: Caller) -> Sequence[Branch]:
+        """The caller's own snapshots by descent, with the sandboxes that descend from each."""
+        account = caller.account
+
+        def read(conn: Connection) -> tuple[list[Snapshot], dict[str, str]]:
+            found = records.load_tree(conn, account, limit=MAX_TREE)
+            return found, {one.id: h for one in mine if (h := records.head_of(conn, one.id)) is not None}
+
+        mine = [one for one in self.sandboxes.room.book.living() if one.account == account]
+        found, heads = await self.store.read(read)
+        descent = [(one.id, head) for one in mine if (head := heads.get(one.id) or one.origin) is not None]
+        return lineage.grow(found, descent)
+
+    async def change(
+        self,
+        snapshot_id: str,
+        caller: Caller,
+        *,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        ttl: str | None = None,
+    ) -> Snapshot:
+        """None: as it is. `ttl` counts from now."""
+        await self.get(snapshot_id, caller)
+        changes: dict[str, object] = {}
+        if name is not None:
+            changes["name"] = name
+        if labels is not None:
+            changes["labels"] = dict(labels)
+        if ttl is not None:
+            changes["expires_at"] = self.clock.now() + parse_duration(ttl, field="ttl")
+        step = Step(
+            signal=None,
+            actor=actor_of(caller),
+            reason="changed_by_caller",
+            kind="snapshot.changed",
+            changes=changes,
+            check=_refuse_over if ttl is None else _refuse_unkept,
+        )
+        return await self.book.move(snapshot_id, step)
+
+    async def lock(self, snapshot_id: str, caller: Caller) -> Snapshot:
+        """Locked already is success."""
+        snapshot = await self.get(snapshot_id, caller)
+        if snapshot.locked_at is not None:
+            return snapshot
+        return await self._amend(snapshot_id, caller, "locked", {"locked_at": self.clock.now()})
+
+    async def unlock(self, snapshot_id: str, caller: Caller) -> Snapshot:
+        """The edge has had it confirmed. Unlocked already is success."""
+        snapshot = await self.get(snapshot_id, caller)
+        if snapshot.locked_at is None:
+            return snapshot
+        changes: dict[str, object] = {"locked_at": None}
+        if _is_past(snapshot, self.clock.now()):
+            # Unlocking must not be what removes it.
+            changes["expires_at"] = self.clock.now() + self.policy.retention
+        return await self._amend(snapshot_id, caller, "unlocked", changes)
+
+    async def restore(self, snapshot_id: str, caller: Caller, *, despite_lock: bool = False) -> Sandbox:
+        """Its sandbox's disk becomes what it was; what is on it now is lost. Raises Conflict if it is gone.
+
+        `despite_lock`: a second proof allowed it, though the sandbox is locked.
+        """
+        snapshot = await self.usable(snapshot_id, caller)
+        sandbox = await self.source(snapshot, caller)
+
+        async def act() -> Sandbox:
+            restored = await self.sandboxes.restore_disk(
+                sandbox.id, caller, snapshot.id, despite_lock=despite_lock
+            )
+            await self.store.write(lambda conn: records.set_head(conn, sandbox.id, snapshot.id))
+            return restored
+
+        return await self.operations.perform(snapshot_id, "restore", act)
+
+    async def source(self, snapshot: Snapshot, caller: Caller) -> Sandbox:
+        """The sandbox it was taken of. Raises Conflict if that is gone."""
+        try:
+            sandbox = await self.sandboxes.get(snapshot.sandbox_id, caller)
+        except NotFound:
+            sandbox = None
+        if sandbox is None or sandbox.state in (SandboxState.DESTROYING, SandboxState.DESTROYED):
+            raise Conflict(
+                why=f"{snapshot.sandbox_id}, of which it was taken, is gone",
+                reason="source_gone",
+                hint="Make a new sandbox from it (POST /v1/snapshots/{id}/clone).",
+            )
+        return sandbox
+
+    async def usable(self, snapshot_id: str, caller: Caller) -> Snapshot:
+        """To restore or to copy. Raises NotFound, IllegalTransition; Conflict for one that was altered."""
+        snapshot = await self.get(snapshot_id, caller)
+        if snapshot.state not in USABLE:
+            raise IllegalTransition(
+                signal="use", state=snapshot.state.value, hint="GET the snapshot to see its state."
+            )
+        await self._keeper(snapshot).check_kept(snapshot_id)
+        return snapshot
+
+    async def drop(self, snapshot_id: str, caller: Caller, *, despite_lock: bool = False) -> Snapshot:
+        """Dropped already is success; what was made from it stays. `despite_lock`: a second proof came."""
+        snapshot = await self.get(snapshot_id, caller)
+        check = None if despite_lock else refuse_locked
+        return await self.remove(
+            snapshot, Signal.DROP, actor=actor_of(caller), reason="dropped_by_caller", check=check
+        )
+
+    async def remove(
+        self,
+        snapshot: Snapshot,
+        signal: Signal,
+        *,
+        actor: str,
+        reason: str,
+        check: Callable[[Snapshot], None] | None = None,
+    ) -> Snapshot:
+        """Bring it to `dropped`. The intent is recorded first: a crash half-way is finished at start."""
+
+        async def act() -> Snapshot:
+            current = await self.book.find(snapshot.id)
+            if current is None or current.state in OVER:
+                return current or snapshot
+            if current.state is not State.DROPPING:
+                step = Step(signal=signal, actor=actor, reason=reason, check=check)
+                await self.book.move(snapshot.id, step)
+            await self._keeper(snapshot).drop(snapshot.id)
+            return await self.book.move(snapshot.id, Step(signal=Signal.REMOVED, actor=actor, reason=reason))
+
+        return await self.operations.perform(snapshot.id, "drop", act)
+
+    async def _take(self, opened: Snapshot, caller: Caller) -> Snapshot:
+        actor = actor_of(caller)
+        try:
+            kept = await self.sandboxes.keep_disk(opened.sandbox_id, caller, opened.id)
+            return await self._record_kept(opened, kept, actor)
+        except BaseException as error:
+            await self._keeper(opened).drop(opened.id)
+            why = str(error)[:300] if isinstance(error, SandboxerError) else "it broke"
+            code = error.code if isinstance(error, SandboxerError) else "broken"
+            await self.book.move(
+                opened.id, Step(signal=Signal.FAIL, actor=actor, reason=code, data={"why": why})
+            )
+            raise
+
+    async def _record_kept(self, opened: Snapshot, kept: Kept, actor: str) -> Snapshot:
+        size = kept.disk.at_most_bytes
+        more = max(0, size - opened.size_bytes)
+        if more:
+            await self.store.read(lambda conn: self._check_room(conn, opened, more_bytes=more, is_in=True))
+        changes: dict[str, object] = {
+            "size_bytes": size,
+            "content": kept.disk.content,
+            "rate_msats": self.book.rate(opened, size),
+            "took_ms": {"take": kept.took_ms},
+        }
+        step = Step(
+            signal=Signal.TAKEN,
+            actor=actor,
+            reason="taken",
+            changes=changes,
+            data={"size_bytes": size},
+            also=lambda conn: records.set_head(conn, opened.sandbox_id, opened.id),
+        )
+        return await self.book.move(opened.id, step)
+
+    async def _planned(self, sandbox: Sandbox, wanted: Wanted, caller: Caller) -> Snapshot:
+        now = self.clock.now()
+        ttl = None if wanted.ttl is None else parse_duration(wanted.ttl, field="ttl")
+        return Snapshot(
+            id=new_id("snp"),
+            version=0,
+            # Also when the operator takes it: whose sandbox it is, is whose snapshot it is.
+            account=sandbox.account,
+            created_by=caller.public_key,
+            name=wanted.name,
+            state=State.TAKING,
+            reason="requested",
+            sandbox_id=sandbox.id,
+            parent_id=sandbox.origin,
+            backend=sandbox.backend,
+            image=sandbox.image,
+            profile=sandbox.profile,
+            resources=sandbox.resources,
+            labels=dict(wanted.labels),
+            size_bytes=await self._used(sandbox),
+            created_at=now,
+            state_since=now,
+            expires_at=None if ttl is None else now + ttl,
+        )
+
+    async def _used(self, sandbox: Sandbox) -> int:
+        """A guess at its size, so that what cannot be kept is refused before it is taken."""
+        if sandbox.handle is None or sandbox.state not in LIVE:
+            return 0
+        return (await self.sandboxes.room.backend_of(sandbox).usage(sandbox.handle)).disk_bytes
+
+    def _check_room(
+        self, conn: Connection, snapshot: Snapshot, *, more_bytes: int, is_in: bool = False
+    ) -> None:
+        """`is_in`: its record is one of those that are counted."""
+        if snapshot.account == OWNER_ACCOUNT:
+            return
+        held = records.holding(conn, snapshot.account)
+        if is_in:
+            held = replace(held, count=held.count - 1)
+        check_room(held, self.policy, more_bytes=more_bytes)
+
+    async def _amend(
+        self, snapshot_id: str, caller: Caller, what: str, changes: Mapping[str, object]
+    ) -> Snapshot:
+        step = Step(
+            signal=None,
+            actor=actor_of(caller),
+            reason=f"{what}_by_caller",
+            kind=f"snapshot.{what}",
+            changes=changes,
+            check=_refuse_over,
+        )
+        return await self.book.move(snapshot_id, step)
+
+    def _keeper(self, snapshot: Snapshot) -> Snapshots:
+        return keeper_of(self.sandboxes.room.backends.get(snapshot.backend), snapshot.backend)
+
+
+def _check_state(sandbox: Sandbox) -> None:
+    """Asked before anything is recorded; asked again when it is its turn."""
+    if sandbox.state not in (*LIVE, SandboxState.STOPPED):
+        raise IllegalTransition(signal="snapshot", state=sandbox.state.value, reason=sandbox.reason)
+
+
+def _refuse_over(snapshot: Snapshot) -> None:
+    if snapshot.state not in USABLE:
+        raise IllegalTransition(signal="change", state=snapshot.state.value)
+
+
+def _refuse_unkept(snapshot: Snapshot) -> None:
+    if snapshot.state is not State.KEPT:
+        raise IllegalTransition(
+            signal="change its time", state=snapshot.state.value, hint="Pay for it first, if it is unpaid."
+        )
+
+
+def _is_past(snapshot: Snapshot, now: datetime) -> bool:
+    return snapshot.expires_at is not None and snapshot.expires_at <= now + timedelta(seconds=1)

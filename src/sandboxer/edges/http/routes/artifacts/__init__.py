@@ -1,0 +1,1 @@
+"""Routes of what outlives a sandbox: snapshots, images, volumes."""

@@ -1,0 +1,1 @@
+"""The flows of the paper, each over HTTP against real sandboxes."""
