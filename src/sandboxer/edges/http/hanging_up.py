@@ -26,6 +26,7 @@ LOOK_EVERY = timedelta(milliseconds=500)
 CLOSE_REFUSED = 1008
 _STREAMS = re.compile(
     r"/v1/(sandboxes/[^/]+/|accounts/me/)(events|processes/[^/]+/output|files/watch|exec)|/v1/execute"
+    r"|/v1/services/[^/]+/logs"
 )
 _EVENT_STREAM = b"text/event-stream"
 

@@ -98,12 +98,19 @@ def _requested(means: Means, wanted: NewService, caller: Caller) -> Service:
         vault_at=now if wanted.secrets else None,
         process_id=None,
         port=None,
+        launched_at=None,
         run=0,
         crashes=(),
         restart_at=None,
         created_at=now,
         deployed_at=now,
     )
+
+
+def price_request(means: Means, wanted: NewService) -> CreateRequest:
+    """What to say a price for: a month, where there is no end."""
+    asked = _sandbox(means, wanted)
+    return asked if wanted.sandbox.ttl or asked.profile != PROFILE else replace(asked, ttl="30d")
 
 
 def _sandbox(means: Means, wanted: NewService) -> CreateRequest:

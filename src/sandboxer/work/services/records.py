@@ -58,6 +58,7 @@ class Service:
     # Its present process: chosen before it is started, so that it is found again and never started twice.
     process_id: str | None
     port: int | None
+    launched_at: datetime | None
     # How many processes it has had.
     run: int
     # Ends of processes that still count.
@@ -98,6 +99,7 @@ services = Table(
     Column("vault_at", UtcDateTime),
     Column("process_id", Text),
     Column("port", Integer),
+    Column("launched_at", UtcDateTime),
     Column("run", Integer, nullable=False),
     Column("crashes", JsonValue, nullable=False),
     Column("restart_at", UtcDateTime),

@@ -42,6 +42,7 @@ async def _beside(means: Means, keeper: Keeper, service: Service, spec: Spec, *,
         process_id=new_id(launching.PREFIX),
         port=next_port(spec, service.port),
         run=service.run + 1,
+        launched_at=means.clock.now(),
     )
     means.note(new, f"redeploy: starting process {new.run} on port {new.port} beside the present one")
     guest = await keeper.start(new)
@@ -56,6 +57,7 @@ async def _beside(means: Means, keeper: Keeper, service: Service, spec: Spec, *,
         "process_id": new.process_id,
         "port": new.port,
         "run": new.run,
+        "launched_at": new.launched_at,
         "crashes": (),
         "deployed_at": means.clock.now(),
     }

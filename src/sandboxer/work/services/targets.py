@@ -6,20 +6,22 @@ value that is answered with is made by a function given at wiring.
 
 from __future__ import annotations
 
-import logging
 from typing import Generic, Protocol, TypeVar
 
-from sandboxer.kernel.errors import SandboxerError
+from sandboxer.kernel.errors import NotFound
 from sandboxer.work.services.keeping.means import Means
 from sandboxer.work.services.keeping.supervisor import Supervisor
 from sandboxer.work.services.records import Service
 from sandboxer.work.services.specs import PORTS
 from sandboxer.work.services.states import State
 
-log = logging.getLogger(__name__)
 # While it runs: it may have ended a moment ago, and nobody noticed yet.
 _BLINK_S = 5.0
 _COMING = frozenset({State.CREATING, State.STARTING, State.RESTARTING, State.SLEEPING, State.STOPPED})
+
+
+# How long a request waits until its service's keeper has seen that the sandbox runs again.
+_WAKING_S = 5.0
 
 
 class HasSandbox(Protocol):
@@ -64,13 +66,12 @@ class ServiceTargets(Generic[T]):
         service = self._means.book.by_sandbox(target.sandbox_id)
         if service is None:
             return
-        keeper = self._supervisor.keeper(service.id)
-        if keeper.is_busy:
-            return
+        self._supervisor.keeper(service.id).stir()
         try:
-            await keeper.settle()
-        except SandboxerError as error:
-            log.info("service %s was woken, and: %s", service.id, error)
+            await self._means.book.until(service.id, _is_up, timeout_s=_WAKING_S)
+        except NotFound:
+            # Removed meanwhile: the next one who asks hears so.
+            return
 
     def touched(self, sandbox_id: str) -> None:
         self._means.requests[sandbox_id] = self._means.clock.now()
@@ -89,3 +90,7 @@ class ServiceTargets(Generic[T]):
             wakes=service.spec.wakes and service.is_wanted,
             hold_s=hold_s,
         )
+
+
+def _is_up(service: Service) -> bool:
+    return service.state not in (State.SLEEPING, State.STOPPED)

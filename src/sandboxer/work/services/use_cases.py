@@ -168,6 +168,9 @@ class ServiceUseCases:
     def tail(self, service_id: str, caller: Caller, count: int) -> Sequence[Line]:
         return self.means.log(self.get(service_id, caller).id).tail(count)
 
+    def last_line(self, service_id: str, caller: Caller) -> int:
+        return self.means.log(self.get(service_id, caller).id).last
+
     def follow(self, service_id: str, caller: Caller, *, after: int) -> AsyncIterator[Line]:
         return self.means.log(self.get(service_id, caller).id).follow(after)
 

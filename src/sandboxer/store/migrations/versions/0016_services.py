@@ -34,6 +34,7 @@ def _services() -> None:
         sa.Column("vault_at", UtcDateTime),
         sa.Column("process_id", sa.Text),
         sa.Column("port", sa.Integer),
+        sa.Column("launched_at", UtcDateTime),
         sa.Column("run", sa.Integer, nullable=False),
         sa.Column("crashes", JsonValue, nullable=False),
         sa.Column("restart_at", UtcDateTime),

@@ -75,10 +75,6 @@ class Keeper:
         """Something may have changed: look now."""
         self._stirred.set()
 
-    @property
-    def is_busy(self) -> bool:
-        return self._lock.locked()
-
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[Service]:
         """Nobody else acts on this service meanwhile; afterwards it is looked at."""
@@ -222,8 +218,14 @@ class Keeper:
             await means.sandboxes.resume(service.sandbox_id, SYSTEM)
         self._pump = None
         port = service.spec.port or service.port or next_port(service.spec, None)
-        started = {"process_id": new_id(launching.PREFIX), "port": port, "run": service.run + 1}
-        service = await self._move(Signal.LAUNCHED, reason, restart_at=None, **started)
+        started = {
+            "process_id": new_id(launching.PREFIX),
+            "port": port,
+            "run": service.run + 1,
+            "launched_at": self._now(),
+            "restart_at": None,
+        }
+        service = await self._move(Signal.LAUNCHED, reason, **started)
         means.note(service, f"starting process {service.run} on port {port} ({reason})")
         try:
             guest = await self.start(service)

@@ -46,6 +46,7 @@ class ServiceLog:
         self._old = folder / "log.1"
         self._grown = asyncio.Event()
         self._next = 1
+        self._is_removed = False
         self._offsets: dict[tuple[int, str], int] = {}
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for line in self._lines():
@@ -75,8 +76,8 @@ class ServiceLog:
         return list(self._lines())[-count:] if count > 0 else []
 
     async def follow(self, after: int) -> AsyncIterator[Line]:
-        """Every line with a greater number, those that are kept first, then those to come. Never ends."""
-        while True:
+        """Every line with a greater number: those that are kept, then those to come, until it is removed."""
+        while not self._is_removed:
             # Cleared before reading: a line that the read misses sets it again.
             self._grown.clear()
             if self._next - 1 > after:
@@ -84,7 +85,7 @@ class ServiceLog:
                     if line.number > after:
                         yield line
                         after = line.number
-            if self._next - 1 <= after:
+            if self._next - 1 <= after and not self._is_removed:
                 await self._grown.wait()
 
     @property
@@ -92,6 +93,8 @@ class ServiceLog:
         return self._next - 1
 
     def remove(self) -> None:
+        self._is_removed = True
+        self._grown.set()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _lines(self) -> Iterator[Line]:
