@@ -11,6 +11,8 @@ PORT ?= 7777
 VENV ?= .venv
 ONCE ?=
 PYTEST_ARGS ?=
+# Of `make test-languages`: only these, by name; nothing is written then.
+LANGUAGES ?=
 # Test processes side by side; what real walls stand on is tested one after another all the same.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n > 4 ? 4 : n)))
 export VENV
@@ -21,7 +23,7 @@ PYTEST = TMPDIR=/var/tmp $(BIN)/pytest
 IMAGE = $(STATE_DIR)/images/base/image.json
 
 help: ## What can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: system venv guest image ## Everything needed to run; the CLI is then at .venv/bin/sandboxer
 	@echo "Ready: $(BIN)/sandboxer"
@@ -35,6 +37,9 @@ test: test-setup ## Every quick suite: unit, store on both databases, guest, con
 
 test-slow: test-setup ## The suites that take minutes
 	$(PYTEST) -m slow --timeout 1800 $(PYTEST_ARGS)
+
+test-languages: test-setup image-languages ## The five programs of every language and shell; writes docs/reference/languages.md
+	TMPDIR=/var/tmp $(BIN)/python -m tests.languages $(LANGUAGES)
 
 check: dev ## ruff, mypy, import rules, sizes and documents
 	$(BIN)/ruff check .
@@ -69,7 +74,7 @@ test-system:
 venv: system
 	@scripts/make-venv run
 
-dev: $(if $(filter test test-slow bench,$(MAKECMDGOALS)),test-system,system)
+dev: $(if $(filter test test-slow test-languages bench,$(MAKECMDGOALS)),test-system,system)
 	@scripts/make-venv dev
 
 guest:
@@ -78,9 +83,14 @@ guest:
 image: guest
 	@[ -f $(IMAGE) ] || scripts/build-image base $(STATE_DIR)
 
+# Six gigabytes and half an hour: only when it is asked for.
+image-languages: override STATE_DIR := /var/lib/sandboxer
+image-languages: image
+	@[ -f $(STATE_DIR)/images/languages/image.json ] || scripts/build-image languages $(STATE_DIR)
+
 # The order in which the parts must go.
 guest: | system
 image: | venv
 
 .NOTPARALLEL:
-.PHONY: help setup run test test-slow check bench docs clean test-setup system test-system venv dev guest image
+.PHONY: help setup run test test-slow test-languages check bench docs clean test-setup system test-system venv dev guest image image-languages

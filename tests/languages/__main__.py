@@ -6,6 +6,7 @@ and writes nothing. Ends with 1 if anything went wrong.
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -21,7 +22,6 @@ from tests.languages.proving import Proved, prove_all
 from tests.languages.seen import write_seen
 from tests.servers.platforms import real_platform, why_not_real
 
-PROFILE = "profile.languages"
 POOL_MB = 6144
 
 
@@ -50,11 +50,11 @@ def _prove(state_dir: Path, wanted: Sequence[Language], console: Console) -> lis
     proved: list[Proved] = []
     with (
         real_platform(state_dir, pool_mb=POOL_MB) as up,
-        Sandboxer(owner_file=up.owner_file, url=up.url, timeout_s=300) as client,
+        Sandboxer(owner_file=up.owner_file, url=up.url, timeout_s=600) as client,
         Progress(*columns, console=console) as progress,
     ):
         task = progress.add_task("languages", total=len(wanted))
-        for one in prove_all(client, wanted, profile=PROFILE):
+        for one in prove_all(client, wanted):
             proved.append(one)
             progress.update(task, advance=1, description=one.language.name)
             mark = "[green]✓[/green]" if one.is_good else f"[red]✗ {', '.join(one.wrong)}[/red]"
@@ -71,5 +71,11 @@ def _table(proved: Sequence[Proved]) -> Table:
     return table
 
 
+def _leave(*_: object) -> None:
+    """Ended from outside: sandboxes, pool and server must not stay behind."""
+    sys.exit(1)
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _leave)
     sys.exit(main(sys.argv[1:]))

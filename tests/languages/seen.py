@@ -28,7 +28,7 @@ def write_seen(proved: Sequence[Proved]) -> None:
     seen = {
         one.language.name: {
             "version": one.version,
-            "seconds": round(one.seconds, 1),
+            "hello_s": round(one.hello_s, 1),
             **{program: program not in one.wrong for program in PROGRAMS},
         }
         for one in proved

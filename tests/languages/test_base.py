@@ -1,0 +1,37 @@
+"""A few languages of the `base` image in real sandboxes; `make test-languages` tries all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sandboxer.sdk.sync.client import Sandboxer
+from sandboxer.work.languages.table import languages
+from tests.languages.proving import prove
+from tests.servers.platforms import real_platform, why_not_real
+
+TRIED = ("python", "javascript", "c", "perl", "bash")
+
+
+@pytest.fixture(scope="module")
+def real_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandboxer]:
+    if why := why_not_real():
+        pytest.skip(why)
+    with (
+        real_platform(tmp_path_factory.mktemp("languages") / "state", pool_mb=3072) as up,
+        Sandboxer(owner_file=up.owner_file, url=up.url, timeout_s=600) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("name", TRIED)
+def test_hello_stdin_exit_error_and_loop_go_as_they_should(real_client: Sandboxer, name: str) -> None:
+    language = languages()[name]
+    assert language.in_base
+    assert prove(real_client, language).wrong == {}
+
+
+def test_the_platform_says_what_its_images_have(real_client: Sandboxer) -> None:
+    here = {one.name for one in real_client.languages.list(image="base")}
+    assert here >= {name for name, language in languages().items() if language.in_base}
