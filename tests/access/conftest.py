@@ -54,12 +54,8 @@ class Proxied:
         argv = ["python3", "/inside.py", "3000"]
         begun = await self.served.client.post(f"{path}/processes", {"argv": argv})
         assert begun.status_code == 201, begun.text
-        await self.served.client.post(
-            f"{path}/exec",
-            {
-                "command": "for i in $(seq 100); do (: </dev/tcp/127.0.0.1/3000) 2>/dev/null && exit; sleep .05; done"
-            },
-        )
+        knock = "for i in $(seq 100); do (: </dev/tcp/127.0.0.1/3000) 2>&- && exit; sleep .05; done"
+        await self.served.client.post(f"{path}/exec", {"command": knock})
 
     async def ask(self, host: str, target: str = "/", method: str = "GET", **more: object) -> httpx.Response:
         async with httpx.AsyncClient(timeout=20.0) as http:
@@ -113,6 +109,7 @@ async def real(tmp_path: Path) -> AsyncIterator[Served]:
         trusted_proxies=(),
     )
     try:
+        # A listener with the usual patience is open already; tests use one of their own.
         async with serving(settings, None) as running:
             running.defaults = {"resources": {"disk_mb": 128}}
             try:

@@ -125,6 +125,13 @@ class Previews:
             raise _refused("unknown_token", "this cookie opens nothing here")
         return found
 
+    async def demand(self, preview: Preview) -> None:
+        """Raises Unauthenticated if it was revoked or is over."""
+        now = self._clock.now()
+        known = await self._of(preview.sandbox_id)
+        if not any(one.id == preview.id and one.stands(now) for one in known):
+            raise _refused("revoked", "this preview is over")
+
     async def _find(self, token: str, sandbox_id: str, port: int) -> Preview:
         preview_id = preview_id_of(token)
         for one in await self._of(sandbox_id) if preview_id is not None else ():

@@ -18,6 +18,8 @@ from fastapi import FastAPI
 
 from sandboxer.edges.http.app import create_app
 from sandboxer.edges.proxy.listener import listen_for_hosts, open_house
+from sandboxer.edges.proxy.path_door import PathDoor
+from sandboxer.edges.proxy.switch import api_protocol
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
 
@@ -48,10 +50,10 @@ async def serve(settings: Settings, *, on_ready: OnReady | None = None) -> None:
             platform = await opened.enter_async_context(
                 open_platform(settings.model_copy(update={"port": port}))
             )
-            await open_proxy(platform, opened)
+            ports = await open_proxy(platform, opened)
             app = create_app(platform)
             url = url_of(settings.host, port)
-            server = Server(config(app, settings), lambda: on_ready and on_ready(url))
+            server = Server(config(app, settings, ports=ports), lambda: on_ready and on_ready(url))
 
             def stop() -> None:
                 app.state.readiness = "stopping"
@@ -61,14 +63,14 @@ async def serve(settings: Settings, *, on_ready: OnReady | None = None) -> None:
                 await server.serve(sockets=[listening])
 
 
-async def open_proxy(platform: Platform, opened: AsyncExitStack) -> None:
-    """Ports of sandboxes, on a listener of their own."""
-    address = platform.settings.proxy_address
-    if address is None:
-        return
-    listening = opened.enter_context(contextlib.closing(_listen_for_proxy(platform.settings, *address)))
+async def open_proxy(platform: Platform, opened: AsyncExitStack) -> type[asyncio.Protocol]:
+    """Ports of sandboxes: by name on a listener of their own, by path on the API's, by what is returned."""
     house = await opened.enter_async_context(open_house(platform))
-    await opened.enter_async_context(listen_for_hosts(platform, house, listening))
+    address = platform.settings.proxy_address
+    if address is not None:
+        listening = opened.enter_context(contextlib.closing(_listen_for_proxy(platform.settings, *address)))
+        await opened.enter_async_context(listen_for_hosts(platform, house, listening))
+    return api_protocol(house, PathDoor(platform))
 
 
 def _listen_for_proxy(settings: Settings, host: str, port: int) -> socket.socket:
@@ -120,11 +122,14 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
 
 
-def config(app: FastAPI, settings: Settings) -> uvicorn.Config:
+def config(
+    app: FastAPI, settings: Settings, *, ports: type[asyncio.Protocol] | None = None
+) -> uvicorn.Config:
+    """`ports`: who reads requests, if ports of sandboxes are served by path."""
     logging.getLogger("uvicorn.error").addFilter(_is_news)
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=ports or "httptools",
         ws="websockets-sansio",
         lifespan="off",
         log_config=None,

@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from sandboxer.access.ports.targets import Targets
 from sandboxer.accounts.limits import Network
@@ -78,9 +79,9 @@ class ClientConnection(asyncio.Protocol):
     # ---- the transport's calls ----
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.set_write_buffer_limits(high=WRITE_BUFFER)
+        # uvloop's transports are no subclass.
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=WRITE_BUFFER)
         house = self._house
         self.peer = peer_of(transport.get_extra_info("peername"), house.trusted)
         house.connections.add(self)
@@ -282,6 +283,17 @@ class ClientConnection(asyncio.Protocol):
             self._say(answers.too_slow_inside(self._house.patience.answer_s))
         else:
             self._say(answers.too_slow_outside())
+
+    async def look(self) -> None:
+        """Break off what is open by something that stands no longer."""
+        admission = self._admission
+        if admission is None or admission.stands is None:
+            return
+        try:
+            await admission.stands()
+        except SandboxerError:
+            if admission is self._admission:
+                self.transport.abort()
 
     def shut_down(self) -> None:
         """The listener closes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +11,9 @@ from sandboxer.access.ports.targets import Target
 from sandboxer.edges.proxy.heads import RequestHead
 from sandboxer.edges.proxy.peers import Peer
 from sandboxer.identity.authenticate import BodyCheck
+
+# Raises what would refuse the request now.
+Standing = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,8 @@ class Admission:
     # Lines that go on although the head judged them (cookies of others).
     lines: list[bytes]
     check: BodyCheck | None = None
+    # Asked while it is open: a stream lives no longer than what opened it.
+    stands: Standing | None = None
 
 
 class Door(Protocol):

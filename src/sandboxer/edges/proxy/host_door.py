@@ -15,7 +15,7 @@ from sandboxer.access.ports.ports import Ports, widened
 from sandboxer.access.ports.targets import Target
 from sandboxer.access.ports.tokens import COOKIE, QUERY, Preview
 from sandboxer.edges.proxy import answers
-from sandboxer.edges.proxy.doors import Admission, Way
+from sandboxer.edges.proxy.doors import Admission, Standing, Way
 from sandboxer.edges.proxy.heads import PREVIEW_HEADER, RequestHead
 from sandboxer.edges.proxy.peers import Peer
 from sandboxer.kernel.errors import NotFound, Unauthenticated
@@ -30,8 +30,7 @@ _QUERY = QUERY.encode() + b"="
 class _Known:
     way: Way
     until: float
-    # The cookie that opens it; None: open to everyone.
-    cookie: bytes | None
+    stands: Standing | None
 
 
 class HostDoor:
@@ -54,7 +53,7 @@ class HostDoor:
         known = self._known.get((head.host, None)) or self._known.get((head.host, _cookie(head)))
         if known is None or known.until < time.monotonic():
             return None
-        return Admission(known.way, head.target, _other_cookies(head))
+        return Admission(known.way, head.target, _other_cookies(head), None, known.stands)
 
     async def admit(self, head: RequestHead, peer: Peer) -> Admission | bytes:
         name = without_port(head.host.decode("latin-1"))
@@ -65,12 +64,11 @@ class HostDoor:
             return answers.misdirected(name)
         clean, token = without_token(head.target)
         if target.is_public:
-            way = self._remember(head, target, None)
-            return Admission(way, clean, _other_cookies(head))
+            return self._remember(head, target, None, None)
         given = head.values(PREVIEW_HEADER)
         if given:
             preview, _ = await self._by_link(given[0].decode("latin-1"), target)
-            return Admission(self._way(widened(target, preview)), clean, _other_cookies(head))
+            return self._opened(head, target, preview, clean)
         if token is not None:
             return await self._by_address(head, peer, target, clean, token)
         cookie = _cookie(head)
@@ -79,26 +77,34 @@ class HostDoor:
         preview = await self._ports.previews.open_by_cookie(
             cookie.decode("latin-1"), target.sandbox_id, target.port
         )
-        way = self._remember(head, widened(target, preview), cookie)
-        return Admission(way, clean, _other_cookies(head))
+        return self._remember(head, widened(target, preview), cookie, self._standing(preview))
 
     async def _by_address(
         self, head: RequestHead, peer: Peer, target: Target, clean: bytes, token: str
     ) -> Admission | bytes:
         preview, cookie = await self._by_link(token, target)
         if head.method not in (b"GET", b"HEAD") or head.is_websocket:
-            return Admission(self._way(widened(target, preview)), clean, _other_cookies(head))
+            return self._opened(head, target, preview, clean)
         return answers.redirect(clean, _set_cookie(preview, cookie, peer.scheme(head)))
 
     async def _by_link(self, token: str, target: Target) -> tuple[Preview, str]:
         return await self._ports.previews.open_by_link(token, target.sandbox_id, target.port)
 
-    def _remember(self, head: RequestHead, target: Target, cookie: bytes | None) -> Way:
+    def _opened(self, head: RequestHead, target: Target, preview: Preview, clean: bytes) -> Admission:
+        way = self._way(widened(target, preview))
+        return Admission(way, clean, _other_cookies(head), None, self._standing(preview))
+
+    def _standing(self, preview: Preview) -> Standing:
+        return lambda: self._ports.previews.demand(preview)
+
+    def _remember(
+        self, head: RequestHead, target: Target, cookie: bytes | None, stands: Standing | None
+    ) -> Admission:
         way = self._way(target)
         if len(self._known) >= _MOST:
             self._known.clear()
-        self._known[head.host, cookie] = _Known(way, time.monotonic() + REMEMBERED_S, cookie)
-        return way
+        self._known[head.host, cookie] = _Known(way, time.monotonic() + REMEMBERED_S, stands)
+        return Admission(way, without_token(head.target)[0], _other_cookies(head), None, stands)
 
     def _way(self, target: Target) -> Way:
         return Way(target, self._ports.passages.of(target.sandbox_id))

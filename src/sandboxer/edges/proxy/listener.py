@@ -72,4 +72,6 @@ async def _sweep(house: House) -> None:
         for connection in list(house.connections):
             if connection.deadline < now:
                 connection.overdue()
+            else:
+                await connection.look()
         house.pool.sweep(now)

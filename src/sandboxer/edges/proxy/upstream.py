@@ -8,7 +8,7 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 from sandboxer.access.ports.passages import Passages
 from sandboxer.access.ports.targets import Target
@@ -53,9 +53,9 @@ class Upstream(asyncio.Protocol):
         self.is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.set_write_buffer_limits(high=WRITE_BUFFER)
+        # uvloop's transports are no subclass.
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=WRITE_BUFFER)
 
     def data_received(self, data: bytes) -> None:
         if self.user is None:

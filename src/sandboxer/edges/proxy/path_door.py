@@ -1,0 +1,142 @@
+"""The door by path, on the API's own listener: `/v1/sandboxes/{id}/ports/{port}/…`.
+
+Opens to a signature (or a wallet's session) of somebody who may see the sandbox, to a preview's token, and to
+everyone if the port is public. It shares the platform's origin, so answers are kept from acting in its name.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+
+from sandboxer.access.ports.hosts import PortAddress, read_path
+from sandboxer.access.ports.ports import widened
+from sandboxer.access.ports.targets import Target
+from sandboxer.accounts.authority import demand, demand_active
+from sandboxer.accounts.limits import Route, Sender, client_address, quotas
+from sandboxer.edges.http.hanging_up import standing_of
+from sandboxer.edges.http.scoping import scope_for
+from sandboxer.edges.proxy.doors import Admission, Standing, Way
+from sandboxer.edges.proxy.heads import CREDENTIALS, PREVIEW_HEADER, RequestHead
+from sandboxer.edges.proxy.host_door import private, without_token
+from sandboxer.edges.proxy.peers import Peer
+from sandboxer.identity.authenticate import BodyCheck
+from sandboxer.identity.keys import Caller
+from sandboxer.identity.sessions.bearer import session_token
+from sandboxer.kernel.errors import NotFound, SandboxerError, Unauthenticated
+from sandboxer.wiring import Platform
+
+_MINE = re.compile(rb"[A-Z]{1,16} /v1/sandboxes/sbx_[0-9a-z]{26}/ports/[0-9]{1,5}[/? ]")
+# As far as a beginning that could still become one of ours goes.
+_LONGEST = 16 + len(" /v1/sandboxes/sbx_/ports/") + 26 + 6
+_BEGINNING = re.compile(rb"[A-Z]{1,16}( (/v1/sandboxes/sbx_[0-9a-z]{0,26}(/[a-z]{0,5}(/[0-9]{0,5})?)?)?)?")
+_START = b"/v1/sandboxes/sbx_"
+
+
+class PathDoor:
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self._ports = platform.access.ports
+
+    def is_mine(self, data: bytes) -> bool:
+        return _MINE.match(data) is not None
+
+    def may_be_mine(self, data: bytes) -> bool:
+        """Too little has come to tell."""
+        if len(data) > _LONGEST:
+            return False
+        method, space, path = data.partition(b" ")
+        if not space or len(path) < len(_START):
+            return method.isalpha() and _START.startswith(path)
+        return _BEGINNING.fullmatch(data) is not None
+
+    def glance(self, head: RequestHead) -> Admission | None:
+        """What is signed is looked at anew each time."""
+        return None
+
+    async def admit(self, head: RequestHead, peer: Peer) -> Admission | bytes:
+        found = read_path(head.target)
+        if found is None:
+            raise NotFound(what="port", id=head.target[:80].decode("latin-1"))
+        address, prefix, rest = found
+        rest, token = without_token(rest)
+        given = head.values(PREVIEW_HEADER)
+        link = given[0].decode("latin-1") if given else token
+        check: BodyCheck | None = None
+        stands: Standing | None = None
+        target = await self._ports.by_address(address)
+        if link is not None:
+            target, stands = await self._by_link(link, target)
+        elif b"x-signature" in (names := {_name(line) for line in head.lines}) or (
+            not target.is_public and names & CREDENTIALS
+        ):
+            target, check, stands = await self._by_caller(head, peer, address)
+            head.lines[:] = [line for line in head.lines if _name(line) not in CREDENTIALS]
+        elif not target.is_public:
+            self._count(peer, head, None)
+            raise private()
+        way = Way(target, self._ports.passages.of(target.sandbox_id), prefix, is_guest_of_origin=True)
+        lines = [b"Cookie: " + value + b"\r\n" for value in head.values(b"cookie")]
+        return Admission(way, rest, lines, check, stands)
+
+    async def _by_link(self, token: str, target: Target) -> tuple[Target, Standing]:
+        preview, _ = await self._ports.previews.open_by_link(token, target.sandbox_id, target.port)
+        return widened(target, preview), lambda: self._ports.previews.demand(preview)
+
+    async def _by_caller(
+        self, head: RequestHead, peer: Peer, address: PortAddress
+    ) -> tuple[Target, BodyCheck | None, Standing]:
+        try:
+            caller, check, session = await self._identify(head)
+        except SandboxerError:
+            self._count(peer, head, None)
+            raise
+        if not caller.is_owner:
+            await self._judge(head, peer, caller)
+        target = await self._ports.for_caller(address, caller)
+        return target, check, standing_of(self._platform, caller, session)
+
+    async def _identify(self, head: RequestHead) -> tuple[Caller, BodyCheck | None, str | None]:
+        platform, pairs = self._platform, _pairs(head)
+        session = session_token(pairs)
+        if session is not None:
+            return await platform.wallets.sessions.authenticate(session), None, session
+        verdict = await platform.authenticator.check_head(
+            pairs, head.method.decode(), head.target.decode("latin-1"), platform.clock.now()
+        )
+        if not verdict.needs_body:
+            return verdict.caller, verdict.body_check(), None
+        if head.has_body:
+            raise Unauthenticated(
+                why="a body for a port is signed with version 2",
+                reason="v1_not_allowed",
+                hint="Add X-Nonce and X-Content-SHA256, or use a preview's token.",
+            )
+        verdict.verify_v1(b"")
+        return verdict.caller, None, None
+
+    async def _judge(self, head: RequestHead, peer: Peer, caller: Caller) -> None:
+        now = self._platform.clock.now()
+        authority = await self._platform.authorities.of(caller)
+        self._count(peer, head, authority.sender(caller, now=now))
+        demand_active(authority, now=now)
+        if authority.is_delegated:
+            path = head.target.partition(b"?")[0].decode("latin-1")
+            needed = scope_for(head.method.decode(), path)
+            if needed is not None:
+                demand(authority, needed, now=now)
+
+    def _count(self, peer: Peer, head: RequestHead, sender: Sender | None) -> None:
+        platform = self._platform
+        forwarded = [value.decode("latin-1") for value in head.values(b"x-forwarded-for")]
+        address = client_address(peer.address, forwarded, platform.trusted_proxies)
+        wanted = quotas(Route.API, address=address, caller=sender, policy=platform.limits)
+        platform.limiter.admit(wanted, now=time.monotonic())
+
+
+def _name(line: bytes) -> bytes:
+    return line[: line.find(b":")].lower()
+
+
+def _pairs(head: RequestHead) -> list[tuple[bytes, bytes]]:
+    return [(_name(line), line[line.find(b":") + 1 :].strip(b" \t\r\n")) for line in head.lines]

@@ -1,0 +1,157 @@
+"""Who may knock at a port: tokens, cookies, signatures; and what a request wakes."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+
+from sandboxer.sandboxes.book import Book
+from tests.access.conftest import Proxied
+from tests.http.conftest import eventually
+
+
+async def test_a_private_port_opens_to_its_link_and_then_to_a_cookie(proxied: Proxied) -> None:
+    path = await proxied.website()
+    host = proxied.host(path)
+    closed = await proxied.ask(host)
+    assert closed.status_code == 401
+    assert closed.json()["fault"] == "caller"
+    made = await proxied.preview(path, ttl="1h")
+    link = urlsplit(str(made["url"]))
+    token = parse_qs(link.query)["sandboxer_token"][0]
+    assert link.hostname == host
+    assert token == made["token"]
+    first = await proxied.ask(host, f"/page?a=1&sandboxer_token={token}&b=2")
+    assert first.status_code == 303
+    assert first.headers["location"] == "/page?a=1&b=2"
+    cookie = first.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Lax" in cookie
+    assert "Domain" not in cookie
+    pair = cookie.partition(";")[0]
+    second = await proxied.ask(host, "/page", headers={"cookie": f"theirs=1; {pair}"})
+    told = {name.lower(): value for name, value in second.json()["headers"]}
+    assert told["cookie"] == "theirs=1"
+    by_header = await proxied.ask(host, "/", "POST", content=b"x", headers={"x-sandboxer-preview": token})
+    assert by_header.status_code == 200
+    assert "x-sandboxer-preview" not in by_header.text.lower()
+    # Neither is the cookie a link, nor the link a cookie.
+    swapped = pair.partition("=")[2]
+    assert (await proxied.ask(host, f"/?sandboxer_token={swapped}")).status_code == 401
+    assert (await proxied.ask(host, headers={"cookie": f"sandboxer_preview={token}"})).status_code == 401
+    gone = await proxied.served.client.delete(f"{path}/previews/{made['id']}")
+    assert gone.status_code == 204
+    assert (await proxied.ask(host, "/page", headers={"cookie": pair})).status_code == 401
+    assert (await proxied.served.client.get(f"{path}/previews")).json() == {"previews": []}
+
+
+async def test_a_token_opens_its_own_port_only(proxied: Proxied) -> None:
+    mine, other = await proxied.website(), await proxied.website()
+    token = str((await proxied.preview(mine))["token"])
+    await proxied.preview(other)
+    for host in (proxied.host(mine, 3001), proxied.host(other)):
+        answer = await proxied.ask(host, headers={"x-sandboxer-preview": token})
+        assert answer.status_code == 401, answer.text
+        assert answer.json()["reason"] == "unknown_token"
+    spoiled = token[:-1] + ("A" if token[-1] != "A" else "B")
+    assert (
+        await proxied.ask(proxied.host(mine), headers={"x-sandboxer-preview": spoiled})
+    ).status_code == 401
+
+
+async def test_a_one_time_link_works_once_and_its_browser_goes_on(proxied: Proxied) -> None:
+    path = await proxied.website()
+    host = proxied.host(path)
+    token = (await proxied.preview(path, one_time=True))["token"]
+    async with asyncio.TaskGroup() as group:
+        tries = [group.create_task(proxied.ask(host, f"/?sandboxer_token={token}")) for _ in range(4)]
+    assert sorted(one.result().status_code for one in tries) == [303, 401, 401, 401]
+    used = next(one.result() for one in tries if one.result().status_code == 303)
+    pair = used.headers["set-cookie"].partition(";")[0]
+    assert (await proxied.ask(host, headers={"cookie": pair})).status_code == 200
+
+
+async def test_by_path_a_port_opens_to_a_signature_and_cannot_act_for_the_platform(proxied: Proxied) -> None:
+    path = await proxied.website()
+    client = proxied.served.client
+    answer = await client.get(f"{path}/ports/3000/a/b?c=1")
+    assert answer.status_code == 200, answer.text
+    told = answer.json()
+    headers = {name.lower(): value for name, value in told["headers"]}
+    assert told["path"] == "/a/b?c=1"
+    assert headers["x-forwarded-prefix"] == f"{path}/ports/3000"
+    assert not {"authorization", "x-signature", "x-nonce", "x-timestamp"} & set(headers)
+    assert "set-cookie" not in answer.headers
+    assert answer.headers["content-security-policy"].startswith("sandbox")
+    # The same connection then serves the API again, and ports again.
+    assert (await client.get(path)).status_code == 200
+    posted = await client.put(f"{path}/ports/3000/x", b"what was signed")
+    assert posted.json()["size"] == len(b"what was signed")
+    url = proxied.served.url
+    async with httpx.AsyncClient() as http:
+        bare = await http.get(f"{url}{path}/ports/3000/")
+        assert bare.status_code == 401
+        token = str((await proxied.preview(path))["token"])
+        assert (await http.get(f"{url}{path}/ports/3000/?sandboxer_token={token}")).status_code == 200
+    stranger = await proxied.served.stranger()
+    assert (await stranger.get(f"{path}/ports/3000/")).status_code == 404
+    request = client.request("PUT", f"{path}/ports/3000/x", content=b"what was signed")
+    request.stream = httpx.ByteStream(b"what I wanted!!")
+    forged = await client.http.send(request)
+    assert forged.status_code == 401
+    assert forged.json()["reason"] == "body_mismatch"
+
+
+async def test_what_is_wrong_says_whose_fault_it_is(proxied: Proxied) -> None:
+    path = await proxied.served.sandbox()
+    await proxied.preview(path, public=True, hold_s=0)
+    nothing = await proxied.ask(proxied.host(path))
+    assert (nothing.status_code, nothing.json()["fault"]) == (502, "sandbox")
+    unknown = await proxied.ask(f"3000-sbx-{'0' * 26}.box.test")
+    assert (unknown.status_code, unknown.json()["fault"]) == (404, "caller")
+    assert (await proxied.ask("shop.box.test")).status_code == 404
+    assert (await proxied.ask("example.com")).status_code == 421
+    garbage = (
+        "import socket\ns = socket.create_server(('127.0.0.1', 3000))\nwhile True:\n"
+        "    c = s.accept()[0]\n    c.recv(9999)\n    c.sendall(b'SSH-2.0-hello' + bytes([13, 10, 13, 10]))\n"
+    )
+    await proxied.served.client.post(f"{path}/processes", {"argv": ["python3", "-c", garbage]})
+    deadline = asyncio.get_running_loop().time() + 10
+    while (answer := await proxied.ask(proxied.host(path))).json()["code"] == "nothing_listens":
+        assert asyncio.get_running_loop().time() < deadline
+    assert (answer.status_code, answer.json()["code"]) == (502, "bad_answer")
+
+
+async def test_many_requests_at_once_wake_a_sleeping_sandbox_once(proxied: Proxied) -> None:
+    path = await proxied.website()
+    made = await proxied.preview(path, public=True)
+    dozing = await proxied.preview(path, wakes=False)
+    host = proxied.host(path)
+    assert (await proxied.ask(host)).status_code == 200
+    for verb in ("freeze", "stop"):
+        assert (await proxied.served.client.post(f"{path}/{verb}")).status_code == 200
+        if verb == "stop":
+            # Nothing starts again by itself here; the address stands all the same.
+            async with asyncio.TaskGroup() as group:
+                asking = [group.create_task(proxied.ask(host)) for _ in range(4)]
+                book = proxied.served.platform.sandboxes.room.book
+                await eventually(lambda: _state(book, path) != "stopped", 10.0)
+                await proxied.start_inside(path)
+        else:
+            async with asyncio.TaskGroup() as group:
+                asking = [group.create_task(proxied.ask(host)) for _ in range(20)]
+        assert {one.result().status_code for one in asking} == {200}
+    told = (await proxied.served.client.get(f"{path}/events?follow=false")).text
+    assert told.count("system:proxy") == 2, "each sleep ends once"
+    await proxied.served.client.delete(f"{path}/previews/{made['id']}")
+    await proxied.served.client.post(f"{path}/freeze")
+    asleep = await proxied.ask(host, headers={"x-sandboxer-preview": str(dozing["token"])})
+    assert asleep.status_code == 503, asleep.text
+    assert (asleep.json()["fault"], asleep.json()["state"]) == ("sandbox", "frozen")
+
+
+def _state(book: Book, path: str) -> str:
+    found = book.peek(path.rsplit("/", 1)[1])
+    return "gone" if found is None else found.state.value
