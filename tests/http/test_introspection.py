@@ -60,8 +60,12 @@ async def test_stats_count_ones_own_and_everything_for_the_owner(served: Served)
     await served.sandbox()
     mine = (await tenant.get("/v1/stats")).json()
     assert (mine["of"], sum(mine["sandboxes"].values()), mine["requests"]) == ("account", 0, None)
+    assert mine["work"].keys() == {"jobs", "sessions", "services"}
+    assert (await served.client.post("/v1/execute/async", {"language": "sh", "code": "true"})).is_success
     everyones = (await served.client.get("/v1/stats")).json()
-    assert (everyones["of"], everyones["sandboxes"]["ready"]) == ("platform", 1)
+    assert sum(everyones["work"]["jobs"].values()) == 1
+    assert sum((await tenant.get("/v1/stats")).json()["work"]["jobs"].values()) == 0
+    assert (everyones["of"], everyones["sandboxes"]["ready"] > 0) == ("platform", True)
     assert everyones["requests"]["answered"] >= 3
     assert everyones["requests"]["by_status"]["2xx"] >= 3
 

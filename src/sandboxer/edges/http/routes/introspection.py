@@ -25,6 +25,7 @@ from sandboxer.sandboxes.profiles import Profile
 from sandboxer.wire import introspection as wire
 from sandboxer.wire import sandboxes as wire_sandboxes
 from sandboxer.wiring import Platform
+from sandboxer.work.counting import count_work
 
 router = APIRouter(prefix="/v1", tags=["introspection"])
 _KEPT = frozenset(State) - {State.FAILED, State.EXPIRED, State.DESTROYING, State.DESTROYED}
@@ -110,7 +111,7 @@ async def stats(request: Request) -> Response:
         of="platform" if who.is_owner else "account",
         uptime_s=round((platform.clock.now() - request.app.state.started_at).total_seconds(), 3),
         sandboxes=dict(await platform.sandboxes.counts(account)),
-        work={},
+        work=await platform.store.read(lambda conn: count_work(conn, account)),
         requests=_requests(platform) if who.is_owner else None,
     )
     return json_response(shown)
