@@ -60,6 +60,8 @@ def sqlite(path: Path, callers: int) -> Iterator[Bare]:
             if number == 0:
                 conn.execute(_TABLE)
             commits.append(_sqlite_commit(conn))
+        # Until its log has been around once: from then on it is written over, which is quicker than growing.
+        _repeat(commits[0], 600)
         yield Bare(commits=commits, threads=threads, is_shared_well=False)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from sqlalchemy import event, text
+from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from sandboxer.kernel.errors import Broken, NotFound
@@ -35,10 +35,24 @@ async def held_back(store: Store) -> AsyncIterator[None]:
 @contextmanager
 def counted_commits(store: Store) -> Iterator[list[int]]:
     seen: list[int] = []
-    listener = lambda _: seen.append(1)  # noqa: E731
-    event.listen(store.database.writing, "commit", listener)
-    yield seen
-    event.remove(store.database.writing, "commit", listener)
+    with before_each_commit(store, lambda: seen.append(1)):
+        yield seen
+
+
+@contextmanager
+def before_each_commit(store: Store, hear: Callable[[], object]) -> Iterator[None]:
+    dialect = store.database.writing.dialect
+    commit = dialect.do_commit
+
+    def heard_commit(connection) -> None:
+        hear()
+        commit(connection)
+
+    dialect.do_commit = heard_commit
+    try:
+        yield
+    finally:
+        dialect.do_commit = commit
 
 
 def asked(store: Store, *bodies) -> list[asyncio.Task]:
@@ -119,7 +133,7 @@ async def test_nobody_is_answered_before_the_commit_not_even_who_raised(store: S
     committing, go_on = threading.Event(), threading.Event()
     may_block = threading.Event()
 
-    def wait_there(_) -> None:
+    def wait_there() -> None:
         if may_block.is_set():
             committing.set()
             assert go_on.wait(10)
@@ -127,18 +141,18 @@ async def test_nobody_is_answered_before_the_commit_not_even_who_raised(store: S
     def broken(_):
         raise NotFound(what="thing", id="x")
 
-    event.listen(store.database.writing, "commit", wait_there)
-    inside, come_out = threading.Event(), threading.Event()
-    tasks = asked(store, lambda _: (inside.set(), come_out.wait(10)), a_record, broken, a_record)
-    await asyncio.to_thread(inside.wait, 10)
-    may_block.set()
-    come_out.set()
-    try:
-        await asyncio.to_thread(committing.wait, 10)
-        assert not any(task.done() for task in tasks)
-    finally:
-        go_on.set()
-    await asyncio.wait(tasks)
+    with before_each_commit(store, wait_there):
+        inside, come_out = threading.Event(), threading.Event()
+        tasks = asked(store, lambda _: (inside.set(), come_out.wait(10)), a_record, broken, a_record)
+        await asyncio.to_thread(inside.wait, 10)
+        may_block.set()
+        come_out.set()
+        try:
+            await asyncio.to_thread(committing.wait, 10)
+            assert not any(task.done() for task in tasks)
+        finally:
+            go_on.set()
+        await asyncio.wait(tasks)
     assert await store.read(count) == 2
 
 

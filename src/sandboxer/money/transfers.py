@@ -92,9 +92,54 @@ class Transfer:
 
     def digest(self) -> int:
         """62 bits that change with any part of it, the moment included."""
-        text = canonical((*self.content(), self.at.astimezone(UTC).isoformat()))
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) % DIGEST_MODULUS
+        return self.sealed()[0]
+
+    def sealed(self) -> tuple[int, str]:
+        """The digest, and the moment as it was written into it."""
+        moment = (self.at if self.at.tzinfo is UTC else self.at.astimezone(UTC)).isoformat()
+        data = canonical(dict(self.data)) if self.data else "{}"
+        digest = digest_of(
+            self.id,
+            self.debit,
+            self.credit,
+            self.amount,
+            self.asset,
+            self.kind,
+            self.phase,
+            self.pending_id,
+            self.reason,
+            data,
+            moment,
+        )
+        return digest, moment
+
+
+def digest_of(
+    id: str,
+    debit: str,
+    credit: str,
+    amount: int,
+    asset: str,
+    kind: str,
+    phase: str,
+    pending_id: str | None,
+    reason: str,
+    data: str,
+    moment: str,
+) -> int:
+    """Of `canonical((*content, moment))`, written out.
+
+    Every transfer comes along here, most often after a flush to the disk, when the processor's caches are
+    cold and a call costs ten times what it should. `data` is canonical already.
+    """
+    resolves = "null" if pending_id is None else quoted(pending_id)
+    text = (
+        f"[{quoted(id)},{quoted(debit)},{quoted(credit)},{amount:d},{quoted(asset)},{quoted(kind)},"
+        f'{quoted(phase)},{resolves},{quoted(reason)},{data},"{moment}"]'
+    )
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) % DIGEST_MODULUS
 
 
 # One for all: making an encoder costs more than most of what it encodes.
 canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, default=dict).encode
+quoted = json.encoder.encode_basestring_ascii

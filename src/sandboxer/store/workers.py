@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from sandboxer.kernel.errors import Broken, Unavailable
+from sandboxer.store import driver
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -46,10 +47,12 @@ def run_body(conn: Connection, job: Job[Any]) -> Any:
 
 
 def _is_intact(conn: Connection) -> bool:
-    driver: Any = conn.connection.driver_connection
+    if not driver.is_as_begun(conn):
+        return False
+    connection: Any = conn.connection.dbapi_connection
     if conn.dialect.name == "sqlite":
-        return bool(driver.in_transaction)
-    return bool(driver.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS)
+        return bool(connection.in_transaction)
+    return bool(connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.INTRANS)
 
 
 class Job(Generic[T]):
@@ -185,14 +188,14 @@ class Worker:
         conn = self._conn
         if conn is None:
             conn = self._conn = self._engine.connect()
-        conn.begin()
+        driver.begin(conn)
         return conn
 
     def _commit(self, conn: Connection) -> None:
         try:
-            conn.commit()
+            driver.commit(conn)
         except DBAPIError as error:
-            # SQLite's transaction is still open then, and SQLAlchemy thinks it is over.
+            # SQLite's transaction is still open then.
             self._disconnect()
             if error.connection_invalidated:
                 # It may have been committed: trying again could do it twice.
@@ -202,9 +205,14 @@ class Worker:
             raise
 
     def _roll_back(self) -> None:
+        conn = self._conn
+        if conn is None:
+            return
+        if not driver.is_as_begun(conn):
+            self._disconnect()
+            return
         try:
-            if self._conn is not None:
-                self._conn.rollback()
+            driver.roll_back(conn)
         except DBAPIError:
             log.warning("rollback failed; dropping the connection", exc_info=True)
             self._disconnect()
