@@ -10,6 +10,8 @@ from sqlalchemy import Connection, Engine, delete
 
 from sandboxer.money import tables
 from sandboxer.money.buckets import credit, open_bucket
+from sandboxer.money.metering import charge_once
+from sandboxer.money.meters import Use
 from sandboxer.observe.events import events
 from sandboxer.store.databases import open_database
 from sandboxer.store.migrate import migrate
@@ -23,6 +25,7 @@ ALL = (
     tables.money_buckets,
     tables.meters,
     tables.meter_segments,
+    tables.spent_days,
     events,
 )
 
@@ -50,6 +53,13 @@ def fund(conn: Connection, owner: str, sats: int, *, id: str | None = None) -> N
     open_bucket(conn, owner, now=NOW)
     if sats:
         credit(conn, owner, sats, id=id or f"fund:{owner}", reason="test", now=NOW)
+
+
+def paid_before(conn: Connection, owner: str, sats: int = 600, *, now: datetime = NOW) -> None:
+    """An account that has paid so much in earlier days, and has nothing left of it: grace is earned."""
+    open_bucket(conn, owner, now=now)
+    credit(conn, owner, sats, id=f"before:{owner}", reason="test", now=now)
+    charge_once(conn, owner, id=f"used:{owner}", subject="sbx_0", use=Use.EGRESS, msats=sats * 1000, now=now)
 
 
 def wipe(conn: Connection) -> None:

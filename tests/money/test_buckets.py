@@ -27,7 +27,7 @@ from sandboxer.money.meters import Use
 from sandboxer.money.transfers import AccountKind, Asset, Transfer
 from sandboxer.money.verification import verify
 from sandboxer.observe.events import events
-from tests.money.conftest import ALICE, BOB, NOW, fund, later
+from tests.money.conftest import ALICE, BOB, NOW, fund, later, paid_before
 
 # msats per second: one sat a second.
 SAT_S = 1000
@@ -167,6 +167,7 @@ def test_egress_is_charged_once_and_carries_its_thousandths(conn: Connection) ->
 
 
 def test_running_dry_is_told_then_reaped_and_the_debt_comes_first(conn: Connection) -> None:
+    paid_before(conn, ALICE)
     fund(conn, ALICE, 100)
     run_meter(conn)
     assert told(conn) == ["account.low"]
@@ -192,6 +193,7 @@ def test_running_dry_is_told_then_reaped_and_the_debt_comes_first(conn: Connecti
 
 
 def test_a_receipt_restarts_grace_within_its_cap(conn: Connection) -> None:
+    paid_before(conn, ALICE)
     fund(conn, ALICE, 1)
     run_meter(conn)
     settle_account(conn, ALICE, now=later(1))
@@ -203,6 +205,54 @@ def test_a_receipt_restarts_grace_within_its_cap(conn: Connection) -> None:
     assert load_bucket(conn, ALICE).due_at == later(601)
     open_bucket(conn, BOB, now=NOW)
     assert not receipt(conn, BOB, 60, now=NOW)
+
+
+def test_grace_is_a_tenth_of_what_was_ever_paid_and_none_for_a_newcomer(conn: Connection) -> None:
+    fund(conn, ALICE, 9)
+    run_meter(conn)
+    newcomer = settle_account(conn, ALICE, now=later(9))
+    assert newcomer.health.standing is Standing.REAPED
+    # However late it is noticed: what ran on was not his to pay.
+    close_meter(conn, "m1", now=later(30))
+    assert sats(conn) == (0, 0, 0)
+    fund(conn, BOB, 250)
+    open_meter(conn, BOB, id="m2", subject="sbx_2", use=Use.RUNNING, rate=SAT_S, now=NOW)
+    grace = settle_account(conn, BOB, now=later(250))
+    assert (grace.health.standing, grace.due_at) == (Standing.GRACE, later(275))
+    # Whoever is seen to pay gets the whole window.
+    assert receipt(conn, BOB, 60, now=later(270))
+    assert load_bucket(conn, BOB).due_at == later(330)
+    assert verify(conn).is_whole
+
+
+def test_what_was_given_away_earns_no_grace(conn: Connection) -> None:
+    fund(conn, ALICE, 10_000)
+    open_bucket(conn, BOB, now=NOW)
+    spend(conn, ALICE, 9_999, id="g", to=bucket_id(BOB), kind="gift", reason="x", now=NOW)
+    run_meter(conn)
+    assert settle_account(conn, ALICE, now=later(1)).health.standing is Standing.REAPED
+
+
+def test_fifty_newcomers_with_dust_run_for_their_dust_and_no_longer(conn: Connection) -> None:
+    crowd, dust = [f"acc_{n}" for n in range(50)], 1
+    for owner in crowd:
+        fund(conn, owner, dust)
+        open_meter(conn, owner, id=owner, subject=owner, use=Use.RUNNING, rate=SAT_S, now=NOW)
+    ran = 0.0
+    for second in range(1, 130):
+        for owner in crowd:
+            meter = find_meter(conn, owner)
+            assert meter is not None
+            if meter.closed_at is not None:
+                continue
+            bucket = settle_account(conn, owner, now=later(second))
+            if bucket.health.standing is Standing.REAPED:
+                close_meter(conn, owner, now=later(second), at=bucket.died_at)
+                ran += second
+    assert ran <= 50 * dust
+    assert sum(load_bucket(conn, owner).debt for owner in crowd) == 0
+    assert balance(conn, INCOME).posted == 50 * dust
+    assert verify(conn).is_whole
 
 
 def test_what_cannot_be_collected_becomes_a_loss(conn: Connection) -> None:

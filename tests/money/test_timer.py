@@ -9,20 +9,21 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import Connection, insert, select
 
 from sandboxer.kernel.clock import SystemClock
-from sandboxer.money.buckets import credit, open_bucket
+from sandboxer.money.buckets import credit
 from sandboxer.money.metering import open_meter
 from sandboxer.money.meters import Use
 from sandboxer.money.tables import ledger_accounts, meters, money_buckets
 from sandboxer.money.timer import BucketTimer, attend_due, next_due
 from sandboxer.observe.events import events
 from sandboxer.store.engine import Store, open_store
-from tests.money.conftest import ALICE, BOB, NOW, fund, later
+from tests.money.conftest import ALICE, BOB, NOW, fund, later, paid_before
 from tests.sandboxes.clock import ManualClock
 
 
 def metered(owner: str, sats: int, *, now: datetime = NOW, rate: int = 1000) -> Callable[[Connection], None]:
     def prepare(conn: Connection) -> None:
-        open_bucket(conn, owner, now=now)
+        # Grace is earned.
+        paid_before(conn, owner, 1_000_000, now=now)
         credit(conn, owner, sats, id=f"c:{owner}", reason="test", now=now)
         open_meter(conn, owner, id=f"m:{owner}", subject="sbx_1", use=Use.RUNNING, rate=rate, now=now)
 

@@ -18,7 +18,15 @@ from sqlalchemy import Connection, Row, bindparam, select, true, update
 
 from sandboxer.kernel.errors import InsufficientCredit, NotFound
 from sandboxer.money.amounts import Nsats, Rate, Sats, checked_amount, sats_for
-from sandboxer.money.dryness import NO_GRACE, GracePolicy, Health, Standing, is_receipt_enough, judge
+from sandboxer.money.dryness import (
+    NO_GRACE,
+    GracePolicy,
+    Health,
+    Standing,
+    earned,
+    is_receipt_enough,
+    judge,
+)
 from sandboxer.money.ledger import (
     EXTERNAL,
     INCOME,
@@ -53,12 +61,26 @@ class Bucket:
     settlements: int
     health: Health
     due_at: datetime | None
-    # How long it runs on when it is dry: as the operator says, or not at all for a budget someone gave.
-    grace: GracePolicy
+    # How long it may run on when it is dry: as the operator says, or not at all for a budget someone gave.
+    policy: GracePolicy
+    # What its meters have been paid in all: grace is earned by it.
+    collected: Sats
     # So much of what runs is kept back from other spending: a hold that renews itself, ends with the meter.
     reserve: timedelta
     # When a room above wants to look at it (see `look_again_at`).
     look_at: datetime | None
+
+    @property
+    def grace(self) -> GracePolicy:
+        """As much of the policy as it has earned."""
+        return earned(self.policy, collected=self.collected, rate=self.flow.rate)
+
+    @property
+    def died_at(self) -> datetime | None:
+        """When it ran dry without any grace: nothing is charged after that."""
+        is_over = self.health.standing is Standing.REAPED
+        is_ending = self.health.standing is Standing.ALIVE and not self.grace.window
+        return self.health.grace_began_at if is_over or is_ending else None
 
     @property
     def spendable(self) -> Sats:
@@ -114,6 +136,7 @@ def open_bucket(conn: Connection, owner: str, *, now: datetime, has_grace: bool 
         "settlements": 0,
         "standing": Standing.ALIVE.value,
         "has_grace": has_grace,
+        "collected_sats": 0,
     }
     if not insert_once(conn, money_buckets, values):
         return False
@@ -283,6 +306,7 @@ def conclude(conn: Connection, bucket: Bucket, *, now: datetime, before: Bucket 
             posted=bucket.posted - amount,
             debt=bucket.debt - amount,
             settlements=bucket.settlements + 1,
+            collected=bucket.collected + amount,
         )
     verdict = judge(after.health, spendable=after.spendable, flow=after.flow, now=now, policy=after.grace)
     due_at = _first(verdict.due_at, after.look_at, now)
@@ -336,6 +360,7 @@ def _move(conn: Connection, bucket: Bucket, sats: Sats, now: datetime) -> Bucket
         posted=bucket.posted - from_bucket,
         debt=bucket.debt + from_debt,
         settlements=bucket.settlements + 1,
+        collected=bucket.collected + from_bucket,
     )
 
 
@@ -383,7 +408,8 @@ def _from_row(row: Row[Any]) -> Bucket:
             warned_s=row.warned_s,
         ),
         due_at=row.due_at,
-        grace=_grace(row),
+        policy=_grace(row),
+        collected=row.collected_sats,
         reserve=row.reserve_us * _US,
         look_at=row.look_at,
     )
@@ -407,6 +433,7 @@ def _to_row(bucket: Bucket) -> dict[str, object]:
         "warned_s": bucket.health.warned_s,
         "due_at": bucket.due_at,
         "look_at": bucket.look_at,
+        "collected_sats": bucket.collected,
     }
 
 

@@ -6,6 +6,9 @@
 
 Grace lasts a window; a receipt (a payment seen, not yet final) that would cover a while restarts it, never
 past a hard cap: otherwise an agent could live for free by drip-feeding payments that do not settle.
+
+Grace is credit, so it is earned: a tenth of what the account ever paid. Otherwise ever new accounts, each
+with a single sat, would live on nothing but grace.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from sandboxer.money.amounts import Sats, microseconds, sats_for
+from sandboxer.money.amounts import MSATS_PER_SAT, Rate, Sats, microseconds, sats_for
 from sandboxer.money.meters import Flow, dry_at
 
 
@@ -30,11 +33,16 @@ class GracePolicy:
     hard_cap: timedelta = timedelta(minutes=10)
     # A receipt must cover at least so much of the present rate to restart the window.
     receipt_covers: timedelta = timedelta(seconds=60)
+    # How long it is from a receipt on; None: as long as the window.
+    renewed: timedelta | None = None
     # Warn once when the bucket lasts no longer than each of these.
     warn_s: tuple[int, ...] = (3600, 600, 60)
 
 
 POLICY = GracePolicy()
+# So many seconds must have been paid for one second of grace.
+PAID_PER_GRACE = 10
+_MOST_S = 10**9
 # For a budget that someone else gave: whoever is given one sat must not get minutes for nothing with it.
 NO_GRACE = GracePolicy(window=timedelta(0), hard_cap=timedelta(0))
 
@@ -70,7 +78,19 @@ class Verdict:
 
 def reap_at(began: datetime, last_receipt: datetime | None, policy: GracePolicy = POLICY) -> datetime:
     """When a bucket in grace is reaped."""
-    return min((last_receipt or began) + policy.window, began + policy.hard_cap)
+    ends = began + policy.window
+    if last_receipt is not None:
+        ends = max(ends, last_receipt + (policy.renewed or policy.window))
+    return min(ends, began + policy.hard_cap)
+
+
+def earned(policy: GracePolicy, *, collected: Sats, rate: Rate) -> GracePolicy:
+    """The policy with a window no longer, in whole seconds, than a tenth of what was ever paid buys."""
+    if rate <= 0:
+        return policy
+    seconds = max(0, collected) * MSATS_PER_SAT // (PAID_PER_GRACE * rate)
+    window = min(policy.window, timedelta(seconds=min(seconds, _MOST_S)))
+    return replace(policy, window=window, renewed=policy.renewed or policy.window)
 
 
 def is_receipt_enough(sats: Sats, flow: Flow, policy: GracePolicy = POLICY) -> bool:

@@ -195,12 +195,11 @@ def _is_late(meter: Meter, step: int | None) -> bool:
 def _ended(meter: Meter, bucket: Bucket, at: datetime | None, now: datetime) -> datetime:
     """When the present rate ended: not before it began, not after the moment up to which we charge.
 
-    A budget without grace ends when it ran dry, however late anyone noticed and whatever ended first.
+    What has no grace ends when it ran dry, however late anyone noticed and whatever ended first.
     """
     ended = min(at or now, max(now, bucket.flow.settled_at))
-    dried_at = bucket.health.grace_began_at
-    if dried_at is not None and not bucket.grace.window:
-        ended = min(ended, dried_at)
+    if bucket.died_at is not None:
+        ended = min(ended, bucket.died_at)
     return max(meter.began_at, ended)
 
 

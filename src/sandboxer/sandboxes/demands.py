@@ -34,7 +34,7 @@ class Condition:
     """Of an account, at one moment."""
 
     standing: Standing
-    # False: a budget that someone gave. It ran dry at `dried_at`, and nothing may be charged after that.
+    # False: a budget that someone gave, or a newcomer's. It ran dry at `dried_at`, and is charged no further.
     has_grace: bool = True
     dried_at: datetime | None = None
     may_act: bool = True
@@ -120,7 +120,7 @@ def read_condition(
     is_capped = authority.caps != NO_CAPS
     return Condition(
         standing=bucket.health.standing,
-        has_grace=bool(bucket.grace.window),
+        has_grace=bucket.died_at is None,
         dried_at=bucket.health.grace_began_at,
         may_act=authority.refused_why is None,
         available=bucket.available,

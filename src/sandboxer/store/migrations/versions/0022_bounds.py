@@ -15,6 +15,19 @@ down_revision = "0021"
 
 def upgrade() -> None:
     _spending()
+    _collected()
+
+
+def _collected() -> None:
+    """What each bucket's meters have been paid: charges and repaid debts, less what was given back."""
+    op.add_column(
+        "money_buckets", sa.Column("collected_sats", sa.BigInteger, nullable=False, server_default="0")
+    )
+    for sign, kinds, side in (("+", "'charge', 'repay'", "debit"), ("-", "'refund'", "credit")):
+        op.execute(
+            f"UPDATE money_buckets SET collected_sats = collected_sats {sign} COALESCE((SELECT SUM(amount)"
+            f" FROM ledger_transfers WHERE {side} = 'bucket:' || owner AND kind IN ({kinds})), 0)"
+        )
 
 
 def _spending() -> None:
