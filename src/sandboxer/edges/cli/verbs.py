@@ -54,6 +54,9 @@ VERBS: Mapping[str, Verb] = {
     "cp": Verb("copying", INSIDE, "Copy files and folders in or out."),
     "languages": Verb("work.languages", PLATFORM, "List languages and shells, and how to begin."),
     "status": Verb("status", PLATFORM, "Show health, what is free, and what you may still do."),
+    "service": Verb(
+        "work.services", INSIDE, "Processes with a name and an address, kept running.", is_group=True
+    ),
     "expire": Verb("upkeep", PLATFORM, "Show, or end, sandboxes past their time."),
     "inspect": Verb("upkeep", PLATFORM, "Look at the host and at leftovers.", is_group=True),
     "reap-stale": Verb("upkeep", PLATFORM, "Remove what no record accounts for."),

@@ -17,6 +17,7 @@ from sandboxer.sdk.aio.line import AsyncLine
 from sandboxer.sdk.aio.payments import AsyncPayments
 from sandboxer.sdk.aio.platform import AsyncHostView, AsyncKeys
 from sandboxer.sdk.aio.sandbox import AsyncSandbox
+from sandboxer.sdk.aio.services import AsyncServices
 from sandboxer.sdk.aio.wallets import AsyncWallets
 from sandboxer.sdk.aio.webhooks import AsyncWebhooks
 from sandboxer.sdk.confirming import Confirmer
@@ -62,6 +63,7 @@ class AsyncSandboxer:
         self.wallets = AsyncWallets(self._line)
         self.account = AsyncOwnAccount(self._line)
         self.operator = AsyncOperator(self._line)
+        self.services = AsyncServices(self._line)
         self.webhooks = AsyncWebhooks(self._line)
         self.languages = AsyncLanguages(self._line)
         self.status = AsyncStatus(self._line)

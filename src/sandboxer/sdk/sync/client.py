@@ -22,6 +22,7 @@ from sandboxer.sdk.sync.line import Line
 from sandboxer.sdk.sync.payments import Payments
 from sandboxer.sdk.sync.platform import HostView, Keys
 from sandboxer.sdk.sync.sandbox import Sandbox
+from sandboxer.sdk.sync.services import Services
 from sandboxer.sdk.sync.wallets import Wallets
 from sandboxer.sdk.sync.webhooks import Webhooks
 from sandboxer.wire import sandboxes as wire
@@ -65,6 +66,7 @@ class Sandboxer:
         self.wallets = Wallets(self._line)
         self.account = OwnAccount(self._line)
         self.operator = Operator(self._line)
+        self.services = Services(self._line)
         self.webhooks = Webhooks(self._line)
         self.languages = Languages(self._line)
         self.status = Status(self._line)

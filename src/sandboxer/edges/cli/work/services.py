@@ -1,0 +1,259 @@
+"""`service`: processes with a name and an address, kept running."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sandboxer.edges.cli.confirming import GivenProof, Wallet, with_wallet
+from sandboxer.edges.cli.options import Json, StateDir, Url, client, pairs
+from sandboxer.edges.cli.output import ago, columns, out, print_json
+from sandboxer.edges.cli.work.service_life import app as life
+from sandboxer.edges.cli.work.service_settings import domain, env
+from sandboxer.edges.cli.work.service_words import (
+    Ref,
+    files_in,
+    health_of,
+    print_line,
+    show_service,
+    state_of,
+    tell,
+    waiting,
+)
+
+app = typer.Typer(
+    rich_markup_mode="rich", no_args_is_help=True, help="Processes with a name and an address, kept running."
+)
+app.add_typer(env, name="env")
+app.add_typer(domain, name="domain")
+groups = {"service": app}
+
+Bootstrap = Annotated[
+    Path | None,
+    typer.Option(help="A script that is the service.", metavar="FILE", exists=True, dir_okay=False),
+]
+Command = Annotated[str | None, typer.Option("--command", help="Text for a shell, instead of a script.")]
+FilesIn = Annotated[
+    list[str] | None,
+    typer.Option("--file", help="LOCAL or LOCAL:PATH; written below /workspace. Repeatable.", metavar="FILE"),
+]
+Env = Annotated[list[str] | None, typer.Option("--env", help="NAME=VALUE; can be repeated.")]
+Port = Annotated[int | None, typer.Option(help="Where it listens, if not on $PORT.")]
+HealthPath = Annotated[
+    str | None, typer.Option("--health", help="A path that must answer 200 to 399.", metavar="PATH")
+]
+StartTimeout = Annotated[
+    float | None, typer.Option("--start-timeout", help="Seconds a new process may take to get well.")
+]
+Policy = Annotated[str | None, typer.Option("--restart", help="always, on-failure or never.")]
+Idle = Annotated[float | None, typer.Option(help="Sleep after so many seconds without a request; 0: never.")]
+Wake = Annotated[bool | None, typer.Option("--wake/--no-wake", help="Does a request wake it?")]
+Public = Annotated[bool | None, typer.Option("--public/--private", help="May anyone reach it?")]
+
+
+@app.command("create")
+def create(
+    name: Annotated[str, typer.Argument(help="A DNS label, unique in the account.")],
+    bootstrap: Bootstrap = None,
+    command: Command = None,
+    file: FilesIn = None,
+    variables: Env = None,
+    secret: Annotated[
+        list[str] | None, typer.Option("--secret", help="NAME=VALUE, sealed at rest. Repeatable.")
+    ] = None,
+    port: Port = None,
+    health: HealthPath = None,
+    start_timeout: StartTimeout = None,
+    restart: Policy = None,
+    idle: Idle = None,
+    wake: Wake = None,
+    public: Public = None,
+    image: Annotated[str | None, typer.Option(help="Image of its sandbox.")] = None,
+    profile: Annotated[str | None, typer.Option(help="Profile of its sandbox.")] = None,
+    vcpus: Annotated[float | None, typer.Option(help="CPU cores.")] = None,
+    memory_mb: Annotated[int | None, typer.Option(help="Memory in MiB.")] = None,
+    disk_mb: Annotated[int | None, typer.Option(help="Disk in MiB.")] = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Make a service, and wait until it is well.
+
+    Examples:
+
+        sandboxer service create files --command 'exec python3 -m http.server $PORT' --public
+
+        sandboxer service create hello --file app.py --command 'exec python3 app.py' --health / --idle 300
+    """
+    asked = {"vcpus": vcpus, "memory_mb": memory_mb, "disk_mb": disk_mb}
+    sizes = {key: value for key, value in asked.items() if value is not None}
+    with client(url, state_dir) as platform, waiting("starting …", json):
+        made = platform.services.create(
+            name,
+            bootstrap=None if bootstrap is None else bootstrap.read_text(),
+            command=command,
+            files=files_in(file),
+            env=pairs(variables, "--env") or None,
+            secrets=pairs(secret, "--secret") or None,
+            port=port,
+            health=health_of(health, start_timeout),
+            restart=None if restart is None else {"policy": restart},
+            idle_s=idle,
+            wake=wake,
+            public=public,
+            image=image,
+            profile=profile,
+            resources=sizes or None,
+        )
+    tell(made, json)
+
+
+@app.command("list")
+def listed(
+    state: Annotated[str | None, typer.Option(help="Only those in this state.")] = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """List services, newest first.
+
+    Examples:
+
+        sandboxer service list --state sleeping
+    """
+    with client(url, state_dir) as platform:
+        found = platform.services.list(state=state)
+    if json:
+        print_json(found)
+        return
+    rows = [
+        (one.name, state_of(one), ago(one.state_since), one.url or one.host, one.run, one.sandbox_id)
+        for one in found
+    ]
+    out.print(columns(rows, "NAME", "STATE", "SINCE", "ADDRESS", "RUN", "SANDBOX"))
+
+
+@app.command("show")
+def show(service: Ref, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """Show one service.
+
+    Examples:
+
+        sandboxer service show hello
+    """
+    with client(url, state_dir) as platform:
+        show_service(platform.services.get(service), json)
+
+
+@app.command("logs")
+def logs(
+    service: Ref,
+    tail: Annotated[int, typer.Option("--tail", "-n", min=0, max=10_000, help="How many last lines.")] = 100,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Show what it printed, its former processes included.
+
+    Examples:
+
+        sandboxer service logs hello -f
+    """
+    with client(url, state_dir) as platform:
+        source = platform.services.follow if follow else platform.services.logs
+        for line in source(service, tail=tail):
+            print_line(line, json)
+
+
+@app.command("redeploy")
+def redeploy(
+    service: Ref,
+    bootstrap: Bootstrap = None,
+    command: Command = None,
+    file: FilesIn = None,
+    variables: Env = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Replace its program, files or environment; the old process goes on until the new one is well.
+
+    Examples:
+
+        sandboxer service redeploy hello --file app.py
+    """
+    with client(url, state_dir) as platform, waiting("waiting for the new process to be well …", json):
+        done = platform.services.redeploy(
+            service,
+            bootstrap=None if bootstrap is None else bootstrap.read_text(),
+            command=command,
+            files=files_in(file),
+            env=pairs(variables, "--env") or None,
+        )
+    tell(done, json)
+
+
+@app.command("set")
+def change(
+    service: Ref,
+    variables: Env = None,
+    port: Annotated[int | None, typer.Option(help="Where it listens; 0: on $PORT.")] = None,
+    health: HealthPath = None,
+    start_timeout: StartTimeout = None,
+    restart: Policy = None,
+    idle: Idle = None,
+    wake: Wake = None,
+    public: Public = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Change how it is kept; what is left out stays.
+
+    Examples:
+
+        sandboxer service set hello --idle 600 --public
+    """
+    with client(url, state_dir) as platform:
+        had = platform.services.get(service)
+        checks, policy = health_of(health, start_timeout), {"policy": restart}
+        changed = platform.services.change(
+            service,
+            env=pairs(variables, "--env") or None,
+            port=port,
+            health=None if checks is None else {**had.health.model_dump(), **checks},
+            restart=None if restart is None else {**had.restart.model_dump(), **policy},
+            idle_s=idle,
+            wake=wake,
+            public=public,
+        )
+    tell(changed, json)
+
+
+@app.command("remove")
+def remove(
+    service: Ref,
+    wallet: Wallet = None,
+    proof: GivenProof = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Remove it with its sandbox, its disk and its log.
+
+    Examples:
+
+        sandboxer service remove hello
+    """
+    with client(url, state_dir, confirm=with_wallet(wallet, proof)) as platform:
+        removed = platform.services.remove(service)
+    if json:
+        print_json(removed)
+    else:
+        out.print(f"removed {removed.name}", markup=False)
+
+
+app.registered_commands += life.registered_commands
