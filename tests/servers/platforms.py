@@ -104,6 +104,16 @@ def real_platform(state_dir: Path, *, pool_mb: int = 3072) -> Iterator[Up]:
 @contextmanager
 def served_once(state_dir: Path, port: int, *, pool_mb: int = 3072) -> Iterator[Up]:
     """One life of the server; sandboxes outlive it."""
+    up, process = start_server(state_dir, port, pool_mb=pool_mb)
+    try:
+        yield up
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def start_server(state_dir: Path, port: int, *, pool_mb: int = 3072) -> tuple[Up, subprocess.Popen[bytes]]:
+    """A server that answers; whoever starts it ends it."""
     state_dir.mkdir(parents=True, exist_ok=True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SANDBOXER_")}
     environment |= {"SANDBOXER_IMAGES_DIR": str(IMAGES), "SANDBOXER_POOL_SIZE_MB": str(pool_mb)}
@@ -111,13 +121,14 @@ def served_once(state_dir: Path, port: int, *, pool_mb: int = 3072) -> Iterator[
     words += ["--state-dir", str(state_dir), "--port", str(port)]
     with (state_dir / "up.log").open("ab") as log:
         process = subprocess.Popen(words, env=environment, stdout=log, stderr=log)
-        up = Up(f"http://127.0.0.1:{port}", state_dir)
-        try:
-            _wait_until_healthy(up, process)
-            yield up
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(30)
+    up = Up(f"http://127.0.0.1:{port}", state_dir)
+    try:
+        _wait_until_healthy(up, process)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    return up, process
 
 
 def remove_ground(state_dir: Path) -> None:

@@ -1,0 +1,97 @@
+"""A server killed with -9 while code runs: jobs are found again, runs that nobody waits for are cleared."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from sandboxer.sdk.errors import SdkError
+from sandboxer.sdk.routes.code import Options
+from sandboxer.sdk.sync.client import Sandboxer
+from sandboxer.wire.jobs import Job
+from tests.servers.platforms import (
+    Up,
+    destroy_everything,
+    free_port,
+    remove_ground,
+    start_server,
+    why_not_real,
+)
+
+SMALL = Options(disk_mb=64, memory_mb=128)
+COUNT = (
+    "import time\nfor n in range(40):\n  print(n, flush=True); time.sleep(0.1)\nopen('end','w').write('x')"
+)
+C_PROGRAM = (
+    '#include <stdio.h>\n#include <unistd.h>\nint main(){puts("a");fflush(stdout);sleep(5);puts("b");}'
+)
+
+
+def until(is_so: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "it never came about"
+        time.sleep(0.02)
+
+
+def client(up: Up) -> Sandboxer:
+    return Sandboxer(owner_file=up.owner_file, url=up.url)
+
+
+def run_for_ever(up: Up) -> None:
+    with suppress(SdkError), client(up) as platform:
+        platform.code.run("import time; time.sleep(600)", language="python", ttl_s=900, **SMALL)
+
+
+def printed(job: Job) -> str:
+    return "" if job.result is None else job.result.stdout
+
+
+def kill(server: subprocess.Popen[bytes]) -> None:
+    server.kill()
+    server.wait(30)
+
+
+@pytest.mark.slow
+def test_after_a_kill_jobs_are_found_again_and_runs_without_a_caller_are_gone(tmp_path: Path) -> None:
+    if why := why_not_real():
+        pytest.skip(why)
+    port, state_dir = free_port(), tmp_path / "state"
+    up, server = start_server(state_dir, port)
+    try:
+        waiting = threading.Thread(target=run_for_ever, args=(up,))
+        with client(up) as platform:
+            counting = platform.code.submit(COUNT, language="python", artifacts=["end"], **SMALL).id
+            compiled = platform.code.submit(C_PROGRAM, language="c", **SMALL).id
+            endless = "import time; time.sleep(600)"
+            forgotten = platform.code.submit(endless, language="python", ttl_s=900, **SMALL).id
+            waiting.start()
+            until(lambda: printed(platform.jobs.get(counting)).startswith("0\n1\n"))
+            until(lambda: printed(platform.jobs.get(compiled)) == "a\n")
+            until(lambda: len(list(platform.list())) == 4)
+            lost = platform.jobs.get(forgotten).sandbox_id
+            assert lost is not None
+        kill(server)
+        waiting.join(30)
+        up, server = start_server(state_dir, port)
+        with client(up) as platform:
+            platform.sandbox(lost).destroy()
+            done = platform.jobs.wait(counting)
+            assert (done.state, done.reason) == ("finished", "exited")
+            assert printed(done) == "".join(f"{n}\n" for n in range(40))
+            assert done.result is not None
+            assert [one.name for one in done.result.artifacts] == ["end"]
+            assert printed(platform.jobs.wait(compiled)) == "a\nb\n"
+            assert platform.jobs.wait(forgotten).state == "lost"
+            until(lambda: not list(platform.list()))
+    finally:
+        destroy_everything(up)
+        server.terminate()
+        server.wait(30)
+        remove_ground(state_dir)
