@@ -10,9 +10,10 @@ import asyncio
 import tempfile
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from itertools import count, pairwise
+from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -27,6 +28,7 @@ from sandboxer.accounts import records
 from sandboxer.accounts.delegation import Cut, cut, find_key, top_up
 from sandboxer.accounts.revocation import ending, revoke
 from sandboxer.accounts.scopes import ALL
+from sandboxer.backends.contract import Resources
 from sandboxer.backends.scripted import Scripted
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import (
@@ -40,11 +42,14 @@ from sandboxer.kernel.errors import (
 from sandboxer.kernel.ids import new_id
 from sandboxer.money.amounts import NSATS_PER_SAT
 from sandboxer.money.buckets import credit, open_bucket
+from sandboxer.money.pricing import FREE, RateCard, rate_card
 from sandboxer.money.statements import account_view, usage
 from sandboxer.money.timer import attend_due
 from sandboxer.money.verification import verify
+from sandboxer.sandboxes.charging import size_of
 from sandboxer.sandboxes.demands import read_condition, wanted
 from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
@@ -57,8 +62,8 @@ T = TypeVar("T")
 PRICES = {
     "rates": {
         "running_msats": 1237,
-        "vcpu_msats": 0,
-        "memory_gb_msats": 0,
+        "vcpu_msats": 401,
+        "memory_gb_msats": 59,
         "disk_gb_msats": 0,
         "frozen_memory_gb_msats": 311,
         "stored_disk_gb_msats": 13,
@@ -223,14 +228,19 @@ class PaidLives(RuleBasedStateMachine):
 
     @rule(
         box=boxes,
-        act=st.sampled_from(["freeze", "thaw", "stop", "resume", "recreate", "destroy", "extend"]),
+        act=st.sampled_from(
+            ["freeze", "thaw", "stop", "resume", "recreate", "destroy", "extend", "boost", "boost", "unboost"]
+        ),
+        vcpus=st.sampled_from([2, 3, 8]),
     )
-    def ask(self, box: tuple[Caller, str], act: str) -> None:
+    def ask(self, box: tuple[Caller, str], act: str, vcpus: int) -> None:
         who, sandbox_id = box
         cases = self.platform.sandboxes
         try:
             if act == "extend":
                 self.wait(cases.change_ttl(sandbox_id, "1h", who))
+            elif act == "boost":
+                self.wait(cases.boost(sandbox_id, vcpus, who))
             else:
                 self.wait(getattr(cases, act)(sandbox_id, who))
         except REFUSALS:
@@ -301,29 +311,44 @@ class PaidLives(RuleBasedStateMachine):
         after = 0
         while page := await self.platform.events.page(None, after):
             for event in page:
-                if event.subject.startswith("sbx_") and "to" in event.data:
+                if event.subject.startswith("sbx_") and ("to" in event.data or "vcpus" in event.data):
                     steps.setdefault(event.subject, []).append(event)
             after = page[-1].id
         for id, told in steps.items():
             sandbox = await self.platform.sandboxes.room.book.find(id)
             assert sandbox is not None
-            card = sandbox.terms.card
-            rates = {
-                **dict.fromkeys((State.READY, State.ACTIVE, State.GRACE), card.running),
-                State.FROZEN: card.frozen,
-                **dict.fromkeys((State.STOPPED, State.REAPED), card.stored),
-            }
-            moments = [(State(e.data["to"]), e.at, e.reason) for e in told]
-            for (state, began, why), (_, ended, _) in pairwise([*moments, (None, self.clock.now(), "")]):
-                rate = card.frozen if why == "dry_while_frozen" else rates.get(state, 0)  # type: ignore[arg-type]
+            had = sandbox.resources if sandbox.boosted_from is None else sandbox.boosted_from.resources
+            state, card, why, began = State.REQUESTED, self.card_of(sandbox, had), "", told[0].at
+            for event in (*told, None):
+                ended = self.clock.now() if event is None else event.at
                 us = (ended - began) // timedelta(microseconds=1)
-                sums[sandbox.account] = sums.get(sandbox.account, 0) + rate * us
+                sums[sandbox.account] = sums.get(sandbox.account, 0) + _rate(state, why, card) * us
+                if event is None:
+                    break
+                began = ended
+                if "to" in event.data:
+                    state, why = State(event.data["to"]), event.reason
+                else:
+                    more = {"vcpus": event.data["vcpus"], "memory_mb": event.data["memory_mb"]}
+                    card = self.card_of(sandbox, replace(had, **more))
         return sums
+
+    def card_of(self, sandbox: Sandbox, resources: Resources) -> RateCard:
+        free = sandbox.terms.is_free
+        return FREE if free else rate_card(sandbox.profile, size_of(resources), self.platform.pricing)
 
     def teardown(self) -> None:
         self.wait(self.stack.aclose())
         self.loop.close()
         self.folder.cleanup()
+
+
+def _rate(state: State, why: str, card: RateCard) -> int:
+    if state is State.FROZEN or why == "dry_while_frozen":
+        return card.frozen
+    if state in (State.READY, State.ACTIVE, State.GRACE):
+        return card.running
+    return card.stored if state in (State.STOPPED, State.REAPED) else 0
 
 
 def _fresh(server: str) -> str:

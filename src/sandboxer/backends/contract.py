@@ -180,6 +180,16 @@ class Freezes(Protocol):
     async def thaw(self, handle: Handle) -> None: ...
 
 
+@runtime_checkable
+class Resizes(Protocol):
+    async def resize(self, handle: Handle, resources: Resources) -> None:
+        """Other limits for a running one, at once; its disk keeps its size.
+
+        Raises NoCapacity before anything changes when the host's budgets do not allow it, Conflict when it
+        uses more than it would have; all limits stay as they were then.
+        """
+
+
 class Content(StrEnum):
     """What a kept disk was kept with."""
 
@@ -253,12 +263,14 @@ class Capability(StrEnum):
     STOP = "stop"
     FREEZE = "freeze"
     SNAPSHOT = "snapshot"
+    RESIZE = "resize"
 
 
 OPTIONAL: Mapping[Capability, type] = {
     Capability.STOP: Stops,
     Capability.FREEZE: Freezes,
     Capability.SNAPSHOT: Snapshots,
+    Capability.RESIZE: Resizes,
 }
 
 

@@ -71,6 +71,9 @@ class Charges(Protocol):
     def promised(self, conn: Connection, sandbox: Sandbox, quote_id: str, *, now: datetime) -> Terms:
         """The terms on which it goes on at a quote's rates. Raises if the quote is not for it."""
 
+    def resized(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Terms:
+        """The terms on which it goes on with these resources. Raises what refuses them; nothing is held."""
+
     def apply(
         self, conn: Connection, before: Sandbox | None, after: Sandbox, *, now: datetime, at: datetime | None
     ) -> Mapping[str, object]:
@@ -146,6 +149,13 @@ class Book:
             return sandbox.terms
         return await self._store.read(lambda conn: charges.promised(conn, sandbox, quote_id, now=now))
 
+    async def resized(self, sandbox: Sandbox) -> Terms:
+        """The terms of one that goes on with the resources it is given here."""
+        charges, now = self._charges, self._clock.now()
+        if charges is None or sandbox.terms.is_free:
+            return sandbox.terms
+        return await self._store.write(lambda conn: charges.resized(conn, sandbox, now=now))
+
     async def open(self, requested: Sandbox, steps: Sequence[Step], also: Also | None = None) -> Sandbox:
         """Write a new record, taken through `steps` at once. `requested` is as it was asked for.
 
@@ -189,10 +199,11 @@ class Book:
         reason: str,
         decide: Callable[[Sandbox], Mapping[str, object]],
         at: datetime | None = None,
+        data: Mapping[str, object] | None = None,
     ) -> Sandbox:
         """Change the record within its state. `decide` may be called again when someone wrote first.
 
-        `at` is when it became true, as in `Step`.
+        `at` is when it became true, as in `Step`; `data` are facts for the event alone.
         """
         for _ in range(_TRIES):
             before = await self._current(sandbox_id)
@@ -203,7 +214,7 @@ class Book:
             def write(conn: Connection, b: Sandbox = before, a: Sandbox = after, n: datetime = now) -> bool:
                 if not replace_record(conn, b, a):
                     return False
-                facts = self._charge(conn, b, a, n, at=at)
+                facts = {**(data or {}), **self._charge(conn, b, a, n, at=at)}
                 events.record(conn, subject=b.id, kind=kind, actor=actor, reason=reason, at=n, data=facts)
                 return True
 

@@ -115,6 +115,21 @@ class Charging:
             raise InsufficientCredit(required=least, available=bucket.available, account=sandbox.account)
         return terms
 
+    def resized(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Terms:
+        """The terms on which it goes on with the resources it is given here. Raises as `check_start`.
+
+        At the rates of the day: a quote was for what it had.
+        """
+        if sandbox.terms.is_free:
+            return sandbox.terms
+        bucket = settle_account(conn, sandbox.account, now=now)
+        anew = self._terms(conn, replace(sandbox, terms=Terms()), now)
+        terms = replace(anew, quote_id=sandbox.terms.quote_id, keeps_free=sandbox.terms.keeps_free)
+        least = 0 if terms.is_entitled else sats_for(terms.card.running, self.holds.least)
+        if bucket.available < least:
+            raise InsufficientCredit(required=least, available=bucket.available, account=sandbox.account)
+        return terms
+
     def apply(
         self, conn: Connection, before: Sandbox | None, after: Sandbox, *, now: datetime, at: datetime | None
     ) -> Mapping[str, object]:

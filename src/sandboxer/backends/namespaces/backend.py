@@ -20,6 +20,7 @@ from sandboxer.backends.contract import (
     Observation,
     Order,
     Presence,
+    Resources,
     Usage,
 )
 from sandboxer.backends.guest import Guest
@@ -39,6 +40,7 @@ from sandboxer.backends.namespaces.launcher import Launcher
 from sandboxer.backends.namespaces.making import Making
 from sandboxer.backends.namespaces.pool import MB, open_pool
 from sandboxer.backends.namespaces.recovery import boot_id, pidfd_of
+from sandboxer.backends.namespaces.resizing import resize_box
 from sandboxer.backends.namespaces.settings import NamespacesSettings
 from sandboxer.backends.namespaces.settled import in_thread, to_the_end
 from sandboxer.backends.namespaces.uids import UidRanges
@@ -170,6 +172,10 @@ class NamespacesBackend:
 
     async def kept(self) -> Sequence[str]:
         return await self._keeping.kept()
+
+    async def resize(self, handle: Handle, resources: Resources) -> None:
+        async with self.ground.one_at_a_time(handle.sandbox_id):
+            await to_the_end(resize_box(self.ground, self._box(handle.sandbox_id), resources))
 
     async def close(self) -> None:
         self.ground.deaths.close()

@@ -118,6 +118,22 @@ class Cgroups:
 
     # -- the whole sandbox
 
+    def resize(self, sandbox_id: str, resources: Resources) -> None:
+        """Other limits for what runs. Raises OSError (EBUSY) when it uses more memory than it would have."""
+        anon = _pairs(f"{self._limits.get('memory')}/{sandbox_id}/memory.stat").get("anon", 0)
+        if "memory" in self.hierarchies.v2 and anon > resources.memory_mb * MB:
+            # v2 would take the limit and kill.
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        for name, root in self._limits.items():
+            values = list(self._values(name, resources))
+            try:
+                for file, value in values:
+                    _write(f"{root}/{sandbox_id}/{file}", value)
+            except OSError:
+                # Memory alone may not be more than memory and swap: upwards the other goes first.
+                for file, value in reversed(values):
+                    _write(f"{root}/{sandbox_id}/{file}", value)
+
     def kill(self, sandbox_id: str) -> None:
         """Everything in it, frozen or not; gone already is success."""
         with contextlib.suppress(FileNotFoundError):

@@ -11,6 +11,7 @@ import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 from sandboxer.backends.contract import (
@@ -32,7 +33,14 @@ from sandboxer.backends.guest import Guest
 from sandboxer.backends.scripted.box import Box, ScriptedGuest
 from sandboxer.backends.scripted.disk import Disk
 from sandboxer.kernel.clock import Clock, SystemClock
-from sandboxer.kernel.errors import BackendLost, Conflict, InvalidRequest, NotFound, ProvisionFailed
+from sandboxer.kernel.errors import (
+    BackendLost,
+    Conflict,
+    InvalidRequest,
+    NoCapacity,
+    NotFound,
+    ProvisionFailed,
+)
 
 # More than any test asks for.
 PLENTY = Resources(vcpus=1024, memory_mb=2**20, disk_mb=2**20, pids=2**20)
@@ -222,6 +230,13 @@ class Scripted:
     async def kept(self) -> Sequence[str]:
         self._begin("kept", "")
         return list(self.kept_disks)
+
+    async def resize(self, handle: Handle, resources: Resources) -> None:
+        self._begin("resize", handle.sandbox_id)
+        box = self._box(handle)
+        if resources.memory_mb > PLENTY.memory_mb or resources.vcpus > PLENTY.vcpus:
+            raise NoCapacity(resource="memory", why="not even a fake has as much")
+        box.order = replace(box.order, resources=resources)
 
     def fail_next(self, method: str, error: Exception) -> None:
         """Add to the script while it runs."""

@@ -1,4 +1,4 @@
-"""Sessions: interpreters that keep their state."""
+"""Sessions: interpreters that keep their state; and what a sandbox goes back to when its boost ends."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,6 +10,7 @@ down_revision = "0014"
 
 
 def upgrade() -> None:
+    op.add_column("sandboxes", sa.Column("boosted_from", JsonValue))
     op.create_table(
         "sessions",
         sa.Column("id", sa.Text, nullable=False),

@@ -26,6 +26,7 @@ from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.identity.keys import Caller
 from sandboxer.sandboxes.locks import is_guarded
 from sandboxer.sandboxes.requests import WantedResources
+from sandboxer.wire.boosts import Boost
 from sandboxer.wire.sessions import (
     CELL_TIMEOUT_MAX_S,
     Cell,
@@ -235,6 +236,29 @@ async def freeze(request: Request, session_id: SessionId) -> Response:
 )
 async def thaw(request: Request, session_id: SessionId) -> Response:
     return await _on_sandbox(request, session_id, platform_of(request).sandboxes.thaw)
+
+
+@router.post(
+    "/{session_id}/boost",
+    operation_id="boostSession",
+    response_model=Session,
+    responses=inside(402),
+    summary="More CPUs, and 2 GB of memory with each, at once",
+)
+async def boost(request: Request, session_id: SessionId, body: Boost) -> Response:
+    sandboxes = platform_of(request).sandboxes
+    return await _on_sandbox(request, session_id, lambda id, who: sandboxes.boost(id, body.vcpus, who))
+
+
+@router.post(
+    "/{session_id}/unboost",
+    operation_id="unboostSession",
+    response_model=Session,
+    responses=inside(),
+    summary="Back to what it had; not boosted is success",
+)
+async def unboost(request: Request, session_id: SessionId) -> Response:
+    return await _on_sandbox(request, session_id, platform_of(request).sandboxes.unboost)
 
 
 @router.post(

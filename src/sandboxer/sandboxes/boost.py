@@ -1,0 +1,124 @@
+"""Boost and unboost: more CPUs and memory for a while, without a restart, and paid for while it lasts.
+
+Money is asked first, then the backend, then the record follows: the charge changes with the record, in its
+transaction. What a boost takes back to is kept with the record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sandboxer.backends.contract import Resizes, Resources
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import (
+    Broken,
+    Forbidden,
+    IllegalTransition,
+    InsufficientCredit,
+    InvalidRequest,
+    NotAvailable,
+)
+from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.profiles import excess
+from sandboxer.sandboxes.records import Sandbox, Unboosted
+from sandboxer.sandboxes.room import Room, actor_of
+from sandboxer.sandboxes.terms import Terms
+
+MEMORY_MB_PER_VCPU = 2048
+_RUNNING = frozenset({State.READY, State.ACTIVE})
+
+
+def boosted(had: Resources, vcpus: int) -> Resources:
+    """Each CPU brings its memory; what a sandbox had, it keeps. Raises InvalidRequest for less than that."""
+    if vcpus <= had.vcpus:
+        raise InvalidRequest(
+            field="vcpus", why=f"{vcpus} is not more than the {had.vcpus:g} that it has without a boost"
+        )
+    return replace(had, vcpus=float(vcpus), memory_mb=max(had.memory_mb, vcpus * MEMORY_MB_PER_VCPU))
+
+
+async def boost(room: Room, sandbox_id: str, vcpus: int, caller: Caller) -> Sandbox:
+    """Boosted already: to the new number."""
+    await room.visible(sandbox_id, caller)
+
+    async def operation() -> Sandbox:
+        sandbox = await _running(room, sandbox_id, caller, "boost")
+        base = sandbox.boosted_from or Unboosted(resources=sandbox.resources, terms=sandbox.terms)
+        resources = boosted(base.resources, vcpus)
+        _check_profile(room, sandbox, resources)
+        terms = await room.book.resized(replace(sandbox, resources=resources))
+        return await _change(room, sandbox, resources, terms, base, caller, "boost")
+
+    return await room.operations.perform(sandbox_id, "boost", operation)
+
+
+async def unboost(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
+    """Not boosted is success. Raises Conflict when it uses more memory than it would have."""
+    await room.visible(sandbox_id, caller)
+
+    async def operation() -> Sandbox:
+        sandbox = await _running(room, sandbox_id, caller, "unboost")
+        base = sandbox.boosted_from
+        if base is None:
+            return sandbox
+        terms = await _former_terms(room, sandbox, base)
+        return await _change(room, sandbox, base.resources, terms, None, caller, "unboost")
+
+    return await room.operations.perform(sandbox_id, "unboost", operation)
+
+
+async def _former_terms(room: Room, sandbox: Sandbox, base: Unboosted) -> Terms:
+    """The rates it was promised, and a slot of the tier if one fits now. Never refused: it is less."""
+    try:
+        anew = await room.book.resized(replace(sandbox, resources=base.resources))
+    except (InsufficientCredit, Forbidden):
+        anew = sandbox.terms
+    return replace(base.terms, is_entitled=anew.is_entitled, keeps_free=sandbox.terms.keeps_free)
+
+
+async def _running(room: Room, sandbox_id: str, caller: Caller, signal: str) -> Sandbox:
+    sandbox = await room.visible(sandbox_id, caller)
+    if sandbox.state not in _RUNNING:
+        raise IllegalTransition(signal=signal, state=sandbox.state.value, reason=sandbox.reason)
+    return sandbox
+
+
+async def _change(
+    room: Room,
+    sandbox: Sandbox,
+    resources: Resources,
+    terms: Terms,
+    base: Unboosted | None,
+    caller: Caller,
+    name: str,
+) -> Sandbox:
+    backend = room.backend_of(sandbox)
+    if not isinstance(backend, Resizes):
+        raise NotAvailable(what="boost", why=f"{backend.name} cannot change a running sandbox's limits")
+    if sandbox.handle is None:
+        raise Broken(why=f"sandbox {sandbox.id} is {sandbox.state} without a handle")
+    await backend.resize(sandbox.handle, resources)
+    try:
+        return await room.book.amend(
+            sandbox.id,
+            kind=f"sandbox.{name}ed",
+            actor=actor_of(caller),
+            reason=f"{name}_by_caller",
+            decide=lambda _: {"resources": resources, "terms": terms, "boosted_from": base},
+            data={"vcpus": resources.vcpus, "memory_mb": resources.memory_mb},
+        )
+    except BaseException:
+        await backend.resize(sandbox.handle, sandbox.resources)
+        raise
+
+
+def _check_profile(room: Room, sandbox: Sandbox, resources: Resources) -> None:
+    profile = room.profiles.find(sandbox.profile)
+    if profile is None:
+        raise NotAvailable(what="boost", why=f"{sandbox.profile} is not in the catalogue any more")
+    for name in excess(resources, profile.resources_max):
+        most = getattr(profile.resources_max, name)
+        raise InvalidRequest(
+            field="vcpus",
+            why=f"{getattr(resources, name):g} {name} is more than {profile.id} allows ({most:g})",
+        )

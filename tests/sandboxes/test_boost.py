@@ -1,0 +1,79 @@
+"""More CPUs and memory for a while: at once, within bounds, and paid for exactly while it lasts."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from sandboxer.backends.scripted import Scripted
+from sandboxer.kernel.errors import (
+    IllegalTransition,
+    InsufficientCredit,
+    InvalidRequest,
+    NoCapacity,
+    NotFound,
+)
+from sandboxer.sandboxes.charging import rate_now
+from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.wiring import Platform
+from tests.sandboxes.clock import ManualClock
+from tests.sandboxes.conftest import ALICE, BOB, OpenPlatform
+from tests.sandboxes.test_charging import RATES, paying, settled
+
+SIZED = {**RATES, "running_msats": 0, "vcpu_msats": 1000, "frozen_memory_gb_msats": 500}
+
+
+async def made(platform: Platform) -> str:
+    return (await platform.sandboxes.create(CreateRequest(ttl="4h"), ALICE)).id
+
+
+async def test_a_boost_is_charged_from_its_moment_to_its_end(
+    open_one: OpenPlatform, clock: ManualClock, backend: Scripted
+) -> None:
+    async with paying(open_one, sats=10_000, rates=SIZED) as platform:
+        sandbox_id = await made(platform)
+        clock.advance(timedelta(seconds=100))
+        more = await platform.sandboxes.boost(sandbox_id, 4, ALICE)
+        assert (more.resources.vcpus, more.resources.memory_mb) == (4.0, 8192)
+        assert backend.boxes[sandbox_id].order.resources == more.resources
+        assert rate_now(more) == 4000
+        clock.advance(timedelta(seconds=50))
+        await platform.sandboxes.boost(sandbox_id, 2, ALICE)
+        clock.advance(timedelta(seconds=10))
+        less = await platform.sandboxes.unboost(sandbox_id, ALICE)
+        assert (less.resources.vcpus, less.resources.memory_mb, less.boosted_from) == (1.0, 512, None)
+        assert await platform.sandboxes.unboost(sandbox_id, ALICE) == less
+        clock.advance(timedelta(seconds=7))
+        await platform.sandboxes.destroy(sandbox_id, ALICE)
+        assert (await settled(platform)).posted == 10_000 - (100 + 4 * 50 + 2 * 10 + 7)
+
+
+async def test_what_cannot_be_given_is_refused_and_changes_nothing(
+    open_one: OpenPlatform, backend: Scripted
+) -> None:
+    async with paying(open_one, sats=700, rates=SIZED) as platform:
+        sandbox_id = await made(platform)
+        for vcpus in (1, 9):
+            with pytest.raises(InvalidRequest):
+                await platform.sandboxes.boost(sandbox_id, vcpus, ALICE)
+        with pytest.raises(NotFound):
+            await platform.sandboxes.boost(sandbox_id, 2, BOB)
+        backend.fail_next("resize", NoCapacity(resource="memory", why="full"))
+        with pytest.raises(NoCapacity):
+            await platform.sandboxes.boost(sandbox_id, 2, ALICE)
+        await platform.sandboxes.freeze(sandbox_id, ALICE)
+        with pytest.raises(IllegalTransition):
+            await platform.sandboxes.boost(sandbox_id, 2, ALICE)
+        record = await platform.sandboxes.get(sandbox_id, ALICE)
+        assert (record.resources.vcpus, record.boosted_from) == (1.0, None)
+
+
+async def test_a_boost_that_cannot_be_paid_for_a_minute_is_refused(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    async with paying(open_one, sats=200, rates=SIZED) as platform:
+        sandbox_id = await made(platform)
+        with pytest.raises(InsufficientCredit):
+            await platform.sandboxes.boost(sandbox_id, 8, ALICE)
+        assert rate_now(await platform.sandboxes.get(sandbox_id, ALICE)) == 1000

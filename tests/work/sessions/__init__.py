@@ -1,0 +1,1 @@
+"""Sessions: decisions, hostile words, and their life beside their sandbox."""

@@ -1,0 +1,111 @@
+"""How long a session lives, its table of states, and how hostile words are read: all without a sandbox."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandboxer.kernel.errors import GuestMisbehaved, IllegalTransition, InvalidRequest
+from sandboxer.work.sessions import frames, lifetime
+from sandboxer.work.sessions.interpreters import INTERPRETERS, driver_text, find_interpreter
+from sandboxer.work.sessions.lifecycle import TRANSITIONS, Signal, State, next_state
+
+NOW = datetime(2026, 11, 16, tzinfo=UTC)
+
+
+def test_every_cell_of_the_table_is_a_move_or_a_refusal() -> None:
+    for state in State:
+        for signal in Signal:
+            if (state, signal) in TRANSITIONS:
+                assert next_state(state, signal) is TRANSITIONS[state, signal]
+            else:
+                with pytest.raises(IllegalTransition):
+                    next_state(state, signal)
+    assert not any(state is State.ENDED for state, _ in TRANSITIONS)
+
+
+def test_a_session_ends_after_an_hour_or_fifteen_quiet_minutes() -> None:
+    span = lifetime.begin(lifetime.TTL_DEFAULT, lifetime.IDLE_DEFAULT, now=NOW)
+
+    def due(minutes: float, **how: bool) -> str | None:
+        how = {"is_busy": False, "is_frozen": False, **how}
+        return lifetime.end_due(span, now=NOW + timedelta(minutes=minutes), **how)
+
+    assert due(14.9) is None
+    assert due(15) == "idle"
+    assert due(59, is_busy=True) is None
+    assert due(59, is_frozen=True) is None
+    assert due(60, is_frozen=True) == due(60, is_busy=True) == "ttl"
+
+
+@given(st.lists(st.floats(0, 3600), max_size=200))
+def test_activity_adds_fifteen_minutes_and_never_passes_a_day(waits: list[float]) -> None:
+    span, now = lifetime.begin(lifetime.TTL_DEFAULT, lifetime.IDLE_DEFAULT, now=NOW), NOW
+    for wait in waits:
+        now += timedelta(seconds=wait)
+        before = span.expires_at
+        span = lifetime.bumped(span, now=now)
+        assert before <= span.expires_at <= before + lifetime.ACTIVITY_ADDS
+        assert span.last_active == now
+    longest = NOW + lifetime.TTL_MAX
+    assert span.expires_at == min(longest, NOW + lifetime.TTL_DEFAULT + len(waits) * lifetime.ACTIVITY_ADDS)
+
+
+@given(st.binary(max_size=300))
+def test_no_line_breaks_the_reader(line: bytes) -> None:
+    try:
+        frames.read_frame(line)
+    except GuestMisbehaved:
+        return
+
+
+@given(
+    st.lists(st.binary(max_size=60).filter(lambda line: b"\n" not in line), max_size=8), st.integers(1, 40)
+)
+def test_lines_come_out_whole_however_they_are_cut(lines: list[bytes], step: int) -> None:
+    whole = b"".join(line + b"\n" for line in lines)
+    reader = frames.Lines()
+    seen = [line for at in range(0, len(whole), step) for line in reader.feed(whole[at : at + step], 0)]
+    assert seen == lines
+
+
+def test_after_a_gap_the_reader_goes_on_at_the_next_line() -> None:
+    reader = frames.Lines()
+    assert reader.feed(b'{"t":"ready"}\n{"t":"o', 0) == [b'{"t":"ready"}']
+    assert reader.feed(b'ken"}\n{"t":"ready"}\n', 512) == [b'{"t":"ready"}']
+    with pytest.raises(GuestMisbehaved):
+        for _ in range(10):
+            reader.feed(b"x" * (1 << 20), 0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"t": "out", "n": -1, "s": 1, "d": ""},
+        {"t": "out", "n": 1, "s": 9, "d": ""},
+        {"t": "out", "n": 1, "s": 1, "d": "%%%"},
+        {"t": "done", "n": 1, "status": 0, "fault": [], "lost": [0]},
+        {"t": "result", "n": 1, "m": {str(i): "x" for i in range(99)}},
+        {"t": "hello", "n": 2**70, "running": None, "ready": True},
+    ],
+)
+def test_lines_out_of_form_are_refused(line: dict[str, object]) -> None:
+    with pytest.raises(GuestMisbehaved):
+        frames.read_frame(json.dumps(line).encode())
+
+
+def test_interpreters_are_found_by_any_name_and_others_are_named() -> None:
+    assert find_interpreter("py").name == "python"
+    assert find_interpreter("node").name == "javascript"
+    with pytest.raises(InvalidRequest, match="whole programs only"):
+        find_interpreter("fortran")
+    with pytest.raises(InvalidRequest, match="nearest is python"):
+        find_interpreter("pythn")
+    for one in INTERPRETERS.values():
+        assert one.image in ("base", "languages")
+        if one.driver:
+            assert driver_text(one.driver)
