@@ -118,6 +118,8 @@ async def capabilities(request: Request) -> Response:
             "delegated_keys",
             "accounts",
             "pricing",
+            "languages",
+            "introspection",
         ],
         signatures=_SIGNATURES,
         limits={
