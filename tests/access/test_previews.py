@@ -129,6 +129,7 @@ async def test_many_requests_at_once_wake_a_sleeping_sandbox_once(proxied: Proxi
     made = await proxied.preview(path, public=True)
     dozing = await proxied.preview(path, wakes=False)
     host = proxied.host(path)
+    book = proxied.served.platform.sandboxes.room.book
     assert (await proxied.ask(host)).status_code == 200
     for verb in ("freeze", "stop"):
         assert (await proxied.served.client.post(f"{path}/{verb}")).status_code == 200
@@ -136,7 +137,6 @@ async def test_many_requests_at_once_wake_a_sleeping_sandbox_once(proxied: Proxi
             # Nothing starts again by itself here; the address stands all the same.
             async with asyncio.TaskGroup() as group:
                 asking = [group.create_task(proxied.ask(host)) for _ in range(4)]
-                book = proxied.served.platform.sandboxes.room.book
                 await eventually(lambda: _state(book, path) != "stopped", 10.0)
                 await proxied.start_inside(path)
         else:
