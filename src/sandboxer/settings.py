@@ -66,6 +66,10 @@ class Settings(BaseModel):
             description="Domain below which they are served: {port}-{id}.{domain}, {service}.{domain}.",
         ),
     ] = "localhost"
+    https: Annotated[
+        bool,
+        Field(description="Run Caddy in front, with certificates of its own authority, on proxy_https_port."),
+    ] = False
     proxy_https_port: Annotated[
         int | None,
         Field(ge=1, le=65535, description="Port of the TLS edge before them; then links begin with https."),

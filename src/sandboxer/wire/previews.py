@@ -67,3 +67,7 @@ class NewPreview(Preview):
 
 class PreviewList(Answer):
     previews: list[Preview]
+
+
+class KnownName(Answer):
+    domain: Annotated[str, Field(description="The name, which is served here.")]

@@ -32,6 +32,10 @@ def up(
     warm_pool: Annotated[
         int | None, typer.Option(metavar="N", help="Keep N sandboxes of the default profile ready.")
     ] = None,
+    https: Annotated[
+        int | None,
+        typer.Option("--https", metavar="PORT", help="Serve TLS there too, by Caddy and its own authority."),
+    ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Create a sandbox and run a program in it.")] = False,
     once: Annotated[bool, typer.Option("--once", help="With --demo: stop after it.")] = False,
 ) -> None:
@@ -48,9 +52,11 @@ def up(
 
         sandboxer up --database postgresql://user@db/sandboxer
 
+        sandboxer up --https 7443
+
         sandboxer up --demo --once
     """
-    settings = _settings(state_dir, host, port, database, warm_pool)
+    settings = _with_https(_settings(state_dir, host, port, database, warm_pool), https)
     logging.basicConfig(level=settings.log_level.upper(), format=LOG_FORM)
     for chatty in ("alembic", "httpx"):
         logging.getLogger(chatty).setLevel("WARNING")
@@ -84,8 +90,26 @@ def _settings(
     )
 
 
+def _with_https(settings: Settings, port: int | None) -> Settings:
+    """Caddy comes from this machine, so what it says of callers is believed."""
+    if port is None and not settings.https:
+        return settings
+    port = port or settings.proxy_https_port or 7443
+    return settings.model_copy(
+        update={
+            "https": True,
+            "proxy_https_port": port,
+            "trusted_proxies": (*settings.trusted_proxies, "127.0.0.1", "::1"),
+        }
+    )
+
+
 def _announce(settings: Settings, url: str) -> None:
     out.print(f"[bold green]●[/] sandboxer serves at [bold]{url}[/]  [dim](Ctrl-C stops it)[/]")
+    if settings.https:
+        root = settings.state_dir / "edge/certificates/pki/authorities/local/root.crt"
+        url = settings.public_url or f"https://localhost:{settings.proxy_https_port}"
+        out.print(f"  [dim]TLS:[/]  {url}  [dim](trust {root})[/]")
     out.print(f"  [dim]key:[/]  {settings.owner_file}")
     out.print(f"  [dim]next:[/] sandboxer create --state-dir {settings.state_dir}")
 

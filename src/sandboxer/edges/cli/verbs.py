@@ -48,10 +48,14 @@ VERBS: Mapping[str, Verb] = {
     "unlock": Verb("changing", SANDBOXES, "Take that guard away, with a second proof."),
     "extend-ttl": Verb("changing", SANDBOXES, "Let a sandbox live longer."),
     "destroy": Verb("changing", SANDBOXES, "Remove sandboxes for good."),
+    "snapshot": Verb(
+        "artifacts.snapshots", SANDBOXES, "Keep disks, go back to them, fork them.", is_group=True
+    ),
     "logs": Verb("finding", SANDBOXES, "Show what happened to a sandbox."),
     "exec": Verb("running", INSIDE, "Run a command in a sandbox."),
     "shell": Verb("shell", INSIDE, "Open a terminal in a sandbox."),
     "cp": Verb("copying", INSIDE, "Copy files and folders in or out."),
+    "preview": Verb("access.previews", INSIDE, "Open a port inside by a link.", is_group=True),
     "languages": Verb("work.languages", PLATFORM, "List languages and shells, and how to begin."),
     "status": Verb("status", PLATFORM, "Show health, what is free, and what you may still do."),
     "service": Verb(
@@ -77,6 +81,7 @@ VERBS: Mapping[str, Verb] = {
     "wallet": Verb("wallet", MONEY, "Keep a wallet of your own, with caps.", is_group=True),
     "ledger": Verb("books", MONEY, "Prove the ledger.", is_group=True),
     "audit": Verb("books", MONEY, "Prove and export the audit log.", is_group=True),
+    "edge": Verb("access.edge", HOST, "TLS in front of the platform.", is_group=True),
     "doctor": Verb("doctor", HOST, "Say what this host can and cannot do, and why."),
     "backend": Verb("backend", HOST, "Check a backend against the contract.", is_group=True),
     "image": Verb("image", HOST, "Build and list base images.", is_group=True),

@@ -10,13 +10,16 @@ import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from urllib.parse import urlsplit
 
 import uvicorn
 import uvloop
 from fastapi import FastAPI
 
 from sandboxer.edges.http.app import create_app
+from sandboxer.edges.proxy.caddy import EdgePlan
+from sandboxer.edges.proxy.edge import running_edge
 from sandboxer.edges.proxy.listener import listen_for_hosts, open_house
 from sandboxer.edges.proxy.path_door import PathDoor
 from sandboxer.edges.proxy.switch import api_protocol
@@ -70,7 +73,23 @@ async def open_proxy(platform: Platform, opened: AsyncExitStack) -> type[asyncio
     if address is not None:
         listening = opened.enter_context(contextlib.closing(_listen_for_proxy(platform.settings, *address)))
         await opened.enter_async_context(listen_for_hosts(platform, house, listening))
+        if platform.settings.https:
+            await opened.enter_async_context(_edge(platform.settings, listening))
     return api_protocol(house, PathDoor(platform))
+
+
+def _edge(settings: Settings, ports: socket.socket) -> AbstractAsyncContextManager[None]:
+    """Caddy in front of both listeners, on this machine."""
+    plan = EdgePlan(
+        site=urlsplit(settings.public_url or "").hostname or "localhost",
+        api=f"127.0.0.1:{settings.port}",
+        ports=f"127.0.0.1:{ports.getsockname()[1]}",
+        https_port=settings.proxy_https_port or 443,
+        internal=True,
+        storage=settings.state_dir / "edge" / "certificates",
+        is_supervised=True,
+    )
+    return running_edge(plan, settings.state_dir / "edge")
 
 
 def _listen_for_proxy(settings: Settings, host: str, port: int) -> socket.socket:

@@ -1,0 +1,1 @@
+"""Verbs for what lies between a sandbox and the outside."""

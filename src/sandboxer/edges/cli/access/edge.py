@@ -1,0 +1,78 @@
+"""`edge caddy`: the configuration of the TLS edge in front of the API and the ports of sandboxes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sandboxer.edges.cli.exits import CommandFailed
+from sandboxer.edges.cli.output import out
+from sandboxer.edges.proxy.caddy import EdgePlan, render
+from sandboxer.edges.proxy.edge import write_plan
+from sandboxer.settings import load_settings
+
+app = typer.Typer(help="TLS in front of the platform.", no_args_is_help=True, rich_markup_mode="rich")
+groups = {"edge": app}
+
+
+@app.callback()
+def entry() -> None:
+    """TLS in front of the platform."""
+
+
+@app.command("caddy")
+def caddy(
+    site: Annotated[str, typer.Option(help="Public name of the API.")],
+    file: Annotated[
+        Path | None, typer.Option("--write", metavar="FILE", help="Write it there and have Caddy check it.")
+    ] = None,
+    https_port: Annotated[int, typer.Option(help="Port that Caddy serves.")] = 443,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Certificates of an authority of Caddy's own.")
+    ] = False,
+    certificate: Annotated[
+        Path | None, typer.Option(help="Wildcard certificate for the names of ports.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="And its key.")] = None,
+) -> None:
+    """Print (or write and check) a Caddyfile: certificates by themselves, HTTP/2, WebSockets, event streams.
+
+    Where the platform listens is taken from its settings (SANDBOXER_HOST, SANDBOXER_PORT,
+    SANDBOXER_PROXY_LISTEN). Set SANDBOXER_PROXY_DOMAIN, SANDBOXER_PROXY_HTTPS_PORT=443 and
+    SANDBOXER_TRUSTED_PROXIES=127.0.0.1 there.
+
+    Examples:
+
+        sandboxer edge caddy --site sandboxer.example.com
+
+        sandboxer edge caddy --site sandboxer.example.com --write /etc/caddy/Caddyfile
+    """
+    if (certificate is None) != (key is None):
+        raise CommandFailed("a certificate needs its key", next_step="Give both --certificate and --key.")
+    settings = load_settings()
+    ports = settings.proxy_address
+    if ports is None:
+        raise CommandFailed("ports are not served", next_step="Set SANDBOXER_PROXY_LISTEN to an address.")
+    plan = EdgePlan(
+        site=site,
+        api=_dial(settings.host, settings.port),
+        ports=_dial(*ports),
+        https_port=https_port,
+        internal=internal,
+        certificate=certificate,
+        key=key,
+    )
+    if file is None:
+        sys.stdout.write(render(plan))
+        return
+    asyncio.run(write_plan(plan, file))
+    out.print(f"wrote {file}; Caddy takes it. Next: systemctl reload caddy")
+
+
+def _dial(host: str, port: int) -> str:
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{shown}]:{port}" if ":" in shown else f"{shown}:{port}"

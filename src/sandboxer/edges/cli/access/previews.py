@@ -1,0 +1,102 @@
+"""`preview create|list|revoke`: addresses that open a port inside a sandbox."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, client
+from sandboxer.edges.cli.output import ago, columns, out, print_json, until
+
+app = typer.Typer(
+    help="Open a port inside a sandbox by a link.", no_args_is_help=True, rich_markup_mode="rich"
+)
+groups = {"preview": app}
+Port = Annotated[int, typer.Argument(min=1, max=65535, help="Port inside the sandbox.")]
+
+
+@app.command("create")
+def create(
+    sandbox_id: SandboxId,
+    port: Port,
+    ttl: Annotated[str | None, typer.Option(help="How long it works: 30m, 24h, 7d.")] = None,
+    public: Annotated[bool, typer.Option("--public", help="Open to everyone, no token.")] = False,
+    one_time: Annotated[bool, typer.Option("--one-time", help="The link works once.")] = False,
+    no_wake: Annotated[
+        bool, typer.Option("--no-wake", help="A request does not wake a sleeping sandbox.")
+    ] = False,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Make an address for a port. It stays the same over stop and resume; its token is shown once.
+
+    Examples:
+
+        sandboxer preview create sbx_0123456789abcdefghjkmnpqrs 3000
+
+        sandboxer preview create sbx_0123456789abcdefghjkmnpqrs 8080 --public
+    """
+    with client(url, state_dir) as platform:
+        made = platform.sandbox(sandbox_id).previews.create(
+            port, ttl=ttl, public=public, one_time=one_time, wakes=not no_wake
+        )
+    if json:
+        print_json(made)
+        return
+    out.print(made.url or "this platform has no listener for ports (proxy_listen)", soft_wrap=True)
+    if made.expires_at is not None:
+        out.print(
+            f"[dim]until {until(made.expires_at)}; revoke: sandboxer preview revoke {sandbox_id} {made.id}[/]"
+        )
+
+
+@app.command("list")
+def list_previews(
+    sandbox_id: SandboxId, json: Json = False, url: Url = None, state_dir: StateDir = None
+) -> None:
+    """List the previews of a sandbox that stand.
+
+    Examples:
+
+        sandboxer preview list sbx_0123456789abcdefghjkmnpqrs
+    """
+    with client(url, state_dir) as platform:
+        found = platform.sandbox(sandbox_id).previews.list()
+    if json:
+        print_json(list(found))
+        return
+    rows = [
+        (
+            one.id,
+            str(one.port),
+            "public" if one.public else "one-time" if one.one_time else "link",
+            ago(one.created_at),
+            "until revoked" if one.expires_at is None else until(one.expires_at),
+        )
+        for one in found
+    ]
+    out.print(columns(rows, "ID", "PORT", "KIND", "MADE", "LASTS"))
+
+
+@app.command("revoke")
+def revoke(
+    sandbox_id: SandboxId,
+    preview_id: Annotated[str, typer.Argument(help="As `preview list` shows it.")],
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Close it again: its link, its cookies, and what is open by them.
+
+    Examples:
+
+        sandboxer preview revoke sbx_0123456789abcdefghjkmnpqrs prv_0123456789abcdefghjkmnpqrs
+    """
+    with client(url, state_dir) as platform:
+        platform.sandbox(sandbox_id).previews.revoke(preview_id)
+    if json:
+        print_json({"id": preview_id, "revoked": True})
+    else:
+        out.print(f"revoked {preview_id}")

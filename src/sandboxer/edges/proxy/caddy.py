@@ -1,0 +1,95 @@
+"""The TLS edge's configuration: Caddy in front of the API and the ports, certificates by itself.
+
+Which name goes where is decided here, and Caddy asks us before it fetches a certificate for a name (`ask`):
+strangers could have it fetch them without end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ASK = "/v1/edge/ask"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgePlan:
+    """What stands behind the edge, and by which names."""
+
+    # Name of the API; None: only ports are served.
+    site: str | None
+    api: str
+    ports: str
+    https_port: int = 443
+    # Certificates of an authority of Caddy's own instead of a public one.
+    internal: bool = False
+    # A wildcard certificate for the names of ports, instead of one for each.
+    certificate: Path | None = None
+    key: Path | None = None
+    # Where Caddy keeps certificates; None: where it always does.
+    storage: Path | None = None
+    # Under our supervision: no port of its own to be told things, nothing installed on this machine.
+    is_supervised: bool = False
+
+
+def render(plan: EdgePlan) -> str:
+    parts = [_options(plan)]
+    if plan.site is not None:
+        parts.append(_api(plan))
+    parts.append(_ports(plan))
+    return "\n".join(parts)
+
+
+def _options(plan: EdgePlan) -> str:
+    lines = []
+    if plan.is_supervised:
+        lines += ["admin off", "skip_install_trust", "auto_https disable_redirects"]
+    if plan.storage is not None:
+        lines.append(f"storage file_system {_quoted(plan.storage)}")
+    if plan.https_port != 443:
+        lines.append(f"https_port {plan.https_port}")
+    lines += ["on_demand_tls {", f"\task http://{plan.api}{ASK}", "}"]
+    return "{\n" + "".join(f"\t{line}\n" for line in lines) + "}\n"
+
+
+def _api(plan: EdgePlan) -> str:
+    """Requests are signed over method, path with query and body: nothing here may rewrite any of them."""
+    tls = "\ttls internal\n" if plan.internal else ""
+    return f"""https://{plan.site}:{plan.https_port} {{
+{tls}	# The platform shows its metrics to loopback only, and through a proxy everyone looks like loopback.
+	@private path /metrics /metrics/* {ASK}
+	respond @private 404
+
+	reverse_proxy {plan.api} {{
+		# Command output and events arrive as they happen; uploads are passed on as they come.
+		flush_interval -1
+		# A server restart takes a moment: hold requests rather than fail them.
+		lb_try_duration 5s
+		lb_try_interval 100ms
+	}}
+}}
+"""
+
+
+def _ports(plan: EdgePlan) -> str:
+    if plan.certificate is not None and plan.key is not None:
+        tls = f"tls {_quoted(plan.certificate)} {_quoted(plan.key)}"
+    elif plan.internal:
+        tls = "tls internal {\n\t\ton_demand\n\t}"
+    else:
+        tls = "tls {\n\t\ton_demand\n\t}"
+    return f"""# Ports of sandboxes, services, and domains of customers: whatever name is ours.
+https://:{plan.https_port} {{
+	{tls}
+
+	reverse_proxy {plan.ports} {{
+		flush_interval -1
+		lb_try_duration 5s
+		lb_try_interval 100ms
+	}}
+}}
+"""
+
+
+def _quoted(path: Path) -> str:
+    return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
