@@ -66,7 +66,8 @@ async def test_an_agent_saves_its_state_forks_it_and_travels_back(real: Served) 
         real, f"/v1/snapshots/{first['id']}/clone", {"count": 3, "labels": {"fork": "yes"}}, status=201
     )
     clones = [each["id"] for each in made["sandboxes"]]
-    assert len(clones) == 3 and made["failed"] == []
+    assert len(clones) == 3
+    assert made["failed"] == []
     probe = "cat /work/app/state.py; test -e /etc/debian_version || echo removed; tail -1 /work/app/log"
     for clone in clones:
         assert await sh(real, clone, probe) == "x = 42\nremoved\nline\n"
@@ -78,7 +79,8 @@ async def test_an_agent_saves_its_state_forks_it_and_travels_back(real: Served) 
 
     # A sandbox made with `snapshot` is the same as a clone.
     answer = await post(real, "/v1/sandboxes", {"snapshot": first["id"]}, status=201)
-    assert answer["snapshot"] == first["id"] and answer["profile"] == "profile.agent-dev"
+    assert answer["snapshot"] == first["id"]
+    assert answer["profile"] == "profile.agent-dev"
     assert await sh(real, answer["id"], "cat /work/app/state.py") == "x = 42\n"
 
     # Rolled back: the old files, the same id, nothing of what ran.
@@ -112,7 +114,9 @@ async def test_an_agent_saves_its_state_forks_it_and_travels_back(real: Served) 
 
     # Looked at, and dropped: what was made from it stays.
     shown = (await real.client.get(f"/v1/snapshots/{first['id']}")).json()
-    assert shown["size_is_exact"] and shown["size_bytes"] >= 4096 and shown["exclusive_bytes"] is not None
+    assert shown["size_is_exact"]
+    assert shown["size_bytes"] >= 4096
+    assert shown["exclusive_bytes"] is not None
     dropped = await real.client.delete(f"/v1/snapshots/{first['id']}")
     assert dropped.json()["state"] == "dropped"
     assert await sh(real, clones[1], "cat /work/app/state.py") == "x = 42\n"

@@ -48,6 +48,7 @@ def create(
         list[str] | None, typer.Option("--label", "-l", help="NAME=VALUE; can be repeated.")
     ] = None,
     quote: Annotated[str | None, typer.Option(help="Id of a quote (`sandboxer quote`) to pay by.")] = None,
+    snapshot: Annotated[str | None, typer.Option(help="Begin as a copy of this snapshot.")] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Answer before it is ready.")] = False,
     json: Json = False,
     url: Url = None,
@@ -68,6 +69,7 @@ def create(
     wanted: dict[str, Any] = {"profile": profile, "name": name, "image": image, "trust": trust, "ttl": ttl}
     wanted |= {"idle_timeout": idle_timeout, "resources": resources or None}
     wanted |= {"env": pairs(env, "--env") or None, "labels": pairs(label, "--label") or None}
+    wanted["snapshot"] = snapshot
     is_canary = not any(wanted.values())
     wanted["quote_id"] = quote
     with client(url, state_dir) as platform:

@@ -34,6 +34,7 @@ VERBS: Mapping[str, Verb] = {
     "up": Verb("serving", PLATFORM, "Start the platform."),
     "run": Verb("work.code", CODE, "Run a program in a sandbox of its own."),
     "jobs": Verb("work.jobs", CODE, "Look at, wait for and cancel jobs.", is_group=True),
+    "session": Verb("work.sessions", CODE, "Interpreters that keep their state.", is_group=True),
     "create": Verb(
         "creating", SANDBOXES, "Create a sandbox; without arguments a canary that reports on its host."
     ),

@@ -18,6 +18,8 @@ from sandboxer.sdk.aio.payments import AsyncPayments
 from sandboxer.sdk.aio.platform import AsyncHostView, AsyncKeys
 from sandboxer.sdk.aio.sandbox import AsyncSandbox
 from sandboxer.sdk.aio.services import AsyncServices
+from sandboxer.sdk.aio.sessions import AsyncSessions
+from sandboxer.sdk.aio.snapshots import AsyncSnapshots
 from sandboxer.sdk.aio.wallets import AsyncWallets
 from sandboxer.sdk.aio.webhooks import AsyncWebhooks
 from sandboxer.sdk.confirming import Confirmer
@@ -59,12 +61,14 @@ class AsyncSandboxer:
         self.keys = AsyncKeys(self._line)
         self.code = AsyncCode(self._line)
         self.jobs = AsyncJobs(self._line)
+        self.sessions = AsyncSessions(self._line)
         self.host = AsyncHostView(self._line)
         self.wallets = AsyncWallets(self._line)
         self.account = AsyncOwnAccount(self._line)
         self.operator = AsyncOperator(self._line)
         self.services = AsyncServices(self._line)
         self.webhooks = AsyncWebhooks(self._line)
+        self.snapshots = AsyncSnapshots(self._line)
         self.languages = AsyncLanguages(self._line)
         self.status = AsyncStatus(self._line)
         self.payments = AsyncPayments(self._line)
@@ -102,10 +106,14 @@ class AsyncSandboxer:
         inputs: Mapping[str, Any] | None = None,
         consumer: Mapping[str, Any] | None = None,
         quote_id: str | None = None,
+        snapshot: str | None = None,
         wait: bool = True,
         idempotency_key: str | None = None,
     ) -> AsyncSandbox:
-        """A new sandbox, ready unless `wait` is False; `quote_id` of `account.quote` locks its rates."""
+        """A new sandbox, ready unless `wait` is False; `quote_id` of `account.quote` locks its rates.
+
+        With a `snapshot` it begins as a copy of that.
+        """
         wanted: dict[str, Any] = {
             "profile": profile,
             "name": name,
@@ -114,7 +122,7 @@ class AsyncSandboxer:
             "ttl": ttl,
         }
         wanted |= {"idle_timeout": idle_timeout, "resources": resources, "env": env, "labels": labels}
-        wanted |= {"inputs": inputs, "consumer": consumer, "quote_id": quote_id}
+        wanted |= {"inputs": inputs, "consumer": consumer, "quote_id": quote_id, "snapshot": snapshot}
         info = await self._line.do(sandboxes.create(wanted, wait=wait, idempotency_key=idempotency_key))
         return AsyncSandbox(self._line, info.id, info)
 

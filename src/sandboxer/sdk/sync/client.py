@@ -23,6 +23,8 @@ from sandboxer.sdk.sync.payments import Payments
 from sandboxer.sdk.sync.platform import HostView, Keys
 from sandboxer.sdk.sync.sandbox import Sandbox
 from sandboxer.sdk.sync.services import Services
+from sandboxer.sdk.sync.sessions import Sessions
+from sandboxer.sdk.sync.snapshots import Snapshots
 from sandboxer.sdk.sync.wallets import Wallets
 from sandboxer.sdk.sync.webhooks import Webhooks
 from sandboxer.wire import sandboxes as wire
@@ -62,12 +64,14 @@ class Sandboxer:
         self.keys = Keys(self._line)
         self.code = Code(self._line)
         self.jobs = Jobs(self._line)
+        self.sessions = Sessions(self._line)
         self.host = HostView(self._line)
         self.wallets = Wallets(self._line)
         self.account = OwnAccount(self._line)
         self.operator = Operator(self._line)
         self.services = Services(self._line)
         self.webhooks = Webhooks(self._line)
+        self.snapshots = Snapshots(self._line)
         self.languages = Languages(self._line)
         self.status = Status(self._line)
         self.payments = Payments(self._line)
@@ -105,10 +109,14 @@ class Sandboxer:
         inputs: Mapping[str, Any] | None = None,
         consumer: Mapping[str, Any] | None = None,
         quote_id: str | None = None,
+        snapshot: str | None = None,
         wait: bool = True,
         idempotency_key: str | None = None,
     ) -> Sandbox:
-        """A new sandbox, ready unless `wait` is False; `quote_id` of `account.quote` locks its rates."""
+        """A new sandbox, ready unless `wait` is False; `quote_id` of `account.quote` locks its rates.
+
+        With a `snapshot` it begins as a copy of that.
+        """
         wanted: dict[str, Any] = {
             "profile": profile,
             "name": name,
@@ -117,7 +125,7 @@ class Sandboxer:
             "ttl": ttl,
         }
         wanted |= {"idle_timeout": idle_timeout, "resources": resources, "env": env, "labels": labels}
-        wanted |= {"inputs": inputs, "consumer": consumer, "quote_id": quote_id}
+        wanted |= {"inputs": inputs, "consumer": consumer, "quote_id": quote_id, "snapshot": snapshot}
         info = self._line.do(sandboxes.create(wanted, wait=wait, idempotency_key=idempotency_key))
         return Sandbox(self._line, info.id, info)
 

@@ -1,0 +1,1 @@
+"""Verbs for what outlives a sandbox: snapshots, images, volumes."""
