@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Unpack
 
 import pytest
 
@@ -24,13 +25,16 @@ from tests.servers.platforms import (
     why_not_real,
 )
 
-SMALL = Options(disk_mb=64, memory_mb=128)
 COUNT = (
     "import time\nfor n in range(40):\n  print(n, flush=True); time.sleep(0.1)\nopen('end','w').write('x')"
 )
 C_PROGRAM = (
     '#include <stdio.h>\n#include <unistd.h>\nint main(){puts("a");fflush(stdout);sleep(5);puts("b");}'
 )
+
+
+def small(**more: Unpack[Options]) -> Options:
+    return {"disk_mb": 64, "memory_mb": 128, **more}
 
 
 def until(is_so: Callable[[], bool], seconds: float = 30.0) -> None:
@@ -46,7 +50,7 @@ def client(up: Up) -> Sandboxer:
 
 def run_for_ever(up: Up) -> None:
     with suppress(SdkError), client(up) as platform:
-        platform.code.run("import time; time.sleep(600)", language="python", ttl_s=900, **SMALL)
+        platform.code.run("import time; time.sleep(600)", language="python", **small(ttl_s=900))
 
 
 def printed(job: Job) -> str:
@@ -67,10 +71,10 @@ def test_after_a_kill_jobs_are_found_again_and_runs_without_a_caller_are_gone(tm
     try:
         waiting = threading.Thread(target=run_for_ever, args=(up,))
         with client(up) as platform:
-            counting = platform.code.submit(COUNT, language="python", artifacts=["end"], **SMALL).id
-            compiled = platform.code.submit(C_PROGRAM, language="c", **SMALL).id
+            counting = platform.code.submit(COUNT, language="python", **small(artifacts=["end"])).id
+            compiled = platform.code.submit(C_PROGRAM, language="c", **small()).id
             endless = "import time; time.sleep(600)"
-            forgotten = platform.code.submit(endless, language="python", ttl_s=900, **SMALL).id
+            forgotten = platform.code.submit(endless, language="python", **small(ttl_s=900)).id
             waiting.start()
             until(lambda: printed(platform.jobs.get(counting)).startswith("0\n1\n"))
             until(lambda: printed(platform.jobs.get(compiled)) == "a\n")

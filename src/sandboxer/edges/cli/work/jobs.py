@@ -30,7 +30,7 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first.
 
-    Example:
+    Examples:
 
         sandboxer jobs list --state running
     """
@@ -47,7 +47,7 @@ def list_jobs(
 def show(job_id: JobId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
     """Show a job, and what it has printed so far.
 
-    Example:
+    Examples:
 
         sandboxer jobs show job_0123456789abcdefghjkmnpqrs
     """
@@ -60,7 +60,7 @@ def show(job_id: JobId, json: Json = False, url: Url = None, state_dir: StateDir
 def cancel(job_id: JobId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
     """End a job; shows what it had printed.
 
-    Example:
+    Examples:
 
         sandboxer jobs cancel job_0123456789abcdefghjkmnpqrs
     """
@@ -79,7 +79,7 @@ def wait(
 ) -> None:
     """Wait for a job's end, print what it printed, and return its exit code.
 
-    Example:
+    Examples:
 
         sandboxer jobs wait $(sandboxer run train.py --async)
     """
