@@ -4,7 +4,9 @@ import importlib
 import pkgutil
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
 
@@ -13,7 +15,7 @@ from sandboxer.kernel.errors import Conflict, InvalidRequest, Unavailable
 from sandboxer.store.databases import open_database
 from sandboxer.store.engine import Store, open_store
 from sandboxer.store.metadata import metadata
-from sandboxer.store.migrate import known_head, migrate, revision_of
+from sandboxer.store.migrate import _SCRIPTS, known_head, migrate, revision_of
 
 
 def declare_all_tables() -> None:
@@ -71,6 +73,36 @@ def test_a_step_that_fails_leaves_the_database_as_it_was(
         assert revision_of(conn) is None
         assert not database.writing.dialect.get_table_names(conn)
     migrate(database)
+    database.dispose()
+
+
+def test_the_ledgers_numbers_go_on_where_they_were_although_nothing_counts_them(database_url: str) -> None:
+    database = open_database(database_url)
+    add = text(
+        "INSERT INTO ledger_transfers (id, debit, credit, amount, asset, kind, phase, reason, at, digest)"
+        " VALUES (:id, 'a', 'b', 1, 'sats', 'test', 'single', '', '2026-01-01 00:00:00.000000', 1)"
+    )
+    config = Config()
+    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
+    with database.writing.begin() as conn:
+        config.attributes["connection"] = conn
+        command.upgrade(config, "0021")
+        for id in ("x", "y"):
+            conn.execute(add, {"id": id})
+    migrate(database)
+    with database.writing.begin() as conn:
+        conn.execute(add, {"id": "z"})
+        found = conn.execute(text("SELECT seq, id FROM ledger_transfers ORDER BY seq")).all()
+        assert [tuple(row) for row in found] == [(1, "x"), (2, "y"), (3, "z")]
+        if database.kind == "sqlite":
+            assert conn.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
+            assert (
+                conn.exec_driver_sql("SELECT name FROM sqlite_sequence")
+                .scalars()
+                .all()
+                .count("ledger_transfers")
+                == 0
+            )
     database.dispose()
 
 

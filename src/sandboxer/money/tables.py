@@ -64,9 +64,9 @@ ledger_transfers = Table(
         sqlite_where=text("pending_id IS NOT NULL"),
         postgresql_where=text("pending_id IS NOT NULL"),
     ),
+    # Nothing is ever deleted, so the next number is the greatest and one, on SQLite without a count beside it.
     Index(None, "debit", "seq"),
     Index(None, "credit", "seq"),
-    sqlite_autoincrement=True,
 )
 
 # The pending transfers that nobody has resolved yet.

@@ -16,6 +16,28 @@ down_revision = "0021"
 def upgrade() -> None:
     _spending()
     _collected()
+    _count_transfers_by_themselves()
+
+
+def _count_transfers_by_themselves() -> None:
+    """No AUTOINCREMENT: it is a page more in every commit, and keeps numbers from being used again after a
+    deletion, of which there are none here.
+
+    The rows are the same with and without, so only the words of the schema change, in the way SQLite's
+    documentation of ALTER TABLE tells for such changes: to copy the ledger could take minutes.
+    """
+    conn = op.get_bind()
+    if conn.dialect.name != "sqlite":
+        return
+    version = conn.exec_driver_sql("PRAGMA schema_version").scalar_one()
+    conn.exec_driver_sql("PRAGMA writable_schema=ON")
+    conn.exec_driver_sql(
+        "UPDATE sqlite_master SET sql = replace(sql, ' AUTOINCREMENT', '')"
+        " WHERE type = 'table' AND name = 'ledger_transfers'"
+    )
+    conn.exec_driver_sql(f"PRAGMA schema_version={version + 1}")
+    conn.exec_driver_sql("PRAGMA writable_schema=OFF")
+    conn.exec_driver_sql("DELETE FROM sqlite_sequence WHERE name = 'ledger_transfers'")
 
 
 def _collected() -> None:
