@@ -15,6 +15,7 @@ from sandboxer.sdk.aio import languages as aio_languages
 from sandboxer.sdk.aio import platform as aio_platform
 from sandboxer.sdk.aio import processes as aio_processes
 from sandboxer.sdk.aio import sandbox as aio_sandbox
+from sandboxer.sdk.aio import sessions as aio_sessions
 from sandboxer.sdk.aio import terminal as aio_terminal
 from sandboxer.sdk.errors import AuthenticationFailed, Conflict, InvalidRequest, NotFound, Unreachable
 from sandboxer.sdk.routes.running import Chunk
@@ -25,6 +26,7 @@ from sandboxer.sdk.sync import languages as sync_languages
 from sandboxer.sdk.sync import platform as sync_platform
 from sandboxer.sdk.sync import processes as sync_processes
 from sandboxer.sdk.sync import sandbox as sync_sandbox
+from sandboxer.sdk.sync import sessions as sync_sessions
 from sandboxer.sdk.sync import terminal as sync_terminal
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.sandbox import Sandbox
@@ -177,6 +179,8 @@ def test_keys_are_made_used_and_revoked(client: Sandboxer, up: Up) -> None:
     [
         (sync_client.Sandboxer, aio_client.AsyncSandboxer),
         (sync_sandbox.Sandbox, aio_sandbox.AsyncSandbox),
+        (sync_sessions.Sessions, aio_sessions.AsyncSessions),
+        (sync_sessions.Session, aio_sessions.AsyncSession),
         (sync_files.Files, aio_files.AsyncFiles),
         (sync_processes.Processes, aio_processes.AsyncProcesses),
         (sync_terminal.Terminals, aio_terminal.AsyncTerminals),

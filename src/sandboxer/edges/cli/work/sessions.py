@@ -1,0 +1,298 @@
+"""`session`: interpreters that keep their state; cells with live output, and a prompt to type them at."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from sandboxer.edges.cli.confirming import GivenProof, Wallet, with_wallet
+from sandboxer.edges.cli.exits import CommandFailed, Exit
+from sandboxer.edges.cli.options import Json, StateDir, Url, client, pairs
+from sandboxer.edges.cli.output import ago, err, facts_table, out, plain, print_json, state_text, table
+from sandboxer.edges.cli.running import write_chunk
+from sandboxer.sdk.routes.running import Chunk
+from sandboxer.sdk.routes.sessions import CellPiece, Shown, StartOptions
+from sandboxer.sdk.sync.sessions import Session
+from sandboxer.wire import sessions as wire
+from sandboxer.wire.sessions import CellEnd
+
+app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
+groups = {"session": app}
+SessionId = Annotated[str, typer.Argument(help="Id of the session (ses_…).", metavar="ID")]
+# Ended before it had a word to say, as at any prompt.
+LEAVE = frozenset({"exit", "quit", ".exit"})
+
+
+@app.command("start")
+def start(
+    language: Annotated[str, typer.Argument(help="As `sandboxer languages` lists them.")],
+    sandbox: Annotated[str | None, typer.Option("--sandbox", help="Default: one of its own.")] = None,
+    name: Annotated[str | None, typer.Option(help="For people.")] = None,
+    env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE; can be repeated.")] = None,
+    cwd: Annotated[str | None, typer.Option(help="Default: /workspace.")] = None,
+    ttl: Annotated[str | None, typer.Option(help="Default 1h, at most 24h.")] = None,
+    idle: Annotated[str | None, typer.Option(help="Ends after so long without a cell. Default 15m.")] = None,
+    vcpus: Annotated[int | None, typer.Option(help="CPU cores; each brings 2 GB of memory.")] = None,
+    profile: Annotated[str | None, typer.Option(help="Recipe of its sandbox.")] = None,
+    image: Annotated[str | None, typer.Option(help="Image of its sandbox.")] = None,
+    trust: Annotated[str | None, typer.Option(help="Network: zero or semi.")] = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Start an interpreter that keeps its state, and print its id.
+
+    Examples:
+
+        sandboxer session start python
+
+        sandboxer session attach $(sandboxer session start r)
+    """
+    options = StartOptions(
+        sandbox_id=sandbox,
+        name=name,
+        env=pairs(env, "--env"),
+        cwd=cwd,
+        ttl=ttl,
+        idle=idle,
+        vcpus=vcpus,
+        profile=profile,
+        image=image,
+        trust=trust,
+    )
+    with client(url, state_dir) as platform:
+        made = platform.sessions.start(language, **options)
+    print_json(made.info) if json else out.print(made.id)
+
+
+@app.command("list")
+def list_sessions(
+    sandbox: Annotated[str | None, typer.Option("--sandbox", help="Only those in this sandbox.")] = None,
+    state: Annotated[str | None, typer.Option(help="Default: all but ended.")] = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """List sessions, newest first."""
+    with client(url, state_dir) as platform:
+        found = list(platform.sessions.list(sandbox_id=sandbox, state=state))
+    if json:
+        print_json(found)
+        return
+    shown = table("ID", "LANGUAGE", "STATE", "CELLS", "SANDBOX", "STARTED")
+    for one in found:
+        shown.add_row(
+            one.id,
+            plain(one.language),
+            state_text(one.state),
+            str(one.cells),
+            one.sandbox_id,
+            ago(one.created_at),
+        )
+    out.print(shown)
+
+
+@app.command("show")
+def show(session_id: SessionId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """Show one session and its cells."""
+    with client(url, state_dir) as platform:
+        session = platform.sessions.get(session_id)
+        cells = session.cells()
+    if json:
+        print_json({"session": session.info, "cells": list(cells)})
+        return
+    assert session.info is not None
+    out.print(facts_table(session.info.model_dump(mode="json").items()))
+    if cells:
+        shown = table("CELL", "STATUS", "MS", "ERROR")
+        for cell in cells:
+            what = "" if cell.error is None else f"{cell.error.name}: {cell.error.message}"[:100]
+            shown.add_row(str(cell.n), cell.status, f"{cell.duration_ms or 0:.1f}", plain(what))
+        out.print(shown)
+
+
+@app.command("run")
+def run(
+    session_id: SessionId,
+    code: Annotated[str | None, typer.Argument(help="Without it, standard input is the code.")] = None,
+    timeout_s: Annotated[
+        float | None, typer.Option("--timeout", help="Seconds until it is interrupted.")
+    ] = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Run one cell: output as it comes, 0 if it went well. Ctrl-C interrupts the cell; the state stays.
+
+    Examples:
+
+        sandboxer session run ID 'x = 42'
+
+        sandboxer session run ID < cell.py
+    """
+    text = sys.stdin.read() if code is None else code
+    with client(url, state_dir) as platform:
+        session = platform.sessions.get(session_id)
+        if json:
+            cell = session.run(text, timeout_s=timeout_s)
+            print_json(cell)
+            raise typer.Exit(_exit(cell))
+        raise typer.Exit(_exit(_interruptible(session, session.stream(text, timeout_s=timeout_s))))
+
+
+@app.command("attach")
+def attach(session_id: SessionId, url: Url = None, state_dir: StateDir = None) -> None:
+    """A prompt to type cells at, with live output; first what runs there now, if something does.
+
+    A line that ends in a colon or a backslash, or an open block, goes on until an empty line. Ctrl-C stops
+    the cell that runs, Ctrl-D leaves; the session stays.
+    """
+    with client(url, state_dir) as platform:
+        session = platform.sessions.get(session_id)
+        info = session.refresh()
+        err.print(f"[dim]{info.language}, {info.state}; Ctrl-C stops a cell, Ctrl-D leaves.[/]")
+        if info.state == "busy":
+            _interruptible(session, session.follow(info.cells))
+        while (text := _read_cell(info.language)) is not None:
+            if text.strip() in LEAVE:
+                break
+            if text.strip():
+                _interruptible(session, session.stream(text, timeout_s=3600.0))
+
+
+@app.command("interrupt")
+def interrupt(session_id: SessionId, url: Url = None, state_dir: StateDir = None) -> None:
+    """Stop the running cell as Ctrl-C would; the state stays."""
+    with client(url, state_dir) as platform:
+        stopped = platform.sessions.get(session_id).interrupt()
+    err.print("[dim]nothing ran[/]" if stopped is None else f"cell {stopped} was asked to stop")
+
+
+@app.command("restart")
+def restart(session_id: SessionId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """Start a fresh interpreter: what the old one knew is gone, files are not."""
+    with client(url, state_dir) as platform:
+        _told(platform.sessions.get(session_id).restart(), json)
+
+
+@app.command("freeze")
+def freeze(session_id: SessionId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """Pause its sandbox in memory."""
+    with client(url, state_dir) as platform:
+        _told(platform.sessions.get(session_id).freeze(), json)
+
+
+@app.command("thaw")
+def thaw(session_id: SessionId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """Let its frozen sandbox go on."""
+    with client(url, state_dir) as platform:
+        _told(platform.sessions.get(session_id).thaw(), json)
+
+
+@app.command("boost")
+def boost(
+    session_id: SessionId,
+    vcpus: Annotated[int, typer.Argument(help="CPUs in all; each brings 2 GB of memory. 0: back again.")],
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Give its sandbox more CPUs and memory at once, or take them back with 0."""
+    with client(url, state_dir) as platform:
+        session = platform.sessions.get(session_id)
+        _told(session.boost(vcpus) if vcpus else session.unboost(), json)
+
+
+@app.command("end")
+def end(
+    session_id: SessionId,
+    wallet: Wallet = None,
+    proof: GivenProof = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """End it; a sandbox that was made for it goes with it."""
+    with client(url, state_dir, confirm=with_wallet(wallet, proof)) as platform:
+        _told(platform.sessions.get(session_id).end(), json)
+
+
+def _told(session: wire.Session, json: bool) -> None:
+    if json:
+        print_json(session)
+    else:
+        out.print(state_text(session.state))
+
+
+def _interruptible(session: Session, pieces: Iterator[CellPiece]) -> CellEnd:
+    """Show it as it comes. Ctrl-C stops the cell, and its end is shown too; twice leaves it alone."""
+    cell: CellEnd | None = None
+    try:
+        for piece in pieces:
+            cell = _show(piece) or cell
+    except KeyboardInterrupt:
+        if cell is None:
+            raise
+        session.interrupt()
+        for piece in session.follow(cell.n):
+            if isinstance(piece, CellEnd):
+                cell = piece
+    if cell is None or cell.ended_at is None:
+        raise CommandFailed("The stream ended before the cell did.", next_step="See `session show`.")
+    _explain(cell)
+    return cell
+
+
+def _show(piece: CellPiece) -> CellEnd | None:
+    if isinstance(piece, Chunk):
+        write_chunk(piece)
+    elif isinstance(piece, Shown):
+        sys.stdout.flush()
+        out.print(plain(piece.data.get("text/plain", "")))
+        if pictures := [name for name in piece.data if name.startswith("image/")]:
+            err.print(f"[dim]({', '.join(pictures)}: take it with --json)[/]")
+    else:
+        return piece
+    return None
+
+
+def _explain(cell: CellEnd) -> None:
+    if cell.error is not None and cell.status != "ok":
+        text = cell.error.traceback or f"{cell.error.name}: {cell.error.message}"
+        err.print(plain(text.rstrip()), style="red")
+    if cell.status in ("interrupted", "timed_out", "died"):
+        err.print(f"[yellow]{cell.status.replace('_', ' ')}[/]")
+    if cell.truncated:
+        err.print("[yellow]it printed more than is kept[/]")
+
+
+def _exit(cell: CellEnd) -> int:
+    if cell.exit_code is not None:
+        return cell.exit_code
+    return Exit.OK if cell.status == "ok" else Exit.ERROR
+
+
+def _read_cell(language: str) -> str | None:
+    """One cell from the keyboard; None at the end."""
+    lines: list[str] = []
+    while True:
+        try:
+            line = input(f"{language}> " if not lines else "... ")
+        except EOFError:
+            return None if not lines else "\n".join(lines)
+        except KeyboardInterrupt:
+            err.print()
+            return ""
+        lines.append(line)
+        is_open = line.rstrip().endswith((":", "\\", "{", "(", "[")) or (len(lines) > 1 and line.strip())
+        if not is_open:
+            return "\n".join(lines)
+
+
+# Line editing where Python has it; a prompt without it still works.
+with contextlib.suppress(ImportError):
+    import readline  # noqa: F401
