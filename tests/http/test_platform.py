@@ -13,6 +13,7 @@ from tests.http import (
     test_processes,
     test_real,
     test_sandboxes,
+    test_services,
     test_terminals,
     test_wallets,
 )
@@ -27,6 +28,7 @@ MODULES = (
     test_processes,
     test_real,
     test_sandboxes,
+    test_services,
     test_terminals,
     test_wallets,
 )

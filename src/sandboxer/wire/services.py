@@ -21,6 +21,7 @@ from sandboxer.wire.words import (
     QuoteId,
     Request,
     SandboxId,
+    SnapshotId,
     Trust,
     User,
 )
@@ -195,6 +196,9 @@ class CreateService(Request):
     resources: WantedResources | None = None
     labels: Labels = Field(default_factory=dict)
     quote_id: QuoteId | None = None
+    snapshot: Annotated[
+        SnapshotId | None, Field(description="Its disk begins as a copy of this snapshot, not of an image.")
+    ] = None
 
     @model_validator(mode="after")
     def _one_program(self) -> CreateService:
@@ -217,6 +221,10 @@ class ChangeService(Request):
     public: bool | None = None
     drain_s: Seconds | None = None
     stop_timeout_s: Annotated[float, Field(ge=0, le=300, allow_inf_nan=False)] | None = None
+    vcpus: Annotated[
+        Annotated[int, Field(ge=0, le=256)] | None,
+        Field(description="CPUs in all, each with 2 GB; at once, while it runs. 0: as it was made."),
+    ] = None
 
 
 class RedeployService(Request):
@@ -315,6 +323,8 @@ class Service(Answer):
     wake: bool
     drain_s: float
     stop_timeout_s: float
+    vcpus: Annotated[float | None, Field(description="CPUs of its sandbox.")] = None
+    memory_mb: int | None = None
     locked_at: Moment | None = None
     created_at: Moment
     deployed_at: Moment

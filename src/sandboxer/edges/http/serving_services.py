@@ -13,6 +13,7 @@ from sandboxer.sandboxes.charging import rate_now
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.wire import services as wire
 from sandboxer.work.services import records
+from sandboxer.work.services.creating import PROFILE
 from sandboxer.work.services.domains import WELL_KNOWN
 from sandboxer.work.services.keeping.logs import Line
 from sandboxer.work.services.requests import NewFile, NewService, Redeploy
@@ -39,7 +40,7 @@ def wanted(body: wire.CreateService) -> NewService:
         WantedResources() if body.resources is None else WantedResources(**body.resources.model_dump())
     )
     sandbox = CreateRequest(
-        profile=body.profile,
+        profile=body.profile or PROFILE,
         image=body.image,
         trust=body.trust,
         ttl=body.ttl,
@@ -125,6 +126,8 @@ async def shown(request: Request, service: records.Service) -> wire.Service:
         wake=spec.wakes,
         drain_s=spec.drain_s,
         stop_timeout_s=spec.stop_timeout_s,
+        vcpus=None if sandbox is None else sandbox.resources.vcpus,
+        memory_mb=None if sandbox is None else sandbox.resources.memory_mb,
         locked_at=None if sandbox is None else sandbox.locked_at,
         created_at=service.created_at,
         deployed_at=service.deployed_at,

@@ -35,6 +35,7 @@ class Services:
         public: bool | None = None,
         profile: str | None = None,
         image: str | None = None,
+        snapshot: str | None = None,
         resources: Mapping[str, float] | None = None,
         wait: bool = True,
         idempotency_key: str | None = None,
@@ -43,7 +44,7 @@ class Services:
         wanted: dict[str, Any] = {"name": name, "bootstrap": bootstrap, "command": command}
         wanted |= {"files": routes.files_in(files), "env": env, "secrets": secrets, "port": port}
         wanted |= {"health": health, "restart": restart, "idle_s": idle_s, "wake": wake, "public": public}
-        wanted |= {"profile": profile, "image": image, "resources": resources}
+        wanted |= {"profile": profile, "image": image, "snapshot": snapshot, "resources": resources}
         return self._line.do(routes.create(wanted, wait=wait, idempotency_key=idempotency_key))
 
     def list(self, *, state: str | None = None) -> Sequence[wire.Service]:
@@ -63,10 +64,11 @@ class Services:
         idle_s: float | None = None,
         wake: bool | None = None,
         public: bool | None = None,
+        vcpus: int | None = None,
     ) -> wire.Service:
         """What is left out stays; a change of `env` or `port` makes a new process."""
         changes: dict[str, Any] = {"env": env, "port": port, "health": health, "restart": restart}
-        changes |= {"idle_s": idle_s, "wake": wake, "public": public}
+        changes |= {"idle_s": idle_s, "wake": wake, "public": public, "vcpus": vcpus}
         return self._line.do(routes.change(service, changes))
 
     def redeploy(

@@ -41,7 +41,7 @@ async def _beside(means: Means, keeper: Keeper, service: Service, spec: Spec, *,
         spec=spec,
         process_id=new_id(launching.PREFIX),
         port=next_port(spec, service.port),
-        run=service.run + 1,
+        run=means.next_run(service),
         launched_at=means.clock.now(),
     )
     means.note(new, f"redeploy: starting process {new.run} on port {new.port} beside the present one")

@@ -9,7 +9,7 @@ import typer
 
 from sandboxer.edges.cli.confirming import GivenProof, Wallet, with_wallet
 from sandboxer.edges.cli.options import Json, StateDir, Url, client, pairs
-from sandboxer.edges.cli.output import ago, columns, out, print_json
+from sandboxer.edges.cli.output import ago, columns, err, out, plain, print_json
 from sandboxer.edges.cli.work.service_life import app as life
 from sandboxer.edges.cli.work.service_settings import domain, env
 from sandboxer.edges.cli.work.service_words import (
@@ -22,6 +22,7 @@ from sandboxer.edges.cli.work.service_words import (
     tell,
     waiting,
 )
+from sandboxer.sdk.errors import ApiError
 
 app = typer.Typer(
     rich_markup_mode="rich", no_args_is_help=True, help="Processes with a name and an address, kept running."
@@ -70,6 +71,7 @@ def create(
     idle: Idle = None,
     wake: Wake = None,
     public: Public = None,
+    snapshot: Annotated[str | None, typer.Option(help="Begin as a copy of this snapshot.")] = None,
     image: Annotated[str | None, typer.Option(help="Image of its sandbox.")] = None,
     profile: Annotated[str | None, typer.Option(help="Profile of its sandbox.")] = None,
     vcpus: Annotated[float | None, typer.Option(help="CPU cores.")] = None,
@@ -104,6 +106,7 @@ def create(
             wake=wake,
             public=public,
             image=image,
+            snapshot=snapshot,
             profile=profile,
             resources=sizes or None,
         )
@@ -186,13 +189,18 @@ def redeploy(
         sandboxer service redeploy hello --file app.py
     """
     with client(url, state_dir) as platform, waiting("waiting for the new process to be well …", json):
-        done = platform.services.redeploy(
-            service,
-            bootstrap=None if bootstrap is None else bootstrap.read_text(),
-            command=command,
-            files=files_in(file),
-            env=pairs(variables, "--env") or None,
-        )
+        try:
+            done = platform.services.redeploy(
+                service,
+                bootstrap=None if bootstrap is None else bootstrap.read_text(),
+                command=command,
+                files=files_in(file),
+                env=pairs(variables, "--env") or None,
+            )
+        except ApiError as error:
+            if printed := error.fact("log"):
+                err.print(plain(f"The new process printed:\n{printed}"), style="dim")
+            raise
     tell(done, json)
 
 
@@ -207,6 +215,7 @@ def change(
     idle: Idle = None,
     wake: Wake = None,
     public: Public = None,
+    vcpus: Annotated[int | None, typer.Option(help="CPUs in all, at once; 0: as it was made.")] = None,
     json: Json = False,
     url: Url = None,
     state_dir: StateDir = None,
@@ -229,6 +238,7 @@ def change(
             idle_s=idle,
             wake=wake,
             public=public,
+            vcpus=vcpus,
         )
     tell(changed, json)
 

@@ -221,7 +221,7 @@ class Keeper:
         started = {
             "process_id": new_id(launching.PREFIX),
             "port": port,
-            "run": service.run + 1,
+            "run": means.next_run(service),
             "launched_at": self._now(),
             "restart_at": None,
         }

@@ -21,7 +21,7 @@ from sandboxer.backends.guest import Output, Stream
 MAX_FILE_BYTES = 1024 * 1024
 # A line that is longer is kept in pieces.
 MAX_LINE_BYTES = 8 * 1024
-SYSTEM = "system"
+_STANDS_KEPT = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,7 @@ class Line:
     run: int
     stream: str
     text: str
+    process_id: str = ""
     # Bytes of this stream of this process up to the end of the line.
     offset: int = 0
 
@@ -47,29 +48,42 @@ class ServiceLog:
         self._grown = asyncio.Event()
         self._next = 1
         self._is_removed = False
-        self._offsets: dict[tuple[int, str], int] = {}
+        self._offsets: dict[tuple[str, str], int] = {}
+        # The highest number of a process that was ever written.
+        self.last_run = 0
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for line in self._lines():
             self._next = line.number + 1
-            self._offsets[line.run, line.stream] = line.offset
+            self._stand(line.process_id, line.stream, line.offset)
+            self.last_run = max(self.last_run, line.run)
 
-    def offset(self, run: int, stream: str) -> int:
+    def offset(self, process_id: str, stream: str) -> int:
         """How much of this stream of this process is in the log."""
-        return self._offsets.get((run, stream), 0)
+        return self._offsets.get((process_id, stream), 0)
 
-    def write(self, at: datetime, run: int, stream: str, text: str, *, offset: int = 0) -> None:
-        line = {"n": self._next, "t": at.isoformat(), "r": run, "s": stream, "x": text, "o": offset}
+    def write(
+        self, at: datetime, run: int, stream: str, text: str, *, process_id: str = "", offset: int = 0
+    ) -> None:
+        line = {"n": self._next, "t": at.isoformat(), "r": run, "s": stream, "x": text}
+        if process_id:
+            line |= {"p": process_id, "o": offset}
         data = (json.dumps(line) + "\n").encode()
         with self._new.open("ab") as file:
             file.write(data)
             size = file.tell()
         self._next += 1
-        # Only the present and the previous process can still print.
-        self._offsets = {key: known for key, known in self._offsets.items() if key[0] >= run - 2}
-        self._offsets[run, stream] = offset
+        self._stand(process_id, stream, offset)
+        self.last_run = max(self.last_run, run)
         if size >= MAX_FILE_BYTES:
             self._new.replace(self._old)
         self._grown.set()
+
+    def _stand(self, process_id: str, stream: str, offset: int) -> None:
+        # Last in order: what was written longest ago is forgotten, that process has ended.
+        self._offsets.pop((process_id, stream), None)
+        self._offsets[process_id, stream] = offset
+        while len(self._offsets) > _STANDS_KEPT:
+            del self._offsets[next(iter(self._offsets))]
 
     def tail(self, count: int) -> list[Line]:
         """The last `count` lines, oldest first."""
@@ -158,7 +172,8 @@ def _parsed(raw: bytes) -> Line | None:
             run=kept["r"],
             stream=kept["s"],
             text=kept["x"],
-            offset=kept["o"],
+            process_id=kept.get("p", ""),
+            offset=kept.get("o", 0),
         )
     except (ValueError, KeyError, TypeError):
         return None

@@ -51,6 +51,10 @@ class Means:
         """A word of the platform in the service's log."""
         self.log(service.id).write(self.clock.now(), service.run, "system", text)
 
+    def next_run(self, service: Service) -> int:
+        """A number for a new process; those of failed redeploys are used up too."""
+        return max(service.run, self.log(service.id).last_run) + 1
+
     def ground(self, service: Service) -> Ground:
         sandbox = self.sandboxes.room.book.peek(service.sandbox_id)
         if sandbox is None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sandboxer.backends.guest import Exit, Guest, Stream
 from sandboxer.kernel.errors import SandboxerError
-from sandboxer.work.services.keeping.logs import LineCutter
+from sandboxer.work.services.keeping.logs import LineCutter, ServiceLog
 from sandboxer.work.services.keeping.means import Means
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Pump:
 
     async def _carry(self, means: Means, service_id: str, guest: Guest) -> Exit | None:
         kept = means.log(service_id)
-        cutter = LineCutter({stream: kept.offset(self.run, stream.value) for stream in Stream})
+        cutter = LineCutter({stream: kept.offset(self.process_id, stream.value) for stream in Stream})
         budget, since = RATE, asyncio.get_running_loop().time()
         ended: Exit | None = None
         async with await guest.attach(self.process_id) as process:
@@ -55,12 +55,16 @@ class Pump:
                     ended = item
                     break
                 for stream, text, offset in cutter.feed(item):
-                    kept.write(means.clock.now(), self.run, stream.value, text, offset=offset)
+                    self._write(means, kept, stream, text, offset)
                 budget -= len(item.data)
                 if budget < 0:
                     now = asyncio.get_running_loop().time()
                     await asyncio.sleep(max(0.0, since + 1.0 - now))
                     budget, since = RATE, now
         for stream, text, offset in cutter.finish():
-            kept.write(means.clock.now(), self.run, stream.value, text, offset=offset)
+            self._write(means, kept, stream, text, offset)
         return ended
+
+    def _write(self, means: Means, kept: ServiceLog, stream: Stream, text: str, offset: int) -> None:
+        now = means.clock.now()
+        kept.write(now, self.run, stream.value, text, process_id=self.process_id, offset=offset)

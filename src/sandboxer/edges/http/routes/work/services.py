@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
@@ -54,6 +55,9 @@ async def create(
     request: Request, body: CreateService, wait: Wait = True, idempotency_key: IdempotencyKey = None
 ) -> Response:
     platform, who, wanted = platform_of(request), caller(request), words.wanted(body)
+    if body.snapshot is not None:
+        copied = await platform.artifacts.cloning.request_for(body.snapshot, wanted.sandbox, who)
+        wanted = replace(wanted, sandbox=copied)
 
     async def act(bind: Bind | None) -> Response:
         await _may_run(request)
@@ -111,7 +115,12 @@ async def change(request: Request, service: ServiceRef, body: ChangeService, wai
     await _may_run(request)
     services, who = platform_of(request).services, caller(request)
     spec = words.changed(services.get(service, who).spec, body)
-    return await _answer(request, await services.change(service, who, spec, wait=wait))
+    changed = await services.change(service, who, spec, wait=wait)
+    if body.vcpus == 0:
+        await platform_of(request).sandboxes.unboost(changed.sandbox_id, who)
+    elif body.vcpus is not None:
+        await platform_of(request).sandboxes.boost(changed.sandbox_id, body.vcpus, who)
+    return await _answer(request, changed)
 
 
 @router.delete(
