@@ -79,6 +79,8 @@ async def test_limits_are_the_callers_own_and_count_down(served: Served) -> None
     assert left["key"] == 48
     assert left["account"] == {one["what"]: one["left"] for one in first["requests"]}["account"] - 1
     assert second["profiles"][0]["ttl_max"] == "1d"
+    assert second["maxima"]["execute_ttl_s"] == 900
+    assert second["maxima"]["session_ttl_s"] == 86_400
     assert (await served.client.get("/v1/limits")).json()["requests"] == []
 
 

@@ -9,7 +9,7 @@ import pytest
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.work.languages.table import languages
 from tests.languages.proving import prove
-from tests.servers.platforms import real_platform, why_not_real
+from tests.servers.platforms import IMAGES, real_platform, why_not_real
 
 TRIED = ("python", "javascript", "c", "perl", "bash")
 
@@ -30,6 +30,17 @@ def test_hello_stdin_exit_error_and_loop_go_as_they_should(real_client: Sandboxe
     language = languages()[name]
     assert language.in_base
     assert prove(real_client, language).wrong == {}
+
+
+def test_a_language_of_the_other_image_runs_there(real_client: Sandboxer) -> None:
+    if not (IMAGES / "languages" / "image.json").is_file():
+        pytest.skip(f"no languages image in {IMAGES} (make image-languages)")
+    fortran = languages()["fortran"]
+    assert not fortran.in_base
+    assert prove(real_client, fortran).wrong == {}
+    with real_client.create(profile="profile.languages") as sandbox:
+        assert sandbox.info.image == "languages"
+        assert sandbox.exec(["zsh", "-c", "print -r -- $ZSH_NAME"]).stdout == "zsh\n"
 
 
 def test_the_platform_says_what_its_images_have(real_client: Sandboxer) -> None:

@@ -46,7 +46,7 @@ class WarmPool(Answer):
 
 class StoragePool(Answer):
     backend: str
-    kind: Annotated[str, Field(examples=["loop"])]
+    kind: Annotated[str, Field(examples=["btrfs on a loop file"])]
     size_mb: int
     used_mb: Annotated[int, Field(description="By the file system's own count.")]
     promised_mb: Annotated[int, Field(description="To the disks of sandboxes.")]
@@ -101,3 +101,7 @@ class Limits(Answer):
     depth: Annotated[int, Field(description="Generations of delegated keys that may still follow.")]
     expires_at: Moment | None = None
     profiles: Annotated[list[ProfileLimit], Field(description="How long and how large a sandbox may be.")]
+    maxima: Annotated[
+        dict[str, int | float],
+        Field(description="The most that single requests may ask for.", examples=[{"execute_ttl_s": 900}]),
+    ]

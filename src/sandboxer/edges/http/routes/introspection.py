@@ -22,12 +22,25 @@ from sandboxer.kernel.durations import format_duration
 from sandboxer.observe.metrics import counted_by
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.profiles import Profile
+from sandboxer.wire import exec, execute, sessions
 from sandboxer.wire import introspection as wire
 from sandboxer.wire import sandboxes as wire_sandboxes
 from sandboxer.wiring import Platform
 from sandboxer.work.counting import count_work
+from sandboxer.work.sessions.lifetime import TTL_MAX as SESSION_TTL_MAX
 
 router = APIRouter(prefix="/v1", tags=["introspection"])
+MAXIMA = {
+    "exec_timeout_s": exec.TIMEOUT_MAX_S,
+    "exec_output_bytes": exec.OUTPUT_LIMIT_MAX,
+    "exec_stdin_bytes": exec.STDIN_MAX,
+    "execute_ttl_s": execute.TTL_MAX_S,
+    "execute_code_bytes": execute.CODE_MAX,
+    "execute_output_bytes": execute.OUTPUT_LIMIT_MAX,
+    "session_ttl_s": SESSION_TTL_MAX.total_seconds(),
+    "session_cell_timeout_s": sessions.CELL_TIMEOUT_MAX_S,
+    "session_code_bytes": sessions.CODE_MAX,
+}
 _KEPT = frozenset(State) - {State.FAILED, State.EXPIRED, State.DESTROYING, State.DESTROYED}
 _SPAWNING = (State.REQUESTED, State.PROVISIONING)
 
@@ -140,6 +153,7 @@ async def limits(request: Request) -> Response:
         depth=authority.depth,
         expires_at=authority.expires_at,
         profiles=[_profile(profile) for profile in platform.sandboxes.profiles()],
+        maxima=MAXIMA,
     )
     return json_response(shown)
 
