@@ -20,6 +20,7 @@ from sandboxer.money.verification import verify
 from sandboxer.sdk.aio.client import AsyncSandboxer
 from sandboxer.sdk.puzzles import solve
 from sandboxer.settings import Settings
+from sandboxer.store.idempotency import abandon_all_in_flight
 from testchains.litecoin import Litecoin
 from tests.http.conftest import Served, check_claims, serving
 from tests.http.flows import flow
@@ -209,6 +210,36 @@ async def test_an_account_buys_a_card_from_its_sats_at_the_locked_rate(shop: Ser
     assert back.json()["sats"] == 11_666
     gone = await ask(shop, "/redeem", code=made.json()["code"])
     assert gone.status_code == 404
+
+
+async def test_a_card_whose_answer_was_lost_is_paid_once_and_handed_over_by_the_repeat(
+    shop: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sats are taken and the card is made; the server dies before the answer."""
+    buyer = await shop.stranger("buyer")
+    credit = {"id": "fund-buyer", "sats": 50_000, "reason": "test"}
+    await shop.client.post("/v1/accounts/buyer/adjust", credit)
+    head, body = {"idempotency-key": "card-1"}, {"cents": 700, "pay_with": "sats"}
+
+    def die(*_: object, **__: object) -> None:
+        raise RuntimeError("the server died here")
+
+    with monkeypatch.context() as dying:
+        dying.setattr("sandboxer.store.idempotency.spend", die)
+        assert (await buyer.post("/v1/gift-cards", body, headers=head)).status_code == 500
+    # As at the next start.
+    await shop.platform.store.write(abandon_all_in_flight)
+    again = await buyer.post("/v1/gift-cards", body, headers=head)
+    assert again.status_code == 201, again.text
+    third = await buyer.post("/v1/gift-cards", body, headers=head)
+    assert (third.status_code, third.json()["code"]) == (409, "conflict")
+    assert (await buyer.get("/v1/accounts/me")).json()["money"]["balance"] == 50_000 - 11_667
+    assert len((await shop.client.get("/v1/gift-cards")).json()["cards"]) == 1
+    # Its words and its claim are good.
+    balance = await ask(shop, "/balance", code=again.json()["code"])
+    assert balance.json()["left_cents"] == 700, balance.text
+    revoked = await ask(shop, f"/{again.json()['id']}/revoke", claim=again.json()["claim"])
+    assert revoked.status_code == 200, revoked.text
 
 
 async def test_what_cannot_be_is_refused_and_leaves_nothing(shop: Served) -> None:

@@ -17,6 +17,7 @@ from sandboxer.kernel.errors import Unavailable
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.settings import Settings
+from sandboxer.store.idempotency import abandon_all_in_flight
 from tests.http.conftest import Served, eventually, serving
 
 
@@ -114,6 +115,30 @@ async def test_a_crash_before_the_answer_was_kept_makes_no_second_sandbox(
         third = await served.client.post("/v1/sandboxes", {"name": "a"}, headers=head)
         assert third.json()["id"] == made
         assert set(backend.boxes) == {made}
+
+
+async def test_time_is_added_once_though_the_answer_was_lost(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = await served.sandbox(ttl="10m")
+    head, more = {"idempotency-key": "more-1"}, {"duration": "5m"}
+
+    def die(*_: object, **__: object) -> None:
+        raise RuntimeError("the server died here")
+
+    with monkeypatch.context() as dying:
+        dying.setattr("sandboxer.store.idempotency.finish", die)
+        lost = await served.client.send("PATCH", f"{path}/ttl", body=more, headers=head)
+        assert lost.status_code == 500
+    # As at the next start.
+    await served.platform.store.write(abandon_all_in_flight)
+    for _ in range(2):
+        again = await served.client.send("PATCH", f"{path}/ttl", body=more, headers=head)
+        assert (again.status_code, again.json()["ttl"]) == (200, "15m"), again.text
+    other = await served.client.send("PATCH", f"{path}/ttl", body={"duration": "6m"}, headers=head)
+    assert other.json()["code"] == "idempotency_conflict"
+    await served.client.send("PATCH", f"{path}/ttl", body=more, headers={"idempotency-key": "more-2"})
+    assert (await served.client.get(path)).json()["ttl"] == "20m"
 
 
 async def test_a_crash_before_a_cut_key_was_answered_moves_no_second_budget(

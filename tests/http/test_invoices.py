@@ -15,6 +15,7 @@ from embit import bip32
 
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.settings import Settings
+from sandboxer.store.idempotency import abandon_all_in_flight
 from testchains.litecoin import Litecoin
 from tests.http.conftest import Served, check_claims, serving
 from tests.http.flows import flow
@@ -61,6 +62,35 @@ async def until(served: Served, id: str, state: str) -> dict[str, Any]:
             return dict(seen)
         assert time.monotonic() < deadline, seen
         await asyncio.sleep(0.05)
+
+
+async def test_an_invoice_asked_for_again_is_the_same_invoice(
+    shop: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shop.stranger("known")
+    public_id = (await shop.client.get("/v1/accounts/known")).json()["account"]["public_id"]
+    body = {"currency": "LTC", "sats": 5000, "account": public_id}
+    head = {"idempotency-key": "inv-1"}
+
+    def die(*_: object, **__: object) -> None:
+        raise RuntimeError("the server died here")
+
+    with monkeypatch.context() as dying:
+        dying.setattr("sandboxer.store.idempotency.finish", die)
+        assert (await shop.client.http.post("/v1/invoices", json=body, headers=head)).status_code == 500
+    # As at the next start.
+    await shop.platform.store.write(abandon_all_in_flight)
+    answers = [await shop.client.http.post("/v1/invoices", json=body, headers=head) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [201, 201], answers[0].text
+    assert answers[0].json()["address"] == answers[1].json()["address"]
+    assert len((await shop.client.get("/v1/invoices")).json()["invoices"]) == 1
+    # With a claim in it the answer is not kept, and the repeat says so.
+    new = {"currency": "LTC", "sats": 5000}
+    fresh = [
+        await shop.client.http.post("/v1/invoices", json=new, headers={"idempotency-key": "inv-2"})
+        for _ in range(2)
+    ]
+    assert [answer.status_code for answer in fresh] == [201, 409]
 
 
 @flow("createInvoice", "getInvoice")

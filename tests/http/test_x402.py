@@ -205,6 +205,14 @@ async def test_more_time_can_be_paid_for_by_the_wallet_that_owns_it(
     async with agent(served, wallet) as http:
         made = (await http.post("/v1/sandboxes", json={})).json()
         before = evm.balance(SHOP)
+        # What cannot be had is refused before it is paid.
+        for wrong, status in (
+            ({"duration": "900d"}, 422),
+            ({"duration": "5m", "quote_id": "quo_" + "0" * 26}, 404),
+        ):
+            refused = await http.patch(f"/v1/sandboxes/{made['id']}/ttl", json=wrong)
+            assert refused.status_code == status, refused.text
+        assert evm.balance(SHOP) == before
         answer = await http.patch(f"/v1/sandboxes/{made['id']}/ttl", json={"duration": "5m"})
         assert answer.status_code == 200, answer.text
         assert evm.balance(SHOP) > before

@@ -200,10 +200,12 @@ class Book:
         decide: Callable[[Sandbox], Mapping[str, object]],
         at: datetime | None = None,
         data: Mapping[str, object] | None = None,
+        also: Also | None = None,
     ) -> Sandbox:
         """Change the record within its state. `decide` may be called again when someone wrote first.
 
-        `at` is when it became true, as in `Step`; `data` are facts for the event alone.
+        `at` is when it became true, as in `Step`; `data` are facts for the event alone; `also` is written in
+        the same transaction, with its id.
         """
         for _ in range(_TRIES):
             before = await self._current(sandbox_id)
@@ -214,6 +216,8 @@ class Book:
             def write(conn: Connection, b: Sandbox = before, a: Sandbox = after, n: datetime = now) -> bool:
                 if not replace_record(conn, b, a):
                     return False
+                if also is not None:
+                    also(conn, b.id)
                 facts = {**(data or {}), **self._charge(conn, b, a, n, at=at)}
                 events.record(conn, subject=b.id, kind=kind, actor=actor, reason=reason, at=n, data=facts)
                 return True

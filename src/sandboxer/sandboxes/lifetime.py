@@ -14,7 +14,7 @@ from sandboxer.backends.contract import Stops
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.durations import format_duration, parse_duration
 from sandboxer.kernel.errors import IllegalTransition, InvalidRequest
-from sandboxer.sandboxes.book import Step
+from sandboxer.sandboxes.book import Also, Step
 from sandboxer.sandboxes.destroy import remove
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
 from sandboxer.sandboxes.locks import refuse_guarded
@@ -91,8 +91,25 @@ def extended(sandbox: Sandbox, duration: timedelta) -> Mapping[str, object]:
     raise IllegalTransition(signal="extend_ttl", state=sandbox.state.value)
 
 
-async def change_ttl(
+async def check_ttl(
     room: Room, sandbox_id: str, duration: str, caller: Caller, *, quote_id: str | None = None
+) -> Sandbox:
+    """What refuses it before anything is paid for it. Raises as `change_ttl`; the record as it is."""
+    sandbox = await room.visible(sandbox_id, caller)
+    extended(sandbox, parse_duration(duration, field="duration"))
+    if quote_id is not None:
+        await room.book.promised(sandbox, quote_id)
+    return sandbox
+
+
+async def change_ttl(
+    room: Room,
+    sandbox_id: str,
+    duration: str,
+    caller: Caller,
+    *,
+    quote_id: str | None = None,
+    also: Also | None = None,
 ) -> Sandbox:
     sandbox = await room.visible(sandbox_id, caller)
     more = parse_duration(duration, field="duration")
@@ -111,6 +128,7 @@ async def change_ttl(
         actor=actor_of(caller),
         reason=f"extended by {duration}",
         decide=decide,
+        also=also,
     )
 
 

@@ -117,14 +117,28 @@ class SandboxUseCases:
     async def unboost(self, sandbox_id: str, caller: Caller) -> Sandbox:
         return await boost.unboost(self.room, sandbox_id, caller)
 
-    async def change_ttl(
+    async def check_ttl(
         self, sandbox_id: str, duration: str, caller: Caller, *, quote_id: str | None = None
+    ) -> Sandbox:
+        """See `lifetime.check_ttl`."""
+        return await lifetime.check_ttl(self.room, sandbox_id, duration, caller, quote_id=quote_id)
+
+    async def change_ttl(
+        self,
+        sandbox_id: str,
+        duration: str,
+        caller: Caller,
+        *,
+        quote_id: str | None = None,
+        also: Also | None = None,
     ) -> Sandbox:
         """Add `duration` to what it has; the whole life stays within the profile's maximum.
 
-        With a quote it goes on at the quote's rates from now.
+        With a quote it goes on at the quote's rates from now. `also` is written in its transaction.
         """
-        return await lifetime.change_ttl(self.room, sandbox_id, duration, caller, quote_id=quote_id)
+        return await lifetime.change_ttl(
+            self.room, sandbox_id, duration, caller, quote_id=quote_id, also=also
+        )
 
     async def usage(self, sandbox_id: str, caller: Caller) -> Usage:
         return await inspection.usage(self.room, sandbox_id, caller)

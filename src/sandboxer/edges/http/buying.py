@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from sandboxer.edges.http import answers
 from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.authentication import CALLER
 from sandboxer.edges.http.confirming import pass_gate
 from sandboxer.edges.http.idempotency import Bind
 from sandboxer.edges.http.paying import price_of_create, price_of_extend
@@ -75,14 +76,26 @@ async def buy_sandbox(request: Request, wanted: CreateRequest, presented: Presen
     return await purchase(request, presented, act, recall=recall)
 
 
+async def named_payer(request: Request, presented: Presented) -> Caller:
+    """Who is calling, or else whom the payment names: so far only for what must be asked before it is taken.
+
+    Raises Unauthenticated for a wallet without an account.
+    """
+    if not is_stranger(request):
+        return caller(request)
+    account = await _account_of_wallet(request, presented)
+    authorization = presented.authorization
+    key = "" if authorization is None else wallet_of(authorization.payer).caip10
+    request.scope[CALLER] = Caller(public_key=key, account=account)
+    return caller(request)
+
+
 async def extend(request: Request, sandbox_id: str, presented: Presented) -> Payment:
-    """Pay for more time; the time itself is the caller's business. Raises what refuses either."""
-    account = known_account(request)
-    if account is None:
-        account = await _account_of_wallet(request, presented)
-    who = caller(request) if not is_stranger(request) else Caller(public_key="", account=account)
-    # Nobody is asked to pay for what he may not see.
-    await platform_of(request).sandboxes.get(sandbox_id, who)
+    """Pay for more time; the time itself is the caller's business, and so is whether it may be had.
+
+    `named_payer` comes first. Raises what refuses the payment.
+    """
+    account = caller(request).account
     order = Wanted(
         purpose=Purpose.EXTEND,
         least_sats=1,

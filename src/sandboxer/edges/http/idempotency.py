@@ -123,7 +123,7 @@ def _again(begun: Replay | Spent | InFlight) -> Response:
         case Spent():
             raise Conflict(
                 why="this was done before, but its answer held a secret and was not kept",
-                hint="If the secret is lost, revoke that key and make another, with a new Idempotency-Key.",
+                hint="If the secret is lost, end what was made and make another, with a new Idempotency-Key.",
             )
         case InFlight():
             raise Conflict(

@@ -48,11 +48,16 @@ def change_card(conn: Connection, id: str, **values: Any) -> None:
 
 
 def load_card(conn: Connection, id: str, *, lock: bool = False) -> Card:
+    found = find_card(conn, id, lock=lock)
+    if found is None:
+        raise NotFound(what="gift card", id=id)
+    return found
+
+
+def find_card(conn: Connection, id: str, *, lock: bool = False) -> Card | None:
     query = select(gift_cards).where(_c.id == id)
     row = conn.execute(query.with_for_update() if lock else query).one_or_none()
-    if row is None:
-        raise NotFound(what="gift card", id=id)
-    return _card(row)
+    return None if row is None else _card(row)
 
 
 def find_live(conn: Connection, lookup: str, *, lock: bool = False) -> Card | None:

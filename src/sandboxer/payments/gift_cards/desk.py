@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -35,6 +36,7 @@ from sandboxer.payments.oracle.rates import Rates
 from sandboxer.store.engine import Store
 
 SECRET_CONTEXT = "gift-approval"
+Also = Callable[[Connection, str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,15 +111,15 @@ class GiftDesk:
         self._webhooks = webhooks
         self._pepper = seal.derive(LOOKUP_INFO)
 
-    async def create(self, order: CardOrder) -> Created:
-        """Raises InvalidRequest, Forbidden, NoRate, InsufficientCredit, and what invoices raise."""
+    async def create(self, order: CardOrder, *, also: Also | None = None) -> Created:
+        """`also` is written in the transaction that makes the card (and takes the sats), with its id.
+
+        Raises InvalidRequest, Forbidden, NoRate, InsufficientCredit, and what invoices raise.
+        """
         self._check(order)
-        claim, secret = new_claim(), None
+        claim = new_claim()
         now, id = self._clock.now(), new_id("gft")
-        sealed = None
-        if order.approval is not None and order.approval.webhook is not None:
-            secret = new_secret()
-            sealed = self._seal.close(secret.encode(), context=f"{SECRET_CONTEXT}:{id}")
+        secret, sealed = self._approval_secret(id, order.approval)
         card = Card(
             id=id,
             state=CardState.AWAITING,
@@ -139,8 +141,36 @@ class GiftDesk:
         )
         made = Created(card=card, claim=claim, approval_secret=secret)
         if order.source is Source.INVOICE:
-            return await self._by_invoice(made, order)
-        return await self._at_once(made, order)
+            return await self._by_invoice(made, order, also)
+        return await self._at_once(made, order, also)
+
+    async def recall(self, id: str, account: str) -> Created | None:
+        """A card whose buyer never got the answer: it is his, its secrets are made anew. None: there is none.
+
+        What could be paid for was not: the invoice of a card paid so is told again.
+        """
+        now, claim = self._clock.now(), new_claim()
+
+        def again(conn: Connection) -> Created | None:
+            card = book.find_card(conn, id, lock=True)
+            if card is None or card.account != account:
+                return None
+            if card.source is Source.INVOICE and card.invoice is None:
+                book.drop_unsold(conn, id)
+                return None
+            secret, sealed = self._approval_secret(id, card.approval)
+            book.change_card(conn, id, claim_hash=claim.hash, approval_secret=sealed)
+            kept = replace(card, claim_hash=claim.hash, approval_secret=sealed)
+            code = None
+            if card.state is CardState.ACTIVE and card.source is not Source.INVOICE:
+                kept, code = self._give_code(conn, kept, now)
+            return Created(card=kept, claim=claim, code=code, approval_secret=secret)
+
+        made = await self._store.write(again)
+        if made is None or made.card.invoice is None:
+            return made
+        seen = await self.invoices.view(made.card.invoice)
+        return replace(made, ordered=Ordered(invoice=seen.invoice, uri=seen.uri, claim=None))
 
     async def view(self, id: str) -> CardView:
         """Whoever knows the id may see it. Raises NotFound."""
@@ -262,7 +292,14 @@ class GiftDesk:
         if asks.webhook is not None:
             self._webhooks.check_url(asks.webhook)
 
-    async def _by_invoice(self, made: Created, order: CardOrder) -> Created:
+    def _approval_secret(self, id: str, asks: Approval | None) -> tuple[str | None, bytes | None]:
+        """Open and sealed; none where no webhook asks."""
+        if asks is None or asks.webhook is None:
+            return None, None
+        secret = new_secret()
+        return secret, self._seal.close(secret.encode(), context=f"{SECRET_CONTEXT}:{id}")
+
+    async def _by_invoice(self, made: Created, order: CardOrder, also: Also | None) -> Created:
         """The card first: an invoice that is paid must find it."""
         card, account = made.card, order.account
         if order.currency is None:
@@ -271,6 +308,8 @@ class GiftDesk:
         def add(conn: Connection) -> str | None:
             moves.open_books(conn, card, now=card.created_at)
             book.add_card(conn, card, actor=account or book.ACTOR)
+            if also is not None:
+                also(conn, card.id)
             return None if account is None else accounts.load(conn, account).public_id
 
         public_id = await self._store.write(add)
@@ -296,7 +335,7 @@ class GiftDesk:
         )
         return replace(made, card=sold, claim=claim, ordered=ordered)
 
-    async def _at_once(self, made: Created, order: CardOrder) -> Created:
+    async def _at_once(self, made: Created, order: CardOrder, also: Also | None) -> Created:
         now, card = made.card.created_at, made.card
         sats = 0
         if order.source is Source.SATS:
@@ -305,6 +344,8 @@ class GiftDesk:
         def create(conn: Connection) -> tuple[Card, str]:
             moves.open_books(conn, card, now=now)
             book.add_card(conn, card, actor=order.account or book.ACTOR)
+            if also is not None:
+                also(conn, card.id)
             debit = moves.OUTSIDE
             if sats:
                 _pay_in_sats(conn, card, sats, order.key, now)

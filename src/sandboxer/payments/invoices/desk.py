@@ -5,7 +5,7 @@ An invoice costs an address, so whoever asks is counted and may only have so man
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,8 @@ from sandboxer.store.engine import Store
 # After a restored backup indexes may have been used already; more than this in a row is no accident.
 MAX_USED_IN_A_ROW = 200
 RETRY_AFTER_S = 60
+
+Also = Callable[[Connection, str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +115,10 @@ class InvoiceDesk:
         self._tiers = tiers
         self._goods = goods
 
-    async def create(self, order: Order) -> Ordered:
-        """A fresh address and an exact amount. Raises InvalidRequest, NotFound (account), NoRate,
+    async def create(self, order: Order, *, also: Also | None = None) -> Ordered:
+        """A fresh address and an exact amount; `also` is written in its transaction, with its id.
+
+        Raises InvalidRequest, NotFound (account), NoRate,
         NotAvailable (no such chain here), TooManyRequests, ChainUnavailable."""
         chain = self._chain(order.asset)
         if order.refund_address is not None:
@@ -144,7 +148,13 @@ class InvoiceDesk:
             watch_until=expires_at + self.policy.watch_for,
             updated_at=now,
         )
-        await self._store.write(lambda conn: book.add(conn, invoice, asked_by=order.asked_by))
+
+        def add(conn: Connection) -> None:
+            book.add(conn, invoice, asked_by=order.asked_by)
+            if also is not None:
+                also(conn, invoice.id)
+
+        await self._store.write(add)
         return Ordered(invoice=invoice, uri=self.uri(invoice), claim=claim)
 
     async def view(self, id: str) -> View:

@@ -114,8 +114,12 @@ class AsyncSandbox:
     async def unlock(self) -> wire.Sandbox:
         return await self._change("unlock")
 
-    async def extend_ttl(self, duration: str, *, quote_id: str | None = None) -> wire.Sandbox:
-        self._info = await self._line.do(sandboxes.extend_ttl(self.id, duration, quote_id=quote_id))
+    async def extend_ttl(
+        self, duration: str, *, quote_id: str | None = None, idempotency_key: str | None = None
+    ) -> wire.Sandbox:
+        self._info = await self._line.do(
+            sandboxes.extend_ttl(self.id, duration, quote_id=quote_id, idempotency_key=idempotency_key)
+        )
         return self._info
 
     async def destroy(self) -> wire.Sandbox:

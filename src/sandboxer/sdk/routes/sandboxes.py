@@ -68,15 +68,18 @@ def change(sandbox_id: str, verb: Verb) -> Call[Sandbox]:
     )
 
 
-def extend_ttl(sandbox_id: str, duration: str, *, quote_id: str | None = None) -> Call[Sandbox]:
+def extend_ttl(
+    sandbox_id: str, duration: str, *, quote_id: str | None = None, idempotency_key: str | None = None
+) -> Call[Sandbox]:
     quote = {} if quote_id is None else {"quote_id": quote_id}
     body, headers = json_body({"duration": duration, **quote})
     return Call(
         method="PATCH",
         target=target("/v1/sandboxes/{}/ttl", sandbox_id),
         body=body,
-        headers=headers,
+        headers={**headers, "idempotency-key": idempotency_key or new_idempotency_key()},
         read=model(Sandbox),
+        is_repeatable=True,
     )
 
 

@@ -114,8 +114,12 @@ class Sandbox:
     def unlock(self) -> wire.Sandbox:
         return self._change("unlock")
 
-    def extend_ttl(self, duration: str, *, quote_id: str | None = None) -> wire.Sandbox:
-        self._info = self._line.do(sandboxes.extend_ttl(self.id, duration, quote_id=quote_id))
+    def extend_ttl(
+        self, duration: str, *, quote_id: str | None = None, idempotency_key: str | None = None
+    ) -> wire.Sandbox:
+        self._info = self._line.do(
+            sandboxes.extend_ttl(self.id, duration, quote_id=quote_id, idempotency_key=idempotency_key)
+        )
         return self._info
 
     def destroy(self) -> wire.Sandbox:

@@ -10,14 +10,13 @@ from starlette.responses import Response
 
 from sandboxer.edges.http import answers
 from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.authentication import STRANGER
-from sandboxer.edges.http.buying import buy_sandbox, extend
+from sandboxer.edges.http.buying import buy_sandbox, extend, named_payer
 from sandboxer.edges.http.confirming import confirm_locked, pass_gate
 from sandboxer.edges.http.failures import failures, inside
 from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
 from sandboxer.edges.http.lean import LeanRoute
 from sandboxer.edges.http.paying import offering, paying_caller, price_of_create, price_of_extend
-from sandboxer.edges.http.purchases import presented_in, settled_headers
+from sandboxer.edges.http.purchases import presented_in, purchase, settled_headers
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.edges.http.visiting import note_endings
 from sandboxer.kernel.errors import InvalidRequest
@@ -260,22 +259,36 @@ async def thaw(request: Request, sandbox_id: SandboxId) -> Response:
     responses=failures(402, 404, 409),
     summary="Give it more time",
 )
-async def change_ttl(request: Request, sandbox_id: SandboxId, body: ChangeTtl) -> Response:
+async def change_ttl(
+    request: Request, sandbox_id: SandboxId, body: ChangeTtl, idempotency_key: IdempotencyKey = None
+) -> Response:
+    sandboxes = platform_of(request).sandboxes
     presented = presented_in(request)
-    payment = None if presented is None else await extend(request, sandbox_id, presented)
-    if payment is not None:
-        request.scope.pop(STRANGER, None)
-    who = await paying_caller(request, lambda: price_of_extend(sandbox_id, None))
-    found = await platform_of(request).sandboxes.get(sandbox_id, who)
-    await pass_gate(request, found.profile)
-    async with offering(request, lambda: price_of_extend(sandbox_id, who.account)):
-        record = await platform_of(request).sandboxes.change_ttl(
-            sandbox_id, body.duration, who, quote_id=body.quote_id
-        )
-    answer = json_response(answers.sandbox(record))
-    if payment is not None:
-        answer.headers.update(settled_headers(payment))
-    return answer
+    if presented is None:
+        who = await paying_caller(request, lambda: price_of_extend(sandbox_id, None))
+    else:
+        who = await named_payer(request, presented)
+
+    async def act(bind: Bind | None) -> Response:
+        # All that could refuse it comes before the payment.
+        found = await sandboxes.check_ttl(sandbox_id, body.duration, who, quote_id=body.quote_id)
+        await pass_gate(request, found.profile)
+        payment = None if presented is None else await extend(request, sandbox_id, presented)
+        async with offering(request, lambda: price_of_extend(sandbox_id, who.account)):
+            record = await sandboxes.change_ttl(
+                sandbox_id, body.duration, who, quote_id=body.quote_id, also=bind
+            )
+        answer = json_response(answers.sandbox(record))
+        if payment is not None:
+            answer.headers.update(settled_headers(payment))
+        return answer
+
+    async def recall(extended_id: str) -> Response | None:
+        return json_response(answers.sandbox(await sandboxes.get(extended_id, who)))
+
+    if presented is None:
+        return await once_bound(request, act, recall=recall)
+    return await purchase(request, presented, act, recall=recall)
 
 
 @router.get(

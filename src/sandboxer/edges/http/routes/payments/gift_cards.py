@@ -12,7 +12,7 @@ from starlette.responses import Response
 from sandboxer.accounts.limits import client_address
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.failures import failures, stranger_failures, unsigned_failures
-from sandboxer.edges.http.idempotency import IdempotencyKey, once
+from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
 from sandboxer.edges.http.purchases import is_stranger
 from sandboxer.edges.http.routes.payments.invoices import invoice
 from sandboxer.edges.http.state import caller, platform_of, require_owner
@@ -90,13 +90,24 @@ async def buy(request: Request, body: wire.BuyGiftCard, idempotency_key: Idempot
     if is_stranger(request) and order.source is not Source.INVOICE:
         raise Unauthenticated(why="only an invoice can be paid by nobody in particular", reason="missing")
 
-    async def act() -> Response:
-        made = await _cards(request).desk.create(order)
-        answer = json_response(_new_card(request, made), 201)
-        answer.headers["location"] = f"/v1/gift-cards/{made.card.id}"
-        return answer
+    desk = _cards(request).desk
 
-    return await act() if is_stranger(request) else await once(request, act, keep_answer=False)
+    async def act(bind: Bind | None) -> Response:
+        return _bought(request, await desk.create(order, also=bind))
+
+    async def recall(card_id: str) -> Response | None:
+        made = await desk.recall(card_id, caller(request).account)
+        return None if made is None else _bought(request, made)
+
+    if is_stranger(request):
+        return await act(None)
+    return await once_bound(request, act, recall=recall, keep_answer=False)
+
+
+def _bought(request: Request, made: Created) -> Response:
+    answer = json_response(_new_card(request, made), 201)
+    answer.headers["location"] = f"/v1/gift-cards/{made.card.id}"
+    return answer
 
 
 @router.get(

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from sandboxer.accounts.limits import client_address
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.failures import failures, stranger_failures, stream, unsigned_failures
+from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
 from sandboxer.edges.http.sse import EventStream, ServerEvent
 from sandboxer.edges.http.state import platform_of, require_owner
 from sandboxer.payments.assets import ASSETS, as_text
@@ -36,10 +37,10 @@ Limit = Annotated[int, Query(ge=1, le=PAGE_LIMIT_MAX)]
     operation_id="createInvoice",
     status_code=201,
     response_model=wire.NewInvoice,
-    responses=stranger_failures(404),
+    responses=stranger_failures(404, 409),
     summary="An address and an exact amount, for a tier or for sats",
 )
-async def create(request: Request, body: wire.AskInvoice) -> Response:
+async def create(request: Request, body: wire.AskInvoice, idempotency_key: IdempotencyKey = None) -> Response:
     platform = platform_of(request)
     order = Order(
         asset=body.currency,
@@ -50,12 +51,29 @@ async def create(request: Request, body: wire.AskInvoice) -> Response:
         account=body.account,
         refund_address=body.refund_address,
     )
-    ordered = await platform.payments.invoices.create(order)
-    view = View(invoice=ordered.invoice, outputs=(), refunds=(), steps=(), uri=ordered.uri)
-    claim = None if ordered.claim is None else ordered.claim.token
-    shown = wire.NewInvoice(**invoice(view).model_dump(), claim=claim)
-    answer = json_response(shown, 201)
-    answer.headers["location"] = f"/v1/invoices/{ordered.invoice.id}"
+
+    async def act(bind: Bind | None) -> Response:
+        ordered = await platform.payments.invoices.create(order, also=bind)
+        view = View(invoice=ordered.invoice, outputs=(), refunds=(), steps=(), uri=ordered.uri)
+        return _ordered(view, None if ordered.claim is None else ordered.claim.token)
+
+    async def recall(invoice_id: str) -> Response | None:
+        return _ordered(await platform.payments.invoices.view(invoice_id), None)
+
+    # For a known account nothing in the answer is secret; the claim of a new one is shown once.
+    is_known = body.account is not None
+    return await once_bound(
+        request,
+        act,
+        recall=recall if is_known else None,
+        keep_answer=is_known,
+        owner=f"address:{order.asked_by}",
+    )
+
+
+def _ordered(view: View, claim: str | None) -> Response:
+    answer = json_response(wire.NewInvoice(**invoice(view).model_dump(), claim=claim), 201)
+    answer.headers["location"] = f"/v1/invoices/{view.invoice.id}"
     return answer
 
 
