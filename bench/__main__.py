@@ -20,12 +20,13 @@ from bench.scenarios import crowd, life
 from bench.scenarios.execute import execute
 from bench.scenarios.ledger import HISTORY, QUICK_HISTORY, ledger
 from bench.scenarios.payments import payments
+from bench.scenarios.sessions import sessions
 from bench.scenarios.signed import signed
 from bench.scenarios.transfer import transfer
 
 RESULTS = Path(__file__).parent / "results"
 # These make sandboxes on a platform of the bench's own.
-SANDBOXES = ("cold", "execute", "burst", "transfer", "idle")
+SANDBOXES = ("cold", "execute", "burst", "sessions", "transfer", "idle")
 SCENARIOS = (*SANDBOXES, "warm", "signed", "ledger")
 # Only when it is asked for: it needs node, for a chain of its own.
 ON_REQUEST = ("payments",)
@@ -77,6 +78,7 @@ def run(words: argparse.Namespace, console: Console) -> Report:
             with open_platform(folder, images_dir) as running:
                 measure("cold", lambda: life.cold(running, words.image, rounds))
                 measure("execute", lambda: execute(running, words.image, rounds))
+                measure("sessions", lambda: sessions(running, rounds))
                 count = 20 if words.quick else 100
                 measure("burst", lambda: crowd.burst(running, words.image, rounds, count=count))
                 measure("transfer", lambda: transfer(running, rounds))
