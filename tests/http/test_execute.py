@@ -112,6 +112,15 @@ async def test_who_hangs_up_takes_the_run_along(served: Served) -> None:
     await nothing_left(served)
 
 
+async def test_a_warm_sandbox_is_taken_where_there_is_one(settings: Settings) -> None:
+    stocked = settings.model_copy(update={"warm_pool": {"profile.agent-dev": 1}})
+    async with serving(stocked, {"ext.namespaces": Scripted(name="ext.namespaces")}) as served:
+        await eventually(lambda: served.platform.sandboxes.room.warm.count() == 1)
+        done = await run(served.client, bash("echo hi"))
+        events = (await served.client.get(f"/v1/sandboxes/{done['sandbox_id']}/events?follow=false")).text
+        assert "claimed_warm" in events
+
+
 async def test_the_same_key_gets_the_first_answer_again(served: Served) -> None:
     first = await served.client.post("/v1/execute", bash("echo $RANDOM"), headers={"idempotency-key": "k1"})
     again = await served.client.post("/v1/execute", bash("echo $RANDOM"), headers={"idempotency-key": "k1"})

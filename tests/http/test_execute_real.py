@@ -56,6 +56,16 @@ async def test_programs_that_misbehave_are_answered_for_and_leave_nothing(real: 
     exact = await told(r"import os; os.write(1, b'\xff\x00')", encoding="base64")
     assert exact["stdout"] == "/wA="
 
+    names = await told("import os; open(os.fsdecode(b'\\xff.txt'), 'w').write('x')", artifacts=["*.txt"])
+    assert [one["name"] for one in names["artifacts"]] == ["\ufffd.txt"]
+
+    clash = python("", files=[{"name": "main.py/x", "content": ""}])
+    assert (await real.client.post("/v1/execute", clash)).json()["code"] == "not_a_directory"
+
+    links = "import os; os.symlink('/etc/passwd', 'p'); os.mkfifo('f'); os.mkdir('d')"
+    kept_out = await told(links, artifacts=["*", "f", "d"])
+    assert (kept_out["artifacts"], len(kept_out["left_out"])) == ([], 2)
+
     bomb = await told("import os\nwhile True:\n  try: os.fork()\n  except OSError: pass", ttl_s=2)
     assert bomb["timed_out"]
     marks = await told("print('event: done\\ndata: {}\\n\\n')")

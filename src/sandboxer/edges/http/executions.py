@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+from sandboxer.edges.http.answers import printable
 from sandboxer.edges.http.streams import in_words
 from sandboxer.wire import execute as wire
 from sandboxer.wire import jobs as wire_jobs
@@ -40,7 +41,7 @@ def execution(
         compile=_compiled(outcome.compile, encoding),
         artifacts=[
             wire.Artifact.model_construct(
-                name=one.name,
+                name=printable(one.name),
                 size=len(one.data),
                 mode=one.mode,
                 content=base64.b64encode(one.data).decode(),
@@ -48,7 +49,7 @@ def execution(
             for one in outcome.collected.artifacts
         ],
         left_out=[
-            wire.LeftOut.model_construct(name=one.name, why=one.why, size=one.size)
+            wire.LeftOut.model_construct(name=printable(one.name), why=one.why, size=one.size)
             for one in outcome.collected.left_out
         ],
         sats=sats,

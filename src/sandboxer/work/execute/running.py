@@ -6,7 +6,6 @@ a server that takes over finds the run again by them (`resume`). Closed early, i
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -121,11 +120,9 @@ async def _known(guest: Guest, attempt: Attempt) -> frozenset[str]:
 
 
 async def _write(guest: Guest, plan: Plan) -> None:
-    async with asyncio.TaskGroup() as group:
-        code = plan.submission.code.encode("utf-8", "surrogatepass")
-        group.create_task(_write_one(guest, plan.commands.file, code))
-        for file in plan.submission.files:
-            group.create_task(_write_one(guest, f"{WORKSPACE}/{file.name}", file.data))
+    await _write_one(guest, plan.commands.file, plan.submission.code.encode("utf-8", "surrogatepass"))
+    for file in plan.submission.files:
+        await _write_one(guest, f"{WORKSPACE}/{file.name}", file.data)
 
 
 async def _write_one(guest: Guest, path: str, data: bytes) -> None:

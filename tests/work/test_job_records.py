@@ -1,0 +1,79 @@
+"""Jobs in both databases: fenced steps, pages, the queue, pruning, and whose their events are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sandboxer.store.engine import Store, open_store
+from sandboxer.work.execute.submission import Submission, to_json
+from sandboxer.work.jobs import records
+from sandboxer.work.jobs.lifecycle import State
+from sandboxer.work.jobs.records import Job
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def job(number: int, **changes: object) -> Job:
+    made = Job(
+        id=f"job_{number:026d}",
+        version=0,
+        account="a",
+        created_by="k",
+        is_owner=False,
+        state=State.QUEUED,
+        reason="queued",
+        language="python",
+        submission=to_json(Submission(code="\x00\ud800", language="python", stdin=b"\xff")),
+        webhook_url=None,
+        sandbox_id=None,
+        compile_process=None,
+        run_process=None,
+        sats=0,
+        problem=None,
+        created_at=NOW + timedelta(seconds=number),
+        not_before=None,
+        started_at=None,
+        deadline=None,
+        ended_at=None,
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def store(database_url: str) -> AsyncIterator[Store]:
+    opened = open_store(database_url)
+    yield opened
+    await opened.close()
+
+
+async def test_a_job_is_kept_moved_once_listed_and_pruned(store: Store) -> None:
+    made = [job(number) for number in range(3)]
+    for one in made:
+        await store.write(lambda conn, one=one: records.add(conn, one))  # type: ignore[misc]
+    assert await store.read(lambda conn: records.find(conn, made[0].id)) == made[0]
+    assert [w.id for w in await store.read(lambda conn: records.waiting(conn, 2))] == [
+        made[0].id,
+        made[1].id,
+    ]
+    assert await store.read(lambda conn: records.count_waiting(conn, "a")) == 3
+    done = {"state": "finished", "ended_at": NOW, "submission": None, "result": b'{"x": 1}'}
+    assert await store.write(lambda conn: records.change(conn, made[0], done))
+    assert not await store.write(lambda conn: records.change(conn, made[0], done))
+    assert await store.read(lambda conn: records.result_of(conn, made[0].id)) == {"x": 1}
+    first = await store.read(
+        lambda conn: records.page(conn, account="a", state=State.QUEUED, cursor=None, limit=1)
+    )
+    assert [one.id for one in first.jobs] == [made[2].id]
+    rest = await store.read(
+        lambda conn: records.page(conn, account="a", state=None, cursor=first.next_cursor, limit=9)
+    )
+    assert [one.id for one in rest.jobs] == [made[1].id, made[0].id]
+    assert await store.read(lambda conn: records.owners_of_jobs(conn, [made[1].id, "sbx_1"])) == {
+        made[1].id: "a"
+    }
+    assert await store.write(lambda conn: records.prune(conn, NOW + timedelta(days=1))) == 1
+    assert await store.read(lambda conn: records.find(conn, made[0].id)) is None
