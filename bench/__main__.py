@@ -23,11 +23,12 @@ from bench.scenarios.payments import payments
 from bench.scenarios.proxy import proxy
 from bench.scenarios.sessions import sessions
 from bench.scenarios.signed import signed
+from bench.scenarios.snapshots import snapshots
 from bench.scenarios.transfer import transfer
 
 RESULTS = Path(__file__).parent / "results"
 # These make sandboxes on a platform of the bench's own.
-SANDBOXES = ("cold", "execute", "burst", "sessions", "transfer", "proxy", "idle")
+SANDBOXES = ("cold", "execute", "burst", "sessions", "transfer", "snapshots", "proxy", "idle")
 SCENARIOS = (*SANDBOXES, "warm", "signed", "ledger")
 # Only when it is asked for: it needs node, for a chain of its own.
 ON_REQUEST = ("payments",)
@@ -84,6 +85,8 @@ def run(words: argparse.Namespace, console: Console) -> Report:
                 count = 20 if words.quick else 100
                 measure("burst", lambda: crowd.burst(running, words.image, rounds, count=count))
                 measure("transfer", lambda: transfer(running, rounds))
+                large = {"large_mb": 64, "count": 20} if words.quick else {}
+                measure("snapshots", lambda: snapshots(running, min(rounds, 15), **large))
                 measure("proxy", lambda: proxy(running, 2 if words.quick else rounds))
                 idle = (20, 5.0) if words.quick else (500, 30.0)
                 measure("idle", lambda: crowd.idle(running, count=idle[0], watch_s=idle[1]))

@@ -15,7 +15,7 @@ from sandboxer.settings import Settings
 from tests.http.conftest import Served, check_claims, eventually, serving
 from tests.http.flows import flow
 from tests.http.signed import Client
-from tests.http.test_accounts import cut, funded
+from tests.http.test_accounts import SCOPES, cut, funded
 from tests.http.test_locks import with_both
 from tests.http.wallets import proof
 
@@ -282,7 +282,7 @@ async def test_an_account_keeps_no_more_than_it_may(paid: Served) -> None:
 
 async def test_the_snapshots_of_a_key_that_ends_go_with_it(paid: Served) -> None:
     client = await funded(paid, "team")
-    theirs = await cut(paid, client, budget_sats=1000)
+    theirs = await cut(paid, client, budget_sats=1000, scopes=[*SCOPES, "sandboxes:manage"])
     path = f"/v1/sandboxes/{(await theirs.post('/v1/sandboxes', {})).json()['id']}"
     await taken(theirs, path)
     ended = await client.delete(f"/v1/keys/{theirs.credentials.public_key}")
