@@ -36,10 +36,7 @@ async def cell(served: Served, path: str, code: str, **more: object) -> dict[str
     return result
 
 
-@flow("startSession")
-@flow("runCell")
-@flow("getSession")
-@flow("endSession")
+@flow("startSession", "runCell", "getSession", "endSession")
 async def test_what_a_cell_sets_the_next_one_finds(real: Served) -> None:
     path = await start(real)
     first = await cell(real, path, "x = 42")
@@ -60,9 +57,7 @@ async def test_what_a_cell_sets_the_next_one_finds(real: Served) -> None:
     assert sandbox["state"] == "destroyed"
 
 
-@flow("interruptSession")
-@flow("getCell")
-@flow("listCells")
+@flow("interruptSession", "getCell", "listCells")
 async def test_an_interrupt_and_a_timeout_keep_the_state(real: Served) -> None:
     path = await start(real)
     await cell(real, path, "x = 42")
@@ -162,10 +157,7 @@ async def test_cells_run_one_after_the_other_and_can_be_followed_by_another_clie
     assert (await second)["results"] == [{"text/plain": "2"}]
 
 
-@flow("freezeSession")
-@flow("thawSession")
-@flow("boostSession")
-@flow("unboostSession")
+@flow("freezeSession", "thawSession", "boostSession", "unboostSession")
 async def test_frozen_and_thawed_and_boosted_x_is_still_42(real: Served) -> None:
     path = await start(real)
     await cell(real, path, "x = 42")

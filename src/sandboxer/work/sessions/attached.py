@@ -197,7 +197,7 @@ class Attached:
         if self._is_shell:
             # Some shells count a signal from 256 or 384 on.
             cell.exit_code = frame.status if frame.status < 256 else 128 + (frame.status & 0x7F)
-            if frame.status:
+            if frame.status and frame.fault is None:
                 cell.fault = Fault("exit", f"exit status {cell.exit_code}", "")
         status = (cell.stopping or Status.ERROR) if failed else Status.OK
         cell.end(status, at=self._clock.now())

@@ -30,8 +30,11 @@ class Interpreter:
     argv: tuple[str, ...]
     # File in `drivers/`; empty for shells, which need none.
     driver: str = ""
-    # "length": cells by pipe, interrupted by a signal; "flag": by a file that it looks for; "shell".
+    # "length": cells by pipe, with their length before them; "nul": with a NUL after them; "flag": as
+    # "length", and interrupted by a file that it looks for; "shell".
     mode: str = "length"
+    # An interrupt goes to what it started and not to itself, which would end by it.
+    spares_itself: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     # Of shells: what is said first, how a cell is run, and how its end is told.
     first: str = ":"
@@ -49,6 +52,7 @@ class Interpreter:
             "argv": list(self.argv),
             "driver": driver_text(self.driver) if self.driver else "",
             "mode": self.mode,
+            "spares_itself": self.spares_itself,
             "env": dict(self.env),
             "first": self.first,
             "run": self.run,
@@ -65,6 +69,18 @@ def _posix(name: str, *argv: str, first: str = "PS1= PS2=; set +m") -> Interpret
         first=first,
         run="eval '{code}' </dev/null",
         end="printf 'end %d {n}\\n' $? >{path}",
+    )
+
+
+def _c_shell(name: str) -> Interpreter:
+    """It cannot quote a newline: its cells are sourced."""
+    return Interpreter(
+        name=name,
+        argv=(name, "-f", "-i"),
+        mode="shell",
+        first='set prompt=""; set prompt2=""',
+        run="source {page} </dev/null",
+        end="/usr/bin/printf 'end %d {n}\\n' $status >{path}",
     )
 
 
@@ -86,6 +102,17 @@ _ALL = (
     _posix("mksh", "mksh", "-i"),
     _posix("yash", "yash", "-i", "--norcfile"),
     _posix("ash", "busybox", "ash", "-i"),
+    _c_shell("tcsh"),
+    _c_shell("csh"),
+    Interpreter(name="fish", argv=("fish", "--no-config", "-c", "{source}"), driver="fish.fish", mode="nul"),
+    Interpreter(
+        name="elvish",
+        argv=("elvish", "-norc", "-c", "{source}"),
+        driver="elvish.elv",
+        mode="nul",
+        spares_itself=True,
+    ),
+    Interpreter(name="xonsh", argv=("xonsh", "--no-rc", "{driver}"), driver="python.py"),
 )
 INTERPRETERS: Mapping[str, Interpreter] = MappingProxyType({one.name: one for one in _ALL})
 

@@ -50,6 +50,8 @@ def say(**words: Any) -> None:
 class Keeper:
     def __init__(self, order: dict[str, Any]) -> None:
         self.mode = order["mode"]
+        # The interpreter itself would not survive a signal: only what it started gets one.
+        self.spares_itself = self.mode == "flag" or bool(order.get("spares_itself"))
         self.cell: dict[str, Any] | None = None
         self.last = 0
         self.left = {1: 0, 2: 0}
@@ -87,7 +89,10 @@ class Keeper:
         argv = []
         for word in order["argv"]:
             if word == "{source}":
-                argv.append(order["driver"])
+                word = (
+                    order["driver"].replace("@CODE@", f"/dev/fd/{code_r}").replace("@CONTROL@", self.control)
+                )
+                argv.append(word)
                 continue
             for mark, text in names.items():
                 word = word.replace(mark, text)
@@ -116,7 +121,8 @@ class Keeper:
             os.set_blocking(fd, False)
         if self.mode == "shell":
             self.end_line = order["end"].replace("{path}", self.control)
-            self.run_line = order["run"]
+            self.page = os.memfd_create("cell", 0)
+            self.run_line = order["run"].replace("{page}", f"/proc/{os.getpid()}/fd/{self.page}")
             first = (
                 order["first"].replace("{path}", self.control)
                 + "\n"
@@ -187,12 +193,16 @@ class Keeper:
         for stream, data in stray:
             self.tell(stream, data)
         if self.mode == "shell":
+            # Shells that cannot quote a newline read the code from a file that is nowhere on the disk.
+            os.ftruncate(self.page, 0)
+            os.pwrite(self.page, order["code"].encode("utf-8", "surrogatepass") + b"\n", 0)
             code = order["code"].replace("'", "'\\''")
             self.outbox += (self.run_line.replace("{code}", code) + "\n").encode("utf-8", "surrogatepass")
             self.report = (self.end_line.replace("{n}", str(n)) + "\n").encode()
         else:
             code = order["code"].encode("utf-8", "surrogatepass")
-            self.outbox += b"%d %d\n" % (n, len(code)) + code
+            is_counted = self.mode != "nul"
+            self.outbox += (b"%d %d\n" % (n, len(code)) + code) if is_counted else b"%d\n%b\0" % (n, code)
 
     def interrupt(self) -> None:
         if self.cell is None:
@@ -202,7 +212,7 @@ class Keeper:
                 pass
         except OSError:
             pass
-        if self.mode == "flag":
+        if self.spares_itself:
             for pid in self.descendants():
                 self.send(os.kill, pid)
         else:

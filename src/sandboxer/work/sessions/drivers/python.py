@@ -28,6 +28,7 @@ space["__builtins__"] = builtins
 sys.argv = [""]
 sys.path.insert(0, "")
 is_running = False
+shell: Any = getattr(builtins, "__xonsh__", None)
 SHOWN = (
     ("html", "_repr_html_"),
     ("markdown", "_repr_markdown_"),
@@ -106,6 +107,10 @@ def show_figures() -> None:
 def run(code: str, n: int) -> None:
     name = f"<cell {n}>"
     linecache.cache[name] = (len(code), None, code.splitlines(True), name)
+    if shell is not None:
+        # xonsh: its own grammar, in the same namespace.
+        shell.execer.exec(code + "\n", glbs=space, filename=name)
+        return
     tree = ast.parse(code, name)
     ending = tree.body[-1] if tree.body else None
     last = ending if isinstance(ending, ast.Expr) else None
