@@ -124,6 +124,9 @@ class Settings(BaseModel):
     jobs_queued: Annotated[
         int, Field(ge=1, le=100_000, description="Jobs of one account that may wait; more are refused.")
     ] = 100
+    events_retention: Annotated[
+        str, Field(description="How long events are kept; those that webhooks have not read stay longer.")
+    ] = "30d"
     jobs_retention: Annotated[str, Field(description="How long ended jobs and their output are kept.")] = "7d"
     snapshots_per_account: Annotated[
         int, Field(ge=0, le=1_000_000, description="Snapshots that one account may keep.")
@@ -344,6 +347,10 @@ class Settings(BaseModel):
         )
 
     @property
+    def events_kept_for(self) -> timedelta:
+        return parse_duration(self.events_retention, field="events_retention")
+
+    @property
     def retention_time(self) -> timedelta:
         return parse_duration(self.retention, field="retention")
 
@@ -372,6 +379,7 @@ def load_settings(environment: Mapping[str, str] | None = None, **flags: object)
     try:
         settings = Settings.model_validate(values)
         # A bad duration or price must be refused here, not at the first stop.
+        _ = settings.events_kept_for
         _ = settings.retention_time, settings.prices, settings.holds, settings.grace, settings.chain_plans
         _ = settings.mail_server, settings.hot_wallet_plan, settings.job_policy
     except ValidationError as error:

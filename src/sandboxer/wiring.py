@@ -12,10 +12,12 @@ import httpx
 from sandboxer.access.ports.targets import Target
 from sandboxer.access.room import Access, open_access
 from sandboxer.accounts import records
+from sandboxer.accounts.audit import SUBJECT as AUDIT
 from sandboxer.accounts.authority import AuthorityBook
 from sandboxer.accounts.limiter import Limiter
 from sandboxer.accounts.limits import LimitPolicy, Network, parse_networks
 from sandboxer.accounts.offers import NO_OFFERS, PaymentOffers
+from sandboxer.accounts.tree import accounts_above
 from sandboxer.artifacts.room import Artifacts, open_artifacts
 from sandboxer.artifacts.snapshots.charging import KeepCharges
 from sandboxer.artifacts.snapshots.records import owners_of_snapshots
@@ -40,6 +42,7 @@ from sandboxer.money.timer import BucketTimer
 from sandboxer.money.usage_feed import DailyFeed, SegmentFeed
 from sandboxer.observe.events import Events
 from sandboxer.observe.metrics import Metrics
+from sandboxer.observe.pruning import keep_events_pruned
 from sandboxer.observe.webhooks.feeds import EventFeed
 from sandboxer.observe.webhooks.room import Webhooks, open_webhooks
 from sandboxer.payments.room import Payments, PaymentSettings, open_payments
@@ -144,7 +147,14 @@ async def open_platform(
             DailyFeed(),
         )
         webhooks = await closing.enter_async_context(
-            open_webhooks(store, clock, seal, feeds, allow_private=settings.webhook_allow_private)
+            open_webhooks(
+                store,
+                clock,
+                seal,
+                feeds,
+                allow_private=settings.webhook_allow_private,
+                above=accounts_above,
+            )
         )
         nonces = NonceBook(clock.now(), journal_dir=settings.state_dir)
         closing.callback(nonces.close)
@@ -287,6 +297,10 @@ async def _open_rooms(
                     loops.start(payments.x402.reconciler.run(), name="payments")
                 loops.start(work.run(living), name="overdue processes")
                 loops.start(keep_pruned(store, clock), name="idempotency keys")
+                loops.start(
+                    keep_events_pruned(store, clock, kept=settings.events_kept_for, spared=(AUDIT,)),
+                    name="old events",
+                )
                 yield sandboxes, work
         finally:
             await room.warm.drain()

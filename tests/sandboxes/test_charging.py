@@ -350,3 +350,25 @@ async def test_recreating_charges_nothing_while_it_is_made(
         clock.advance(timedelta(seconds=5))
         bucket = await settled(platform)
         assert (bucket.posted, bucket.held, bucket.flow.rate) == (985, 0, 1000)
+
+
+async def test_in_grace_one_can_stop_and_owes_no_more_than_the_disk(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    rates = {**RATES, "stored_disk_gb_msats": 100}
+    async with paying(open_one, sats=1000, rates=rates) as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        await go_dry(platform, clock, timedelta(seconds=1000))
+        await until(platform, sandbox.id, State.GRACE)
+        clock.advance(timedelta(seconds=10))
+        stopped = await platform.sandboxes.stop(sandbox.id, ALICE)
+        assert (stopped.state, stopped.reason) == (State.STOPPED, "stop_by_caller")
+        clock.advance(timedelta(hours=1))
+        bucket = await settled(platform)
+        owed = 10 * 10**9 + 3600 * stopped.terms.card.stored * 10**6
+        assert bucket.debt * 10**9 + bucket.flow.carried == owed
+        assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.STOPPED
+        with pytest.raises(InsufficientCredit):
+            await platform.sandboxes.resume(sandbox.id, ALICE)
+        await fund(platform, 10_000, id="again")
+        assert (await platform.sandboxes.resume(sandbox.id, ALICE)).state is State.READY

@@ -10,7 +10,7 @@ import pytest
 
 from sandboxer.backends.scripted import Scripted
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.errors import NotFound, ProvisionFailed, QuoteUnusable
+from sandboxer.kernel.errors import Conflict, NotFound, ProvisionFailed, QuoteUnusable
 from sandboxer.kernel.ids import new_id
 from sandboxer.money import pricing, quotes
 from sandboxer.sandboxes.charging import size_of
@@ -139,3 +139,21 @@ async def test_two_creates_at_once_cannot_both_have_one_quote(open_one: OpenPlat
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(attempt()) for _ in range(6)]
         assert sum(task.result() for task in tasks) == 1
+
+
+async def test_an_account_has_so_many_open_quotes_and_no_more(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    async with paying(open_one, sats=1000) as platform:
+        first = await ask(platform)
+        for _ in range(quotes.MOST - 1):
+            await ask(platform)
+        with pytest.raises(Conflict, match="100 quotes"):
+            await ask(platform)
+        # Another account has its own; a used one makes room, and so do expired ones.
+        await ask(platform, BOB)
+        await platform.sandboxes.create(CreateRequest(quote_id=first), ALICE)
+        await ask(platform)
+        clock.advance(timedelta(days=1))
+        for _ in range(quotes.MOST):
+            await ask(platform)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from sandboxer.accounts.delegation import DelegatedKey, below, find_key
 from sandboxer.accounts.sums import Figures, figures
+from sandboxer.accounts.tables import delegated_keys
 from sandboxer.kernel.errors import TooLarge
 from sandboxer.money.amounts import Sats
 
 MAX_NODES = 10_000
+_CHUNK = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,18 @@ def tree(conn: Connection, account: str, *, now: datetime, living_only: bool = F
         node = _node(key.account, key, sums, made.pop(key.account, []))
         made.setdefault(key.parent, []).append(node)
     return _node(account, find_key(conn, account), sums, made.pop(account, []))
+
+
+def accounts_above(conn: Connection, accounts: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """The ancestors of those of these accounts that were delegated, who hear of what they do."""
+    found: dict[str, tuple[str, ...]] = {}
+    names = sorted(accounts)
+    for start in range(0, len(names), _CHUNK):
+        query = select(delegated_keys.c.account, delegated_keys.c.path).where(
+            delegated_keys.c.account.in_(names[start : start + _CHUNK])
+        )
+        found |= {account: tuple(path.split("/")[:-1]) for account, path in conn.execute(query)}
+    return found
 
 
 def _node(account: str, key: DelegatedKey | None, sums: dict[str, Figures], children: list[Node]) -> Node:

@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
-from sandboxer.kernel.errors import NotFound, QuoteUnusable
+from sandboxer.kernel.errors import Conflict, NotFound, QuoteUnusable
 from sandboxer.money.pricing import Quote, RateCard, Size
 from sandboxer.money.tables import quotes
 
 # Expired ones are told apart from unknown ones for so long.
 REMEMBERED = timedelta(days=1)
+# That one account may have open at a time.
+MOST = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +32,10 @@ class GivenQuote:
 
 
 def give(conn: Connection, given: GivenQuote) -> None:
-    """Write it down; what nobody will name any more goes at the same time."""
+    """Write it down; what nobody will name any more goes at the same time. Raises Conflict for too many."""
     quote = given.quote
     conn.execute(delete(quotes).where(quotes.c.expires_at < quote.quoted_at - REMEMBERED))
+    _make_room(conn, given.account, quote.quoted_at)
     conn.execute(
         insert(quotes).values(
             id=given.id,
@@ -84,6 +87,22 @@ def free(conn: Connection, sandbox_id: str, quote_id: str) -> None:
     """Nothing came of the sandbox that took it."""
     taken = update(quotes).where(quotes.c.id == quote_id, quotes.c.used_by == sandbox_id)
     conn.execute(taken.values(used_by=None))
+
+
+def _make_room(conn: Connection, account: str, now: datetime) -> None:
+    """An account's open quotes are bounded; its expired ones go first."""
+    unused = (quotes.c.account == account, quotes.c.used_by.is_(None))
+    count = select(func.count()).where(*unused)
+    if (conn.execute(count).scalar() or 0) < MOST:
+        return
+    conn.execute(delete(quotes).where(*unused, quotes.c.expires_at <= now))
+    if (conn.execute(count).scalar() or 0) >= MOST:
+        raise Conflict(
+            why=f"{MOST} quotes of this account are open",
+            reason="too_many_quotes",
+            limit=MOST,
+            hint="Use one of them, or wait until some have expired.",
+        )
 
 
 def _unusable(given: GivenQuote, reason: str, why: str) -> QuoteUnusable:

@@ -141,6 +141,7 @@ quotes = Table(
     # The sandbox that took it.
     Column("used_by", Text),
     Index(None, "expires_at"),
+    Index(None, "account", "expires_at"),
 )
 
 meters = Table(

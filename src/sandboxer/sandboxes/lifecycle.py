@@ -80,7 +80,8 @@ TRANSITIONS: Mapping[tuple[State, Signal], State] = {
     **{(s, E.FREEZE): S.FROZEN for s in (S.READY, S.ACTIVE)},
     # Back to ready; if work is still under way it is recorded as active a moment later.
     (S.FROZEN, E.THAW): S.READY,
-    **{(s, E.STOP): S.STOPPED for s in (S.READY, S.ACTIVE)},
+    # In grace too: whoever cannot pay may at least stop owing.
+    **{(s, E.STOP): S.STOPPED for s in (S.READY, S.ACTIVE, S.GRACE)},
     (S.STOPPED, E.RESUME): S.READY,
     **{(s, E.RECREATE): S.PROVISIONING for s in (S.READY, S.ACTIVE, S.FROZEN, S.STOPPED, S.FAILED)},
     **{(s, E.RESTORE): S.READY for s in (S.READY, S.ACTIVE, S.FROZEN)},

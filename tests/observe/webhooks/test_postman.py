@@ -260,3 +260,26 @@ async def test_what_piles_up_behind_a_dead_receiver_is_given_up_in_the_end(store
     assert {(one.state, one.due_at) for one in await all_deliveries(store)} == {(DeliveryState.DEAD, None)}
     await store.write(lambda conn: outbox.prune(conn, now=late + outbox.KEPT + timedelta(minutes=1)))
     assert await all_deliveries(store) == []
+
+
+async def test_those_above_an_account_hear_of_it_and_those_beside_it_do_not(store: Store) -> None:
+    def above(conn: Connection, accounts: object) -> dict[str, tuple[str, ...]]:
+        return {"child": ("root", "parent")}
+
+    async with receiver() as there:
+        feeds = [EventFeed(owners)]
+        async with open_webhooks(
+            store, SystemClock(), SEAL, feeds, allow_private=True, above=above
+        ) as webhooks:
+            for account in ("root", "parent", "child", "sibling"):
+                await webhooks.create(account, there.url, kinds=["thing.*"], hears_all=False, actor="t")
+            await happen(store, "child-1")
+            await happen(store, "root-1")
+            deadline = asyncio.get_running_loop().time() + 10
+            while len(await all_deliveries(store)) < 4:
+                assert asyncio.get_running_loop().time() < deadline
+                await asyncio.sleep(0.01)
+    told = [(one.account, one.message) for one in await all_deliveries(store)]
+    first, second = sorted({message for _, message in told}, key=lambda id: int(id.partition("_")[2]))
+    assert sorted(account for account, message in told if message == first) == ["child", "parent", "root"]
+    assert [account for account, message in told if message == second] == ["root"]

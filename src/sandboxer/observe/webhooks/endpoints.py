@@ -5,12 +5,12 @@ Plain functions inside a transaction. Secrets come sealed: this room keeps them 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from sandboxer.kernel.errors import Conflict, NotFound
 from sandboxer.observe.events import record
@@ -24,6 +24,8 @@ OVERLAP = timedelta(hours=24)
 _t = webhook_endpoints.c
 # The row that holds an account's secret for one-shot messages is no endpoint.
 _REAL = _t.url != ""
+# Accounts in one statement.
+_CHUNK = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +42,9 @@ class Endpoint:
     old_secret_until: datetime | None
     created_at: datetime
 
-    def hears(self, kind: str, account: str | None) -> bool:
-        return (self.hears_all or account == self.account) and matches(self.kinds, kind)
+    def hears(self, kind: str, line: Sequence[str]) -> bool:
+        """Of what happens to the first of this line of accounts; the others are those above it."""
+        return (self.hears_all or self.account in line) and matches(self.kinds, kind)
 
     def secrets_at(self, now: datetime) -> list[bytes]:
         """Those that sign, the newest first."""
@@ -87,14 +90,19 @@ def load(conn: Connection, account: str, id: str) -> Endpoint:
     return found
 
 
-def listening(conn: Connection) -> list[Endpoint]:
-    """All that are told of what happens."""
-    query = select(webhook_endpoints).where(_t.enabled, _REAL).order_by(_t.id)
-    return [_endpoint(row) for row in conn.execute(query)]
+def listening(conn: Connection, accounts: Collection[str]) -> list[Endpoint]:
+    """Those that are told of what happens to these accounts: theirs, and those that hear of everything."""
+    told = select(webhook_endpoints).where(_t.enabled, _REAL)
+    rows = list(conn.execute(told.where(_t.hears_all)))
+    names = sorted(accounts)
+    for start in range(0, len(names), _CHUNK):
+        theirs = told.where(_t.account.in_(names[start : start + _CHUNK]), _t.hears_all.is_(False))
+        rows += conn.execute(theirs)
+    return sorted((_endpoint(row) for row in rows), key=lambda endpoint: endpoint.id)
 
 
 def is_anyone_listening(conn: Connection) -> bool:
-    return bool(conn.execute(select(func.count()).where(_t.enabled, _REAL)).scalar())
+    return conn.execute(select(_t.id).where(_t.enabled, _REAL).limit(1)).first() is not None
 
 
 def change(

@@ -7,7 +7,7 @@ killed at any point, nothing is lost and nothing is in the outbox twice.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -31,6 +31,8 @@ KEPT = timedelta(days=30)
 # A failing receiver is sent a message every few minutes: what piles up behind it is given up after so long.
 WAITS = timedelta(days=7)
 PRUNED_AT_ONCE = 500
+# The accounts above each of these, for those that have any.
+Above = Callable[[Connection, Collection[str]], Mapping[str, Sequence[str]]]
 _d, _a, _c = webhook_deliveries.c, webhook_attempts.c, webhook_cursors.c
 
 
@@ -118,17 +120,26 @@ def start_feeds(conn: Connection, feeds: Sequence[Feed], *, now: datetime) -> No
         _set_cursor(conn, feed.name, feed.last(conn, now=now))
 
 
-def fan_out(conn: Connection, feeds: Sequence[Feed], *, now: datetime) -> bool:
-    """Put the next happenings of each feed into the outbox; True if there may be more."""
-    who = endpoints.listening(conn)
-    if not who:
+def fan_out(
+    conn: Connection, feeds: Sequence[Feed], *, now: datetime, above: Above = lambda conn, accounts: {}
+) -> bool:
+    """Put the next happenings of each feed into the outbox; True if there may be more.
+
+    Told are the endpoints of whose it is, of those above it, and those that hear of everything.
+    """
+    if not endpoints.is_anyone_listening(conn):
         return False
     is_more = False
     for feed in feeds:
         after = _cursor(conn, feed, now)
         found = feed.read(conn, after, AT_ONCE, now=now)
+        accounts = {happening.account for happening in found if happening.account is not None}
+        lines = {account: (account, *ancestors) for account, ancestors in above(conn, accounts).items()}
+        who = endpoints.listening(conn, accounts.union(*lines.values())) if found else []
         for happening in found:
-            _spread(conn, who, happening, now)
+            whose = happening.account
+            line = () if whose is None else lines.get(whose, (whose,))
+            _spread(conn, [one for one in who if one.hears(happening.kind, line)], happening, now)
         if found:
             conn.execute(
                 update(webhook_cursors).where(_c.feed == feed.name).values(position=found[-1].position)
@@ -267,8 +278,6 @@ def _give_up_stale(conn: Connection, now: datetime) -> bool:
 def _spread(conn: Connection, who: Sequence[Endpoint], happening: Happening, now: datetime) -> None:
     body = ""
     for endpoint in who:
-        if not endpoint.hears(happening.kind, happening.account):
-            continue
         body = body or body_of(
             id=happening.id,
             kind=happening.kind,

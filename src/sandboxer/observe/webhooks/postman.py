@@ -22,7 +22,7 @@ from sandboxer.observe.webhooks import endpoints, outbox
 from sandboxer.observe.webhooks.carrier import Carrier, Failure, Outcome
 from sandboxer.observe.webhooks.endpoints import TOPIC, Endpoint
 from sandboxer.observe.webhooks.feeds import Feed
-from sandboxer.observe.webhooks.outbox import Delivery
+from sandboxer.observe.webhooks.outbox import Above, Delivery
 from sandboxer.observe.webhooks.signing import headers_of
 from sandboxer.observe.webhooks.states import rest_after
 from sandboxer.store.engine import Store
@@ -48,13 +48,20 @@ class Postman:
     """Runs until cancelled. What was on its way then is sent again at the next start."""
 
     def __init__(
-        self, store: Store, clock: Clock, carrier: Carrier, feeds: Sequence[Feed], open_secrets: Opener
+        self,
+        store: Store,
+        clock: Clock,
+        carrier: Carrier,
+        feeds: Sequence[Feed],
+        open_secrets: Opener,
+        above: Above,
     ) -> None:
         self._store = store
         self._clock = clock
         self._carrier = carrier
         self._feeds = tuple(feeds)
         self._open_secrets = open_secrets
+        self._above = above
         self._changed = asyncio.Event()
         self._is_anyone_listening = True
         self._on_the_way: set[str] = set()
@@ -124,7 +131,9 @@ class Postman:
         for _ in range(BATCHES):
             if not is_more:
                 return
-            is_more = await self._store.write(lambda conn: outbox.fan_out(conn, self._feeds, now=now))
+            is_more = await self._store.write(
+                lambda conn: outbox.fan_out(conn, self._feeds, now=now, above=self._above)
+            )
         # News that never end must not keep what is due from being sent.
         self._changed.set()
 

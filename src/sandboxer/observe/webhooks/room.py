@@ -6,7 +6,7 @@ webhooks.enqueue(conn, account=, kind=, url=, payload=, id=, now=, secret=None) 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -21,7 +21,7 @@ from sandboxer.observe.webhooks import endpoints, outbox, signing
 from sandboxer.observe.webhooks.carrier import TIMEOUT_S, Carrier
 from sandboxer.observe.webhooks.endpoints import OVERLAP, Endpoint, once_id
 from sandboxer.observe.webhooks.feeds import Feed
-from sandboxer.observe.webhooks.outbox import Delivery, lane_of
+from sandboxer.observe.webhooks.outbox import Above, Delivery, lane_of
 from sandboxer.observe.webhooks.postman import Postman
 from sandboxer.observe.webhooks.targets import Target, parse_target
 from sandboxer.store.engine import Store
@@ -29,6 +29,10 @@ from sandboxer.store.engine import Store
 TEST_KIND = "webhook.test"
 # A test waits for its own try, and for one that was on its way before.
 TEST_WAIT_S = 2 * TIMEOUT_S
+
+
+def _none_above(conn: Connection, accounts: Collection[str]) -> Mapping[str, Sequence[str]]:
+    return {}
 
 
 class Sealer(Protocol):
@@ -39,7 +43,14 @@ class Sealer(Protocol):
 
 class Webhooks:
     def __init__(
-        self, store: Store, clock: Clock, seal: Sealer, feeds: Sequence[Feed], *, allow_private: bool
+        self,
+        store: Store,
+        clock: Clock,
+        seal: Sealer,
+        feeds: Sequence[Feed],
+        *,
+        allow_private: bool,
+        above: Above = _none_above,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -47,7 +58,7 @@ class Webhooks:
         self._feeds = tuple(feeds)
         self._allow_private = allow_private
         self.carrier = Carrier(allow_private=allow_private)
-        self.postman = Postman(store, clock, self.carrier, self._feeds, self._secrets_of)
+        self.postman = Postman(store, clock, self.carrier, self._feeds, self._secrets_of, above)
 
     def check_url(self, url: str) -> Target:
         """Raises InvalidRequest for a URL that no webhook may go to: ask before accepting one."""
@@ -223,9 +234,16 @@ class Webhooks:
 
 @asynccontextmanager
 async def open_webhooks(
-    store: Store, clock: Clock, seal: Sealer, feeds: Sequence[Feed], *, allow_private: bool
+    store: Store,
+    clock: Clock,
+    seal: Sealer,
+    feeds: Sequence[Feed],
+    *,
+    allow_private: bool,
+    above: Above = _none_above,
 ) -> AsyncIterator[Webhooks]:
-    webhooks = Webhooks(store, clock, seal, feeds, allow_private=allow_private)
+    """`above` says whose parents hear of what."""
+    webhooks = Webhooks(store, clock, seal, feeds, allow_private=allow_private, above=above)
     try:
         async with own_tasks() as tasks:
             tasks.start(webhooks.postman.run(), name="webhooks")

@@ -35,6 +35,12 @@ webhook_endpoints = Table(
     Column("old_secret_until", UtcDateTime),
     Column("created_at", UtcDateTime, nullable=False),
     Index(None, "account", "created_at"),
+    Index(
+        "ix_webhook_endpoints_of_all",
+        "id",
+        sqlite_where=text("hears_all"),
+        postgresql_where=text("hears_all"),
+    ),
 )
 
 webhook_deliveries = Table(

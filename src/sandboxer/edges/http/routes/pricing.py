@@ -49,7 +49,7 @@ async def for_agents(request: Request) -> Response:
     operation_id="askQuote",
     status_code=201,
     response_model=wire.Quote,
-    responses=failures(404),
+    responses=failures(404, 409),
     summary="What a sandbox would cost; create and extend may name it and pay these rates",
 )
 async def ask(request: Request, body: wire.AskQuote) -> Response:

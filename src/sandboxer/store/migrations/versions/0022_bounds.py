@@ -16,6 +16,7 @@ down_revision = "0021"
 def upgrade() -> None:
     _spending()
     _collected()
+    _lookups()
     _count_transfers_by_themselves()
 
 
@@ -38,6 +39,18 @@ def _count_transfers_by_themselves() -> None:
     conn.exec_driver_sql(f"PRAGMA schema_version={version + 1}")
     conn.exec_driver_sql("PRAGMA writable_schema=OFF")
     conn.exec_driver_sql("DELETE FROM sqlite_sequence WHERE name = 'ledger_transfers'")
+
+
+def _lookups() -> None:
+    """What is looked for by account, or by hearing of all, is found without reading everyone's."""
+    op.create_index("ix_quotes_account_expires_at", "quotes", ["account", "expires_at"])
+    op.create_index(
+        "ix_webhook_endpoints_of_all",
+        "webhook_endpoints",
+        ["id"],
+        sqlite_where=sa.text("hears_all"),
+        postgresql_where=sa.text("hears_all"),
+    )
 
 
 def _collected() -> None:
