@@ -35,6 +35,10 @@
     GET    /v1/sandboxes/{id}/terminal?terminal_id=&cols=&rows=&command=&cwd=&user=   WebSocket
     GET    /v1/sandboxes/{id}/terminals                                   -> TerminalList
     DELETE /v1/sandboxes/{id}/terminals/{terminal_id}                     -> 204
+    POST   /v1/sandboxes/{id}/previews             CreatePreview -> 201 NewPreview   (Idempotency-Key)
+    GET    /v1/sandboxes/{id}/previews -> PreviewList; DELETE …/{preview_id} -> 204
+    *      /v1/sandboxes/{id}/ports/{port}/…       whatever listens there (signed, or a preview's token)
+    GET    /v1/edge/ask?domain=                                           -> KnownName         (unsigned)
     POST   /v1/keys  CreateKey -> 201 NewKey; GET /v1/keys -> KeyList; DELETE /v1/keys/{public_key} -> 204
     GET    /v1/keys/tree -> KeyNode; POST /v1/keys/delegated CutKey -> 201 NewDelegatedKey
     POST   /v1/keys/validate ValidateKey -> KeyReport                                          (unsigned)
@@ -64,6 +68,9 @@
     GET    /v1/invoices -> InvoiceList; POST …/{id}/look -> Invoice; GET /v1/refunds -> RefundList;
            POST /v1/refunds/{id}/sent SentRefund -> Refund                                         (owner)
     GET    /v1/images -> ImageList; /v1/profiles -> ProfileList
+    GET    /v1/languages?image=&available= -> LanguageList, …/{name} -> Language; /v1/shells -> ShellList
+           (unsigned)
+    GET    /v1/cluster -> Cluster; /v1/pools -> Pools; /v1/stats -> Stats; /v1/limits -> Limits
     GET    /v1/host -> Host; /v1/host/stale -> StaleList; POST /v1/host/reap-stale -> Reaped       (owner)
 
 Query paths are percent-encoded bytes: names that are not UTF-8 travel unharmed.
