@@ -14,7 +14,9 @@ import pytest
 from sandboxer.settings import Settings
 from tests.http.conftest import Served, serving
 from tests.http.flows import flow
+from tests.http.test_locks import with_both
 from tests.http.test_real import IMAGES, real, why_not
+from tests.http.wallets import proof
 
 __all__ = ["real"]
 
@@ -235,6 +237,32 @@ async def test_a_server_that_starts_again_finds_its_interpreters(tmp_path: Path)
     finally:
         if os.path.ismount(state / "pool"):
             await asyncio.to_thread(subprocess.run, ["umount", str(state / "pool")], check=True)
+
+
+@flow("lockSession", "unlockSession")
+async def test_a_locked_session_is_ended_only_with_a_second_proof(real: Served) -> None:
+    client, wallet = await with_both(real)
+    account = (await client.get("/v1/accounts/me")).json()["account"]["id"]
+    credit = {"sats": 10**5, "id": "locks", "reason": "for the test"}
+    assert (await real.client.post(f"/v1/accounts/{account}/adjust", credit)).status_code < 300
+    made = await client.post("/v1/sessions", {"language": "bash", "resources": {"disk_mb": 128}})
+    path = f"/v1/sessions/{made.json()['id']}"
+    assert (await client.post(f"{path}/lock")).status_code == 200
+    asked = await client.delete(path)
+    assert (asked.status_code, asked.json()["factor"]) == (428, "wallet")
+    asked = (await client.post(f"{path}/unlock")).json()
+    assert (await client.post(f"{path}/unlock", headers=proof(asked, wallet.signer))).status_code == 200
+    assert (await client.delete(path)).json()["state"] == "ended"
+
+
+@flow("boostSandbox", "unboostSandbox")
+async def test_any_sandbox_can_be_boosted(served: Served) -> None:
+    path = await served.sandbox()
+    more = (await served.client.post(f"{path}/boost", {"vcpus": 3})).json()["resources"]
+    assert (more["vcpus"], more["memory_mb"]) == (3.0, 3 * 2048)
+    assert (await served.client.post(f"{path}/boost", {"vcpus": 99})).status_code == 422
+    less = (await served.client.post(f"{path}/unboost")).json()["resources"]
+    assert (less["vcpus"], less["memory_mb"]) == (1.0, 512)
 
 
 @flow("listSessions")
