@@ -28,6 +28,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from rich.console import Console
 from sqlalchemy import Connection, func, insert, select
 
@@ -224,13 +225,9 @@ def _post_without_waiting(conn: Connection, transfers: list[Transfer]) -> None:
 
     Nobody looks at the answers here; `verify` tells afterwards whether each was moved and kept.
     """
-    driver: Any = conn.connection.driver_connection
-    rows = []
-    for transfer in transfers:
-        digest = transfer.digest()
-        step = (transfer.amount, 0)
-        rows.append(door._to_row(transfer, digest) | door._move_values(transfer, step, digest))
-    driver.cursor().executemany(door._POSTGRES_MOVE_AND_KEEP, rows)
+    driver: Any = conn.connection.dbapi_connection
+    rows = [(*door._row(transfer, *transfer.sealed()), transfer.amount, 0) for transfer in transfers]
+    psycopg.RawCursor(driver).executemany(door._POSTGRES_MOVE_AND_KEEP, rows)
 
 
 async def _live_meters(folder: Path) -> list[Row | Samples]:

@@ -188,7 +188,12 @@ class Worker:
         conn = self._conn
         if conn is None:
             conn = self._conn = self._engine.connect()
-        driver.begin(conn)
+        try:
+            driver.begin(conn)
+        except DBAPIError:
+            # On PostgreSQL it may have begun, and failed to get the lock.
+            self._roll_back()
+            raise
         return conn
 
     def _commit(self, conn: Connection) -> None:

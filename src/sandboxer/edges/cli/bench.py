@@ -22,6 +22,9 @@ def bench(
     only: Annotated[
         list[str] | None, typer.Option("--only", help="Only this scenario; can be repeated.")
     ] = None,
+    transfers: Annotated[
+        int | None, typer.Option(help="Length of the ledger's long history; a million unless given.")
+    ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="DIR", help="Write plots (PNG) there.")] = None,
     doc: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Replace the figures of this document.")
@@ -38,6 +41,8 @@ def bench(
 
         sandboxer bench --quick
 
+        sandboxer bench --only cold --only signed --only ledger
+
         sandboxer bench --json --rounds 50 --plot bench/results > figures.json
     """
     if not (CHECKOUT / "bench" / "__main__.py").is_file():
@@ -48,6 +53,7 @@ def bench(
     words = [sys.executable, "-m", "bench", "--rounds", str(rounds)]
     words += ["--quick"] if quick else []
     words += [word for name in only or [] for word in ("--only", name)]
+    words += ["--transfers", str(transfers)] if transfers is not None else []
     words += ["--plot", str(plot.resolve())] if plot else []
     words += ["--doc", str(doc.resolve())] if doc else []
     words += ["--image", str(image.resolve())] if image else []
