@@ -48,7 +48,7 @@ def create(
     out.print(made.url or "this platform has no listener for ports (proxy_listen)", soft_wrap=True)
     if made.expires_at is not None:
         out.print(
-            f"[dim]until {until(made.expires_at)}; revoke: sandboxer preview revoke {sandbox_id} {made.id}[/]"
+            f"[dim]ends {until(made.expires_at)}; revoke: sandboxer preview revoke {sandbox_id} {made.id}[/]"
         )
 
 
