@@ -128,7 +128,7 @@ class Pool:
 
     def sweep(self) -> None:
         """Remove copies that a killed server was making, or had replaced."""
-        for name in os.listdir(self._fd):
+        for name in os.listdir(self.path):
             if name.startswith(BIRTH):
                 self.remove_copy(name)
 
@@ -173,7 +173,8 @@ class Pool:
             return DiskUsage(0, 0)
 
     def ids(self) -> list[str]:
-        return [name for name in os.listdir(self._fd) if is_sandbox_id(name)]
+        # By path: a folder that is held open shows what was there when it was last read.
+        return [name for name in os.listdir(self.path) if is_sandbox_id(name)]
 
     def close(self) -> None:
         os.close(self._fd)
