@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
+from datetime import UTC, timedelta, timezone
 
 import pytest
 from sqlalchemy import Connection, text
@@ -11,6 +13,7 @@ from sandboxer.money.ledger import (
     EXTERNAL,
     INCOME,
     balance,
+    find_transfer,
     is_pending,
     open_account,
     open_platform_accounts,
@@ -18,7 +21,8 @@ from sandboxer.money.ledger import (
     post_transfer,
     void_pending,
 )
-from sandboxer.money.transfers import AccountKind, Asset, Phase, Transfer
+from sandboxer.money.transfer_rows import read_transfers
+from sandboxer.money.transfers import DIGEST_MODULUS, AccountKind, Asset, Phase, Transfer, canonical
 from sandboxer.money.verification import verify
 from tests.money.conftest import NOW, later
 
@@ -215,3 +219,32 @@ def test_verify_finds(ledger: Connection, how: str) -> None:
 def test_the_database_itself_refuses_a_bucket_below_zero(ledger: Connection) -> None:
     with pytest.raises(Exception, match="covered"):
         ledger.execute(text("UPDATE ledger_accounts SET debits_posted = 1001 WHERE id = 'a'"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"reason": 'quote " slash \\ ümlaut \u2028 \ud800'},
+        {"data": {"b": 1, "a": ["ü", None, True]}},
+        {"at": NOW.replace(microsecond=0)},
+        {"at": NOW.replace(microsecond=120).astimezone(timezone(timedelta(hours=3)))},
+        {"phase": Phase.POST, "pending_id": "t0"},
+    ],
+)
+def test_a_digest_is_that_of_the_canonical_text(changes: dict[str, object]) -> None:
+    """Written down in every ledger there is: it may become quicker, never another."""
+    transfer = gift("t1", 5, **changes)
+    text = canonical((*transfer.content(), transfer.at.astimezone(UTC).isoformat()))
+    wanted = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) % DIGEST_MODULUS
+    assert transfer.digest() == wanted
+
+
+@pytest.mark.parametrize("microsecond", [0, 7, 120_000])
+def test_what_was_written_is_read_and_proven_as_it_was(ledger: Connection, microsecond: int) -> None:
+    at = NOW.replace(microsecond=microsecond)
+    made = gift("t1", 5, at=at, data={"b": [1, None], "a": "ü"})
+    post_transfer(ledger, made)
+    assert find_transfer(ledger, "t1") == made
+    assert [row.as_transfer() for row in read_transfers(ledger)][-1] == made
+    assert verify(ledger).is_whole
