@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sandboxer.backends.contract import Presence
+from sandboxer.artifacts.snapshots.lifecycle import State as SnapshotState
+from sandboxer.backends.contract import Presence, Snapshots
 from sandboxer.backends.guest import Command, Exit
 from sandboxer.identity.keys import Caller
 from sandboxer.observe.events import Event
@@ -32,6 +33,22 @@ async def audit(platform: Platform) -> list[str]:
     strays = {sandbox_id for sandbox_id in found - held if not platform.sandboxes.room.warm.holds(sandbox_id)}
     complaints += [f"{sandbox_id} is on the host without a reason" for sandbox_id in strays]
     complaints += [f"{sandbox_id} is not on the host" for sandbox_id in held - found]
+    return complaints + await kept_complaints(platform)
+
+
+async def kept_complaints(platform: Platform) -> list[str]:
+    """Every snapshot is kept or gone, and what is kept is what was taken."""
+    backend = platform.backends["ext.namespaces"]
+    assert isinstance(backend, Snapshots)
+    living = {one.id: one for one in await platform.artifacts.snapshots.book.living()}
+    there = set(await backend.kept())
+    complaints = [
+        f"{one.id} is still {one.state}" for one in living.values() if one.state is not SnapshotState.KEPT
+    ]
+    complaints += [f"{disk_id} is kept without a reason" for disk_id in there - living.keys()]
+    complaints += [f"{disk_id} is not kept" for disk_id in living.keys() - there]
+    for disk_id in there & living.keys():
+        await backend.check_kept(disk_id)
     return complaints
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from sandboxer.artifacts.snapshots.desk import Wanted
 from sandboxer.backends.guest import Command
 from sandboxer.backends.namespaces import backend as namespaces
 from sandboxer.kernel.errors import SandboxerError
@@ -60,6 +61,8 @@ async def _serve(plan: Round, pipe: Connection) -> None:
         if plan.is_last:
             for sandbox in await everything(platform):
                 await platform.sandboxes.destroy(sandbox.id, OWNER)
+            for snapshot in await platform.artifacts.snapshots.book.living():
+                await platform.artifacts.snapshots.drop(snapshot.id, OWNER)
             pipe.send(("cleared", await audit(platform), {}))
             return
         async with asyncio.TaskGroup() as group:
@@ -104,11 +107,31 @@ async def _create(platform: Platform, *, is_steady: bool) -> None:
     await platform.sandboxes.change_ttl(sandbox.id, "1m", OWNER)
 
 
+async def _keep(platform: Platform, sandbox_id: str, dice: random.Random) -> None:
+    """Take, restore, fork and drop snapshots."""
+    desk = platform.artifacts.snapshots
+    known = (await desk.list(OWNER)).snapshots
+    act = dice.choice(("take", "take", "restore", "clone", "drop"))
+    if act == "take" or not known:
+        await desk.take(sandbox_id, Wanted(), OWNER)
+        return
+    snapshot = dice.choice(known)
+    if act == "restore":
+        await desk.restore(snapshot.id, OWNER)
+    elif act == "clone":
+        await platform.artifacts.cloning.clone(snapshot.id, CreateRequest(), OWNER, count=2)
+    else:
+        await desk.drop(snapshot.id, OWNER)
+
+
 async def _change(platform: Platform, dice: random.Random) -> None:
     others = [s for s in platform.sandboxes.room.book.living() if s.labels != STEADY]
     if not others:
         return
     sandbox = dice.choice(others)
+    if dice.random() < 0.4:
+        await _keep(platform, sandbox.id, dice)
+        return
     act = dice.choice(("destroy", "destroy", "recreate", "freeze", "thaw", "stop", "resume", "change_ttl"))
     if act == "change_ttl":
         await platform.sandboxes.change_ttl(sandbox.id, "1m", OWNER)

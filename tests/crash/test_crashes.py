@@ -79,7 +79,7 @@ def leftovers(state: Path) -> list[str]:
     found = [
         f"cgroup {path}" for parent in cgroup_parents(state) for path in parent.iterdir() if path.is_dir()
     ]
-    found += [f"disk {path.name}" for path in (state / "pool").iterdir() if path.name.startswith("sbx_")]
+    found += [f"disk {path.name}" for path in (state / "pool").iterdir() if "_" in path.name]
     found += [f"run {path}" for path in (state / "run").rglob("*") if "sbx_" in path.name]
     mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
     found += [
