@@ -135,27 +135,7 @@ async def open_platform(
         await ensure_owner(keys, settings.owner_file, url=settings.url)
         wallets = await _open_wallets(settings, store, seal, clock, keys, closing)
         authorities = await _open_accounts(store, clock, closing)
-        feeds = (
-            EventFeed(
-                lambda conn, subjects: (
-                    owners_of(conn, subjects)
-                    | owners_of_jobs(conn, subjects)
-                    | owners_of_snapshots(conn, subjects)
-                )
-            ),
-            SegmentFeed(),
-            DailyFeed(),
-        )
-        webhooks = await closing.enter_async_context(
-            open_webhooks(
-                store,
-                clock,
-                seal,
-                feeds,
-                allow_private=settings.webhook_allow_private,
-                above=accounts_above,
-            )
-        )
+        webhooks = await _open_webhooks(settings, store, clock, seal, closing)
         nonces = NonceBook(clock.now(), journal_dir=settings.state_dir)
         closing.callback(nonces.close)
         metrics.nonces.set_function(lambda: len(nonces))
@@ -168,37 +148,7 @@ async def open_platform(
         sandboxes, work = await closing.enter_async_context(
             _open_rooms(settings, store, clock, profiles, backends, metrics, keys, payments)
         )
-        slots = Slots(sandboxes.room, store)
-        execution = await closing.enter_async_context(
-            open_execution(
-                sandboxes,
-                store,
-                clock,
-                authorities=authorities,
-                slots=slots,
-                webhooks=webhooks,
-                policy=settings.job_policy,
-            )
-        )
-        sessions = await closing.enter_async_context(open_sessions(store, clock, sandboxes))
-        services = await closing.enter_async_context(
-            open_services(
-                sandboxes,
-                store,
-                clock,
-                seal,
-                state_dir=settings.state_dir,
-                domain=settings.proxy_domain,
-                domain_port=settings.domain_proof_port,
-                allow_private=settings.webhook_allow_private,
-            )
-        )
-        access = closing.enter_context(
-            open_access(sandboxes, store, clock, seal, targets=services.targets(Target))
-        )
-        artifacts = await closing.enter_async_context(
-            _open_artifacts(settings, sandboxes, store, clock, authorities, slots)
-        )
+        above = await _open_above(settings, store, clock, seal, authorities, webhooks, sandboxes, closing)
         yield Platform(
             settings=settings,
             clock=clock,
@@ -218,13 +168,13 @@ async def open_platform(
             pricing=settings.prices,
             backends=backends,
             sandboxes=sandboxes,
-            slots=slots,
+            slots=above.slots,
             work=work,
-            access=access,
-            artifacts=artifacts,
-            execution=execution,
-            sessions=sessions,
-            services=services,
+            access=above.access,
+            artifacts=above.artifacts,
+            execution=above.execution,
+            sessions=above.sessions,
+            services=above.services,
             payments=payments,
             payment_offers=payments.offers,
         )
@@ -304,6 +254,95 @@ async def _open_rooms(
                 yield sandboxes, work
         finally:
             await room.warm.drain()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Above:
+    """The rooms that stand on sandboxes."""
+
+    slots: Slots
+    execution: Execution
+    sessions: Sessions
+    services: ServiceUseCases
+    access: Access
+    artifacts: Artifacts
+
+
+async def _open_above(
+    settings: Settings,
+    store: Store,
+    clock: Clock,
+    seal: Seal,
+    authorities: AuthorityBook,
+    webhooks: Webhooks,
+    sandboxes: SandboxUseCases,
+    closing: AsyncExitStack,
+) -> _Above:
+    slots = Slots(sandboxes.room, store)
+    execution = await closing.enter_async_context(
+        open_execution(
+            sandboxes,
+            store,
+            clock,
+            authorities=authorities,
+            slots=slots,
+            webhooks=webhooks,
+            policy=settings.job_policy,
+        )
+    )
+    sessions = await closing.enter_async_context(open_sessions(store, clock, sandboxes))
+    services = await closing.enter_async_context(
+        open_services(
+            sandboxes,
+            store,
+            clock,
+            seal,
+            state_dir=settings.state_dir,
+            domain=settings.proxy_domain,
+            domain_port=settings.domain_proof_port,
+            allow_private=settings.webhook_allow_private,
+        )
+    )
+    access = closing.enter_context(
+        open_access(sandboxes, store, clock, seal, targets=services.targets(Target))
+    )
+    artifacts = await closing.enter_async_context(
+        _open_artifacts(settings, sandboxes, store, clock, authorities, slots)
+    )
+    return _Above(
+        slots=slots,
+        execution=execution,
+        sessions=sessions,
+        services=services,
+        access=access,
+        artifacts=artifacts,
+    )
+
+
+async def _open_webhooks(
+    settings: Settings, store: Store, clock: Clock, seal: Seal, closing: AsyncExitStack
+) -> Webhooks:
+    feeds = (
+        EventFeed(
+            lambda conn, subjects: (
+                owners_of(conn, subjects)
+                | owners_of_jobs(conn, subjects)
+                | owners_of_snapshots(conn, subjects)
+            )
+        ),
+        SegmentFeed(),
+        DailyFeed(),
+    )
+    return await closing.enter_async_context(
+        open_webhooks(
+            store,
+            clock,
+            seal,
+            feeds,
+            allow_private=settings.webhook_allow_private,
+            above=accounts_above,
+        )
+    )
 
 
 async def _open_wallets(

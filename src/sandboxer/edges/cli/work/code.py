@@ -16,6 +16,7 @@ from sandboxer.edges.cli.options import Json, StateDir, Url, client, pairs
 from sandboxer.edges.cli.output import err, out, plain, print_json
 from sandboxer.edges.cli.running import open_stdin, write_chunk
 from sandboxer.sdk.routes.code import CodeChunk, CodePiece, Options
+from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.execute import Execution
 
 app = typer.Typer(rich_markup_mode="rich")
@@ -88,13 +89,19 @@ def run(
             job = platform.code.submit(code, language=named, webhook_url=webhook, **options)
             print_json(job) if json else out.print(job.id)
             return
-        if json:
-            done = platform.code.run(code, language=named, **options)
-            print_json(done)
-        else:
-            done = _show(platform.code.stream(code, language=named, **options))
+        done = _run(platform, code, named, options, is_json=json)
     _save(done, into)
     raise typer.Exit(done.exit_code or 0)
+
+
+def _run(
+    platform: Sandboxer, code: str, language: str | None, options: Options, *, is_json: bool
+) -> Execution:
+    if not is_json:
+        return _show(platform.code.stream(code, language=language, **options))
+    done = platform.code.run(code, language=language, **options)
+    print_json(done)
+    return done
 
 
 def _read(file: str) -> str:
