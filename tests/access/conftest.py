@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import uvloop
 
 from sandboxer.edges.http.server import listen
 from sandboxer.edges.proxy.client import House, Patience
@@ -92,6 +93,12 @@ async def proxying(served: Served, patience: Patience | None = None) -> AsyncIte
         listen_for_hosts(served.platform, house, listening),
     ):
         yield Proxied(served, house, listening.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
+    """The loop that serves: its transports differ from asyncio's own."""
+    return uvloop.EventLoopPolicy()
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from sandboxer.edges.cli.exits import CommandFailed
-from sandboxer.edges.cli.output import out
+from sandboxer.edges.cli.options import Json
+from sandboxer.edges.cli.output import out, print_json
 from sandboxer.edges.proxy.caddy import EdgePlan, render
 from sandboxer.edges.proxy.edge import write_plan
 from sandboxer.settings import load_settings
@@ -38,6 +39,7 @@ def caddy(
         Path | None, typer.Option(help="Wildcard certificate for the names of ports.")
     ] = None,
     key: Annotated[Path | None, typer.Option(help="And its key.")] = None,
+    json: Json = False,
 ) -> None:
     """Print (or write and check) a Caddyfile: certificates by themselves, HTTP/2, WebSockets, event streams.
 
@@ -66,11 +68,14 @@ def caddy(
         certificate=certificate,
         key=key,
     )
-    if file is None:
+    if file is not None:
+        asyncio.run(write_plan(plan, file))
+    if json:
+        print_json({"caddyfile": render(plan), "file": None if file is None else str(file)})
+    elif file is None:
         sys.stdout.write(render(plan))
-        return
-    asyncio.run(write_plan(plan, file))
-    out.print(f"wrote {file}; Caddy takes it. Next: systemctl reload caddy")
+    else:
+        out.print(f"wrote {file}; Caddy takes it. Next: systemctl reload caddy")
 
 
 def _dial(host: str, port: int) -> str:
