@@ -32,6 +32,8 @@ RETRY = timedelta(seconds=2)
 # A new process is looked at this soon, then ever more seldom, up to a second.
 _FIRST_LOOK = timedelta(milliseconds=30)
 _LAST_WAIT = timedelta(seconds=1)
+# The reverse proxy remembers for a second where a name leads.
+_LEAST_DRAIN_S = 1.5
 _WHY_DOWN = {
     Ground.STOPPED: "its sandbox was stopped",
     Ground.REAPED: "its sandbox was stopped for lack of sats; it starts again when someone pays",
@@ -344,7 +346,7 @@ class Keeper:
 
         async def drain() -> None:
             try:
-                await self._means.clock.sleep(timedelta(seconds=spec.drain_s))
+                await self._means.clock.sleep(timedelta(seconds=max(spec.drain_s, _LEAST_DRAIN_S)))
                 await launching.end(guest, process_id, patience_s=spec.stop_timeout_s)
             except SandboxerError as error:
                 log.info("the old process of %s could not be ended: %s", self._id, error)
