@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -125,6 +126,7 @@ def test_a_pure_v2_host_gets_v2_limits_and_joins_by_birth() -> None:
     assert values["/cg/sandboxer/x/sbx_1/memory.max"] == str(256 << 20)
     assert values["/cg/sandboxer/x/sbx_1/memory.swap.max"] == "0"
     assert values["/cg/sandboxer/x/sbx_1/cpu.max"] == "50000 100000"
+    assert values["/cg/sandboxer/x/sbx_1/cpu.weight"] == "50"
     assert births.joins == []
     assert births.born_in == "/cg/sandboxer/x/sbx_1/guest"
 
@@ -135,12 +137,26 @@ def test_a_hybrid_host_gets_v1_limits_and_joins_them() -> None:
     values = dict(births.acts)
     assert values["/v1/memory/sandboxer/x/sbx_1/memory.limit_in_bytes"] == str(256 << 20)
     assert values["/v1/cpu/sandboxer/x/sbx_1/cpu.cfs_quota_us"] == "50000"
+    assert values["/v1/cpu/sandboxer/x/sbx_1/cpu.shares"] == "512"
     assert "/v1/pids/sandboxer/x/sbx_1/tasks" in births.joins
     # A folder is made before anything is written into it.
     paths = [path for path, _ in births.acts]
     assert paths.index("/v1/memory/sandboxer/x/sbx_1") < paths.index(
         "/v1/memory/sandboxer/x/sbx_1/memory.limit_in_bytes"
     )
+
+
+def test_all_sandboxes_together_weigh_one_process_for_each_core(tmp_path: Path) -> None:
+    v1 = {name: tmp_path / name for name in ("memory", "cpu", "pids")}
+    for made in ("cpu/sandboxer/cpu.shares", "cpu/sandboxer/x/cpu.shares"):
+        # As the kernel makes them with the folder.
+        (tmp_path / made).parent.mkdir(parents=True)
+        (tmp_path / made).touch()
+    Cgroups(Hierarchies(tmp_path / "cg", frozenset(), v1), "sandboxer/x").prepare()
+    wanted = str(1024 * (os.cpu_count() or 1))
+    assert (tmp_path / "cpu/sandboxer/cpu.shares").read_text() == wanted
+    assert (tmp_path / "cpu/sandboxer/x/cpu.shares").read_text() == wanted
+    assert not (tmp_path / "cpu/cpu.shares").exists()
 
 
 def test_a_commands_deadline_survives_in_its_cgroups_name() -> None:

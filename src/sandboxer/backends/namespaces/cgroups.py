@@ -26,6 +26,9 @@ from sandboxer.kernel.ids import is_sandbox_id
 
 MB = 1024 * 1024
 CPU_PERIOD_US = 100_000
+# What one process weighs by default, in the words of v2 and of v1, and the most that may be written there.
+V2_WEIGHT, V2_HEAVIEST = 100, 10_000
+V1_SHARES, V1_HEAVIEST = 1024, 262_144
 # The supervisor and its workers are counted with the tenant's processes.
 SPARE_PIDS = 16
 
@@ -69,6 +72,27 @@ class Cgroups:
         """The parents of all sandboxes, with v2 controllers handed down to them."""
         for root in {self._unified, *self._limits.values()}:
             os.makedirs(root, exist_ok=True)
+        self._hand_down_controllers()
+        self._weigh_parents()
+
+    def _weigh_parents(self) -> None:
+        """All sandboxes together weigh one process for each core: unweighed they would weigh one in all."""
+        if "cpu" not in self._limits:
+            return
+        file, value = self._weight(os.cpu_count() or 1)
+        top = self.hierarchies.unified if "cpu" in self.hierarchies.v2 else self.hierarchies.v1["cpu"]
+        folder = Path(self._limits["cpu"])
+        while folder != top:
+            _write(str(folder / file), value)
+            folder = folder.parent
+
+    def _weight(self, vcpus: float) -> tuple[str, str]:
+        """So that, where many want the processor, each gets it by its vCPUs."""
+        if "cpu" in self.hierarchies.v2:
+            return "cpu.weight", str(min(V2_HEAVIEST, max(1, int(vcpus * V2_WEIGHT))))
+        return "cpu.shares", str(min(V1_HEAVIEST, max(2, int(vcpus * V1_SHARES))))
+
+    def _hand_down_controllers(self) -> None:
         wanted = " ".join(f"+{name}" for name in sorted(self.hierarchies.v2))
         if not wanted:
             return
@@ -110,9 +134,10 @@ class Cgroups:
                 if os.path.exists(f"{self._limits['memory']}/memory.memsw.limit_in_bytes"):
                     yield "memory.memsw.limit_in_bytes", str(memory)
             case "cpu", True:
-                yield "cpu.max", f"{quota_us} {CPU_PERIOD_US}"
+                yield from (("cpu.max", f"{quota_us} {CPU_PERIOD_US}"), self._weight(resources.vcpus))
             case "cpu", False:
                 yield from (("cpu.cfs_period_us", str(CPU_PERIOD_US)), ("cpu.cfs_quota_us", str(quota_us)))
+                yield self._weight(resources.vcpus)
             case _:
                 yield "pids.max", str(resources.pids + SPARE_PIDS)
 
