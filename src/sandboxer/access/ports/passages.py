@@ -7,7 +7,7 @@ none came for a moment, so that neither its record nor its idle time flickers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -29,6 +29,9 @@ LINGER_S = 1.0
 # How often a port is tried on which nothing listens yet.
 TRY_EVERY_S = 0.05
 _OPEN = frozenset({State.READY, State.ACTIVE, State.GRACE})
+
+
+Again = Callable[[], Awaitable[Target | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +121,10 @@ class Passages:
         """Called with the id of a sandbox that answers no longer: connections to it are of no use."""
         self._leavers.append(leaver)
 
-    async def dial(self, target: Target) -> Connection:
+    async def dial(self, target: Target, again: Again | None = None) -> tuple[Connection, Target]:
         """A connection to the port; wakes the sandbox if the target says so, and holds on as long as it says.
 
+        `again` says where to, should that change meanwhile (a redeploy); what it led to is returned too.
         Raises NotFound, Unavailable (asleep), GuestRefused (nothing listens), InsufficientCredit.
         """
         loop = asyncio.get_running_loop()
@@ -130,12 +134,15 @@ class Passages:
             if deadline is None or was_woken:
                 deadline = loop.time() + target.hold_s
             try:
-                return await self._connect(target)
+                return await self._connect(target), target
             except (GuestRefused, IllegalTransition, BackendLost):
                 # Put to sleep again while we dialled, or nothing listens yet.
                 if loop.time() >= deadline:
                     raise
             await asyncio.sleep(TRY_EVERY_S)
+            renewed = await again() if again is not None else None
+            if renewed is not None and _is_like(renewed, target):
+                target = renewed
 
     async def _connect(self, target: Target) -> Connection:
         caller = Caller(public_key="system:proxy", account=target.account)
@@ -156,3 +163,8 @@ class Passages:
             passage = self._passages.pop(sandbox.id, None)
             if passage is not None:
                 passage.close()
+
+
+def _is_like(one: Target, other: Target) -> bool:
+    """Another port of the same sandbox at most: what was admitted to one is not admitted to another."""
+    return (one.sandbox_id, one.account, one.is_public) == (other.sandbox_id, other.account, other.is_public)

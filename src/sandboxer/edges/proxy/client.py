@@ -168,7 +168,7 @@ class ClientConnection(asyncio.Protocol):
                 return
         self._is_opening = True
         self.deadline = math.inf
-        self._house.tasks.start(self._open(exchange, admission), name="open a port")
+        self._house.tasks.start(self._open(exchange, None), name="open a port")
 
     async def _open(self, exchange: Exchange, admission: Admission | None, *, fresh: bool = False) -> None:
         """Goes on though the client leaves: a wake must not end half-way."""
@@ -184,7 +184,7 @@ class ClientConnection(asyncio.Protocol):
             if admission is not None:
                 if exchange is self._exchange:
                     self._enter(admission)
-                upstream = await self._house.pool.get(admission.way.target, fresh=fresh)
+                upstream = await self._house.pool.get(admission.way.target, admission.again, fresh=fresh)
         except SandboxerError as error:
             answer = answers.of_error(error, None if admission is None else admission.way.target.port)
         except Exception:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from sandboxer.access.ports.passages import Passage
+from sandboxer.access.ports.passages import Again, Passage
 from sandboxer.access.ports.targets import Target
 from sandboxer.edges.proxy.heads import RequestHead
 from sandboxer.edges.proxy.peers import Peer
@@ -38,6 +38,8 @@ class Admission:
     check: BodyCheck | None = None
     # Asked while it is open: a stream lives no longer than what opened it.
     stands: Standing | None = None
+    # Where to, should that change while it is dialled.
+    again: Again | None = None
 
 
 class Door(Protocol):

@@ -64,7 +64,9 @@ class HostDoor:
             return answers.misdirected(name)
         clean, token = without_token(head.target)
         if target.is_public:
-            return self._remember(head, target, None, None)
+            admission = self._remember(head, target, None, None)
+            admission.again = lambda: self._ports.by_name(name, self._domain)
+            return admission
         given = head.values(PREVIEW_HEADER)
         if given:
             preview, _ = await self._by_link(given[0].decode("latin-1"), target)

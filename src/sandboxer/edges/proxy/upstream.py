@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from sandboxer.access.ports.passages import Passages
+from sandboxer.access.ports.passages import Again, Passages
 from sandboxer.access.ports.targets import Target
 from sandboxer.backends.guest import Connection, HandedOver, HandsOver
 from sandboxer.kernel.errors import BackendLost, NoCapacity, SandboxerError
@@ -121,7 +121,7 @@ class Pool:
         if sandbox_id in self._waiting:
             self._wake(sandbox_id)
 
-    async def get(self, target: Target, *, fresh: bool = False) -> Upstream:
+    async def get(self, target: Target, again: Again | None = None, *, fresh: bool = False) -> Upstream:
         """One that stands ready or, if none does or `fresh`, a new one. Raises as `Passages.dial` does."""
         key = (target.sandbox_id, target.port)
         while True:
@@ -129,7 +129,7 @@ class Pool:
             if found is not None:
                 return found
             if self._open.get(key[0], 0) < self._streams or self._drop_idle(key[0]):
-                return await self._dial(target, key)
+                return await self._dial(target, again)
             await self._wait(key[0])
 
     def lost(self, upstream: Upstream) -> None:
@@ -157,23 +157,25 @@ class Pool:
         for upstream in list(self._all):
             upstream.close()
 
-    async def _dial(self, target: Target, key: Key) -> Upstream:
-        self._open[key[0]] = self._open.get(key[0], 0) + 1
+    async def _dial(self, target: Target, again: Again | None) -> Upstream:
+        sandbox_id = target.sandbox_id
+        self._open[sandbox_id] = self._open.get(sandbox_id, 0) + 1
         made: Upstream | None = None
         try:
-            handed = await self._hand_over(await self._passages.dial(target))
+            connection, target = await self._passages.dial(target, again)
+            handed = await self._hand_over(connection)
             if handed.received:
                 handed.sock.close()
                 handed.closed()
                 raise BackendLost(why="what listens there speaks first, which no HTTP server does")
-            upstream = Upstream(key, self, handed.closed)
+            upstream = Upstream((sandbox_id, target.port), self, handed.closed)
             self._all.add(upstream)
             await self._loop.create_unix_connection(lambda: upstream, sock=handed.sock)
             made = upstream
             return made
         finally:
             if made is None:
-                self._released(key[0])
+                self._released(sandbox_id)
 
     async def _hand_over(self, connection: Connection) -> HandedOver:
         if isinstance(connection, HandsOver):
