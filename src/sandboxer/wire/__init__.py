@@ -67,6 +67,17 @@
            GET /v1/rates -> RateList                                                           (unsigned)
     GET    /v1/invoices -> InvoiceList; POST …/{id}/look -> Invoice; GET /v1/refunds -> RefundList;
            POST /v1/refunds/{id}/sent SentRefund -> Refund                                         (owner)
+    POST   /v1/services?wait=true                  CreateService -> 201 Service      (Idempotency-Key)
+    GET    /v1/services?state= -> ServiceList; GET | PATCH ChangeService | DELETE /v1/services/{id or name}
+    POST   /v1/services/{id}/redeploy RedeployService | freeze | thaw | stop | start | lock | unlock -> Service
+    GET    /v1/services/{id}/logs?tail=100&follow=false&after=            -> LogPage, or SSE of line
+    GET | PUT SetVault | PATCH ChangeVault | DELETE /v1/services/{id}/env -> Vault, names only
+    GET    /v1/services/{id}/domains -> DomainList; POST ClaimDomain -> 201 Domain; POST …/{domain}/verify;
+           DELETE …/{domain} -> 204
+    POST   /v1/sandboxes/{id}/snapshots            TakeSnapshot -> 201 Snapshot      (Idempotency-Key)
+    GET    /v1/snapshots -> SnapshotPage; /v1/snapshots/tree -> SnapshotTree
+    GET|PATCH ChangeSnapshot|DELETE /v1/snapshots/{id} -> Snapshot; POST …/lock | unlock -> Snapshot
+    POST   /v1/snapshots/{id}/restore -> Sandbox | clone CloneSnapshot -> 201 Clones (Idempotency-Key)
     GET    /v1/images -> ImageList; /v1/profiles -> ProfileList
     GET    /v1/languages?image=&available= -> LanguageList, …/{name} -> Language; /v1/shells -> ShellList
            (unsigned)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +23,8 @@ MAX_FILE_BYTES = 1024 * 1024
 # A line that is longer is kept in pieces.
 MAX_LINE_BYTES = 8 * 1024
 _STANDS_KEPT = 32
+# Followers are told from memory, unless they are further behind than this.
+_RECENT = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +51,15 @@ class ServiceLog:
         self._grown = asyncio.Event()
         self._next = 1
         self._is_removed = False
+        self._recent: deque[Line] = deque(maxlen=_RECENT)
         self._offsets: dict[tuple[str, str], int] = {}
         # The highest number of a process that was ever written.
         self.last_run = 0
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._new.exists() and not self._new.read_bytes().endswith(b"\n"):
+            # A crash cut the last line in two: the next one must not be lost with it.
+            with self._new.open("ab") as file:
+                file.write(b"\n")
         for line in self._lines():
             self._next = line.number + 1
             self._stand(line.process_id, line.stream, line.offset)
@@ -61,18 +69,32 @@ class ServiceLog:
         """How much of this stream of this process is in the log."""
         return self._offsets.get((process_id, stream), 0)
 
-    def write(
-        self, at: datetime, run: int, stream: str, text: str, *, process_id: str = "", offset: int = 0
+    def write(self, at: datetime, run: int, stream: str, text: str) -> None:
+        """A word of the platform."""
+        self.write_all(at, run, "", [(stream, text, 0)])
+
+    def write_all(
+        self, at: datetime, run: int, process_id: str, lines: Sequence[tuple[str, str, int]]
     ) -> None:
-        line = {"n": self._next, "t": at.isoformat(), "r": run, "s": stream, "x": text}
-        if process_id:
-            line |= {"p": process_id, "o": offset}
-        data = (json.dumps(line) + "\n").encode()
+        """Lines of one process: stream, text, where the stream stands after it."""
+        made = []
+        for stream, text, offset in lines:
+            line = Line(
+                number=self._next,
+                at=at,
+                run=run,
+                stream=stream,
+                text=text,
+                process_id=process_id,
+                offset=offset,
+            )
+            self._next += 1
+            self._recent.append(line)
+            self._stand(process_id, stream, offset)
+            made.append(_written(line))
         with self._new.open("ab") as file:
-            file.write(data)
+            file.write(b"".join(made))
             size = file.tell()
-        self._next += 1
-        self._stand(process_id, stream, offset)
         self.last_run = max(self.last_run, run)
         if size >= MAX_FILE_BYTES:
             self._new.replace(self._old)
@@ -94,13 +116,18 @@ class ServiceLog:
         while not self._is_removed:
             # Cleared before reading: a line that the read misses sets it again.
             self._grown.clear()
-            if self._next - 1 > after:
-                for line in self._lines():
-                    if line.number > after:
-                        yield line
-                        after = line.number
+            for line in self._after(after):
+                yield line
+                after = line.number
             if self._next - 1 <= after and not self._is_removed:
                 await self._grown.wait()
+
+    def _after(self, number: int) -> Sequence[Line]:
+        """Those with a greater number; from memory where it reaches back far enough."""
+        if self._next - 1 <= number:
+            return ()
+        known = list(self._recent) if self._recent and self._recent[0].number <= number + 1 else self._lines()
+        return [line for line in known if line.number > number]
 
     @property
     def last(self) -> int:
@@ -160,6 +187,19 @@ class LineCutter:
 
 def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace").rstrip("\r\n")
+
+
+def _written(line: Line) -> bytes:
+    kept: dict[str, object] = {
+        "n": line.number,
+        "t": line.at.isoformat(),
+        "r": line.run,
+        "s": line.stream,
+        "x": line.text,
+    }
+    if line.process_id:
+        kept |= {"p": line.process_id, "o": line.offset}
+    return (json.dumps(kept) + "\n").encode()
 
 
 def _parsed(raw: bytes) -> Line | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sandboxer.backends.guest import Exit, Guest, Stream
@@ -17,8 +17,9 @@ from sandboxer.work.services.keeping.logs import LineCutter, ServiceLog
 from sandboxer.work.services.keeping.means import Means
 
 log = logging.getLogger(__name__)
-# Bytes a second.
-RATE = 512 * 1024
+# Bytes a second; a line costs as much as so many bytes more.
+RATE = 256 * 1024
+LINE_COSTS = 40
 
 
 @dataclass(eq=False)
@@ -54,17 +55,17 @@ class Pump:
                 if isinstance(item, Exit):
                     ended = item
                     break
-                for stream, text, offset in cutter.feed(item):
-                    self._write(means, kept, stream, text, offset)
-                budget -= len(item.data)
+                lines = list(cutter.feed(item))
+                self._write(means, kept, lines)
+                budget -= len(item.data) + LINE_COSTS * len(lines)
                 if budget < 0:
                     now = asyncio.get_running_loop().time()
                     await asyncio.sleep(max(0.0, since + 1.0 - now))
                     budget, since = RATE, now
-        for stream, text, offset in cutter.finish():
-            self._write(means, kept, stream, text, offset)
+        self._write(means, kept, list(cutter.finish()))
         return ended
 
-    def _write(self, means: Means, kept: ServiceLog, stream: Stream, text: str, offset: int) -> None:
-        now = means.clock.now()
-        kept.write(now, self.run, stream.value, text, process_id=self.process_id, offset=offset)
+    def _write(self, means: Means, kept: ServiceLog, lines: Sequence[tuple[Stream, str, int]]) -> None:
+        if lines:
+            plain = [(stream.value, text, offset) for stream, text, offset in lines]
+            kept.write_all(means.clock.now(), self.run, self.process_id, plain)

@@ -1,0 +1,114 @@
+"""What is decided about services, without any: the table, restarts, sleep, and lines cut from output."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from sandboxer.backends.guest import Output, Stream
+from sandboxer.kernel.errors import IllegalTransition
+from sandboxer.sandboxes import lifecycle
+from sandboxer.work.services.keeping.decisions import Ground, after_exit, ground, sleeps_at
+from sandboxer.work.services.keeping.logs import MAX_FILE_BYTES, LineCutter, ServiceLog
+from sandboxer.work.services.specs import PORTS, Policy, Restart, Spec, from_json, next_port, to_json
+from sandboxer.work.services.states import TRANSITIONS, Signal, State, next_state
+
+NOW = datetime(2026, 11, 16, tzinfo=UTC)
+
+
+def test_every_step_is_in_the_table_or_refused() -> None:
+    for state in State:
+        for signal in Signal:
+            if (state, signal) in TRANSITIONS:
+                assert next_state(state, signal) is TRANSITIONS[state, signal]
+            else:
+                with pytest.raises(IllegalTransition):
+                    next_state(state, signal)
+    assert not any(state is State.REMOVED for state, _ in TRANSITIONS)
+    assert all((state, Signal.REMOVE) in TRANSITIONS for state in State if state is not State.REMOVED)
+
+
+def test_pauses_double_until_it_is_given_up() -> None:
+    restart = Restart(backoff_s=1, backoff_max_s=5, max_crashes=4, window_s=100)
+    crashes: tuple[datetime, ...] = ()
+    pauses = []
+    for _ in range(4):
+        after = after_exit(restart, crashes, is_failure=True, now=NOW)
+        assert after.signal is Signal.EXITED
+        assert after.restart_at is not None
+        pauses.append((after.restart_at - NOW).total_seconds())
+        crashes = after.crashes
+    assert pauses == [1, 2, 4, 5]
+    assert after_exit(restart, crashes, is_failure=True, now=NOW).signal is Signal.CRASH_LOOP
+    later = after_exit(restart, crashes, is_failure=True, now=NOW + timedelta(seconds=101))
+    assert (later.signal, len(later.crashes)) == (Signal.EXITED, 1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_failure", "signal"),
+    [
+        (Policy.ALWAYS, False, Signal.EXITED),
+        (Policy.ON_FAILURE, True, Signal.EXITED),
+        (Policy.ON_FAILURE, False, Signal.ENDED),
+        (Policy.NEVER, True, Signal.BROKE),
+        (Policy.NEVER, False, Signal.ENDED),
+    ],
+)
+def test_the_policy_says_what_follows_an_end(policy: Policy, is_failure: bool, signal: Signal) -> None:
+    assert after_exit(Restart(policy=policy), (), is_failure=is_failure, now=NOW).signal is signal
+
+
+def test_every_state_of_a_sandbox_is_a_ground() -> None:
+    grounds = {state: ground(state, "exited", is_frozen=False) for state in lifecycle.State}
+    assert grounds[lifecycle.State.STOPPED] is Ground.HALTED
+    assert grounds[lifecycle.State.GRACE] is Ground.UP
+    assert grounds[lifecycle.State.DESTROYING] is Ground.GONE
+    assert ground(lifecycle.State.STOPPED, "stop_by_caller", is_frozen=False) is Ground.STOPPED
+    assert ground(lifecycle.State.GRACE, "dry_while_frozen", is_frozen=True) is Ground.FROZEN
+    assert ground(None, "", is_frozen=False) is Ground.GONE
+
+
+def test_it_sleeps_after_the_last_request_or_the_start() -> None:
+    assert sleeps_at(Spec(command="x"), since=NOW, last_request=None) is None
+    idle = Spec(command="x", idle_s=60)
+    assert sleeps_at(idle, since=NOW, last_request=None) == NOW + timedelta(seconds=60)
+    asked = NOW + timedelta(seconds=30)
+    assert sleeps_at(idle, since=NOW, last_request=asked) == NOW + timedelta(seconds=90)
+
+
+def test_a_spec_is_kept_as_it_was_and_ports_alternate() -> None:
+    spec = Spec(bootstrap="#!/bin/sh", env={"A": "b"}, restart=Restart(policy=Policy.NEVER), idle_s=3)
+    assert from_json(to_json(spec)) == spec
+    assert (next_port(spec, None), next_port(spec, PORTS[0]), next_port(spec, PORTS[1])) == (8080, 8081, 8080)
+    assert next_port(Spec(command="x", port=5000), 8080) == 5000
+
+
+def test_output_is_cut_into_lines_and_gone_on_with_where_the_log_stands() -> None:
+    text = b"one\ntwo \xff\nthr"
+    cutter = LineCutter({Stream.STDOUT: 0, Stream.STDERR: 0})
+    lines = [
+        line for at in range(len(text)) for line in cutter.feed(Output(Stream.STDOUT, text[at : at + 1]))
+    ]
+    assert lines == [(Stream.STDOUT, "one", 4), (Stream.STDOUT, "two �", 10)]
+    assert list(cutter.finish()) == [(Stream.STDOUT, "thr", 13)]
+    again = LineCutter({Stream.STDOUT: 4, Stream.STDERR: 0})
+    assert list(again.feed(Output(Stream.STDOUT, text))) == [(Stream.STDOUT, "two �", 10)]
+    lost = LineCutter({Stream.STDOUT: 4, Stream.STDERR: 0})
+    dropped = list(lost.feed(Output(Stream.STDOUT, b"end\n", dropped=100)))
+    assert dropped == [(Stream.STDOUT, "… 100 bytes were dropped", 100), (Stream.STDOUT, "end", 104)]
+
+
+def test_a_log_is_bounded_and_survives_being_cut_short(tmp_path: Path) -> None:
+    log = ServiceLog(tmp_path / "svc")
+    for number in range(4000):
+        log.write_all(NOW, 1, "svp_a", [("stdout", "x" * 1000, 1001 * (number + 1))])
+    kept = sum(file.stat().st_size for file in (tmp_path / "svc").iterdir())
+    assert kept <= 2 * MAX_FILE_BYTES + 4096
+    with (tmp_path / "svc" / "log").open("ab") as file:
+        file.write(b'{"n": 4001, "t": "2026')
+    again = ServiceLog(tmp_path / "svc")
+    assert (again.last, again.offset("svp_a", "stdout"), again.last_run) == (4000, 1001 * 4000, 1)
+    again.write(NOW, 1, "system", "on")
+    assert [line.number for line in again.tail(2)][-1] == 4001
