@@ -68,6 +68,7 @@ void conn_close(struct conn *c)
         }
     count--;
     proc_detach(c);
+    relay_left(c);
     buf_free(&c->in);
     buf_free(&c->out);
     loop_free_later(c);

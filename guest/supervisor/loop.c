@@ -82,6 +82,7 @@ static void dispatch(struct source *s, uint32_t events)
     case SRC_OUTPUT: proc_output_ready(s->owner); break;
     case SRC_STDIN: stdin_ready(s->owner); break;
     case SRC_STATUS: proc_status_ready(s->owner); break;
+    case SRC_RELAY: relay_call(s); break;
     }
 }
 

@@ -9,11 +9,12 @@
 #include "ring.h"
 #include "wire.h"
 
-enum { MAX_CONNS = 256, MAX_RUNNING = 512, MAX_ENDED = 64, MAX_GHOSTS = 128, MAX_WORKERS = 192 };
+enum { MAX_CONNS = 256, MAX_RUNNING = 512, MAX_ENDED = 64, MAX_GHOSTS = 128, MAX_WORKERS = 192,
+       MAX_RELAYED = 4, MAX_CALLS = 32 };
 /* What ended processes may keep of their output, all together. */
 enum { MAX_ENDED_BYTES = 4 << 20 };
 
-enum source_kind { SRC_LISTEN, SRC_SIGNAL, SRC_CONN, SRC_OUTPUT, SRC_STDIN, SRC_STATUS };
+enum source_kind { SRC_LISTEN, SRC_SIGNAL, SRC_CONN, SRC_OUTPUT, SRC_STDIN, SRC_STATUS, SRC_RELAY };
 
 /* Something epoll reports on. `armed` is what it is registered for; 0 means not at all, so that a hung-up
  * pipe that nobody may read yet does not spin the loop. */
@@ -43,6 +44,7 @@ struct conn {
     bool stdin_blocked;
     struct proc *proc;                  /* attached to */
     struct conn *next_attached;
+    struct relayed *relayed;            /* the port whose calls it is told of */
     uint64_t cursor[2];                 /* next byte of each output stream to send */
     int chunk_stream;
     uint32_t chunk_left;                /* bytes of the frame being sent that are still in the ring */
@@ -109,8 +111,15 @@ bool stdin_write(struct conn *c, const uint8_t *data, uint32_t len);
 void stdin_ready(struct proc *p);
 void stdin_close(struct proc *p);
 
-/* worker.c: hands the connection to a forked worker. 0 or errno. */
-int worker_start(struct conn *c, uint8_t type, const struct request *r, uint32_t frame_len);
+/* listen.c: inside ports whose calls the host is told of; each 0 or errno */
+int relay_listen(struct conn *c, const struct request *r);
+int relay_unlisten(const struct request *r);
+void relay_call(struct source *s);      /* somebody inside connects */
+void relay_left(struct conn *c);        /* nobody is told any more: the port stays, its callers wait */
+int relay_take(uint64_t call);          /* the descriptor of a call, now the caller's; or -1 */
+
+/* worker.c: hands the connection, and `call_fd` unless it is -1, to a forked worker. 0 or errno. */
+int worker_start(struct conn *c, uint8_t type, const struct request *r, uint32_t frame_len, int call_fd);
 void worker_reaped(pid_t pid);
 
 #endif

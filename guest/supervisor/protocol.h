@@ -19,14 +19,14 @@ enum frame {
     F_RESIZE = 0x16, F_FORGET = 0x17,
     F_STAT = 0x20, F_LISTDIR = 0x21, F_READ = 0x22, F_WRITE = 0x23, F_MKDIR = 0x24, F_MOVE = 0x25,
     F_REMOVE = 0x26, F_WATCH = 0x27, F_COMMIT = 0x28,
-    F_CONNECT = 0x30, /* 0x31 LISTEN, 0x32 ACCEPT, 0x33 UNLISTEN are reserved */
+    F_CONNECT = 0x30, F_LISTEN = 0x31, F_ACCEPT = 0x32, F_UNLISTEN = 0x33,
     /* both ways */
     F_DATA = 0x40,
     /* guest to host */
     F_WELCOME = 0x81, F_DONE = 0x82, F_ERROR = 0x83,
     F_STARTED = 0x90, F_STDOUT = 0x91, F_STDERR = 0x92, F_DROPPED = 0x93, F_EXIT = 0x94, F_PROCESS = 0x95,
     F_FILE = 0xA0, F_ENTRIES = 0xA1, F_EVENTS = 0xA2,
-    /* 0xB0 ANNOUNCE is reserved */
+    F_ANNOUNCE = 0xB0,
 };
 
 enum tag {
@@ -36,7 +36,7 @@ enum tag {
     T_FROM_STDOUT = 25, T_FROM_STDERR = 26,
     T_PATH = 30, T_TARGET = 31, T_MODE = 32, T_OFFSET = 33, T_LENGTH = 34, T_DEPTH = 35, T_KIND = 36,
     T_SIZE = 37, T_UID = 38, T_GID = 39, T_MTIME = 40, T_LINK = 41, T_ENTRY = 42, T_CHANGE = 43,
-    T_PORT = 50,
+    T_PORT = 50, T_CALL = 51,
     T_ERRNO = 60, T_STAGE = 61,
 };
 
@@ -56,7 +56,7 @@ enum flag {
 enum stage {
     S_REQUEST = 1, S_FORK = 2, S_CGROUP = 3, S_TERMINAL = 4, S_USER = 5, S_CWD = 6, S_EXEC = 7, S_STDIO = 8,
     S_PROCESS = 9, S_LIMIT = 10, S_PATH = 11, S_NOT_REGULAR = 12, S_TARGET = 13, S_CONNECT = 14, S_WATCH = 15,
-    S_VERSION = 16,
+    S_VERSION = 16, S_LISTEN = 17,
 };
 
 enum kind { KIND_FILE = 1, KIND_DIRECTORY = 2, KIND_SYMLINK = 3, KIND_OTHER = 4 };

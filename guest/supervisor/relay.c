@@ -1,4 +1,4 @@
-/* A stream to a port inside: after OK the connection is nothing but bytes, each direction closing by itself. */
+/* A stream to or from a port inside: after OK the connection is nothing but bytes, each direction closing by itself. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -96,15 +96,9 @@ static void relay(struct way *a, struct way *b)
     }
 }
 
-void port_connect(struct line *l, const struct request *r)
+static _Noreturn void carry(struct line *l, int fd)
 {
     static struct way inward, outward;
-    if (!r->port || r->port > 65535)
-        work_fail(l, EINVAL, S_CONNECT);
-    int err, fd = dial_loopback(r->port, &err), on = 1;
-    if (fd < 0)
-        work_fail(l, err, S_CONNECT);
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     struct buf b = {0};
     frame_end(&b, frame_begin(&b, F_DONE));
     work_send(l, &b);
@@ -119,4 +113,20 @@ void port_connect(struct line *l, const struct request *r)
     inward.len = early;
     relay(&inward, &outward);
     _exit(0);
+}
+
+void port_connect(struct line *l, const struct request *r)
+{
+    if (!r->port || r->port > 65535)
+        work_fail(l, EINVAL, S_CONNECT);
+    int err, fd = dial_loopback(r->port, &err), on = 1;
+    if (fd < 0)
+        work_fail(l, err, S_CONNECT);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    carry(l, fd);
+}
+
+void port_accept(struct line *l)
+{
+    carry(l, l->call_fd);
 }

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "loop.h"
 
@@ -88,13 +89,22 @@ static void control(struct conn *c, uint8_t type, const struct request *r)
     case F_SIGNAL: answer(c, send_signal(r), S_PROCESS); break;
     case F_RESIZE: answer(c, resize(r), S_PROCESS); break;
     case F_FORGET: answer(c, forget(r), S_PROCESS); break;
+    case F_LISTEN: answer(c, relay_listen(c, r), S_LISTEN); break;
+    case F_UNLISTEN: answer(c, relay_unlisten(r), S_LISTEN); break;
     default: conn_error(c, ENOSYS, S_REQUEST); break;
     }
 }
 
 static void delegate(struct conn *c, uint8_t type, const struct request *r, uint32_t frame_len)
 {
-    int err = worker_start(c, type, r, frame_len);
+    int call_fd = type == F_ACCEPT ? relay_take(r->call) : -1;
+    if (type == F_ACCEPT && call_fd < 0) {
+        conn_error(c, ENOENT, S_LISTEN);
+        return;
+    }
+    int err = worker_start(c, type, r, frame_len, call_fd);
+    if (call_fd >= 0)
+        close(call_fd);                 /* the worker has its own; without one the caller inside is sent away */
     if (err)
         conn_error(c, err, S_FORK);
 }
@@ -103,6 +113,10 @@ bool request_handle(struct conn *c, uint8_t type, const uint8_t *payload, uint32
 {
     if (c->proc)
         return attached(c, type, payload, len);
+    if (c->relayed && type != F_PING) {
+        conn_close(c);                  /* an answer would get between its announcements */
+        return true;
+    }
     if (type == F_STDIN || type == F_STDIN_EOF)
         return true;                    /* late: the process has ended meanwhile */
     struct request r;
@@ -115,7 +129,7 @@ bool request_handle(struct conn *c, uint8_t type, const uint8_t *payload, uint32
         conn_error(c, err, S_REQUEST);
     else if (type == F_HELLO)
         hello(c, &r);
-    else if ((type >= F_STAT && type <= F_WATCH) || type == F_CONNECT)
+    else if ((type >= F_STAT && type <= F_WATCH) || type == F_CONNECT || type == F_ACCEPT)
         delegate(c, type, &r, HEADER_SIZE + len);
     else
         control(c, type, &r);

@@ -45,7 +45,7 @@ struct request {
     struct text id, cwd, user, tag, path, target;
     uint32_t flags, cols, rows, signal, mode, depth, port;
     bool has_mode, has_length;
-    uint64_t offset, length, from[2];
+    uint64_t offset, length, from[2], call;
     uint32_t args, envs;            /* how many; walk them with request_strings */
     const uint8_t *payload;
     uint32_t payload_len;

@@ -23,11 +23,14 @@ void worker_reaped(pid_t pid)
 }
 
 /* Holding our copies of pipes open would keep other processes from ever seeing their end. */
-static void keep_only(int fd)
+static void keep_only(int fd, int other)
 {
-    if (fd > 3)
-        close_range(3, fd - 1, 0);
-    close_range(fd + 1, ~0u, 0);
+    int low = other < 0 || fd < other ? fd : other, high = fd < other ? other : fd;
+    if (low > 3)
+        close_range(3, low - 1, 0);
+    if (high > low + 1)
+        close_range(low + 1, high - 1, 0);
+    close_range(high + 1, ~0u, 0);
 }
 
 static _Noreturn void work(struct line *l, uint8_t type, const struct request *r)
@@ -42,18 +45,20 @@ static _Noreturn void work(struct line *l, uint8_t type, const struct request *r
     case F_REMOVE: file_remove(l, r);
     case F_WATCH: file_watch(l, r);
     case F_CONNECT: port_connect(l, r);
+    case F_ACCEPT: port_accept(l);
     default: work_fail(l, ENOSYS, S_REQUEST);
     }
 }
 
-static _Noreturn void worker_main(struct conn *c, uint8_t type, const struct request *r, uint32_t frame_len)
+static _Noreturn void worker_main(struct conn *c, uint8_t type, const struct request *r, uint32_t frame_len,
+                                  int call_fd)
 {
-    struct line l = {.fd = c->src.fd, .in = c->in};
+    struct line l = {.fd = c->src.fd, .call_fd = call_fd, .in = c->in};
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     prctl(PR_SET_NAME, "supervisor-io");
-    keep_only(l.fd);
+    keep_only(l.fd, call_fd);
     fcntl(l.fd, F_SETFL, 0);
     umask(0);
     l.in.off += frame_len;
@@ -61,7 +66,7 @@ static _Noreturn void worker_main(struct conn *c, uint8_t type, const struct req
     work(&l, type, r);
 }
 
-int worker_start(struct conn *c, uint8_t type, const struct request *r, uint32_t frame_len)
+int worker_start(struct conn *c, uint8_t type, const struct request *r, uint32_t frame_len, int call_fd)
 {
     int slot = 0;
     while (slot < MAX_WORKERS && workers[slot])
@@ -72,7 +77,7 @@ int worker_start(struct conn *c, uint8_t type, const struct request *r, uint32_t
     if (pid < 0)
         return errno;
     if (pid == 0)
-        worker_main(c, type, r, frame_len);
+        worker_main(c, type, r, frame_len, call_fd);
     workers[slot] = pid;
     conn_close(c);
     return 0;

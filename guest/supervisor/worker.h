@@ -10,6 +10,7 @@ enum { CHUNK = MAX_PAYLOAD };
 
 struct line {
     int fd;
+    int call_fd;                        /* of ACCEPT: the connection made inside */
     struct buf in;                      /* came before the worker was forked */
 };
 
@@ -32,6 +33,7 @@ _Noreturn void file_move(struct line *l, const struct request *r);
 _Noreturn void file_remove(struct line *l, const struct request *r);
 _Noreturn void file_watch(struct line *l, const struct request *r);
 _Noreturn void port_connect(struct line *l, const struct request *r);
+_Noreturn void port_accept(struct line *l);
 
 /* tree.c; each 0 or errno */
 int make_parents(const char *path);

@@ -32,6 +32,10 @@ REQUESTS = [
     frame(Frame.MKDIR, text(Tag.PATH, "/mnt/a/b") + u32(Tag.FLAGS, Flag.PARENTS)),
     frame(Frame.WATCH, text(Tag.PATH, "/mnt") + u32(Tag.FLAGS, Flag.RECURSIVE)),
     frame(Frame.CONNECT, u32(Tag.PORT, 80)),
+    frame(Frame.LISTEN, u32(Tag.PORT, 3128)),
+    frame(Frame.LISTEN, u32(Tag.PORT, 3129)) + frame(Frame.PING) + frame(Frame.LIST),
+    frame(Frame.ACCEPT, u64(Tag.CALL, 1)),
+    frame(Frame.UNLISTEN, u32(Tag.PORT, 3128)),
 ]
 
 

@@ -232,3 +232,27 @@ class Guest(Protocol):
 
     async def ping(self) -> None:
         """Returns if the supervisor answers."""
+
+
+class Relay(Protocol):
+    """An inside port that leads outwards. Losing it closes nothing: whoever calls meanwhile waits inside."""
+
+    async def next_call(self) -> int:
+        """The number of the next connection that somebody made to it inside. Raises BackendLost."""
+
+    async def accept(self, call: int) -> Connection:
+        """The stream of that connection. Raises GuestRefused for one that is not there any more."""
+
+    async def close(self) -> None:
+        """Hear of no more calls; the port stays."""
+
+
+@runtime_checkable
+class Relays(Protocol):
+    """A guest that can relay inside ports outwards."""
+
+    async def listen(self, port: int) -> Relay:
+        """Takes the port over from whoever heard of its calls before. Raises GuestRefused (EADDRINUSE)."""
+
+    async def unlisten(self, port: int) -> None:
+        """Not listened on is success."""

@@ -18,6 +18,7 @@ from sandboxer.backends.guest import (
     Output,
     Process,
     ProcessInfo,
+    Relay,
     TerminalSize,
 )
 from sandboxer.backends.namespaces.cgroups import Cgroups, Counters
@@ -97,6 +98,12 @@ class NamespacesGuest:
 
     async def connect(self, port: int) -> Connection:
         return await self._line.connect(port)
+
+    async def listen(self, port: int) -> Relay:
+        return await self._line.listen(port)
+
+    async def unlisten(self, port: int) -> None:
+        await self._line.unlisten(port)
 
     async def ping(self) -> None:
         await self._line.ping()

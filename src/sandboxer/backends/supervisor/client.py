@@ -25,7 +25,8 @@ from sandboxer.backends.supervisor.files import ANSWER_S, WORK_S, SupervisorFile
 from sandboxer.backends.supervisor.line import Gate, Line, dial
 from sandboxer.backends.supervisor.process import SupervisorProcess, read_exit
 from sandboxer.backends.supervisor.refusals import refusal
-from sandboxer.kernel.errors import GuestMisbehaved, InvalidRequest, TooLarge
+from sandboxer.backends.supervisor.relay import SupervisorRelay
+from sandboxer.kernel.errors import GuestMisbehaved, GuestRefused, InvalidRequest, TooLarge
 from sandboxer.kernel.ids import new_id
 
 OnKill = Callable[[], Awaitable[None]]
@@ -108,23 +109,45 @@ class SupervisorGuest(Guest):
         await self._ask(Frame.PING, b"", subject="ping")
 
     async def connect(self, port: int) -> Connection:
-        if not 0 < port < 65536:
-            raise InvalidRequest(field="port", why="must be between 1 and 65535")
-        request = frame(Frame.CONNECT, u32(Tag.PORT, port))
+        _check_port(port)
+        return await self._stream(frame(Frame.CONNECT, u32(Tag.PORT, port)), subject=f"port {port}")
+
+    async def listen(self, port: int) -> SupervisorRelay:
+        _check_port(port)
+        request = frame(Frame.LISTEN, u32(Tag.PORT, port))
+        line = await self._dial_done(request, subject=f"port {port}", is_raw=False)
+        return SupervisorRelay(line, port, self._accept)
+
+    async def unlisten(self, port: int) -> None:
+        _check_port(port)
+        try:
+            await self._ask(Frame.UNLISTEN, u32(Tag.PORT, port), subject=f"port {port}")
+        except GuestRefused as error:
+            if error.facts.get("errno_name") != "ENOENT":
+                raise
+
+    async def _accept(self, call: int) -> Connection:
+        return await self._stream(frame(Frame.ACCEPT, u64(Tag.CALL, call)), subject=f"call {call}")
+
+    async def _stream(self, request: bytes, *, subject: str) -> Connection:
+        return SupervisorConnection(await self._dial_done(request, subject=subject, is_raw=True))
+
+    async def _dial_done(self, request: bytes, *, subject: str, is_raw: bool) -> Line:
+        """A line on which DONE was the answer, to be used further."""
         line = await dial(
-            self._socket_path, request, limit_s=self._answer_s, raw_after_done=True, gate=self._gate
+            self._socket_path, request, limit_s=self._answer_s, raw_after_done=is_raw, gate=self._gate
         )
         try:
-            # Twice: the guest itself waits up to 10 s for the port to answer.
+            # Twice: the guest itself waits up to 10 s for a port to answer.
             kind, payload = await line.next(self._answer_s * 2)
             if kind == Frame.ERROR:
-                raise refusal(payload, subject=f"port {port}")
+                raise refusal(payload, subject=subject)
             if kind != Frame.DONE:
-                raise GuestMisbehaved(why=f"frame {kind:#x} instead of a connection")
+                raise GuestMisbehaved(why=f"frame {kind:#x} instead of DONE")
         except BaseException:
             line.close()
             raise
-        return SupervisorConnection(line)
+        return line
 
     async def _ask(self, kind: Frame, payload: bytes, *, subject: str) -> None:
         await self._exchange(kind, payload, subject=subject)
@@ -147,6 +170,11 @@ class SupervisorGuest(Guest):
                 found.append(body)
         finally:
             line.close()
+
+
+def _check_port(port: int) -> None:
+    if not 0 < port < 65536:
+        raise InvalidRequest(field="port", why="must be between 1 and 65535")
 
 
 def run_request(command: Command, process_id: str, flags: Flag) -> bytes:

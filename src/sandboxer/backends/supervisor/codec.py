@@ -43,6 +43,9 @@ class Frame(IntEnum):
     WATCH = 0x27
     COMMIT = 0x28
     CONNECT = 0x30
+    LISTEN = 0x31
+    ACCEPT = 0x32
+    UNLISTEN = 0x33
     DATA = 0x40
     WELCOME = 0x81
     DONE = 0x82
@@ -56,7 +59,8 @@ class Frame(IntEnum):
     FILE = 0xA0
     ENTRIES = 0xA1
     EVENTS = 0xA2
-    # Not on the wire: what follows the answer to CONNECT.
+    ANNOUNCE = 0xB0
+    # Not on the wire: what follows the answer to CONNECT and ACCEPT.
     RAW = 0x100
 
 
@@ -95,6 +99,7 @@ class Tag(IntEnum):
     ENTRY = 42
     CHANGE = 43
     PORT = 50
+    CALL = 51
     ERRNO = 60
     STAGE = 61
 
@@ -130,6 +135,7 @@ class Stage(IntEnum):
     CONNECT = 14
     WATCH = 15
     VERSION = 16
+    LISTEN = 17
 
 
 def frame(kind: Frame, payload: bytes = b"") -> bytes:
