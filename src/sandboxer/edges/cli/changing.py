@@ -176,4 +176,5 @@ def _change(
         print_json(sandbox)
         return
     ends = f"[dim]expires {until(sandbox.expires_at)}[/]" if sandbox.expires_at else ""
-    out.print(sandbox.id, state_text(sandbox.state), ends)
+    locked = "locked" if sandbox.locked_at else ""
+    out.print(*(word for word in (sandbox.id, state_text(sandbox.state), locked, ends) if word))

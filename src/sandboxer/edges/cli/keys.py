@@ -222,5 +222,6 @@ def _show_once(key: BaseModel, as_json: bool) -> None:
     if as_json:
         print_json(key)
         return
-    out.print(facts_table(key.model_dump().items()))
+    facts = key.model_dump(exclude_none=True)
+    out.print(facts_table((name, ", ".join(v) if isinstance(v, list) else v) for name, v in facts.items()))
     err.print("[yellow]Keep the secret now: it is not shown again.[/]")
