@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
+import pytest
+import websockets
 
 from sandboxer.sandboxes.book import Book
 from tests.access.conftest import Proxied
@@ -155,3 +158,29 @@ async def test_many_requests_at_once_wake_a_sleeping_sandbox_once(proxied: Proxi
 def _state(book: Book, path: str) -> str:
     found = book.peek(path.rsplit("/", 1)[1])
     return "gone" if found is None else found.state.value
+
+
+async def test_a_stream_ends_with_the_preview_that_opened_it(proxied: Proxied) -> None:
+    path = await proxied.website()
+    made = await proxied.preview(path)
+    sock = socket.create_connection(("127.0.0.1", proxied.port))
+    sock.setblocking(False)
+    headers = {"x-sandboxer-preview": str(made["token"])}
+    uri = f"ws://{proxied.host(path)}/"
+    async with websockets.connect(uri, sock=sock, additional_headers=headers) as line:
+        await line.send("a")
+        assert await line.recv() == "echo a"
+        await proxied.served.client.delete(f"{path}/previews/{made['id']}")
+        async with asyncio.timeout(5):
+            with pytest.raises(websockets.ConnectionClosed):
+                await line.recv()
+
+
+async def test_connections_to_one_sandbox_are_capped_and_the_rest_wait(proxied: Proxied) -> None:
+    path = await proxied.website()
+    await proxied.preview(path, public=True)
+    proxied.house.pool.streams = 2
+    async with asyncio.TaskGroup() as group:
+        asking = [group.create_task(proxied.ask(proxied.host(path), "/stream")) for _ in range(5)]
+        await eventually(lambda: sum(proxied.house.pool.open_streams.values()) == 2)
+    assert {one.result().status_code for one in asking} == {200}

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from sandboxer.access.http1.heads import MAX_HEAD, BadHead, read_request
 from sandboxer.access.ports.targets import Targets
 from sandboxer.accounts.limits import Network
 from sandboxer.edges.proxy import answers
 from sandboxer.edges.proxy.doors import Admission, Door
 from sandboxer.edges.proxy.exchange import Exchange
-from sandboxer.edges.proxy.heads import MAX_HEAD, BadHead, read_request
 from sandboxer.edges.proxy.peers import Peer, peer_of
 from sandboxer.edges.proxy.upstream import Pool, Upstream
 from sandboxer.kernel.errors import SandboxerError

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from sandboxer.access.http1.heads import RequestHead
 from sandboxer.access.ports.passages import Again, Passage
 from sandboxer.access.ports.targets import Target
-from sandboxer.edges.proxy.heads import RequestHead
 from sandboxer.edges.proxy.peers import Peer
 from sandboxer.identity.authenticate import BodyCheck
 

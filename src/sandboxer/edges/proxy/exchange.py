@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from sandboxer.access.http1.framing import LAST_CHUNK, BadChunk, Chunks, chunk
+from sandboxer.access.http1.heads import MAX_HEAD, AnswerHead, BadHead, RequestHead, read_answer
 from sandboxer.edges.proxy import answers
 from sandboxer.edges.proxy.doors import Admission
-from sandboxer.edges.proxy.framing import LAST_CHUNK, BadChunk, Chunks, chunk
-from sandboxer.edges.proxy.heads import MAX_HEAD, AnswerHead, BadHead, RequestHead, read_answer
 from sandboxer.edges.proxy.upstream import Upstream
 from sandboxer.kernel.errors import SandboxerError
 

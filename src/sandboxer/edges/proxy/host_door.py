@@ -10,13 +10,13 @@ import time
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from sandboxer.access.http1.heads import PREVIEW_HEADER, RequestHead
 from sandboxer.access.ports.hosts import is_ours, without_port
 from sandboxer.access.ports.ports import Ports, widened
 from sandboxer.access.ports.targets import Target
 from sandboxer.access.ports.tokens import COOKIE, QUERY, Preview
 from sandboxer.edges.proxy import answers
 from sandboxer.edges.proxy.doors import Admission, Standing, Way
-from sandboxer.edges.proxy.heads import PREVIEW_HEADER, RequestHead
 from sandboxer.edges.proxy.peers import Peer
 from sandboxer.kernel.errors import NotFound, Unauthenticated
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 
+from sandboxer.access.http1.heads import CREDENTIALS, PREVIEW_HEADER, RequestHead
 from sandboxer.access.ports.hosts import PortAddress, read_path
 from sandboxer.access.ports.ports import widened
 from sandboxer.access.ports.targets import Target
@@ -17,7 +18,6 @@ from sandboxer.accounts.limits import Route, Sender, client_address, quotas
 from sandboxer.edges.http.hanging_up import standing_of
 from sandboxer.edges.http.scoping import scope_for
 from sandboxer.edges.proxy.doors import Admission, Standing, Way
-from sandboxer.edges.proxy.heads import CREDENTIALS, PREVIEW_HEADER, RequestHead
 from sandboxer.edges.proxy.host_door import private, without_token
 from sandboxer.edges.proxy.peers import Peer
 from sandboxer.identity.authenticate import BodyCheck

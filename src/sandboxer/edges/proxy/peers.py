@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 
+from sandboxer.access.http1.heads import RequestHead
 from sandboxer.accounts.limits import Network
-from sandboxer.edges.proxy.heads import RequestHead
 
 _SCHEMES = frozenset({b"http", b"https"})
 

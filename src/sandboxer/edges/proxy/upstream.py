@@ -93,9 +93,10 @@ class Pool:
     def __init__(self, passages: Passages, tasks: TaskOwner, *, streams: int = STREAMS) -> None:
         self._passages = passages
         self._tasks = tasks
-        self._streams = streams
+        self.streams = streams
         self._idle: dict[Key, list[Upstream]] = {}
-        self._open: dict[str, int] = {}
+        # Those open or being opened, by sandbox.
+        self.open_streams: dict[str, int] = {}
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._all: set[Upstream] = set()
         self._loop = asyncio.get_running_loop()
@@ -128,7 +129,7 @@ class Pool:
             found = None if fresh else self.take(key)
             if found is not None:
                 return found
-            if self._open.get(key[0], 0) < self._streams or self._drop_idle(key[0]):
+            if self.open_streams.get(key[0], 0) < self.streams or self._drop_idle(key[0]):
                 return await self._dial(target, again)
             await self._wait(key[0])
 
@@ -159,7 +160,7 @@ class Pool:
 
     async def _dial(self, target: Target, again: Again | None) -> Upstream:
         sandbox_id = target.sandbox_id
-        self._open[sandbox_id] = self._open.get(sandbox_id, 0) + 1
+        self.open_streams[sandbox_id] = self.open_streams.get(sandbox_id, 0) + 1
         made: Upstream | None = None
         try:
             connection, target = await self._passages.dial(target, again)
@@ -187,7 +188,7 @@ class Pool:
 
     async def _wait(self, sandbox_id: str) -> None:
         waiting = self._waiting.setdefault(sandbox_id, deque())
-        full = NoCapacity(resource="streams", why=f"{self._streams} connections to this sandbox are in use")
+        full = NoCapacity(resource="streams", why=f"{self.streams} connections to this sandbox are in use")
         if len(waiting) >= WAITING:
             raise full
         mine = self._loop.create_future()
@@ -204,11 +205,11 @@ class Pool:
                 self._waiting.pop(sandbox_id, None)
 
     def _released(self, sandbox_id: str) -> None:
-        left = self._open.get(sandbox_id, 0) - 1
+        left = self.open_streams.get(sandbox_id, 0) - 1
         if left > 0:
-            self._open[sandbox_id] = left
+            self.open_streams[sandbox_id] = left
         else:
-            self._open.pop(sandbox_id, None)
+            self.open_streams.pop(sandbox_id, None)
         self._wake(sandbox_id)
 
     def _wake(self, sandbox_id: str) -> None:
