@@ -104,20 +104,23 @@ async def test_an_agent_saves_its_state_forks_it_and_travels_back(real: Served) 
     assert [(line["name"], line["depth"]) for line in lines] == [("first", 0), ("second", 1)]
     assert sorted(lines[0]["sandbox_ids"]) == sorted([*clones, answer["id"]])
     assert lines[1]["sandbox_ids"] == [sandbox]
+    await outlives(real, sandbox, first["id"], clones[1])
 
+
+async def outlives(real: Served, sandbox: str, first: str, clone: str) -> None:
     # It outlives its source; restored it can no longer be, forked it can.
     await real.client.delete(f"/v1/sandboxes/{sandbox}")
-    refused = await real.client.post(f"/v1/snapshots/{first['id']}/restore")
+    refused = await real.client.post(f"/v1/snapshots/{first}/restore")
     assert (refused.status_code, refused.json()["reason"]) == (409, "source_gone")
-    again = await post(real, f"/v1/snapshots/{first['id']}/clone", {}, status=201)
+    again = await post(real, f"/v1/snapshots/{first}/clone", {}, status=201)
     assert await sh(real, again["sandboxes"][0]["id"], "cat /work/app/state.py") == "x = 42\n"
 
     # Looked at, and dropped: what was made from it stays.
-    shown = (await real.client.get(f"/v1/snapshots/{first['id']}")).json()
+    shown = (await real.client.get(f"/v1/snapshots/{first}")).json()
     assert shown["size_is_exact"]
     assert shown["size_bytes"] >= 4096
     assert shown["exclusive_bytes"] is not None
-    dropped = await real.client.delete(f"/v1/snapshots/{first['id']}")
+    dropped = await real.client.delete(f"/v1/snapshots/{first}")
     assert dropped.json()["state"] == "dropped"
-    assert await sh(real, clones[1], "cat /work/app/state.py") == "x = 42\n"
-    assert (await real.client.post(f"/v1/snapshots/{first['id']}/clone", {})).status_code == 409
+    assert await sh(real, clone, "cat /work/app/state.py") == "x = 42\n"
+    assert (await real.client.post(f"/v1/snapshots/{first}/clone", {})).status_code == 409
