@@ -61,11 +61,10 @@ def test_no_module_or_class_hides_behind_an_empty_word() -> None:
 def test_only_settings_reads_the_environment() -> None:
     pattern = re.compile(r"os\.(environ|getenv)")
     allowed = {"src/sandboxer/settings.py", "src/sandboxer/sdk/credentials.py"}
-    bad = [
-        str(p.relative_to(ROOT))
-        for p in tracked("src/*.py")
-        if pattern.search(p.read_text()) and str(p.relative_to(ROOT)) not in allowed
-    ]
+    # They run inside a sandbox, whose environment is what the platform gave it.
+    inside = "src/sandboxer/work/sessions/drivers/"
+    named = [str(p.relative_to(ROOT)) for p in tracked("src/*.py") if pattern.search(p.read_text())]
+    bad = [name for name in named if name not in allowed and not name.startswith(inside)]
     assert not bad
 
 

@@ -95,7 +95,9 @@ async def test_code_that_ignores_interrupts_is_killed_and_the_session_can_be_res
     assert (await cell(real, other, "y"))["results"] == [{"text/plain": "7"}]
     again = (await real.client.post(f"{path}/restart")).json()
     assert (again["state"], again["generation"]) == ("ready", 2)
-    assert (await cell(real, path, "x"))["error"]["name"] == "NameError"
+    fresh = await cell(real, path, "x")
+    assert (fresh["error"]["name"], fresh["n"]) == ("NameError", 3)
+    assert (await real.client.get(f"{path}/cells/2")).json()["status"] == "died"
     assert (await cell(real, path, "open('/workspace/kept').read()"))["results"] == [{"text/plain": "'here'"}]
 
 

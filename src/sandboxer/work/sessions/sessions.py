@@ -273,6 +273,9 @@ class Sessions:
             working=lambda: self._work(session.sandbox_id),
             when_gone=lambda gone, reason, why: self._book.gone(session.id, gone, reason),
         )
+        if (former := self._book.former(session.id)) is not None:
+            # Numbers go on after a restart, and what was said before can still be read.
+            attached.last, attached.cells = former.last, dict(former.cells)
         attached.set_frozen(self._book.is_frozen(session))
         self._book.attach(session.id, attached)
         return attached

@@ -261,7 +261,8 @@ def _show(piece: CellPiece) -> CellEnd | None:
 
 
 def _explain(cell: CellEnd) -> None:
-    if cell.error is not None and cell.status != "ok":
+    # A shell's failing command has said what there is to say.
+    if cell.error is not None and cell.status != "ok" and cell.error.name != "exit":
         text = cell.error.traceback or f"{cell.error.name}: {cell.error.message}"
         err.print(plain(text.rstrip()), style="red")
     if cell.status in ("interrupted", "timed_out", "died"):
