@@ -20,8 +20,9 @@ from typing import Any
 import certifi
 import httpcore
 
+from sandboxer.kernel.addresses import permitted
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.observe.webhooks.targets import parse_target, permitted
+from sandboxer.observe.webhooks.targets import parse_target
 
 TIMEOUT_S = 15.0
 CONNECT_S = 5.0

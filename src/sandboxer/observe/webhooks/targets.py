@@ -11,17 +11,12 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from sandboxer.kernel.addresses import Address, permitted
 from sandboxer.kernel.errors import InvalidRequest
 
 MAX_URL = 2048
 _CLEAN = re.compile(r"[\x21-\x7e]+")
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|[0-9A-Fa-f:.]{2,45}")
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-# Ways to write an IPv4 address as IPv6: a gateway would carry them where the IPv4 wall does not let them.
-_CARRIERS = tuple(
-    ipaddress.IPv6Network(net)
-    for net in ("::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16")
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +46,6 @@ def parse_target(url: str, *, allow_private: bool) -> Target:
     if literal is not None and not permitted(literal, allow_private=allow_private):
         raise _wrong(f"{host} is not a public address")
     return Target(url=url, host=host, port=port or (443 if parts.scheme == "https" else 80))
-
-
-def permitted(address: Address, *, allow_private: bool) -> bool:
-    """May this very address be connected to?"""
-    mapped = getattr(address, "ipv4_mapped", None)
-    if mapped is not None:
-        address = mapped
-    if address.is_multicast or address.is_unspecified:
-        return False
-    if allow_private:
-        return True
-    if isinstance(address, ipaddress.IPv6Address) and (
-        address.is_site_local or any(address in carrier for carrier in _CARRIERS)
-    ):
-        return False
-    return address.is_global and not address.is_reserved
 
 
 def _literal(host: str) -> Address | None:

@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from sandboxer.identity.keys import Caller
+from sandboxer.kernel.addresses import permitted
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound
-from sandboxer.observe.webhooks.targets import permitted
 from sandboxer.sandboxes.room import actor_of
 from sandboxer.work.services.book import ServiceBook
 from sandboxer.work.services.records import Domain, Service

@@ -1,0 +1,252 @@
+"""Heads of requests and answers: read strictly, judged, and written anew.
+
+Whoever stands before or behind us must see the same message as we do, so what two readers could read in two
+ways is refused: two lengths, a length beside chunks, folded lines, stray control characters, spaces before a
+colon. What goes on is put together from what was understood, never passed on as it came.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MAX_HEAD = 32 * 1024
+MAX_TARGET = 16 * 1024
+MAX_HEADERS = 128
+
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e]+) HTTP/1\.([01])")
+_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*))?")
+_HEADER = re.compile(rb"(" + _TOKEN + rb"):([\t\x20-\x7e\x80-\xff]*)\r\n")
+_HOST = re.compile(rb"(?:[A-Za-z0-9_.\-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
+_LENGTH = re.compile(rb"[0-9]{1,18}")
+_ABSOLUTE = re.compile(rb"https?://([^/?#]*)([/?].*)?", re.IGNORECASE)
+
+# Between two neighbours only (RFC 9110, 7.6.1), or ours to say.
+HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-connection",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+        b"http2-settings",
+    }
+)
+# Who asked, by which name: told by us.
+FORWARDED = frozenset(
+    {
+        b"forwarded",
+        b"x-forwarded-for",
+        b"x-forwarded-host",
+        b"x-forwarded-port",
+        b"x-forwarded-prefix",
+        b"x-forwarded-proto",
+        b"x-forwarded-server",
+        b"x-real-ip",
+    }
+)
+# Words to us, which the code inside has no business with.
+PREVIEW_HEADER = b"x-sandboxer-preview"
+_SIGNATURE = frozenset({b"x-signature", b"x-timestamp", b"x-nonce", b"x-content-sha256", b"x-api-key"})
+CREDENTIALS = _SIGNATURE | {b"authorization", b"sign-in-with-x"}
+_JUDGED = frozenset({b"content-length", b"host", b"expect", b"cookie", PREVIEW_HEADER})
+_OF_REQUESTS = HOP | FORWARDED | _JUDGED
+# A Connection header may not talk us out of these.
+_PROTECTED = frozenset({b"host", b"content-length", b"cookie", b"authorization"})
+_OF_ANSWERS = HOP | {b"content-length"}
+_NO_VALUES: tuple[bytes, ...] = ()
+
+
+class BadHead(Exception):
+    """A head that nobody may act on: `status` is what an asker is told."""
+
+    def __init__(self, why: str, status: int = 400) -> None:
+        super().__init__(why)
+        self.status = status
+        self.why = why
+
+
+@dataclass(slots=True)
+class RequestHead:
+    method: bytes
+    target: bytes
+    is_1_1: bool
+    # As sent, with its port.
+    host: bytes
+    # Whole lines that go on as they came.
+    lines: list[bytes]
+    # Those that do not, by lower-case name.
+    judged: dict[bytes, list[bytes]]
+    # Bytes of body; None: in chunks.
+    length: int | None
+    keeps_alive: bool
+    is_websocket: bool
+    expects_continue: bool
+
+    @property
+    def has_body(self) -> bool:
+        return self.length != 0
+
+    def values(self, name: bytes) -> tuple[bytes, ...] | list[bytes]:
+        return self.judged.get(name, _NO_VALUES)
+
+
+@dataclass(slots=True)
+class AnswerHead:
+    status: int
+    # With its reason phrase.
+    line: bytes
+    lines: list[bytes]
+    # Bytes of body; None: chunks, or to the end of the connection.
+    length: int | None
+    is_chunked: bool
+    keeps_alive: bool
+    is_websocket: bool
+
+
+def read_request(head: bytes) -> RequestHead:
+    """`head` ends with its empty line. Raises BadHead."""
+    end = head.find(b"\r\n")
+    match = REQUEST_LINE.fullmatch(head, 0, end)
+    if match is None:
+        raise BadHead("the request line is not one of HTTP/1.1")
+    method, target, minor = match.groups()
+    if len(target) > MAX_TARGET:
+        raise BadHead("the URL is too long", 414)
+    lines, judged = split_headers(head[end + 2 : -2], _OF_REQUESTS)
+    is_1_1 = minor == b"1"
+    tokens = connection_words(judged, lines)
+    host = _host(judged)
+    length = request_length(judged, is_1_1)
+    if target[:1] != b"/":
+        target = _origin_form(method, target, host)
+    is_websocket = is_1_1 and b"upgrade" in tokens and _is_websocket(judged) and method == b"GET"
+    if is_websocket and length != 0:
+        raise BadHead("a WebSocket is asked for without a body")
+    return RequestHead(
+        method=method,
+        target=target,
+        is_1_1=is_1_1,
+        host=host,
+        lines=lines,
+        judged=judged,
+        length=length,
+        keeps_alive=b"close" not in tokens and (is_1_1 or b"keep-alive" in tokens),
+        is_websocket=is_websocket,
+        expects_continue=expects_continue(judged) and is_1_1,
+    )
+
+
+def read_answer(head: bytes) -> AnswerHead:
+    """`head` ends with its empty line. Raises BadHead."""
+    end = head.find(b"\r\n")
+    match = _STATUS_LINE.fullmatch(head, 0, end)
+    if match is None:
+        raise BadHead("it does not begin with a status line of HTTP/1.1")
+    minor, code, phrase = match.groups()
+    lines, judged = split_headers(head[end + 2 : -2], _OF_ANSWERS)
+    tokens = connection_words(judged, lines)
+    encodings, lengths = judged.get(b"transfer-encoding"), judged.get(b"content-length")
+    if encodings is not None:
+        if lengths is not None:
+            raise BadHead("it has both a Content-Length and a Transfer-Encoding")
+        if len(encodings) != 1 or encodings[0].lower() != b"chunked" or minor == b"0":
+            raise BadHead("its Transfer-Encoding is not `chunked`")
+    return AnswerHead(
+        status=int(code),
+        line=b"HTTP/1.1 " + code + b" " + (phrase or b"") + b"\r\n",
+        lines=lines,
+        length=None if lengths is None else _length(lengths),
+        is_chunked=encodings is not None,
+        keeps_alive=minor == b"1" and b"close" not in tokens,
+        is_websocket=b"upgrade" in tokens and _is_websocket(judged),
+    )
+
+
+def split_headers(block: bytes, special: frozenset[bytes]) -> tuple[list[bytes], dict[bytes, list[bytes]]]:
+    """Lines that go on, and the values of the others by name."""
+    pairs: list[tuple[bytes, bytes]] = _HEADER.findall(block)
+    if len(pairs) > MAX_HEADERS:
+        raise BadHead("it has too many headers", 431)
+    lines: list[bytes] = []
+    judged: dict[bytes, list[bytes]] = {}
+    read = 0
+    for name, value in pairs:
+        read += len(name) + len(value) + 3
+        low = name.lower()
+        if low in special:
+            judged.setdefault(low, []).append(value.strip(b" \t"))
+        elif b"_" in low and low.replace(b"_", b"-") in special:
+            # Programs that read CGI names take `X_Forwarded_For` for ours.
+            continue
+        else:
+            lines.append(name + b":" + value + b"\r\n")
+    if read != len(block):
+        # Something between two headers is none: a folded line, a lone LF, a NUL, a space before the colon.
+        raise BadHead("a header is malformed")
+    return lines, judged
+
+
+def connection_words(judged: dict[bytes, list[bytes]], lines: list[bytes]) -> frozenset[bytes]:
+    """The words of Connection; headers that it names go no further."""
+    given = judged.get(b"connection")
+    if given is None:
+        return frozenset()
+    tokens = frozenset(word.strip(b" \t").lower() for value in given for word in value.split(b","))
+    named = tokens - HOP - _PROTECTED - {b"close", b""}
+    if named:
+        lines[:] = [line for line in lines if line[: line.find(b":")].lower() not in named]
+    return tokens
+
+
+def _host(judged: dict[bytes, list[bytes]]) -> bytes:
+    hosts = judged.get(b"host", [])
+    if len(hosts) != 1 or _HOST.fullmatch(hosts[0]) is None:
+        raise BadHead("it needs exactly one valid Host header")
+    return hosts[0]
+
+
+def request_length(judged: dict[bytes, list[bytes]], is_1_1: bool) -> int | None:
+    encodings, lengths = judged.get(b"transfer-encoding"), judged.get(b"content-length")
+    if encodings is None:
+        return 0 if lengths is None else _length(lengths)
+    if lengths is not None:
+        raise BadHead("it has both a Content-Length and a Transfer-Encoding")
+    if len(encodings) != 1 or encodings[0].lower() != b"chunked" or not is_1_1:
+        raise BadHead("its Transfer-Encoding is not `chunked`")
+    return None
+
+
+def _length(lengths: list[bytes]) -> int:
+    if len(lengths) != 1 or _LENGTH.fullmatch(lengths[0]) is None:
+        raise BadHead("its Content-Length is not one number")
+    return int(lengths[0])
+
+
+def _origin_form(method: bytes, target: bytes, host: bytes) -> bytes:
+    if target == b"*" and method == b"OPTIONS":
+        return target
+    match = _ABSOLUTE.fullmatch(target)
+    if match is None or match[1].lower() != host.lower():
+        raise BadHead("the URL must be a path, or name the same host as the Host header")
+    rest: bytes = match[2] or b"/"
+    return rest if rest[:1] == b"/" else b"/" + rest
+
+
+def expects_continue(judged: dict[bytes, list[bytes]]) -> bool:
+    expected = judged.get(b"expect")
+    if expected is None:
+        return False
+    if len(expected) != 1 or expected[0].lower() != b"100-continue":
+        raise BadHead("only `Expect: 100-continue` is understood", 417)
+    return True
+
+
+def _is_websocket(judged: dict[bytes, list[bytes]]) -> bool:
+    upgrades = judged.get(b"upgrade", [])
+    return len(upgrades) == 1 and upgrades[0].lower() == b"websocket"
