@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,10 +95,9 @@ async def proxying(served: Served, patience: Patience | None = None) -> AsyncIte
         yield Proxied(served, house, listening.getsockname()[1])
 
 
-@pytest.fixture(scope="session")
-def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """The loop that serves: its transports differ from asyncio's own."""
-    return uvloop.EventLoopPolicy()
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture

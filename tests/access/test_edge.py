@@ -14,8 +14,8 @@ import httpx
 import pytest
 import websockets
 
-from sandboxer.edges.proxy.caddy import EdgePlan
-from sandboxer.edges.proxy.edge import running_edge
+from sandboxer.edges.proxy.tls.caddy import EdgePlan
+from sandboxer.edges.proxy.tls.supervision import running_edge
 from tests.access.conftest import Proxied, proxying
 from tests.http.conftest import Served
 from tests.servers.caddy import free_port, why_no_caddy

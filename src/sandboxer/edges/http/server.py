@@ -18,11 +18,11 @@ import uvloop
 from fastapi import FastAPI
 
 from sandboxer.edges.http.app import create_app
-from sandboxer.edges.proxy.caddy import EdgePlan
-from sandboxer.edges.proxy.edge import running_edge
 from sandboxer.edges.proxy.listener import listen_for_hosts, open_house
 from sandboxer.edges.proxy.path_door import PathDoor
 from sandboxer.edges.proxy.switch import api_protocol
+from sandboxer.edges.proxy.tls.caddy import EdgePlan
+from sandboxer.edges.proxy.tls.supervision import running_edge
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sandboxer.edges.proxy.caddy import EdgePlan, render
+from sandboxer.edges.proxy.tls.caddy import EdgePlan, render
 from sandboxer.kernel.errors import InvalidRequest, NotAvailable
 from sandboxer.kernel.tasks import own_tasks
 

@@ -1,0 +1,1 @@
+"""TLS before the proxy and the API: Caddy, its configuration and its supervision."""
