@@ -9,9 +9,9 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from sandboxer.identity.keys import OWNER_ACCOUNT, Caller
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
@@ -101,23 +101,29 @@ class Ground:
         return found
 
 
-@pytest.fixture
-async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ground]:
+    """One for all tests of a module: making a pool takes longer than most of them."""
     if why := why_not():
         pytest.skip(why)
-    state = tmp_path / "state"
+    state = tmp_path_factory.mktemp("services") / "state"
     ground = Ground(Settings(state_dir=state, images_dir=IMAGES, pool_size_mb=800))
     try:
         await ground.open()
         try:
             yield ground
-            for service in ground.services.list(OWNER):
-                await ground.services.remove(service.id, OWNER)
         finally:
             await ground.close()
     finally:
         if os.path.ismount(state / "pool"):
             await asyncio.to_thread(subprocess.run, ["umount", str(state / "pool")], check=True)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def ground(house: Ground) -> AsyncIterator[Ground]:
+    yield house
+    for service in house.services.list(OWNER):
+        await house.services.remove(service.id, OWNER)
 
 
 ONCE = Restart(backoff_s=0.05, max_crashes=2, window_s=60)

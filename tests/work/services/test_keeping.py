@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from sandboxer.work.services.requests import Redeploy
 from sandboxer.work.services.specs import Policy, Spec
 from sandboxer.work.services.states import State
 from tests.work.services.conftest import ONCE, OWNER, QUICK, SERVE, Ground
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_a_service_runs_answers_and_logs(ground: Ground) -> None:

@@ -12,6 +12,8 @@ from sandboxer.work.services.requests import NewFile, Redeploy
 from sandboxer.work.services.states import State
 from tests.work.services.conftest import APP, OWNER, QUICK, SERVE, Ground
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 async def test_a_redeploy_drops_no_request_and_keeps_the_disk(ground: Ground) -> None:
     made = await ground.create(replace(SERVE, drain_s=0.3))
