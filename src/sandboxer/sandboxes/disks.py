@@ -80,6 +80,8 @@ async def restore(
         backend = keeper_of(room.backend_of(sandbox), sandbox.backend)
         try:
             handle = await backend.restore(sandbox.handle, sandbox.order(), disk_id, start=runs_after)
+            if runs_after:
+                await room.furnish(sandbox, handle)
         except BaseException:
             await _write_down_what_is_left(room, sandbox, actor)
             raise

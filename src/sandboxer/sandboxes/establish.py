@@ -45,7 +45,8 @@ async def establish(room: Room, sandbox: Sandbox, setup: Setup, watch: Stopwatch
     try:
         handle = await backend.provision(sandbox.order())
         watch.lap("provision")
-        report = await _set_up(backend, handle, sandbox, setup, watch)
+        await room.furnish(sandbox, handle)
+        report = await _set_up(room, handle, sandbox, setup, watch)
         return await room.book.move(
             sandbox.id, ready_step(room, sandbox, handle, watch, actor, report=report)
         )
@@ -87,14 +88,15 @@ def ready_step(
 
 
 async def _set_up(
-    backend: Backend, handle: Handle, sandbox: Sandbox, setup: Setup, watch: Stopwatch
+    room: Room, handle: Handle, sandbox: Sandbox, setup: Setup, watch: Stopwatch
 ) -> Mapping[str, object] | None:
     if setup.is_empty:
         return None
-    guest = await backend.guest(handle)
+    guest = await room.backend_of(sandbox).guest(handle)
+    env = room.environment(sandbox)
     for command in setup.commands:
-        await run_setup(guest, command, sandbox.environment())
-    report = await run_setup(guest, setup.report, sandbox.environment()) if setup.report else None
+        await run_setup(guest, command, env)
+    report = await run_setup(guest, setup.report, env) if setup.report else None
     watch.lap("setup")
     return None if report is None else _parse_report(report)
 

@@ -56,11 +56,23 @@ async def resume(room: Room, sandbox_id: str, caller: Caller, *, reason: str = "
     async def act(sandbox: Sandbox) -> Mapping[str, object]:
         _refuse_spent(sandbox)
         terms = await room.book.check_start(sandbox)
-        handle = await _stopper(room, sandbox).resume(_handle(sandbox), sandbox.order())
+        handle = await _start_again(room, sandbox)
         room.activity.touch(sandbox_id)
         return {**resumed_changes(sandbox, handle, room.clock.now()), "terms": terms}
 
     return await _perform(room, sandbox_id, caller, Signal.RESUME, State.READY, act, reason)
+
+
+async def _start_again(room: Room, sandbox: Sandbox) -> Handle:
+    """With what rooms above put into it; if that cannot be, it is stopped as before."""
+    stopper = _stopper(room, sandbox)
+    handle = await stopper.resume(_handle(sandbox), sandbox.order())
+    try:
+        await room.furnish(sandbox, handle)
+    except BaseException:
+        await stopper.stop(handle)
+        raise
+    return handle
 
 
 def stopped_changes(sandbox: Sandbox, now: datetime, retention: timedelta) -> Mapping[str, object]:

@@ -60,7 +60,7 @@ class Setup:
     report: str
     # For a person or an agent; nothing here reads them.
     instructions: str
-    # Resolved when the sandbox is made; no resolver exists yet, so a profile that needs one is not available.
+    # Names of the account's secrets, put into the sandbox when it is made (`access/secrets`).
     secret_refs: tuple[str, ...]
 
     @property

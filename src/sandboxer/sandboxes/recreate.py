@@ -22,6 +22,7 @@ async def recreate(room: Room, sandbox_id: str, caller: Caller, *, despite_lock:
     sandbox = await room.visible(sandbox_id, caller)
     profile = room.profiles.get(sandbox.profile)
     planning.check_backend(profile, await fingerprint_of(room, sandbox.backend))
+    await room.check_refs(profile, sandbox.account)
     if sandbox.origin is not None:
         # Its new disk would begin as a copy again: asked before the old one goes.
         await keeper_of(room.backend_of(sandbox), sandbox.backend).check_kept(sandbox.origin)

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from sandboxer.backends.contract import Backend, Fingerprint
+from sandboxer.backends.contract import Backend, Fingerprint, Handle
+from sandboxer.backends.guest import Guest
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import Broken, NotFound
+from sandboxer.kernel.errors import Broken, NotAvailable, NotFound
 from sandboxer.sandboxes.activity import Activity
 from sandboxer.sandboxes.book import Book
+from sandboxer.sandboxes.furnishing import Furnisher
 from sandboxer.sandboxes.operations import Operations
-from sandboxer.sandboxes.profiles import Profiles
+from sandboxer.sandboxes.profiles import Profile, Profiles
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.warm import WarmPool
 
@@ -32,6 +34,8 @@ class Room:
     retention: timedelta
     # The last answer of each backend about this host; filled as they are asked.
     known_fingerprints: dict[str, Fingerprint] = field(default_factory=dict)
+    # Filled by the rooms above while the platform opens; later ones win.
+    furnishers: list[Furnisher] = field(default_factory=list)
 
     def backend_of(self, sandbox: Sandbox) -> Backend:
         backend = self.backends.get(sandbox.backend)
@@ -45,6 +49,32 @@ class Room:
         if sandbox is None or not (caller.is_owner or sandbox.account == caller.account):
             raise NotFound(what="sandbox", id=sandbox_id)
         return sandbox
+
+    def environment(self, sandbox: Sandbox) -> dict[str, str]:
+        """What every command in it finds in its environment, beneath the command's own."""
+        env = sandbox.environment()
+        for furnisher in self.furnishers:
+            env.update(furnisher.env(sandbox))
+        return env
+
+    async def furnish(self, sandbox: Sandbox, handle: Handle) -> None:
+        """Put into it what must be there before it is ready."""
+
+        async def guest() -> Guest:
+            return await self.backend_of(sandbox).guest(handle)
+
+        for furnisher in self.furnishers:
+            await furnisher.furnish(sandbox, guest)
+
+    async def check_refs(self, profile: Profile, account: str) -> None:
+        """Raises unless what the profile's setup refers to can be had."""
+        refs = profile.setup.secret_refs
+        if refs and not self.furnishers:
+            raise NotAvailable(
+                what=f"profile {profile.id}", why="it needs secrets, and nothing resolves them"
+            )
+        for furnisher in self.furnishers if refs else ():
+            await furnisher.check(account, refs)
 
 
 def actor_of(caller: Caller) -> str:

@@ -170,6 +170,10 @@ class SandboxUseCases:
     def profiles(self) -> Sequence[Profile]:
         return self.room.profiles.all()
 
+    def environment(self, sandbox: Sandbox) -> Mapping[str, str]:
+        """What every command in it finds in its environment, beneath the command's own."""
+        return self.room.environment(sandbox)
+
     def line(self, sandbox_id: str, caller: Caller, *, activity: str) -> AbstractAsyncContextManager[Guest]:
         """See `access.line`."""
         return access.line(self.room, sandbox_id, caller, activity=activity)

@@ -28,4 +28,4 @@ class Lines:
         """The sandbox counts as working meanwhile. Raises NotFound, IllegalTransition, BackendLost."""
         sandbox = await self._sandboxes.get(sandbox_id, caller)
         async with self._sandboxes.line(sandbox_id, caller, activity=activity) as guest:
-            yield Line(guest, sandbox.environment())
+            yield Line(guest, self._sandboxes.environment(sandbox))

@@ -238,7 +238,7 @@ class Sessions:
         interpreter = INTERPRETERS[session.language]
         sandbox = await self._sandboxes.get(session.sandbox_id, SYSTEM)
         async with self._watch(session.sandbox_id) as guest:
-            process = await start_keeper(guest, session, sandbox.environment())
+            process = await start_keeper(guest, session, self._sandboxes.environment(sandbox))
         attached = self._attach(session, process)
         await give_order(process, interpreter)
         await await_greeting(attached, session, sandbox.image)

@@ -71,7 +71,7 @@ class Means:
             return guest
 
     async def environment(self, service: Service) -> Mapping[str, str]:
-        return (await self.sandboxes.get(service.sandbox_id, SYSTEM)).environment()
+        return self.sandboxes.environment(await self.sandboxes.get(service.sandbox_id, SYSTEM))
 
     def last_words(self, service: Service, *, run: int | None = None) -> str:
         """The end of what it printed, for a reason that a person can act on."""
