@@ -172,6 +172,10 @@ class SnapshotDesk:
             changes["expires_at"] = self.clock.now() + self.policy.retention
         return await self._amend(snapshot_id, caller, "unlocked", changes)
 
+    async def has_locked(self, account: str) -> bool:
+        """Whether a second proof guards anything that this account keeps."""
+        return any(one.locked_at is not None for one in await self.book.living(account))
+
     async def restore(self, snapshot_id: str, caller: Caller, *, despite_lock: bool = False) -> Sandbox:
         """Its sandbox's disk becomes what it was; what is on it now is lost. Raises Conflict if it is gone.
 

@@ -37,9 +37,10 @@ async def confirm_new_factor(
 ) -> None:
     """Before an account gets another key or wallet. As long as something of it is locked, both kinds agree:
     else whoever holds one could end the other, put its own in that place, and unlock with the two."""
-    living = platform_of(request).sandboxes.room.book.living()
-    account = caller(request).account
-    if not any(one.account == account and is_guarded(one) for one in living):
+    platform, account = platform_of(request), caller(request).account
+    living = platform.sandboxes.room.book.living()
+    is_locked = any(one.account == account and is_guarded(one) for one in living)
+    if not is_locked and not await platform.artifacts.snapshots.has_locked(account):
         await confirm(request, action=action, resource=resource, factor=factor)
         return
     try:
