@@ -57,6 +57,7 @@ class SessionBook:
         # Being ended by us: what their sandbox does meanwhile is no news.
         self._ending: set[str] = set()
         self._unwritten: set[str] = set()
+        self._written_at = clock.now()
         self._not_before: dict[str, datetime] = {}
         self._changed: asyncio.Queue[str] = asyncio.Queue()
         self._stirred = asyncio.Event()
@@ -280,17 +281,23 @@ class SessionBook:
 
     async def run(self) -> None:
         """For ever; cancel it to stop."""
-        written_at = self.clock.now()
         while True:
             self._stirred.clear()
-            await self._bury()
-            now = self.clock.now()
-            for session in tuple(self._memory.values()):
-                await self._look_at(session, now)
-            if self._unwritten and now >= written_at + WRITE_EVERY:
-                await self.write_down()
-                written_at = now
-            await self._pause(now)
+            try:
+                await self._turn()
+            except Exception:
+                # An outermost loop: what failed is looked at again in the next turn.
+                log.exception("the sessions' loop met a fault")
+            await self._pause(self.clock.now())
+
+    async def _turn(self) -> None:
+        await self._bury()
+        now = self.clock.now()
+        for session in tuple(self._memory.values()):
+            await self._look_at(session, now)
+        if self._unwritten and now >= self._written_at + WRITE_EVERY:
+            self._written_at = now
+            await self.write_down()
 
     async def write_down(self) -> None:
         dirty = [self._memory[name] for name in self._unwritten if name in self._memory]
