@@ -16,6 +16,7 @@ from sandboxer.sdk.aio import platform as aio_platform
 from sandboxer.sdk.aio import processes as aio_processes
 from sandboxer.sdk.aio import sandbox as aio_sandbox
 from sandboxer.sdk.aio import sessions as aio_sessions
+from sandboxer.sdk.aio import snapshots as aio_snapshots
 from sandboxer.sdk.aio import terminal as aio_terminal
 from sandboxer.sdk.errors import AuthenticationFailed, Conflict, InvalidRequest, NotFound, Unreachable
 from sandboxer.sdk.routes.running import Chunk
@@ -27,6 +28,7 @@ from sandboxer.sdk.sync import platform as sync_platform
 from sandboxer.sdk.sync import processes as sync_processes
 from sandboxer.sdk.sync import sandbox as sync_sandbox
 from sandboxer.sdk.sync import sessions as sync_sessions
+from sandboxer.sdk.sync import snapshots as sync_snapshots
 from sandboxer.sdk.sync import terminal as sync_terminal
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.sandbox import Sandbox
@@ -188,6 +190,7 @@ def test_keys_are_made_used_and_revoked(client: Sandboxer, up: Up) -> None:
         (sync_platform.HostView, aio_platform.AsyncHostView),
         (sync_languages.Languages, aio_languages.AsyncLanguages),
         (sync_introspection.Status, aio_introspection.AsyncStatus),
+        (sync_snapshots.Snapshots, aio_snapshots.AsyncSnapshots),
     ],
 )
 def test_both_clients_have_the_same_words(one: type, other: type) -> None:
