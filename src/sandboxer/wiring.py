@@ -11,6 +11,7 @@ import httpx
 
 from sandboxer.access.ports.targets import Target
 from sandboxer.access.room import Access, open_access
+from sandboxer.access.secrets.room import open_secrets
 from sandboxer.accounts import records
 from sandboxer.accounts.audit import SUBJECT as AUDIT
 from sandboxer.accounts.authority import AuthorityBook
@@ -279,6 +280,8 @@ async def _open_above(
     closing: AsyncExitStack,
 ) -> _Above:
     slots = Slots(sandboxes.room, store)
+    # First: whatever starts a process needs them.
+    secrets = await closing.enter_async_context(open_secrets(sandboxes, store, clock, seal))
     execution = await closing.enter_async_context(
         open_execution(
             sandboxes,
@@ -304,7 +307,7 @@ async def _open_above(
         )
     )
     access = closing.enter_context(
-        open_access(sandboxes, store, clock, seal, targets=services.targets(Target))
+        open_access(sandboxes, store, clock, seal, secrets=secrets, targets=services.targets(Target))
     )
     artifacts = await closing.enter_async_context(
         _open_artifacts(settings, sandboxes, store, clock, authorities, slots)

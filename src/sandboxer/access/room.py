@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sandboxer.access.ports.ports import Ports
 from sandboxer.access.ports.targets import NoTargets, Targets
+from sandboxer.access.secrets.use_cases import Secrets
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.clock import Clock
 from sandboxer.sandboxes.use_cases import SandboxUseCases
@@ -17,15 +18,22 @@ from sandboxer.store.engine import Store
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     ports: Ports
+    secrets: Secrets
 
 
 @contextmanager
 def open_access(
-    sandboxes: SandboxUseCases, store: Store, clock: Clock, seal: Seal, *, targets: Targets | None = None
+    sandboxes: SandboxUseCases,
+    store: Store,
+    clock: Clock,
+    seal: Seal,
+    *,
+    secrets: Secrets,
+    targets: Targets | None = None,
 ) -> Iterator[Access]:
     """`targets` knows the names that services and customers gave to ports."""
     ports = Ports(sandboxes, store, clock, seal, targets or NoTargets())
     try:
-        yield Access(ports=ports)
+        yield Access(ports=ports, secrets=secrets)
     finally:
         ports.passages.close()

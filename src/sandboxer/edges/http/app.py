@@ -40,7 +40,7 @@ from sandboxer.edges.http.routes import (
     usage,
     webhooks,
 )
-from sandboxer.edges.http.routes.access import edge, previews
+from sandboxer.edges.http.routes.access import edge, previews, secrets
 from sandboxer.edges.http.routes.artifacts import snapshots
 from sandboxer.edges.http.routes.payments import (
     for_sale,
@@ -76,6 +76,7 @@ ROUTERS = (
     folders.router,
     terminals.router,
     previews.router,
+    secrets.router,
     edge.router,
     events.router,
     events.account_router,

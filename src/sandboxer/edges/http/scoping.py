@@ -32,6 +32,9 @@ _ROWS: tuple[tuple[str, Needed, Needed], ...] = (
     # What listens there can do whatever a command can.
     (_A_SANDBOX + r"/ports/.*", Scope.EXEC, Scope.EXEC),
     (_A_SANDBOX + r"/previews(/.*)?", Scope.SANDBOXES_READ, Scope.EXEC),
+    # Who may run something inside can read them there.
+    (_A_SANDBOX + r"/secrets(/.*)?", Scope.SANDBOXES_READ, Scope.EXEC),
+    (r"/v1/secrets(/.*)?", Scope.ACCOUNT_READ, Scope.ACCOUNT_MANAGE),
     (_A_SANDBOX + r"/files(/.*)?", Scope.FILES_READ, Scope.FILES_WRITE),
     (_A_SANDBOX + r"/[a-z-]+", Scope.SANDBOXES_READ, Scope.SANDBOXES_MANAGE),
     (_A_SANDBOX, Scope.SANDBOXES_READ, Scope.SANDBOXES_DESTROY),

@@ -17,6 +17,7 @@ from sandboxer.sdk.aio.line import AsyncLine
 from sandboxer.sdk.aio.payments import AsyncPayments
 from sandboxer.sdk.aio.platform import AsyncHostView, AsyncKeys
 from sandboxer.sdk.aio.sandbox import AsyncSandbox
+from sandboxer.sdk.aio.secrets import AsyncSecrets
 from sandboxer.sdk.aio.services import AsyncServices
 from sandboxer.sdk.aio.sessions import AsyncSessions
 from sandboxer.sdk.aio.snapshots import AsyncSnapshots
@@ -66,6 +67,7 @@ class AsyncSandboxer:
         self.wallets = AsyncWallets(self._line)
         self.account = AsyncOwnAccount(self._line)
         self.operator = AsyncOperator(self._line)
+        self.secrets = AsyncSecrets(self._line)
         self.services = AsyncServices(self._line)
         self.webhooks = AsyncWebhooks(self._line)
         self.snapshots = AsyncSnapshots(self._line)

@@ -9,6 +9,7 @@ from sandboxer.sdk.aio.files import AsyncFiles
 from sandboxer.sdk.aio.line import AsyncLine
 from sandboxer.sdk.aio.previews import AsyncPreviews
 from sandboxer.sdk.aio.processes import AsyncProcesses
+from sandboxer.sdk.aio.secrets import AsyncSandboxSecrets
 from sandboxer.sdk.aio.streams import server_events
 from sandboxer.sdk.aio.terminal import AsyncTerminals
 from sandboxer.sdk.routes import running, sandboxes
@@ -30,6 +31,7 @@ class AsyncSandbox:
         self.processes = AsyncProcesses(line, sandbox_id)
         self.terminal = AsyncTerminals(line, sandbox_id)
         self.previews = AsyncPreviews(line, sandbox_id)
+        self.secrets = AsyncSandboxSecrets(line, sandbox_id)
 
     async def __aenter__(self) -> AsyncSandbox:
         return self

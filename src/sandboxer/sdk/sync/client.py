@@ -22,6 +22,7 @@ from sandboxer.sdk.sync.line import Line
 from sandboxer.sdk.sync.payments import Payments
 from sandboxer.sdk.sync.platform import HostView, Keys
 from sandboxer.sdk.sync.sandbox import Sandbox
+from sandboxer.sdk.sync.secrets import Secrets
 from sandboxer.sdk.sync.services import Services
 from sandboxer.sdk.sync.sessions import Sessions
 from sandboxer.sdk.sync.snapshots import Snapshots
@@ -69,6 +70,7 @@ class Sandboxer:
         self.wallets = Wallets(self._line)
         self.account = OwnAccount(self._line)
         self.operator = Operator(self._line)
+        self.secrets = Secrets(self._line)
         self.services = Services(self._line)
         self.webhooks = Webhooks(self._line)
         self.snapshots = Snapshots(self._line)

@@ -12,6 +12,7 @@ from sandboxer.sdk.sync.files import Files
 from sandboxer.sdk.sync.line import Line
 from sandboxer.sdk.sync.previews import Previews
 from sandboxer.sdk.sync.processes import Processes
+from sandboxer.sdk.sync.secrets import SandboxSecrets
 from sandboxer.sdk.sync.streams import server_events
 from sandboxer.sdk.sync.terminal import Terminals
 from sandboxer.wire import sandboxes as wire
@@ -30,6 +31,7 @@ class Sandbox:
         self.processes = Processes(line, sandbox_id)
         self.terminal = Terminals(line, sandbox_id)
         self.previews = Previews(line, sandbox_id)
+        self.secrets = SandboxSecrets(line, sandbox_id)
 
     def __enter__(self) -> Sandbox:
         return self

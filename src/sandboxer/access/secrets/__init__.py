@@ -1,0 +1,1 @@
+"""Secrets: kept sealed for an account, injected into sandboxes and wiped from them."""

@@ -1,0 +1,129 @@
+"""The book of what was injected where. Remembered sealed, so that starting a command reads no database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, insert, select
+
+from sandboxer.access.secrets.tables import sandbox_secrets
+from sandboxer.identity.seal import Seal
+from sandboxer.observe.events import record
+from sandboxer.sandboxes.lifecycle import FINAL
+from sandboxer.sandboxes.records import load_record
+from sandboxer.store.engine import Store
+
+_t = sandbox_secrets.c
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Injected:
+    sandbox_id: str
+    name: str
+    sealed: bytes
+    size_bytes: int
+    in_env: bool
+    in_file: bool
+    injected_at: datetime
+
+
+class InjectedBook:
+    def __init__(self, store: Store, seal: Seal) -> None:
+        self._store = store
+        self._seal = seal
+        self._memory: dict[str, dict[str, Injected]] = {}
+
+    async def load(self) -> None:
+        """Once, at start. What belonged to sandboxes that ended while nobody looked is dropped."""
+        rows = await self._store.read(lambda conn: [_injected(row) for row in conn.execute(_ALL)])
+        for row in rows:
+            self._memory.setdefault(row.sandbox_id, {})[row.name] = row
+        await self.drop(await self._store.read(lambda conn: _ended(conn, list(self._memory))))
+
+    def of(self, sandbox_id: str) -> Sequence[Injected]:
+        """By name."""
+        return sorted(self._memory.get(sandbox_id, {}).values(), key=lambda one: one.name)
+
+    def value(self, one: Injected) -> bytes:
+        return self._seal.open(one.sealed, context=_context(one.sandbox_id, one.name))
+
+    def sealed(self, sandbox_id: str, values: Mapping[str, bytes], **how: Any) -> list[Injected]:
+        """As rows to write; `how` says env, file and when."""
+        return [
+            Injected(
+                sandbox_id=sandbox_id,
+                name=name,
+                sealed=self._seal.close(data, context=_context(sandbox_id, name)),
+                size_bytes=len(data),
+                **how,
+            )
+            for name, data in values.items()
+        ]
+
+    async def put(self, sandbox_id: str, rows: Sequence[Injected], *, actor: str, at: datetime) -> None:
+        names = [row.name for row in rows]
+
+        def write(conn: Connection) -> None:
+            _delete(conn, sandbox_id, names)
+            conn.execute(insert(sandbox_secrets), [_row(row) for row in rows])
+            _tell(conn, sandbox_id, "secrets.injected", names, actor, at)
+
+        await self._store.write(write)
+        self._memory.setdefault(sandbox_id, {}).update({row.name: row for row in rows})
+
+    async def remove(self, sandbox_id: str, names: Sequence[str], *, actor: str, at: datetime) -> None:
+        def write(conn: Connection) -> None:
+            _delete(conn, sandbox_id, names)
+            _tell(conn, sandbox_id, "secrets.wiped", names, actor, at)
+
+        await self._store.write(write)
+        left = self._memory.get(sandbox_id, {})
+        for name in names:
+            left.pop(name, None)
+
+    def holds(self, sandbox_id: str) -> bool:
+        return bool(self._memory.get(sandbox_id))
+
+    async def drop(self, sandbox_ids: Iterable[str]) -> None:
+        """All of these sandboxes': they are gone."""
+        gone = list(sandbox_ids)
+        if gone:
+            dropped = delete(sandbox_secrets).where(_t.sandbox_id.in_(gone))
+            await self._store.write(lambda conn: conn.execute(dropped))
+        for sandbox_id in gone:
+            self._memory.pop(sandbox_id, None)
+
+
+_ALL = select(sandbox_secrets)
+
+
+def _ended(conn: Connection, sandbox_ids: Sequence[str]) -> list[str]:
+    records = {sandbox_id: load_record(conn, sandbox_id) for sandbox_id in sandbox_ids}
+    return [one for one, sandbox in records.items() if sandbox is None or sandbox.state in FINAL]
+
+
+def _delete(conn: Connection, sandbox_id: str, names: Sequence[str]) -> None:
+    conn.execute(delete(sandbox_secrets).where(_t.sandbox_id == sandbox_id, _t.name.in_(names)))
+
+
+def _injected(row: Row[Any]) -> Injected:
+    return Injected(**row._asdict())
+
+
+def _row(one: Injected) -> dict[str, object]:
+    return {column.name: getattr(one, column.name) for column in sandbox_secrets.columns}
+
+
+def _tell(
+    conn: Connection, sandbox_id: str, kind: str, names: Sequence[str], actor: str, at: datetime
+) -> None:
+    """Names only: what is told is read by many and kept for long."""
+    data = {"names": list(names)}
+    record(conn, subject=sandbox_id, kind=kind, actor=actor, reason="asked", at=at, data=data)
+
+
+def _context(sandbox_id: str, name: str) -> str:
+    return f"sandbox-secret:{sandbox_id}:{name}"

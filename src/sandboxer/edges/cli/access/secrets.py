@@ -1,0 +1,156 @@
+"""`secrets set|list|remove|inject|injected|wipe`: values come from stdin or a prompt, never from argv."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from sandboxer.edges.cli.exits import CommandFailed
+from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, client
+from sandboxer.edges.cli.output import ago, columns, out, print_json
+
+app = typer.Typer(
+    help="Keep secrets sealed, inject them into sandboxes, wipe them.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+groups = {"secrets": app}
+Name = Annotated[str, typer.Argument(help="Letters, digits and _.", metavar="NAME")]
+
+
+@app.command("set")
+def set_secret(name: Name, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """Keep a secret of the account. Its value is read from stdin, or asked for; one line end is cut off.
+
+    Examples:
+
+        printf %s "$TOKEN" | sandboxer secrets set GITHUB_TOKEN
+
+        sandboxer secrets set GITHUB_TOKEN < token.txt
+    """
+    value = _read_value(name)
+    with client(url, state_dir) as platform:
+        kept = platform.secrets.set(name, value)
+    if json:
+        print_json(kept)
+    else:
+        out.print(f"kept {kept.name} ({kept.size_bytes} bytes)")
+
+
+@app.command("list")
+def list_secrets(json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """List the names of the account's secrets. No command shows a value.
+
+    Examples:
+
+        sandboxer secrets list
+    """
+    with client(url, state_dir) as platform:
+        found = platform.secrets.list()
+    if json:
+        print_json(list(found))
+        return
+    rows = [(one.name, str(one.size_bytes), ago(one.updated_at)) for one in found]
+    out.print(columns(rows, "NAME", "BYTES", "SET"))
+
+
+@app.command("remove")
+def remove(name: Name, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """Forget a secret. Sandboxes that have it keep it until it is wiped there.
+
+    Examples:
+
+        sandboxer secrets remove GITHUB_TOKEN
+    """
+    with client(url, state_dir) as platform:
+        platform.secrets.remove(name)
+    if json:
+        print_json({"name": name, "removed": True})
+    else:
+        out.print(f"removed {name}")
+
+
+@app.command("inject")
+def inject(
+    sandbox_id: SandboxId,
+    names: Annotated[list[str], typer.Argument(help="Of the account's secrets.", metavar="NAME…")],
+    files: Annotated[bool, typer.Option("--files", help="Also as /run/secrets/NAME, in memory.")] = False,
+    no_env: Annotated[bool, typer.Option("--no-env", help="Not as variables of commands.")] = False,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Give a sandbox secrets; nothing in it is restarted. Commands started from now on find them.
+
+    Examples:
+
+        sandboxer secrets inject sbx_0123456789abcdefghjkmnpqrs GITHUB_TOKEN
+
+        sandboxer secrets inject sbx_0123456789abcdefghjkmnpqrs DEPLOY_KEY --files --no-env
+    """
+    with client(url, state_dir) as platform:
+        found = platform.sandbox(sandbox_id).secrets.inject(*names, env=not no_env, files=files)
+    if json:
+        print_json(list(found))
+        return
+    rows = [(one.name, "yes" if one.env else "no", one.file or "-", ago(one.injected_at)) for one in found]
+    out.print(columns(rows, "NAME", "ENV", "FILE", "INJECTED"))
+
+
+@app.command("injected")
+def injected(sandbox_id: SandboxId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """List what a sandbox has been given.
+
+    Examples:
+
+        sandboxer secrets injected sbx_0123456789abcdefghjkmnpqrs
+    """
+    with client(url, state_dir) as platform:
+        found = platform.sandbox(sandbox_id).secrets.list()
+    if json:
+        print_json(list(found))
+        return
+    rows = [(one.name, "yes" if one.env else "no", one.file or "-", ago(one.injected_at)) for one in found]
+    out.print(columns(rows, "NAME", "ENV", "FILE", "INJECTED"))
+
+
+@app.command("wipe")
+def wipe(
+    sandbox_id: SandboxId,
+    name: Annotated[str | None, typer.Argument(help="One of them; all without it.", metavar="[NAME]")] = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Wipe secrets from a sandbox: files removed, no command gets them any more.
+
+    Examples:
+
+        sandboxer secrets wipe sbx_0123456789abcdefghjkmnpqrs
+
+        sandboxer secrets wipe sbx_0123456789abcdefghjkmnpqrs GITHUB_TOKEN
+    """
+    with client(url, state_dir) as platform:
+        done = platform.sandbox(sandbox_id).secrets.wipe(name)
+    if json:
+        print_json(done)
+        return
+    out.print("wiped " + (", ".join(done.wiped) or "nothing"))
+    if done.may_still_hold:
+        out.print(f"[dim]started meanwhile and running still: {', '.join(done.may_still_hold)}[/]")
+
+
+def _read_value(name: str) -> str:
+    if sys.stdin.isatty():
+        value = str(typer.prompt(f"value of {name}", hide_input=True))
+    else:
+        try:
+            value = sys.stdin.buffer.read().decode()
+        except UnicodeDecodeError:
+            raise CommandFailed("the value is not UTF-8", next_step="Encode it, in base64 say.") from None
+    value = value.removesuffix("\n")
+    if not value:
+        raise CommandFailed("the value is empty", next_step=f"printf %s … | sandboxer secrets set {name}")
+    return value
