@@ -41,6 +41,14 @@ async def test_a_write_that_raises_leaves_nothing(store: Store) -> None:
     assert await store.read(count) == 1
 
 
+async def test_who_asks_nothing_is_answered_before_and_after_others(store: Store) -> None:
+    assert [await store.read(lambda conn: "nothing") for _ in range(4)] == ["nothing"] * 4
+    assert await store.write(lambda conn: "nothing") == "nothing"
+    await store.write(a_record)
+    assert [await store.read(lambda conn: "nothing") for _ in range(4)] == ["nothing"] * 4
+    assert await store.read(count) == 1
+
+
 async def test_a_read_cannot_write(store: Store) -> None:
     with pytest.raises(Unavailable if store.database.kind == "sqlite" else Exception):
         await store.read(a_record)

@@ -52,7 +52,11 @@ def _is_intact(conn: Connection) -> bool:
     connection: Any = conn.connection.dbapi_connection
     if conn.dialect.name == "sqlite":
         return bool(connection.in_transaction)
-    return bool(connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.INTRANS)
+    status = connection.pgconn.transaction_status
+    if status == psycopg.pq.TransactionStatus.IDLE and not connection.autocommit:
+        # A reader's begins with its first statement, and this one had nothing to ask.
+        return True
+    return bool(status == psycopg.pq.TransactionStatus.INTRANS)
 
 
 class Job(Generic[T]):
