@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from sqlalchemy import Connection
 
@@ -14,10 +15,20 @@ from sandboxer.accounts.sums import spent_by
 from sandboxer.money.amounts import NSATS_PER_SAT, Nsats, Sats, microseconds
 from sandboxer.money.buckets import Bucket
 from sandboxer.money.spending import day_of
-from sandboxer.sandboxes.records import Sandbox
 
 _US = timedelta(microseconds=1)
 _SPENT_OF = {"per_key_sats": "key", "per_sandbox_sats": "sandbox", "per_day_sats": "today"}
+
+
+class Spender(Protocol):
+    """A sandbox, or what is kept of one: it costs something, and somebody's key asked for it."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def created_by(self) -> str: ...
+    @property
+    def created_at(self) -> datetime: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +49,7 @@ def as_of(bucket: Bucket, now: datetime) -> datetime:
 
 
 def find_reached(
-    conn: Connection, authority: Authority, sandboxes: Sequence[Sandbox], moment: datetime
+    conn: Connection, authority: Authority, spenders: Sequence[Spender], moment: datetime
 ) -> dict[str, Reached]:
     """The first cap that each had reached by this moment, by id."""
     account, caps = authority.account, authority.caps
@@ -46,14 +57,14 @@ def find_reached(
     today = look.find("per_day_sats", since=day_of(moment))
     of_keys = {
         key: look.find("per_key_sats", key=key, since=account.created_at)
-        for key in {sandbox.created_by for sandbox in sandboxes}
+        for key in {spender.created_by for spender in spenders}
     }
     found: dict[str, Reached] = {}
-    for sandbox in sandboxes:
-        own = look.find("per_sandbox_sats", sandbox=sandbox.id, since=sandbox.created_at)
-        met = [one for one in (today, of_keys[sandbox.created_by], own) if one is not None]
+    for spender in spenders:
+        own = look.find("per_sandbox_sats", sandbox=spender.id, since=spender.created_at)
+        met = [one for one in (today, of_keys[spender.created_by], own) if one is not None]
         if met:
-            found[sandbox.id] = min(met, key=lambda one: one.at)
+            found[spender.id] = min(met, key=lambda one: one.at)
     return found
 
 

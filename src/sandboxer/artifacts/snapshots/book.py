@@ -38,6 +38,8 @@ class Step:
     data: Mapping[str, object] = field(default_factory=dict)
     # Raises what refuses the step for the record as it is.
     check: Callable[[Snapshot], None] | None = None
+    # When it became true, if the charge ends there.
+    at: datetime | None = None
     # Written in the same transaction.
     also: Callable[[Connection], None] | None = None
 
@@ -99,7 +101,7 @@ class SnapshotBook:
                 if not records.replace_record(conn, b, a):
                     return False
                 if self._charges is not None:
-                    self._charges.apply(conn, a, now=at)
+                    self._charges.apply(conn, a, now=at, at=step.at)
                 if step.also is not None:
                     step.also(conn)
                 kind = step.kind or f"snapshot.{a.state.value}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from sqlalchemy import Connection
 
@@ -14,7 +15,6 @@ from sandboxer.accounts import caps, records
 from sandboxer.accounts.authority import load_authority
 from sandboxer.accounts.sums import spent_by
 from sandboxer.artifacts.snapshots.lifecycle import State
-from sandboxer.artifacts.snapshots.records import Snapshot
 from sandboxer.identity.keys import OWNER_ACCOUNT
 from sandboxer.kernel.errors import InsufficientCredit
 from sandboxer.money.amounts import Rate, sats_for
@@ -26,6 +26,27 @@ from sandboxer.money.pricing import Pricing, stored_rate
 
 ACTOR = "system:snapshots"
 _MB = 1 << 20
+
+
+class Charged(Protocol):
+    """Anything that is kept and paid for by its size: a snapshot, an image."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def account(self) -> str: ...
+    @property
+    def created_by(self) -> str: ...
+    @property
+    def profile(self) -> str: ...
+    @property
+    def state(self) -> State: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def rate_msats(self) -> Rate: ...
 
 
 def meter_id(snapshot_id: str) -> str:
@@ -42,7 +63,7 @@ class KeepCharges:
             return 0
         return stored_rate(-(-size_bytes // _MB), self.pricing)
 
-    def admit(self, conn: Connection, snapshot: Snapshot, *, now: datetime) -> None:
+    def admit(self, conn: Connection, snapshot: Charged, *, now: datetime) -> None:
         """May one that costs this much be kept? Raises InsufficientCredit, Forbidden (a cap)."""
         rate = self.rate(snapshot.account, snapshot.profile, snapshot.size_bytes)
         if not rate:
@@ -56,17 +77,26 @@ class KeepCharges:
         spent = spent_by(conn, snapshot.account, allowed, key=snapshot.created_by, now=now)
         caps.check(allowed, spent, wanted=least)
 
-    def apply(self, conn: Connection, after: Snapshot, *, now: datetime) -> None:
-        """Let the meter follow the record."""
-        meter = find_meter(conn, meter_id(after.id))
+    def apply(
+        self,
+        conn: Connection,
+        after: Charged,
+        *,
+        now: datetime,
+        at: datetime | None = None,
+        meter: str | None = None,
+    ) -> None:
+        """Let the meter follow the record, as of `at`; `meter` is its id, where that is not the usual one."""
+        name = meter or meter_id(after.id)
+        found = find_meter(conn, name)
         rate = after.rate_msats if after.state is State.KEPT else 0
         if after.state in (State.KEPT, State.UNPAID):
-            if meter is None and rate:
+            if found is None and rate:
                 records.ensure(conn, after.account, actor=ACTOR, now=now)
                 open_meter(
                     conn,
                     after.account,
-                    id=meter_id(after.id),
+                    id=name,
                     subject=after.id,
                     use=Use.STORED,
                     rate=rate,
@@ -74,7 +104,12 @@ class KeepCharges:
                     step=after.version,
                     key=after.created_by,
                 )
-            elif meter is not None:
-                change_rate(conn, meter.id, use=Use.STORED, rate=rate, now=now, step=after.version)
-        elif meter is not None:
-            close_meter(conn, meter.id, now=now)
+            elif found is not None:
+                change_rate(conn, name, use=Use.STORED, rate=rate, now=now, at=at, step=after.version)
+        elif found is not None:
+            close_meter(conn, name, now=now)
+
+    def end(self, conn: Connection, meter: str, *, now: datetime) -> None:
+        """None there is success."""
+        if find_meter(conn, meter) is not None:
+            close_meter(conn, meter, now=now)

@@ -1,5 +1,6 @@
-"""What happens to snapshots without a caller: their time is over, their account is dry or paid again or ends,
-somebody looks how large they are; and at the start, records and reality are brought together.
+"""What happens to snapshots without a caller: their time is over, their account is dry or paid again, has met
+a spending cap or ends, somebody looks how large they are; and at the start, records and reality are brought
+together.
 
 Sleeps until a record names a moment or something happened to an account that keeps some. It compares, and
 never relies on having heard of a change, so a crash loses nothing.
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -17,6 +18,7 @@ from sqlalchemy import Connection, select
 
 from sandboxer.accounts.authority import KeyState
 from sandboxer.accounts.tables import delegated_keys
+from sandboxer.artifacts.capping import Capped, read_capped
 from sandboxer.artifacts.snapshots.book import Step
 from sandboxer.artifacts.snapshots.desk import SnapshotDesk
 from sandboxer.artifacts.snapshots.lifecycle import USABLE, Signal, State
@@ -25,6 +27,7 @@ from sandboxer.backends.contract import Snapshots
 from sandboxer.kernel.errors import NotFound, SandboxerError
 from sandboxer.money.buckets import load_bucket
 from sandboxer.money.dryness import Standing
+from sandboxer.sandboxes.capping import Reached
 from sandboxer.sandboxes.disks import keeper_of
 from sandboxer.sandboxes.loops.timer import wait_until
 
@@ -46,17 +49,22 @@ class Purse:
     is_ending: bool
 
 
-def demanded(snapshot: Snapshot, purse: Purse, *, now: datetime) -> Signal | None:
-    """The step that time and money demand of it. Pure. A lock holds against time, not money for good."""
+def demanded(
+    snapshot: Snapshot, purse: Purse, *, now: datetime, reached: Reached | None = None
+) -> Signal | None:
+    """The step that time and money demand of it, or the cap it has met. Pure.
+
+    A lock holds against time, not money for good.
+    """
     if snapshot.state not in USABLE:
         return None
     if purse.is_ending:
         return Signal.DROP
     if snapshot.state is State.UNPAID:
-        if purse.standing is Standing.ALIVE:
+        if purse.standing is Standing.ALIVE and reached is None:
             return Signal.PAID
         return Signal.RETENTION_OVER if _is_due(snapshot, now) else None
-    if snapshot.rate_msats and purse.standing is Standing.REAPED:
+    if snapshot.rate_msats and (purse.standing is Standing.REAPED or reached is not None):
         return Signal.DRY
     return Signal.EXPIRE if _is_due(snapshot, now) and snapshot.locked_at is None else None
 
@@ -108,25 +116,32 @@ class SnapshotKeeper:
         try:
             living = await self._desk.book.living()
             self._accounts = frozenset(one.account for one in living)
-            purses = await self._desk.store.read(lambda conn: read_purses(conn, self._accounts))
+            now = self._desk.clock.now()
+            purses, capped = await self._desk.store.read(lambda conn: self._read(conn, living, now))
         except Exception:
             # An outermost loop: the next round tries again.
             log.exception("the keeper of snapshots could not look")
             return self._desk.clock.now() + RETRY
         for snapshot in living:
-            await self._attend(snapshot, purses[snapshot.account])
+            await self._attend(snapshot, purses[snapshot.account], capped.reached.get(snapshot.id))
         late = self._not_before
-        return min((late.get(one.id) or looked_at(one) for one in living), default=_FAR)
+        return min([late.get(one.id) or looked_at(one) for one in living] + [capped.look_at or _FAR])
 
-    async def _attend(self, snapshot: Snapshot, purse: Purse) -> None:
+    def _read(
+        self, conn: Connection, living: Sequence[Snapshot], now: datetime
+    ) -> tuple[dict[str, Purse], Capped]:
+        usable = [one for one in living if one.state in USABLE]
+        return read_purses(conn, self._accounts), read_capped(conn, usable, now=now)
+
+    async def _attend(self, snapshot: Snapshot, purse: Purse, reached: Reached | None) -> None:
         now = self._desk.clock.now()
         if self._not_before.get(snapshot.id, now) > now:
             return
         try:
             self._not_before.pop(snapshot.id, None)
-            signal = demanded(snapshot, purse, now=now)
+            signal = demanded(snapshot, purse, now=now, reached=reached)
             if signal is not None:
-                await self._carry_out(snapshot, signal, now)
+                await self._carry_out(snapshot, signal, now, reached)
             elif snapshot.state is State.DROPPING:
                 # Begun, and not come to its end: the backend failed.
                 await self._desk.remove(snapshot, Signal.DROP, actor=ACTOR, reason=snapshot.reason)
@@ -137,7 +152,9 @@ class SnapshotKeeper:
             log.exception("the keeper could not attend to %s", snapshot.id)
             self._not_before[snapshot.id] = now + RETRY
 
-    async def _carry_out(self, snapshot: Snapshot, signal: Signal, now: datetime) -> None:
+    async def _carry_out(
+        self, snapshot: Snapshot, signal: Signal, now: datetime, reached: Reached | None
+    ) -> None:
         desk, retention = self._desk, self._desk.policy.retention
         match signal:
             case Signal.DRY:
@@ -145,8 +162,17 @@ class SnapshotKeeper:
                     "expires_at": now + retention,
                     "paid_expires_at": snapshot.expires_at,
                 }
-                data = {"dropped_at": (now + retention).isoformat()}
-                step = Step(signal=signal, actor=ACTOR, reason="out_of_sats", changes=changes, data=data)
+                data: dict[str, object] = {"dropped_at": (now + retention).isoformat()}
+                if reached is not None:
+                    data |= {"cap": reached.cap, "limit_sats": reached.limit_sats}
+                step = Step(
+                    signal=signal,
+                    actor=ACTOR,
+                    reason="out_of_sats" if reached is None else "spending_cap",
+                    changes=changes,
+                    data=data,
+                    at=None if reached is None else reached.at,
+                )
                 await desk.book.move(snapshot.id, step)
             case Signal.PAID:
                 changes = {"expires_at": snapshot.paid_expires_at, "paid_expires_at": None}
