@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
+from sandboxer.artifacts.images.published.policy import ImagePolicy
 from sandboxer.artifacts.snapshots.policy import SnapshotPolicy
 from sandboxer.kernel.durations import parse_duration
 from sandboxer.kernel.errors import InvalidRequest
@@ -134,6 +135,15 @@ class Settings(BaseModel):
     snapshots_mb_per_account: Annotated[
         int, Field(ge=0, le=1 << 40, description="What the snapshots of one account may hold together.")
     ] = 100 * 1024
+    images_per_account: Annotated[
+        int, Field(ge=0, le=1_000_000, description="Images that one account may publish.")
+    ] = 100
+    images_mb_per_account: Annotated[
+        int, Field(ge=0, le=1 << 40, description="What the images of one account may hold together.")
+    ] = 100 * 1024
+    image_upload_mb: Annotated[
+        int, Field(ge=1, le=1 << 20, description="Largest archive that may be imported as an image.")
+    ] = 8 * 1024
     log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
     production: Annotated[
         bool, Field(description="Refuse to start without what must not be improvised (SESSION_AUTH_SECRET).")
@@ -360,6 +370,15 @@ class Settings(BaseModel):
             per_account=self.snapshots_per_account,
             bytes_per_account=self.snapshots_mb_per_account << 20,
             retention=self.retention_time,
+        )
+
+    @property
+    def image_policy(self) -> ImagePolicy:
+        return ImagePolicy(
+            per_account=self.images_per_account,
+            bytes_per_account=self.images_mb_per_account << 20,
+            retention=self.retention_time,
+            upload_bytes=self.image_upload_mb << 20,
         )
 
     @property

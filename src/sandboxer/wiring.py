@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import httpx
 
+from sandboxer.access.egress.room import open_egress
 from sandboxer.access.ports.targets import Target
 from sandboxer.access.room import Access, open_access
 from sandboxer.access.secrets.room import open_secrets
@@ -19,6 +20,7 @@ from sandboxer.accounts.limiter import Limiter
 from sandboxer.accounts.limits import LimitPolicy, Network, parse_networks
 from sandboxer.accounts.offers import NO_OFFERS, PaymentOffers
 from sandboxer.accounts.tree import accounts_above
+from sandboxer.artifacts.images.published.records import owners_of_images
 from sandboxer.artifacts.room import Artifacts, open_artifacts
 from sandboxer.artifacts.snapshots.charging import KeepCharges
 from sandboxer.artifacts.snapshots.records import owners_of_snapshots
@@ -198,6 +200,7 @@ def _open_artifacts(
         slots=slots,
         charges=charges,
         policy=settings.snapshot_policy,
+        image_policy=settings.image_policy,
     )
 
 
@@ -282,6 +285,10 @@ async def _open_above(
     slots = Slots(sandboxes.room, store)
     # First: whatever starts a process needs them.
     secrets = await closing.enter_async_context(open_secrets(sandboxes, store, clock, seal))
+    pricing = settings.prices if settings.charging else None
+    egress = await closing.enter_async_context(
+        open_egress(sandboxes, store, seal, secrets=secrets.vault, pricing=pricing)
+    )
     execution = await closing.enter_async_context(
         open_execution(
             sandboxes,
@@ -307,7 +314,9 @@ async def _open_above(
         )
     )
     access = closing.enter_context(
-        open_access(sandboxes, store, clock, seal, secrets=secrets, targets=services.targets(Target))
+        open_access(
+            sandboxes, store, clock, seal, secrets=secrets, egress=egress, targets=services.targets(Target)
+        )
     )
     artifacts = await closing.enter_async_context(
         _open_artifacts(settings, sandboxes, store, clock, authorities, slots)
@@ -331,6 +340,7 @@ async def _open_webhooks(
                 owners_of(conn, subjects)
                 | owners_of_jobs(conn, subjects)
                 | owners_of_snapshots(conn, subjects)
+                | owners_of_images(conn, subjects)
             )
         ),
         SegmentFeed(),

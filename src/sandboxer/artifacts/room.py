@@ -7,6 +7,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from sandboxer.accounts.authority import AuthorityBook
+from sandboxer.artifacts.images.published.book import ImageBook
+from sandboxer.artifacts.images.published.desk import ImageDesk
+from sandboxer.artifacts.images.published.keeper import ImageKeeper
+from sandboxer.artifacts.images.published.policy import ImagePolicy
+from sandboxer.artifacts.images.published.sharing import ImageSharing
+from sandboxer.artifacts.images.published.spawning import Spawning
 from sandboxer.artifacts.snapshots.book import SnapshotBook
 from sandboxer.artifacts.snapshots.charging import KeepCharges
 from sandboxer.artifacts.snapshots.cloning import Cloning
@@ -25,6 +31,9 @@ from sandboxer.store.engine import Store
 class Artifacts:
     snapshots: SnapshotDesk
     cloning: Cloning
+    images: ImageDesk
+    image_sharing: ImageSharing
+    spawning: Spawning
 
 
 @asynccontextmanager
@@ -37,6 +46,7 @@ async def open_artifacts(
     slots: Slots,
     charges: KeepCharges | None,
     policy: SnapshotPolicy,
+    image_policy: ImagePolicy,
 ) -> AsyncIterator[Artifacts]:
     """`charges` None: nothing is charged here."""
     # Leaving: the loops end first, then what is under way comes to its end.
@@ -51,6 +61,23 @@ async def open_artifacts(
         )
         keeper = SnapshotKeeper(desk)
         await keeper.reconcile()
+        images = ImageDesk(
+            sandboxes=sandboxes,
+            snapshots=desk,
+            clock=clock,
+            book=ImageBook(store, clock, charges),
+            operations=desk.operations,
+            policy=image_policy,
+        )
+        image_keeper = ImageKeeper(images)
+        await image_keeper.reconcile()
         async with own_tasks() as loops:
             loops.start(keeper.run(), name="keeper of snapshots")
-            yield Artifacts(snapshots=desk, cloning=Cloning(desk=desk, authorities=authorities, slots=slots))
+            loops.start(image_keeper.run(), name="keeper of images")
+            yield Artifacts(
+                snapshots=desk,
+                cloning=Cloning(desk=desk, authorities=authorities, slots=slots),
+                images=images,
+                image_sharing=ImageSharing(desk=images),
+                spawning=Spawning(desk=images, authorities=authorities, slots=slots),
+            )

@@ -7,10 +7,11 @@ a crash of the server at any instruction. All resources it makes are named after
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from sandboxer.backends.guest import Guest
@@ -46,6 +47,16 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeMount:
+    """A volume (see `Volumes`) as a sandbox sees it."""
+
+    volume_id: str
+    # Absolute, without links on the way; made where nothing is.
+    path: str
+    is_read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """All a backend needs to make one sandbox. Per-command things (env, cwd) are not part of it."""
 
@@ -58,6 +69,8 @@ class Order:
     # Id of the kept disk (see `Snapshots`) that its own begins as a copy of; None: the image alone. What must
     # differ between any two sandboxes is made anew in the copy. `image` is the backend's to know then.
     origin: str | None = None
+    # There from its first process on, until it is stopped or gone.
+    volumes: tuple[VolumeMount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +260,80 @@ class Snapshots(Protocol):
         """Ids of all that is kept on this host, half-made ones included."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptLayers:
+    """Where a kept disk lies on this host, read-only: a layer over a tree.
+
+    The layer has the form of an overlay's upper side: a character device 0/0 hides what lies below, the
+    attribute `trusted.overlay.opaque` all that lies below a folder, `trusted.overlay.redirect` says where a
+    renamed folder lies below. Its names and contents were a tenant's: no link in it may be followed.
+    """
+
+    # Of the tree; one for good. "scratch" is empty.
+    base: str
+    tree: Path
+    layer: Path
+
+
+@runtime_checkable
+class ShapesDisks(Protocol):
+    """Kept disks that are read, copied and made from outside: what published images need."""
+
+    async def layers(self, disk_id: str) -> KeptLayers:
+        """Checked as by `check_kept`. Raises NotFound, Conflict (altered)."""
+
+    async def copy_kept(self, disk_id: str, new_id: str, change: Callable[[int], None] | None) -> KeptDisk:
+        """A kept disk of its own, which outlives the other. On any failure nothing is left.
+
+        `change` is called in a thread with a descriptor of the copy's layer, before it is kept for good.
+        """
+
+    async def fill_kept(self, new_id: str, fill: Callable[[int], None], *, limit_mb: int) -> KeptDisk:
+        """The same, of an empty layer over an empty tree; what `fill` writes has this limit (EDQUOT).
+
+        Raises NoCapacity before anything is made when the pool has not that much left.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeUsage:
+    # What it holds; at most that, where it shares content with others.
+    used_bytes: int
+    limit_bytes: int
+
+
+@runtime_checkable
+class Volumes(Protocol):
+    """Disks of their own under an id of the caller's choice (`vol_…`), which outlive every sandbox.
+
+    One is attached (`Order.volumes`) read-write by one sandbox, or read-only by any number: an order that
+    would have it otherwise is refused with Conflict. Files in it belong to the users of whoever looks: what
+    root wrote in one sandbox is root's in the next.
+    """
+
+    async def make_volume(self, volume_id: str, *, size_mb: int, origin: str | None = None) -> None:
+        """Empty, or a copy of a kept disk that was taken of a volume. On any failure nothing is left.
+
+        Raises NoCapacity before anything is made when the pool has not that much left, Conflict for a used
+        id, NotFound and Conflict (altered) for its origin, InvalidRequest if that is no volume's or larger.
+        """
+
+    async def resize_volume(self, volume_id: str, *, size_mb: int) -> None:
+        """At once, attached or not. Raises NoCapacity, Conflict when it holds more, NotFound."""
+
+    async def take_volume(self, volume_id: str, disk_id: str) -> KeptDisk:
+        """As `Snapshots.take`, of a volume, attached or not."""
+
+    async def drop_volume(self, volume_id: str) -> None:
+        """Gone already is success. Raises Conflict while it is attached to something that runs."""
+
+    async def volume_usage(self, volume_id: str) -> VolumeUsage:
+        """Raises NotFound."""
+
+    async def volumes(self) -> Sequence[str]:
+        """Ids of all on this host, half-made ones included."""
+
+
 @runtime_checkable
 class KnowsImages(Protocol):
     def check_image(self, image: str) -> None:
@@ -264,6 +351,8 @@ class Capability(StrEnum):
     FREEZE = "freeze"
     SNAPSHOT = "snapshot"
     RESIZE = "resize"
+    IMAGES = "images"
+    VOLUMES = "volumes"
 
 
 OPTIONAL: Mapping[Capability, type] = {
@@ -271,6 +360,8 @@ OPTIONAL: Mapping[Capability, type] = {
     Capability.FREEZE: Freezes,
     Capability.SNAPSHOT: Snapshots,
     Capability.RESIZE: Resizes,
+    Capability.IMAGES: ShapesDisks,
+    Capability.VOLUMES: Volumes,
 }
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from sandboxer.wire.images import PublishedImage
 from sandboxer.wire.sandboxes import Resources
 from sandboxer.wire.words import Answer, Moment, Trust
 
@@ -18,7 +19,11 @@ class Image(Answer):
 
 
 class ImageList(Answer):
-    images: list[Image]
+    images: Annotated[list[Image], Field(description="Base images of the host, by name.")]
+    published: Annotated[
+        list[PublishedImage], Field(description="By accounts, newest first; page by page.")
+    ] = Field(default_factory=list)
+    next_cursor: str | None = None
 
 
 class Profile(Answer):

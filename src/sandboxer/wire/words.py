@@ -67,6 +67,15 @@ SnapshotId = Annotated[
         examples=["snp_0123456789abcdefghjkmnpqrs"],
     ),
 ]
+ImageId = Annotated[
+    str,
+    Field(
+        pattern=r"^img_[0-9a-hjkmnp-tv-z]{26}$",
+        max_length=30,
+        description="Id of a published image.",
+        examples=["img_0123456789abcdefghjkmnpqrs"],
+    ),
+]
 Duration = Annotated[
     str,
     Field(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
@@ -16,12 +16,14 @@ from sandboxer.backends.contract import (
     Fingerprint,
     Handle,
     KeptDisk,
+    KeptLayers,
     KeptSizes,
     Observation,
     Order,
     Presence,
     Resources,
     Usage,
+    VolumeUsage,
 )
 from sandboxer.backends.guest import Guest
 from sandboxer.backends.namespaces.box import Box, BoxFolder, Stage
@@ -36,6 +38,7 @@ from sandboxer.backends.namespaces.kept.copies import Copies
 from sandboxer.backends.namespaces.kept.counting import Counting
 from sandboxer.backends.namespaces.kept.keeping import Keeping
 from sandboxer.backends.namespaces.kept.records import HeritageFolder
+from sandboxer.backends.namespaces.kept.shaping import Shaping
 from sandboxer.backends.namespaces.launcher import Launcher
 from sandboxer.backends.namespaces.making import Making
 from sandboxer.backends.namespaces.pool import MB, open_pool
@@ -44,6 +47,7 @@ from sandboxer.backends.namespaces.resizing import resize_box
 from sandboxer.backends.namespaces.settings import NamespacesSettings
 from sandboxer.backends.namespaces.settled import in_thread, to_the_end
 from sandboxer.backends.namespaces.uids import UidRanges
+from sandboxer.backends.namespaces.volumes import VolumeKeeping
 from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.backends.supervisor.line import Gate
 from sandboxer.kernel.errors import BackendLost, Broken, NotFound, Unavailable
@@ -62,6 +66,8 @@ class NamespacesBackend:
         self.ground = ground
         self._ending = Ending(ground)
         self._keeping = Keeping(ground, self._ending)
+        self._shaping = Shaping(ground, self._keeping)
+        self._volumes = VolumeKeeping(ground, self._keeping)
         self._making = Making(ground, self._ending, self._keeping)
         self._guests: dict[str, NamespacesGuest] = {}
 
@@ -172,6 +178,33 @@ class NamespacesBackend:
 
     async def kept(self) -> Sequence[str]:
         return await self._keeping.kept()
+
+    async def layers(self, disk_id: str) -> KeptLayers:
+        return await self._shaping.layers(disk_id)
+
+    async def copy_kept(self, disk_id: str, new_id: str, change: Callable[[int], None] | None) -> KeptDisk:
+        return await to_the_end(self._shaping.copy(disk_id, new_id, change))
+
+    async def fill_kept(self, new_id: str, fill: Callable[[int], None], *, limit_mb: int) -> KeptDisk:
+        return await to_the_end(self._shaping.fill(new_id, fill, limit_mb=limit_mb))
+
+    async def make_volume(self, volume_id: str, *, size_mb: int, origin: str | None = None) -> None:
+        await to_the_end(self._volumes.make(volume_id, size_mb=size_mb, origin=origin))
+
+    async def resize_volume(self, volume_id: str, *, size_mb: int) -> None:
+        await to_the_end(self._volumes.resize(volume_id, size_mb=size_mb))
+
+    async def take_volume(self, volume_id: str, disk_id: str) -> KeptDisk:
+        return await to_the_end(self._volumes.take(volume_id, disk_id))
+
+    async def drop_volume(self, volume_id: str) -> None:
+        await to_the_end(self._volumes.drop(volume_id))
+
+    async def volume_usage(self, volume_id: str) -> VolumeUsage:
+        return await self._volumes.usage(volume_id)
+
+    async def volumes(self) -> Sequence[str]:
+        return await self._volumes.all()
 
     async def resize(self, handle: Handle, resources: Resources) -> None:
         async with self.ground.one_at_a_time(handle.sandbox_id):

@@ -11,6 +11,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+_SUBVOL_CREATE = 0x5000940E
 _SNAP_DESTROY = 0x5000940F
 _SNAP_CREATE = 0x50009417
 _SUBVOL_INFO = 0x81F8943C
@@ -58,6 +59,10 @@ def filesystem_id(fd: int) -> str:
     fcntl.ioctl(fd, _FS_INFO, info)
     raw = bytes(info[16:32]).hex()
     return "-".join((raw[:8], raw[8:12], raw[12:16], raw[16:20], raw[20:]))
+
+
+def create_subvolume(parent_fd: int, name: str) -> None:
+    _ioctl(parent_fd, _SUBVOL_CREATE, _named(name))
 
 
 def delete_subvolume(parent_fd: int, name: str) -> None:

@@ -22,13 +22,17 @@ from sandboxer.backends.namespaces.kept.copies import Copies
 from sandboxer.backends.namespaces.kept.counting import Counting
 from sandboxer.backends.namespaces.kept.records import HeritageFolder
 from sandboxer.backends.namespaces.launcher import Launcher
-from sandboxer.backends.namespaces.pool import Pool
+from sandboxer.backends.namespaces.pool import MB, Pool
 from sandboxer.backends.namespaces.settings import NamespacesSettings
 from sandboxer.backends.namespaces.uids import UidRanges
 from sandboxer.backends.namespaces.walls import MASKED_PROC
 from sandboxer.kernel.errors import Broken, InvalidRequest
 
 LOCK_TIMEOUT_S = 10.0
+# The empty tree, below disks that bring everything themselves.
+SCRATCH = "scratch"
+# In the place of an image's name, of kept disks that were taken of a volume. No image can be called so.
+VOLUME = "@volume"
 # `name@digest` is one tree for good; a plain name is a link to the newest of them.
 _IMAGE_NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,127}")
 
@@ -60,6 +64,16 @@ class Ground:
         """Whether any of its processes can be alive: not after a reboot, whatever the record says."""
         return box.holds_processes and box.boot_id == self.boot_id
 
+    def attached(self, volume_id: str) -> dict[str, bool]:
+        """Which sandboxes have it, and whether read-only. A stopped one has nothing attached."""
+        return {
+            box.sandbox_id: is_read_only
+            for box in self.known.values()
+            if self.has_processes(box)
+            for id_, is_read_only in box.volumes
+            if id_ == volume_id
+        }
+
     def remember_all(self) -> None:
         """At the start: what the boxes on disk were promised stays promised."""
         for sandbox_id in self.boxes.ids():
@@ -72,8 +86,13 @@ class Ground:
                 self.promised = self.promised.with_running(box.resources)
                 if box.slot is not None:
                     self.ranges.claim(box.slot)
+        volumes = self.pool.volume_ids()
+        for volume_id in volumes:
+            size_mb = self.pool.usage(volume_id).limit_bytes // MB
+            disk = Resources(vcpus=0.0, memory_mb=0, disk_mb=size_mb, pids=0)
+            self.promised = self.promised.with_disk(disk)
         for heritage in list(self.heritages.known.values()):
-            if not heritage.is_kept and heritage.id not in self.known:
+            if not heritage.is_kept and heritage.id not in self.known and heritage.id not in volumes:
                 self.heritages.remove(heritage.id)
         self.promised = self.promised.with_kept(self.counting.kept_mb())
 
@@ -99,6 +118,8 @@ class Ground:
 
     def image_tree(self, name: str) -> str:
         """Which tree the name means now. A disk stays a layer over it, even if the image is built anew."""
+        if name == SCRATCH:
+            return name
         path = self.settings.images_dir / name
         if not _IMAGE_NAME.fullmatch(name) or not path.is_dir():
             raise InvalidRequest(
@@ -110,6 +131,9 @@ class Ground:
         return target if (self.settings.images_dir / target).is_dir() else name
 
     def image_path(self, name: str) -> Path:
+        if name == SCRATCH:
+            self.settings.scratch_dir.mkdir(mode=0o755, exist_ok=True)
+            return self.settings.scratch_dir
         path = self.settings.images_dir / self.image_tree(name)
         rootfs = path / "rootfs"
         return rootfs if rootfs.is_dir() else path

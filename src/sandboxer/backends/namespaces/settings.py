@@ -52,6 +52,10 @@ class NamespacesSettings:
         return self.state_dir / "kept"
 
     @property
+    def scratch_dir(self) -> Path:
+        return self.state_dir / "scratch"
+
+    @property
     def pool_file(self) -> Path:
         return self.state_dir / "pool.btrfs"
 

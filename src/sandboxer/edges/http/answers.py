@@ -57,7 +57,7 @@ def sandbox(record: records.Sandbox) -> sandboxes.Sandbox:
         timings_ms=dict(record.timings_ms),
         report=None if record.report is None else dict(record.report),
         quote_id=record.terms.quote_id,
-        snapshot=record.origin,
+        snapshot=record.origin if (record.origin or "").startswith("snp_") else None,
         rate_msats_per_s=rate_now(record),
     )
 

@@ -40,8 +40,8 @@ from sandboxer.edges.http.routes import (
     usage,
     webhooks,
 )
-from sandboxer.edges.http.routes.access import edge, previews, secrets
-from sandboxer.edges.http.routes.artifacts import snapshots
+from sandboxer.edges.http.routes.access import edge, egress, previews, secrets
+from sandboxer.edges.http.routes.artifacts import image_sharing, images, snapshots
 from sandboxer.edges.http.routes.payments import (
     for_sale,
     gift_approvals,
@@ -76,6 +76,7 @@ ROUTERS = (
     folders.router,
     terminals.router,
     previews.router,
+    egress.router,
     secrets.router,
     edge.router,
     events.router,
@@ -107,6 +108,8 @@ ROUTERS = (
     languages.router,
     introspection.router,
     snapshots.router,
+    images.router,
+    image_sharing.router,
     host.router,
 )
 

@@ -40,7 +40,9 @@ async def confirm_new_factor(
     platform, account = platform_of(request), caller(request).account
     living = platform.sandboxes.room.book.living()
     is_locked = any(one.account == account and is_guarded(one) for one in living)
-    if not is_locked and not await platform.artifacts.snapshots.has_locked(account):
+    kept = platform.artifacts
+    is_locked = is_locked or await kept.snapshots.has_locked(account) or await kept.images.has_locked(account)
+    if not is_locked:
         await confirm(request, action=action, resource=resource, factor=factor)
         return
     try:

@@ -32,6 +32,9 @@ _ROWS: tuple[tuple[str, Needed, Needed], ...] = (
     # What listens there can do whatever a command can.
     (_A_SANDBOX + r"/ports/.*", Scope.EXEC, Scope.EXEC),
     (_A_SANDBOX + r"/previews(/.*)?", Scope.SANDBOXES_READ, Scope.EXEC),
+    # Code inside may hold a key that can do much with its sandbox: its walls are not among that.
+    (_A_SANDBOX + r"/egress/explain", None, Scope.SANDBOXES_READ),
+    (_A_SANDBOX + r"/egress(/denials)?", Scope.SANDBOXES_READ, Scope.ACCOUNT_MANAGE),
     # Who may run something inside can read them there.
     (_A_SANDBOX + r"/secrets(/.*)?", Scope.SANDBOXES_READ, Scope.EXEC),
     (r"/v1/secrets(/.*)?", Scope.ACCOUNT_READ, Scope.ACCOUNT_MANAGE),
@@ -42,6 +45,13 @@ _ROWS: tuple[tuple[str, Needed, Needed], ...] = (
     (r"/v1/snapshots/[^/]+/[a-z]+", None, Scope.SANDBOXES_MANAGE),
     (r"/v1/snapshots(/tree)?", Scope.SANDBOXES_READ, None),
     (r"/v1/snapshots/[^/]+", Scope.SANDBOXES_READ, Scope.SANDBOXES_DESTROY),
+    (r"/v1/images/[^/]+/spawn", None, Scope.SANDBOXES_CREATE),
+    (r"/v1/images/import", None, Scope.SANDBOXES_CREATE),
+    # What is in it could be read by a command.
+    (r"/v1/images/[^/]+/export", Scope.FILES_READ, None),
+    (r"/v1/images/[^/]+/.+", Scope.SANDBOXES_READ, Scope.SANDBOXES_MANAGE),
+    (r"/v1/images/[^/]+", Scope.SANDBOXES_READ, Scope.SANDBOXES_MANAGE),
+    (r"/v1/images", "nothing", Scope.SANDBOXES_MANAGE),
     (r"/v1/accounts/me(/events)?|/v1/usage(/segments)?", Scope.ACCOUNT_READ, None),
     (r"/v1/webhooks(/.*)?", Scope.ACCOUNT_READ, Scope.ACCOUNT_MANAGE),
     (r"/v1/transfers", Scope.ACCOUNT_READ, Scope.ACCOUNT_MANAGE),
@@ -51,7 +61,7 @@ _ROWS: tuple[tuple[str, Needed, Needed], ...] = (
     (r"/v1/keys/.*", None, Scope.KEYS_DELEGATE),
     (r"/v1/auth/session", None, "nothing"),
     (r"/v1/auth/.*", Scope.ACCOUNT_READ, Scope.ACCOUNT_MANAGE),
-    (r"/v1/(images|profiles|cluster|pools|limits)", "nothing", None),
+    (r"/v1/(profiles|cluster|pools|limits)", "nothing", None),
     (r"/v1/stats", Scope.SANDBOXES_READ, None),
     (r"/v1/quotes", None, "nothing"),
     (r"/v1/(invoices|refunds)(/.*)?", None, None),

@@ -72,6 +72,41 @@ class Copies:
             self.discard(sandbox_id)
             raise
 
+    def prepare_empty(self, new_id: str, *, limit_mb: int, image: str) -> None:
+        """As `prepare`, of a disk with nothing on it."""
+        place = self._pool.path / f"{BIRTH}{new_id}"
+        self.discard(new_id)
+        os.mkdir(place, 0o700)
+        disk = place / "disk"
+        try:
+            with _told_of_a_full_pool():
+                if self.are_instant:
+                    with _opened(place) as fd:
+                        btrfs.create_subvolume(fd, "disk")
+                else:
+                    os.mkdir(disk, 0o700)
+            if self._pool.limits_disks:
+                with _opened(disk) as fd:
+                    btrfs.limit(fd, limit_mb * MB)
+            for name in ("upper", "work"):
+                os.mkdir(disk / name)
+                os.chmod(disk / name, 0o755)
+            (disk / IMAGE_NOTE).write_text(image)
+        except BaseException:
+            self.discard(new_id)
+            raise
+
+    def prepared(self, new_id: str) -> Path:
+        return self._pool.path / f"{BIRTH}{new_id}" / "disk"
+
+    def prepared_number(self, new_id: str) -> int:
+        with _opened(self.prepared(new_id)) as fd:
+            return btrfs.subvolume_id(fd)
+
+    def keep_prepared(self, new_id: str) -> None:
+        """What was prepared under this id is kept, read-only, under it. On any failure nothing is left."""
+        self.keep(f"{BIRTH}{new_id}/disk", new_id)
+
     def place(self, disk_id: str, sandbox_id: str, *, image: str) -> None:
         """For plain folders: the copy becomes the disk of a sandbox that has none yet."""
         self.prepare(disk_id, sandbox_id, limit_mb=0, image=image)

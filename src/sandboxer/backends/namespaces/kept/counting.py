@@ -42,8 +42,8 @@ class Counting:
             return heritage.bytes or 0
         others = {o for one in self._heritages.known.values() if one.id != heritage.id for o in one.owners}
         mine = set(heritage.owners) & self._ownerless() - others
-        own = self._pool.charged(self._copies.number(heritage.id))
-        return own + sum(self._pool.charged(owner.number) for owner in mine)
+        numbers = {self._copies.number(heritage.id), *(owner.number for owner in mine)}
+        return sum(self._pool.charged(number) for number in numbers)
 
     def _ownerless(self) -> set[Owner]:
         owners = {owner for one in list(self._heritages.known.values()) for owner in one.owners}

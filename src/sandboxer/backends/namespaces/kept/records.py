@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
 
-from sandboxer.kernel.ids import is_kept_id, is_sandbox_id
+from sandboxer.kernel.ids import is_kept_id, is_sandbox_id, is_volume_id
 
 
 class Owner(NamedTuple):
@@ -25,7 +25,7 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heritage:
-    # Of a kept disk or of a sandbox.
+    # Of a kept disk, of a sandbox or of a volume.
     id: str
     owners: tuple[Owner, ...] = ()
     # From here on of kept disks only: the very tree below it.
@@ -77,7 +77,7 @@ class HeritageFolder:
     def _ids(self) -> Iterator[str]:
         for name in os.listdir(self._path):
             id_ = name.removesuffix(".json")
-            if id_ != name and (is_kept_id(id_) or is_sandbox_id(id_)):
+            if id_ != name and (is_kept_id(id_) or is_sandbox_id(id_) or is_volume_id(id_)):
                 yield id_
 
     def _read(self, id_: str) -> Heritage | None:

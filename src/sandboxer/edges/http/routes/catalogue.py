@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.artifacts.images.catalog import list_images as images_of
+from sandboxer.artifacts.images.published import records
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.failures import failures
-from sandboxer.edges.http.state import platform_of
+from sandboxer.edges.http.published import shown_image
+from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.kernel.durations import format_duration
 from sandboxer.sandboxes import profiles
 from sandboxer.wire.catalogue import Image, ImageList, Profile, ProfileList
+from sandboxer.wire.images import Filter
 from sandboxer.wire.sandboxes import Resources
+from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, Cursor
 
 router = APIRouter(prefix="/v1", tags=["catalogue"])
 
@@ -25,9 +30,19 @@ router = APIRouter(prefix="/v1", tags=["catalogue"])
     operation_id="listImages",
     response_model=ImageList,
     responses=failures(),
-    summary="Images on this host",
+    summary="Images: the host's own, and published ones that you may use",
 )
-async def list_images(request: Request) -> Response:
+async def list_images(
+    request: Request,
+    filter: Annotated[
+        Filter, Query(description="Which published ones.")
+    ] = "all",
+    cursor: Annotated[Cursor | None, Query()] = None,
+    limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT_MAX)] = PAGE_LIMIT_DEFAULT,
+) -> Response:
+    page = await platform_of(request).artifacts.images.list(
+        caller(request), which=records.Filter(filter), cursor=cursor, limit=limit
+    )
     found = await asyncio.to_thread(images_of, platform_of(request).settings.images_dir)
     shown = [
         Image(
@@ -43,7 +58,10 @@ async def list_images(request: Request) -> Response:
         )
         for image in found
     ]
-    return json_response(ImageList(images=shown))
+    published = [shown_image(one) for one in page.images]
+    return json_response(
+        ImageList.model_construct(images=shown, published=published, next_cursor=page.next_cursor)
+    )
 
 
 @router.get(

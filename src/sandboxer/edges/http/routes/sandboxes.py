@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sandboxer.artifacts.images.published.spawning import is_image_id
 from sandboxer.edges.http import answers
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.buying import buy_sandbox, extend, named_payer
@@ -63,10 +64,14 @@ async def create(
     if presented is not None and price_of_create(platform, wanted, None).payable.sats:
         if body.snapshot is not None:
             raise InvalidRequest(field="snapshot", why="what comes with its payment has no snapshots; top up")
+        if is_image_id(body.image):
+            raise InvalidRequest(field="image", why="what comes with its payment has the host's only; top up")
         return await buy_sandbox(request, wanted, presented)
     who = await paying_caller(request, lambda: price_of_create(platform, wanted, None))
     if body.snapshot is not None:
         wanted = await platform.artifacts.cloning.request_for(body.snapshot, wanted, who)
+    elif body.image is not None and is_image_id(body.image):
+        wanted = await platform.artifacts.spawning.request_for(body.image, wanted, who)
 
     async def act(bind: Bind | None) -> Response:
         await pass_gate(request, wanted.profile)

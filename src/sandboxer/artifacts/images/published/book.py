@@ -1,0 +1,158 @@
+"""The book of published images: the only writer of their records.
+
+Each step is one short transaction that changes the record, lets the charge follow, and tells of it; the
+lifecycle is that of any kept disk (`snapshots/lifecycle`), `version` fences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from sandboxer.artifacts.images.published import records
+from sandboxer.artifacts.images.published.records import PublishedImage
+from sandboxer.artifacts.snapshots.charging import KeepCharges
+from sandboxer.artifacts.snapshots.lifecycle import OVER, Signal, State, next_state
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import Conflict, NotFound
+from sandboxer.observe import events
+from sandboxer.store.engine import Store
+
+_TRIES = 8
+Also = Callable[[Connection, str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    # None: the record changes within its state, and `kind` tells of it.
+    signal: Signal | None
+    actor: str
+    reason: str
+    changes: Mapping[str, object] = field(default_factory=dict)
+    kind: str = ""
+    data: Mapping[str, object] = field(default_factory=dict)
+    # Raises what refuses the step for the record as it is.
+    check: Callable[[PublishedImage], None] | None = None
+    # Written in the same transaction.
+    also: Callable[[Connection], None] | None = None
+
+
+class ImageBook:
+    def __init__(self, store: Store, clock: Clock, charges: KeepCharges | None) -> None:
+        self.store = store
+        self._clock = clock
+        self._charges = charges
+        self._watchers: list[Callable[[], None]] = []
+
+    def on_change(self, watcher: Callable[[], None]) -> None:
+        """Called after every commit. Must be quick and not raise."""
+        self._watchers.append(watcher)
+
+    async def find(self, image_id: str) -> PublishedImage | None:
+        return await self.store.read(lambda conn: records.load(conn, image_id))
+
+    async def living(self) -> Sequence[PublishedImage]:
+        return await self.store.read(records.load_living)
+
+    def rate(self, account: str, profile: str, size_bytes: int) -> int:
+        return 0 if self._charges is None else self._charges.rate(account, profile, size_bytes)
+
+    async def open(
+        self, wanted: PublishedImage, *, check: Callable[[Connection], None], also: Also | None
+    ) -> PublishedImage:
+        now = self._clock.now()
+
+        def write(conn: Connection) -> PublishedImage:
+            check(conn)
+            if self._charges is not None:
+                self._charges.admit(conn, wanted, now=now)
+            records.insert_record(conn, wanted)
+            if also is not None:
+                also(conn, wanted.id)
+            _tell(
+                conn, wanted, "image.taking", wanted.created_by, "requested", now, {"source": wanted.source}
+            )
+            return wanted
+
+        opened = await self.store.write(write)
+        self._told()
+        return opened
+
+    async def move(self, image_id: str, step: Step) -> PublishedImage:
+        """Raises IllegalTransition, NotFound, and what `step.check` raises."""
+        for _ in range(_TRIES):
+            before = await self.find(image_id)
+            if before is None:
+                raise NotFound(what="image", id=image_id)
+            now = self._clock.now()
+            after = stepped(before, step, now)
+
+            def write(
+                conn: Connection,
+                b: PublishedImage = before,
+                a: PublishedImage = after,
+                at: datetime = now,
+            ) -> bool:
+                if not records.replace_record(conn, b, a):
+                    return False
+                self._charge(conn, b, a, at)
+                if a.state in OVER:
+                    records.drop_grants(conn, a.id)
+                if step.also is not None:
+                    step.also(conn)
+                data = {"from": b.state.value, "to": a.state.value, **step.data}
+                kind = step.kind or f"image.{a.state.value}"
+                _tell(conn, a, kind, step.actor, step.reason, at, data)
+                return True
+
+            if await self.store.write(write):
+                self._told()
+                return after
+        raise Conflict(why=f"image {image_id} is changing too fast")
+
+    def _charge(self, conn: Connection, before: PublishedImage, after: PublishedImage, now: datetime) -> None:
+        if self._charges is None:
+            return
+        if before.hands != after.hands:
+            self._charges.admit(conn, after, now=now)
+            self._charges.end(conn, meter_of(before), now=now)
+        self._charges.apply(conn, after, now=now, meter=meter_of(after))
+
+    def _told(self) -> None:
+        for watcher in self._watchers:
+            watcher()
+
+
+def meter_of(image: PublishedImage) -> str:
+    return f"meter:{image.id}" if not image.hands else f"meter:{image.id}:{image.hands}"
+
+
+def stepped(before: PublishedImage, step: Step, now: datetime) -> PublishedImage:
+    if step.check is not None:
+        step.check(before)
+    state = before.state if step.signal is None else next_state(before.state, step.signal)
+    values: dict[str, Any] = {
+        "version": before.version + 1,
+        "state": state,
+        "reason": before.reason if step.signal is None else step.reason,
+        "state_since": before.state_since if state is before.state else now,
+        "ended_at": now if state in OVER or state is State.LOST else None,
+        **step.changes,
+    }
+    return replace(before, **values)
+
+
+def _tell(
+    conn: Connection,
+    image: PublishedImage,
+    kind: str,
+    actor: str,
+    reason: str,
+    at: datetime,
+    data: Mapping[str, object],
+) -> None:
+    events.record(conn, subject=image.id, kind=kind, actor=actor, reason=reason, at=at, data=data)

@@ -1,0 +1,111 @@
+"""What an image is: every path with its mode, owner, size and content, in one order, as one digest.
+
+The times of files are no part of it. The tree below is named, not listed: it is the operator's, and one for
+good (`name@digest`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sandboxer.artifacts.images.published import tree
+from sandboxer.artifacts.images.published.scanning import Finding, Scan
+from sandboxer.artifacts.images.published.tree import Bounds, Entry, Kind
+from sandboxer.kernel.errors import Conflict
+
+FORM = "sandboxer image manifest 1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What one look at every file of a layer tells."""
+
+    digest: str
+    size_bytes: int
+    files: int
+    findings: tuple[Finding, ...]
+
+
+@dataclass(slots=True)
+class _Count:
+    size_bytes: int = 0
+    files: int = 0
+    # Counted once, however many names it has.
+    seen: set[int] = field(default_factory=set)
+
+    def add(self, entry: Entry) -> None:
+        if entry.kind is Kind.FILE:
+            self.files += 1
+        if entry.info.st_ino not in self.seen:
+            self.size_bytes += entry.info.st_blocks * 512
+            if entry.info.st_nlink > 1 and entry.kind is Kind.FILE:
+                self.seen.add(entry.info.st_ino)
+
+
+def survey(
+    layer: int, *, base: str, bounds: Bounds, scans: bool = True, line: Callable[[str], None] | None = None
+) -> Survey:
+    """Blocks. `line` gets every line of the manifest."""
+    digest, count, findings = hashlib.sha256(), _Count(), []
+
+    def put(text: str) -> None:
+        digest.update(text.encode() + b"\n")
+        if line is not None:
+            line(text)
+
+    root = os.fstat(layer)
+    put(json.dumps([FORM, base, stat.S_IMODE(root.st_mode), root.st_uid, root.st_gid]))
+    for entry in tree.walk(layer, bounds):
+        scan = Scan(entry.path) if scans else None
+        content = _content(entry, scan)
+        count.add(entry)
+        mode = stat.S_IMODE(entry.info.st_mode)
+        put(json.dumps([_text(entry.path), entry.kind, mode, entry.info.st_uid, entry.info.st_gid, *content]))
+        if scan is not None:
+            findings += scan.findings
+    return Survey(
+        digest="sha256:" + digest.hexdigest(),
+        size_bytes=count.size_bytes,
+        files=count.files,
+        findings=tuple(findings),
+    )
+
+
+def check(found: Survey, digest: str, *, id: str) -> None:
+    """Raises Conflict unless it is what was published."""
+    if found.digest != digest:
+        raise Conflict(
+            why=f"{id} is not what was published: someone changed it on the host",
+            reason="altered",
+            digest=digest,
+            found=found.digest,
+            hint="Do not use it; tell the operator.",
+        )
+
+
+def _content(entry: Entry, scan: Scan | None) -> list[object]:
+    match entry.kind:
+        case Kind.FILE:
+            hashed = hashlib.sha256()
+            for chunk in tree.read(entry):
+                hashed.update(chunk)
+                if scan is not None:
+                    scan.feed(chunk)
+            if scan is not None:
+                scan.finish()
+            return [entry.info.st_size, hashed.hexdigest()]
+        case Kind.LINK:
+            return [_text(entry.target)]
+        case Kind.FOLDER:
+            return [entry.is_opaque, _text(entry.redirect)]
+        case Kind.HIDDEN | Kind.SPECIAL:
+            return [entry.info.st_rdev]
+
+
+def _text(path: bytes) -> str:
+    return os.fsdecode(path).encode("utf-8", "backslashreplace").decode()

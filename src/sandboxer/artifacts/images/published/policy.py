@@ -1,0 +1,74 @@
+"""Who may see and use an image, what keeps it from being shared, and how much an account may publish."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from sandboxer.artifacts.images.published.records import PublishedImage, Visibility
+from sandboxer.artifacts.images.published.tree import Bounds
+from sandboxer.artifacts.snapshots.policy import Holding
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import Conflict, Forbidden
+
+# Of what is kept and told of a report; the count is always whole.
+SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImagePolicy:
+    per_account: int = 100
+    bytes_per_account: int = 100 << 30
+    retention: timedelta = timedelta(days=7)
+    bounds: Bounds = field(default_factory=Bounds)
+    # What may be sent at once to be imported.
+    upload_bytes: int = 8 << 30
+
+
+def is_visible(image: PublishedImage, caller: Caller, granted: Collection[str]) -> bool:
+    if caller.is_owner or caller.account in (image.account, image.offered_to):
+        return True
+    return image.visibility is not Visibility.PRIVATE or caller.account in granted
+
+
+def is_theirs(image: PublishedImage, caller: Caller) -> bool:
+    return caller.is_owner or caller.account == image.account
+
+
+def refuse_strangers(image: PublishedImage, caller: Caller) -> None:
+    """For one who may see it."""
+    if not is_theirs(image, caller):
+        raise Forbidden(why=f"{image.id} is not yours to change", hint="Clone it, and change the clone.")
+
+
+def refuse_findings(image: PublishedImage) -> None:
+    """Before anybody else may see it. Names and kinds, never a value."""
+    if image.findings_count:
+        raise Conflict(
+            why=f"{image.findings_count} things in it look like secrets",
+            reason="secrets_found",
+            findings=[{"path": one.path, "kind": one.kind} for one in image.findings],
+            findings_count=image.findings_count,
+            hint="Remove them and publish again, or publish with `clean`, which leaves those files out.",
+        )
+
+
+def check_room(held: Holding, policy: ImagePolicy, *, more_bytes: int) -> None:
+    """Raises Forbidden when one more would be too many or too much."""
+    hint = "Remove one that is not needed any more (DELETE /v1/images/{id})."
+    if held.count >= policy.per_account:
+        raise Forbidden(
+            why=f"an account may publish {policy.per_account} images",
+            reason="image_quota",
+            limit=policy.per_account,
+            hint=hint,
+        )
+    if held.size_bytes + more_bytes > policy.bytes_per_account:
+        raise Forbidden(
+            why=f"an account may publish {policy.bytes_per_account >> 20} MB of images",
+            reason="image_quota",
+            limit_bytes=policy.bytes_per_account,
+            held_bytes=held.size_bytes,
+            hint=hint,
+        )

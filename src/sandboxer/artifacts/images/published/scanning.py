@@ -1,0 +1,118 @@
+"""What looks like a secret in a file that is about to be shared. Pure: bytes in, kinds out, never the value.
+
+A scan finds what is careless, not what is hidden on purpose: an encrypted or packed secret passes. It errs on
+the side of asking: what it finds keeps an image from being shared until it is gone.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+
+# Of each file, the beginning: a secret in the middle of a large file of something else is missed.
+SCANNED_BYTES = 4 << 20
+_OVERLAP = 4096
+_PER_FILE = 8
+_LEAST_ENTROPY = 3.6
+
+_PLACES: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
+    (kind, re.compile(rb"(.*/)?(" + pattern + rb")"))
+    for kind, pattern in (
+        ("env_file", rb"\.env(\.(?!example$|sample$|template$|dist$)[A-Za-z0-9_-]{1,40})?|\.envrc"),
+        ("private_key_file", rb"id_(rsa|dsa|ecdsa|ed25519)(_sk)?"),
+        ("password_store", rb"\.netrc|\.pgpass|\.my\.cnf|[^/]{1,100}\.kdbx|\.vault-token|\.htpasswd"),
+        ("wallet", rb"wallet\.dat|keystore/UTC--[^/]{10,200}|\.config/solana/id\.json"),
+        ("terraform_state", rb"terraform\.tfstate(\.backup)?"),
+    )
+)
+_CONTENTS: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
+    (kind, re.compile(pattern))
+    for kind, pattern in (
+        ("private_key", rb"-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----\s+[A-Za-z0-9+/=:]"),
+        ("aws_key", rb"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
+        ("github_token", rb"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{60,})"),
+        ("gitlab_token", rb"\bglpat-[A-Za-z0-9_-]{20,}"),
+        ("slack_token", rb"\bxox[abprs]-[A-Za-z0-9-]{20,}"),
+        ("api_key", rb"\bsk-(?:ant-|proj-|live-)?[A-Za-z0-9_-]{32,}"),
+        ("stripe_key", rb"\b[rs]k_live_[A-Za-z0-9]{20,}"),
+        ("google_key", rb"\bAIza[A-Za-z0-9_-]{35}\b"),
+        ("npm_token", rb"\bnpm_[A-Za-z0-9]{36}\b"),
+        ("pypi_token", rb"\bpypi-AgEI[A-Za-z0-9_-]{50,}"),
+        ("telegram_token", rb"\b[0-9]{8,10}:AA[A-Za-z0-9_-]{33}\b"),
+        ("jwt", rb"\beyJ[A-Za-z0-9_-]{15,}\.eyJ[A-Za-z0-9_-]{15,}\.[A-Za-z0-9_-]{20,}"),
+        ("sandboxer_key", rb"\bunsb-sk-[A-Za-z0-9-]{16,}"),
+        (
+            "url_password",
+            rb"\b[a-z][a-z0-9+]{2,15}://[^\s/:@\"'<>{}$]{1,64}:[^\s/@\"'<>{}$*]{6,128}@[a-z0-9.-]{3,}",
+        ),
+    )
+)
+# A name that says so, and a value that no word is.
+_ASSIGNED = re.compile(
+    rb"(?i)(?:secret|token|passw(?:or)?d|api[_-]?key|access[_-]?key|private[_-]?key|credential)[a-z0-9_]{0,20}"
+    rb"[\"']?\s{0,3}[:=]\s{0,3}[\"']?([A-Za-z0-9+/_=.-]{20,200})"
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding:
+    path: str
+    kind: str
+
+
+@dataclass(slots=True)
+class Scan:
+    """Of one file, fed piece by piece."""
+
+    path: bytes
+    _kinds: set[str] = field(default_factory=set)
+    _tail: bytes = b""
+    _left: int = SCANNED_BYTES
+    _is_text: bool | None = None
+
+    def feed(self, chunk: bytes) -> None:
+        if self._left <= 0 or len(self._kinds) >= _PER_FILE:
+            return
+        if self._is_text is None:
+            self._is_text = b"\0" not in chunk[:8192]
+        taken = chunk[: self._left]
+        self._left -= len(taken)
+        seen = self._tail + taken
+        self._kinds |= kinds_in(seen, is_text=self._is_text)
+        self._tail = seen[-_OVERLAP:]
+
+    def finish(self) -> None:
+        """Only of a file with something in it: an empty one tells nothing."""
+        if self._left < SCANNED_BYTES:
+            self._kinds |= {kind for kind, pattern in _PLACES if pattern.fullmatch(self.path)}
+
+    @property
+    def findings(self) -> list[Finding]:
+        path = "/" + os.fsdecode(self.path).encode("utf-8", "backslashreplace").decode()
+        return [Finding(path, kind) for kind in sorted(self._kinds)]
+
+
+def kinds_in(content: bytes, *, is_text: bool = True) -> set[str]:
+    found = {kind for kind, pattern in _CONTENTS if _counts(kind, is_text) and pattern.search(content)}
+    if is_text and any(_is_random(match[1]) for match in _ASSIGNED.finditer(content)):
+        found.add("high_entropy")
+    return found
+
+
+def _counts(kind: str, is_text: bool) -> bool:
+    """In a program, much looks like a token by chance."""
+    return is_text or kind in ("private_key", "github_token", "sandboxer_key")
+
+
+def _is_random(value: bytes) -> bool:
+    if not (re.search(rb"[0-9]", value) and re.search(rb"[A-Za-z]", value)):
+        return False
+    # Names in code: dotted, or words with underscores.
+    if re.fullmatch(rb"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+", value):
+        return False
+    counts = Counter(value)
+    entropy = -sum(n / len(value) * math.log2(n / len(value)) for n in counts.values())
+    return entropy >= _LEAST_ENTROPY

@@ -1,0 +1,110 @@
+"""Flow 10: publish an environment, share it, and let others start from it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sandboxer.settings import Settings
+from tests.http.conftest import Served, serving
+from tests.http.signed import Client
+from tests.http.test_real import GUEST, IMAGES, why_not
+
+
+@pytest.fixture
+async def real(tmp_path: Path) -> AsyncIterator[Served]:
+    if why := why_not():
+        pytest.skip(why)
+    state = tmp_path / "state"
+    settings = Settings(
+        state_dir=state,
+        host="127.0.0.1",
+        port=0,
+        images_dir=IMAGES,
+        guest_dir=GUEST,
+        pool_size_mb=1200,
+        charging=False,
+    )
+    try:
+        async with serving(settings, None) as running:
+            running.defaults = {"resources": {"disk_mb": 64}}
+            yield running
+            for sandbox in (await running.client.get("/v1/sandboxes?limit=500")).json()["sandboxes"]:
+                await running.client.delete(f"/v1/sandboxes/{sandbox['id']}")
+    finally:
+        if os.path.ismount(state / "pool"):
+            await asyncio.to_thread(subprocess.run, ["umount", str(state / "pool")], check=True)
+
+
+async def test_an_agent_publishes_an_environment_and_others_start_from_it(real: Served) -> None:
+    alice, bob = await real.stranger("alice"), await real.stranger("bob")
+    made = await alice.post("/v1/sandboxes", {"profile": "profile.agent-dev", "resources": {"disk_mb": 64}})
+    assert made.status_code == 201, made.text
+    sandbox = made.json()["id"]
+    script = (
+        "mkdir -p /opt/tool && echo 'print(42)' > /opt/tool/run.py && rm /etc/debian_version"
+        " && mkdir -p /root/.ssh && echo key > /root/.ssh/authorized_keys && echo ls > /root/.bash_history"
+    )
+    assert (await sh_as(alice, sandbox, script)) == ""
+
+    published = await alice.post("/v1/images", {"sandbox": sandbox, "name": "tool"})
+    assert published.status_code == 201, published.text
+    image = published.json()
+    assert (image["state"], image["visibility"], image["account"]) == ("kept", "private", "alice")
+    assert image["digest"].startswith("sha256:")
+    assert image["findings_count"] == 0
+    assert {"/root/.ssh/authorized_keys", "/root/.bash_history", "/etc/machine-id"} <= set(image["stripped"])
+    path = f"/v1/images/{image['id']}"
+
+    # It outlives its source, and is nobody else's business.
+    assert (await alice.delete(f"/v1/sandboxes/{sandbox}")).status_code == 200
+    assert (await bob.get(path)).status_code == 404
+    assert (await bob.post("/v1/sandboxes", {"image": image["id"]})).status_code == 404
+
+    # Spawned: new machines with the same files.
+    spawned = await alice.post(f"{path}/spawn", {"count": 2})
+    assert spawned.status_code == 201, spawned.text
+    first, second = (each["id"] for each in spawned.json()["sandboxes"])
+    probe = "python3 /opt/tool/run.py; test -e /etc/debian_version || echo removed; ls -A /root/.ssh"
+    assert await sh_as(alice, first, probe) == "42\nremoved\n"
+    names = {await sh_as(alice, each, "cat /etc/machine-id") for each in (first, second)}
+    assert len(names) == 2
+
+    # Granted, and taken back.
+    assert (await alice.post(f"{path}/grants", {"account": "bob"})).json() == {"accounts": ["bob"]}
+    shared = (await bob.get("/v1/images?filter=shared")).json()["published"]
+    assert [one["id"] for one in shared] == [image["id"]]
+    theirs = await bob.post("/v1/sandboxes", {"image": image["id"], "resources": {"disk_mb": 64}})
+    assert theirs.status_code == 201, theirs.text
+    assert theirs.json()["image"] == image["id"]
+    assert await sh_as(bob, theirs.json()["id"], "python3 /opt/tool/run.py") == "42\n"
+    assert (await bob.post(f"{path}/grants", {"account": "carol"})).status_code == 403
+    assert (await alice.delete(f"{path}/grants/bob")).json() == {"accounts": []}
+    assert (await bob.get(path)).status_code == 404
+
+    # Public: everyone's to list, to clone, and to start from.
+    assert (await alice.send("PATCH", path, body={"visibility": "public"})).json()["visibility"] == "public"
+    assert image["id"] in [one["id"] for one in (await bob.get("/v1/images")).json()["published"]]
+    cloned = await bob.post(f"{path}/clone", {"name": "mine"})
+    assert cloned.status_code == 201, cloned.text
+    assert (cloned.json()["digest"], cloned.json()["account"]) == (image["digest"], "bob")
+    assert (await bob.delete(path)).status_code == 403
+
+    # Checked whole, removed; what came from it stays.
+    assert (await alice.post(f"{path}/verify")).status_code == 200
+    assert (await alice.delete(path)).json()["state"] == "dropped"
+    assert (await alice.post(f"{path}/spawn", {})).status_code == 409
+    again = await bob.post(f"/v1/images/{cloned.json()['id']}/spawn", {"resources": {"disk_mb": 64}})
+    assert await sh_as(bob, again.json()["sandboxes"][0]["id"], "python3 /opt/tool/run.py") == "42\n"
+    assert await sh_as(alice, first, "python3 /opt/tool/run.py") == "42\n"
+
+
+async def sh_as(client: Client, sandbox_id: str, script: str) -> str:
+    answer = await client.post(f"/v1/sandboxes/{sandbox_id}/exec", {"argv": ["/bin/sh", "-c", script]})
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["stdout"])
