@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import httpx
 
 from sandboxer.access.egress.room import open_egress
+from sandboxer.access.egress.room import open_egress
 from sandboxer.access.ports.targets import Target
 from sandboxer.access.room import Access, open_access
 from sandboxer.access.secrets.room import open_secrets
@@ -285,6 +286,10 @@ async def _open_above(
     slots = Slots(sandboxes.room, store)
     # First: whatever starts a process needs them.
     secrets = await closing.enter_async_context(open_secrets(sandboxes, store, clock, seal))
+    pricing = settings.prices if settings.charging else None
+    egress = await closing.enter_async_context(
+        open_egress(sandboxes, store, seal, secrets=secrets.vault, pricing=pricing)
+    )
     pricing = settings.prices if settings.charging else None
     egress = await closing.enter_async_context(
         open_egress(sandboxes, store, seal, secrets=secrets.vault, pricing=pricing)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from sandboxer.access.egress.use_cases import Egress
 from sandboxer.access.ports.ports import Ports
 from sandboxer.access.ports.targets import NoTargets, Targets
 from sandboxer.access.secrets.use_cases import Secrets
@@ -19,6 +20,7 @@ from sandboxer.store.engine import Store
 class Access:
     ports: Ports
     secrets: Secrets
+    egress: Egress
 
 
 @contextmanager
@@ -29,11 +31,12 @@ def open_access(
     seal: Seal,
     *,
     secrets: Secrets,
+    egress: Egress,
     targets: Targets | None = None,
 ) -> Iterator[Access]:
     """`targets` knows the names that services and customers gave to ports."""
     ports = Ports(sandboxes, store, clock, seal, targets or NoTargets())
     try:
-        yield Access(ports=ports, secrets=secrets)
+        yield Access(ports=ports, secrets=secrets, egress=egress)
     finally:
         ports.passages.close()

@@ -74,6 +74,7 @@ async def _claim(
     async def act() -> Sandbox:
         try:
             watch.lap("claim")
+            await room.furnish(sandbox, handle)
             ready = ready_step(room, sandbox, handle, watch, actor, reason="claimed_warm")
             return await room.book.open(sandbox, [_placed(sandbox, actor), ready], also)
         except BaseException:

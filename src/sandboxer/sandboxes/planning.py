@@ -90,8 +90,6 @@ def _trust(request: CreateRequest, profile: Profile) -> Trust:
             trust = Trust(request.trust)
         except ValueError:
             raise InvalidRequest(field="trust", why=f"{request.trust!r} is neither zero nor semi") from None
-    if trust is Trust.SEMI:
-        raise NotAvailable(what="trust level semi", why="there is no egress proxy yet; use zero")
     return trust
 
 

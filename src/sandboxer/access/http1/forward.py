@@ -41,7 +41,7 @@ class ForwardHead:
 
 
 def read_forward(head: bytes, *, is_opened: bool = False) -> ForwardHead:
-    """`head` ends with its empty line. `is_opened`: it came out of TLS and asks for a path. Raises BadHead."""
+    """`head` ends with its empty line. `is_opened`: it came out of TLS, asks for a path. Raises BadHead."""
     end = head.find(b"\r\n")
     match = REQUEST_LINE.fullmatch(head, 0, end)
     if match is None:

@@ -57,6 +57,7 @@ VERBS: Mapping[str, Verb] = {
     "shell": Verb("shell", INSIDE, "Open a terminal in a sandbox."),
     "cp": Verb("copying", INSIDE, "Copy files and folders in or out."),
     "secrets": Verb("access.secrets", INSIDE, "Keep secrets, inject and wipe them.", is_group=True),
+    "egress": Verb("access.egress", INSIDE, "What a sandbox may reach outside.", is_group=True),
     "preview": Verb("access.previews", INSIDE, "Open a port inside a sandbox by a link.", is_group=True),
     "languages": Verb("work.languages", PLATFORM, "List languages and shells, and how to begin."),
     "status": Verb("status", PLATFORM, "Show health, what is free, and what you may still do."),

@@ -77,6 +77,7 @@ ROUTERS = (
     terminals.router,
     previews.router,
     egress.router,
+    egress.router,
     secrets.router,
     edge.router,
     events.router,

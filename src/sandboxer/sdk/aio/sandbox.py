@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 
+from sandboxer.sdk.aio.egress import AsyncEgress
 from sandboxer.sdk.aio.files import AsyncFiles
 from sandboxer.sdk.aio.line import AsyncLine
 from sandboxer.sdk.aio.previews import AsyncPreviews
@@ -31,6 +32,7 @@ class AsyncSandbox:
         self.processes = AsyncProcesses(line, sandbox_id)
         self.terminal = AsyncTerminals(line, sandbox_id)
         self.previews = AsyncPreviews(line, sandbox_id)
+        self.egress = AsyncEgress(line, sandbox_id)
         self.secrets = AsyncSandboxSecrets(line, sandbox_id)
 
     async def __aenter__(self) -> AsyncSandbox:

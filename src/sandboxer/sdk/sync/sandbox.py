@@ -8,6 +8,7 @@ from types import TracebackType
 from sandboxer.sdk.routes import running, sandboxes
 from sandboxer.sdk.routes.reading import parse
 from sandboxer.sdk.routes.running import Piece, Settings, What
+from sandboxer.sdk.sync.egress import Egress
 from sandboxer.sdk.sync.files import Files
 from sandboxer.sdk.sync.line import Line
 from sandboxer.sdk.sync.previews import Previews
@@ -31,6 +32,7 @@ class Sandbox:
         self.processes = Processes(line, sandbox_id)
         self.terminal = Terminals(line, sandbox_id)
         self.previews = Previews(line, sandbox_id)
+        self.egress = Egress(line, sandbox_id)
         self.secrets = SandboxSecrets(line, sandbox_id)
 
     def __enter__(self) -> Sandbox:

@@ -1,0 +1,149 @@
+"""May a sandbox reach this? Pure, and quick with ten thousand rules: they are found by their names.
+
+A deny that matches wins over every allow; what nothing matches gets the default. An address is only
+ever named exactly, or by `*`. Where the rules of a host look at methods or paths, its TLS is opened and the
+question is asked again for each request in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from sandboxer.access.egress.names import is_address
+from sandboxer.access.egress.rules import WEB_PORTS, Action, Injection, Limits, Policy, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is to be reached. Without a method only the host and port are known (TLS that nobody opened)."""
+
+    host: str
+    port: int
+    is_tls: bool
+    method: str | None = None
+    path: str | None = None
+
+    def url(self) -> str:
+        scheme = "https" if self.is_tls else "http"
+        default = 443 if self.is_tls else 80
+        where = self.host if self.port == default else f"{self.host}:{self.port}"
+        return f"{scheme}://{where}{self.path or '/'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Allow:
+    rule: Rule | None
+    # Its TLS is opened: a rule looks inside, or a secret goes in.
+    is_opened: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    # One word for programs.
+    reason: str
+    why: str
+    rule: Rule | None = None
+
+
+class Rules:
+    """Policies joined and sorted by name. What is denied by any of them is denied."""
+
+    __slots__ = ("_by_host", "_injections", "default", "limits")
+
+    def __init__(self, policy: Policy, *wider: Policy) -> None:
+        self.default = policy.default
+        self.limits: Limits = policy.limits
+        self._by_host: dict[str, list[Rule]] = {}
+        self._injections: dict[str, list[Injection]] = {}
+        for one in (policy, *wider):
+            for rule in one.rules:
+                self._by_host.setdefault(rule.host, []).append(rule)
+            for injection in one.secrets:
+                self._injections.setdefault(injection.host, []).append(injection)
+
+    def about(self, host: str) -> Iterator[Rule]:
+        """Rules that could match, the nearest name first."""
+        yield from self._by_host.get(host, ())
+        if not is_address(host):
+            at = host.find(".")
+            while at >= 0:
+                yield from self._by_host.get("*" + host[at:], ())
+                at = host.find(".", at + 1)
+        yield from self._by_host.get("*", ())
+
+    def injections(self, host: str) -> Iterable[Injection]:
+        return self._injections.get(host, ())
+
+
+def decide(rules: Rules, ask: Ask) -> Allow | Deny:
+    allowing: Rule | None = None
+    looks_inside = False
+    for rule in rules.about(ask.host):
+        if ask.port not in rule.ports:
+            continue
+        if rule.looks_inside and ask.method is None:
+            # Judged once its requests are seen; an allow of this kind lets the connection that far.
+            looks_inside = True
+            if rule.action is Action.ALLOW:
+                allowing = allowing or rule
+            continue
+        if not _matches(rule, ask):
+            continue
+        if rule.action is Action.DENY:
+            return Deny("denied_by_rule", f"the rule `{rule.words()}` denies it", rule)
+        allowing = allowing or rule
+    if allowing is None:
+        if rules.default is Action.DENY:
+            return Deny("no_rule", _no_rule(rules, ask))
+        if ask.port not in WEB_PORTS:
+            return Deny("port", f"port {ask.port} needs a rule that names it; 443 and 80 do not")
+    has_secret = bool(rules.injections(ask.host))
+    return Allow(allowing, is_opened=ask.is_tls and ask.port == 443 and (looks_inside or has_secret))
+
+
+def _matches(rule: Rule, ask: Ask) -> bool:
+    if rule.methods and ask.method not in rule.methods:
+        return False
+    return rule.path is None or _is_below(rule, ask.path or "/")
+
+
+def _is_below(rule: Rule, path: str) -> bool:
+    path = path.partition("?")[0]
+    whole = (rule.path or "/").rstrip("/")
+    if rule.action is Action.ALLOW:
+        # Whoever serves it may read dots and escapes in his own way: only a plain path is surely below.
+        return is_plain(path) and (path == whole or path.startswith(whole + "/"))
+    # A deny is meant for whatever could be read as it.
+    loose, whole = _loosest(path), whole.lower()
+    return loose == whole or loose.startswith(whole + "/")
+
+
+def is_plain(path: str) -> bool:
+    low = path.lower()
+    if "//" in path or "\\" in path or "%2e" in low or "%2f" in low or "%5c" in low or "%25" in low:
+        return False
+    return not any(part.partition(";")[0] in (".", "..") for part in path.split("/"))
+
+
+def _loosest(path: str) -> str:
+    for _ in range(3):
+        path = unquote(path, errors="replace")
+    parts: list[str] = []
+    for part in path.replace("\\", "/").lower().split("/"):
+        part = part.partition(";")[0]
+        if part == "..":
+            del parts[-1:]
+        elif part not in ("", "."):
+            parts.append(part)
+    return "/" + "/".join(parts)
+
+
+def _no_rule(rules: Rules, ask: Ask) -> str:
+    near = [rule for rule in rules.about(ask.host) if rule.action is Action.ALLOW]
+    if not near:
+        return f"no rule allows {ask.host}"
+    if all(ask.port not in rule.ports for rule in near):
+        return f"{ask.host} is allowed, but not on port {ask.port}"
+    return f"{ask.host} is allowed, but not {ask.method} {ask.path}"

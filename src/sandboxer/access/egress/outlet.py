@@ -1,0 +1,128 @@
+"""One sandbox's way out: the rules it lives by now, what goes through it, and what was refused.
+
+A change of rules is felt at once: connections that they no longer allow are ended where they stand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Protocol
+
+from sandboxer.access.egress.authority import Authority
+from sandboxer.access.egress.decision import Allow, Ask, Deny, Rules, decide
+from sandboxer.access.egress.denials import Denials
+
+# What may burst beyond the rate, in seconds of it.
+_BURST_S = 0.25
+
+
+class Secrets(Protocol):
+    async def value_of(self, account: str, name: str) -> str | None:
+        """The secret of that name in the account's vault."""
+
+
+class NoSecrets:
+    async def value_of(self, account: str, name: str) -> str | None:
+        del account, name
+        return None
+
+
+class Flow(Protocol):
+    """A connection under way."""
+
+    @property
+    def ask(self) -> Ask: ...
+
+    @property
+    def is_opened(self) -> bool: ...
+
+    def end(self, deny: Deny) -> None:
+        """It is not allowed any more."""
+
+
+class Outlet:
+    def __init__(
+        self,
+        sandbox_id: str,
+        account: str,
+        rules: Rules,
+        now: Callable[[], datetime],
+        *,
+        denials: Denials | None = None,
+        sent: int = 0,
+        received: int = 0,
+        authority: Authority | None = None,
+    ) -> None:
+        self.sandbox_id = sandbox_id
+        self.account = account
+        self.rules = rules
+        self.denials = denials or Denials()
+        self.authority = authority
+        # Bytes from the sandbox outwards, and back.
+        self.sent = sent
+        self.received = received
+        self.flows: set[Flow] = set()
+        self._now = now
+        self._free_at = 0.0
+
+    def decide(self, ask: Ask) -> Allow | Deny:
+        spent = self._spent()
+        return decide(self.rules, ask) if spent is None else spent
+
+    def change(self, rules: Rules) -> int:
+        """How many connections ended by it."""
+        self.rules = rules
+        ended = 0
+        for flow in tuple(self.flows):
+            verdict = self.decide(flow.ask)
+            if isinstance(verdict, Allow):
+                if verdict.is_opened == flow.is_opened:
+                    continue
+                verdict = Deny("rules_changed", "its TLS has to be opened by the rules of now, or not to be")
+            ended += 1
+            flow.end(
+                Deny("rules_changed", f"the rules changed while it was open: {verdict.why}", verdict.rule)
+            )
+        return ended
+
+    def refuse(self, deny: Deny, ask: Ask | None, said: str = "") -> None:
+        self.denials.add(deny, ask, said, self._now())
+
+    def count_sent(self, count: int) -> float:
+        self.sent += count
+        return self._pace(count)
+
+    def count_received(self, count: int) -> float:
+        self.received += count
+        return self._pace(count)
+
+    async def turn(self) -> None:
+        """Returns when the pace allows more: many short connections are no faster than one long one."""
+        wait = self._free_at - time.monotonic()
+        if self.rules.limits.bytes_per_s is not None and wait > 0:
+            await asyncio.sleep(wait)
+
+    def _pace(self, count: int) -> float:
+        limits = self.rules.limits
+        if limits.max_bytes is not None and self.sent + self.received > limits.max_bytes:
+            self._cut_off()
+        if limits.bytes_per_s is None:
+            return 0.0
+        now = time.monotonic()
+        self._free_at = max(self._free_at, now - _BURST_S) + count / limits.bytes_per_s
+        return self._free_at - now
+
+    def _spent(self) -> Deny | None:
+        most = self.rules.limits.max_bytes
+        if most is None or self.sent + self.received <= most:
+            return None
+        return Deny("byte_limit", f"the {most} bytes that it may move are used up")
+
+    def _cut_off(self) -> None:
+        spent = self._spent()
+        if spent is not None:
+            for flow in tuple(self.flows):
+                flow.end(spent)

@@ -1,0 +1,252 @@
+"""The ways out of all sandboxes of trust level `semi`: opened as they start, closed as they stop, counted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from sqlalchemy import Connection
+
+from sandboxer.access.egress import records
+from sandboxer.access.egress.authority import Authority, KeptAuthority, make_authority
+from sandboxer.access.egress.charging import EgressCharges
+from sandboxer.access.egress.decision import Rules
+from sandboxer.access.egress.denials import from_json, to_json
+from sandboxer.access.egress.inside import ENVIRONMENT, PROXY_PORT, place_files
+from sandboxer.access.egress.outlet import NoSecrets, Outlet, Secrets
+from sandboxer.access.egress.proxy.dialing import Dialer, Resolver, SystemResolver
+from sandboxer.access.egress.proxy.errand import Means, Patience
+from sandboxer.access.egress.records import KeptOutlet, KeptPolicy
+from sandboxer.access.egress.relaying import relay_calls
+from sandboxer.access.egress.rules import Policy, first_policy
+from sandboxer.backends.contract import Trust
+from sandboxer.backends.guest import Guest, Relay, Relays
+from sandboxer.identity.seal import Seal
+from sandboxer.kernel.errors import NotAvailable, SandboxerError
+from sandboxer.kernel.tasks import TaskOwner
+from sandboxer.sandboxes.book import Step
+from sandboxer.sandboxes.furnishing import OpenGuest
+from sandboxer.sandboxes.lifecycle import FINAL, LIVE
+from sandboxer.sandboxes.profiles import NetworkDefault
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.room import Room
+from sandboxer.store.engine import Store
+
+log = logging.getLogger(__name__)
+FLUSH_S = 2.0
+
+
+@dataclass(slots=True)
+class _Open:
+    outlet: Outlet
+    kept: KeptOutlet
+    # As it was last seen: the last bytes are charged when it is destroyed already.
+    sandbox: Sandbox
+    task: asyncio.Task[None] | None = None
+    is_closed: bool = False
+
+
+class Outlets:
+    def __init__(
+        self,
+        room: Room,
+        store: Store,
+        seal: Seal,
+        tasks: TaskOwner,
+        *,
+        secrets: Secrets | None = None,
+        charges: EgressCharges | None = None,
+        resolver: Resolver | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        self._room = room
+        self._store = store
+        self._clock = room.clock
+        self._seal = seal
+        self._tasks = tasks
+        self._charges = charges
+        self._means = Means(
+            dialer=Dialer(resolver or SystemResolver()),
+            secrets=secrets or NoSecrets(),
+            now=room.clock.now,
+            patience=patience or Patience(),
+        )
+        self._open: dict[str, _Open] = {}
+        room.book.on_change(self._changed)
+
+    # ---- what the room below asks (sandboxes/furnishing.py) ----
+
+    async def check(self, account: str, secret_refs: Sequence[str]) -> None:
+        """None of them is ours."""
+
+    def env(self, sandbox: Sandbox) -> Mapping[str, str]:
+        if sandbox.trust is not Trust.SEMI:
+            return {}
+        return {name: value for name, value in ENVIRONMENT.items() if name not in sandbox.env}
+
+    async def furnish(self, sandbox: Sandbox, open_guest: OpenGuest) -> None:
+        """Its inside port leads out from now on. Raises NotAvailable where the backend cannot relay."""
+        if sandbox.trust is not Trust.SEMI:
+            return
+        guest = await open_guest()
+        entry = await self._entry(sandbox)
+        relay = await _listen(guest, sandbox)
+        await place_files(guest.files, entry.kept.certificate, sandbox.id)
+        if entry.task is not None:
+            entry.task.cancel()
+        entry.is_closed = False
+        entry.task = self._tasks.start(
+            self._relay(entry.outlet, relay),
+            name=f"egress of {sandbox.id}",
+        )
+
+    async def _relay(self, outlet: Outlet, relay: Relay) -> None:
+        try:
+            await relay_calls(outlet, relay, partial(self._again, outlet.sandbox_id), self._means)
+        except Exception:
+            # A fault in one sandbox's relay must not end the server for all others.
+            log.exception("the relay of %s ended", outlet.sandbox_id)
+
+    async def reopen(self) -> None:
+        """After a restart of the server: whoever called meanwhile is waiting inside."""
+        for sandbox in self._room.book.living():
+            if sandbox.trust is not Trust.SEMI or sandbox.state not in LIVE or sandbox.handle is None:
+                continue
+            guest = partial(self._room.backend_of(sandbox).guest, sandbox.handle)
+            try:
+                await self.furnish(sandbox, guest)
+            except SandboxerError:
+                # One sandbox must not keep the server from starting for all others.
+                log.exception("the way out of %s could not be opened again", sandbox.id)
+
+    def outlet(self, sandbox_id: str) -> Outlet | None:
+        entry = self._open.get(sandbox_id)
+        return None if entry is None else entry.outlet
+
+    async def kept(self, sandbox_id: str) -> KeptOutlet | None:
+        """As it is now, whether it is open or not."""
+        entry = self._open.get(sandbox_id)
+        if entry is not None:
+            return _counted(entry)
+        return await self._store.read(lambda conn: records.load_outlet(conn, sandbox_id))
+
+    def _changed(self, sandbox: Sandbox, steps: Sequence[Step]) -> None:
+        del steps
+        entry = self._open.get(sandbox.id)
+        if entry is None:
+            return
+        entry.sandbox = sandbox
+        if sandbox.state in LIVE:
+            return
+        if entry.task is not None:
+            entry.task.cancel()
+            entry.task = None
+        # Written down, and forgotten, by the next flush.
+        entry.is_closed = True
+
+    async def _again(self, sandbox_id: str) -> Relay | None:
+        sandbox = self._room.book.peek(sandbox_id)
+        if sandbox is None or sandbox.handle is None or sandbox.state not in LIVE:
+            return None
+        return await _listen(await self._room.backend_of(sandbox).guest(sandbox.handle), sandbox)
+
+    # ---- records ----
+
+    async def _entry(self, sandbox: Sandbox) -> _Open:
+        entry = self._open.get(sandbox.id)
+        if entry is None:
+            kept, policy, wider = await self._store.write(partial(self._load, sandbox))
+            key = self._seal.open(kept.sealed_key, context=_context(sandbox.id))
+            outlet = Outlet(
+                sandbox.id,
+                sandbox.account,
+                Rules(policy, *wider),
+                self._clock.now,
+                denials=from_json(kept.denials),
+                sent=kept.sent,
+                received=kept.received,
+                authority=Authority(KeptAuthority(kept.certificate, key)),
+            )
+            entry = self._open[sandbox.id] = _Open(outlet, kept, sandbox)
+        return entry
+
+    def _load(self, sandbox: Sandbox, conn: Connection) -> tuple[KeptOutlet, Policy, list[Policy]]:
+        kept = records.load_outlet(conn, sandbox.id)
+        if kept is None:
+            made = make_authority(sandbox.id, self._clock.now())
+            kept = KeptOutlet(
+                sandbox_id=sandbox.id,
+                account=sandbox.account,
+                certificate=made.certificate_pem,
+                sealed_key=self._seal.close(made.key_pem, context=_context(sandbox.id)),
+            )
+            records.insert_outlet(conn, kept)
+        policy = records.load_policy(conn, sandbox.id)
+        if policy is None:
+            policy = KeptPolicy(
+                subject=sandbox.id,
+                account=sandbox.account,
+                policy=self._first(sandbox),
+                version=1,
+                changed_at=self._clock.now(),
+            )
+            records.save_policy(conn, policy)
+        wider = records.load_policy(conn, sandbox.account)
+        return kept, policy.policy, [] if wider is None else [wider.policy]
+
+    def _first(self, sandbox: Sandbox) -> Policy:
+        profile = self._room.profiles.find(sandbox.profile)
+        if profile is None:
+            return Policy()
+        return first_policy(
+            allows_all=profile.network_default is NetworkDefault.ALLOW, entries=profile.egress
+        )
+
+    # ---- counting ----
+
+    async def run(self) -> None:
+        """Writes down what went through, every few seconds."""
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            await self.flush()
+
+    async def flush(self) -> None:
+        for sandbox_id, entry in list(self._open.items()):
+            counted = _counted(entry)
+            if counted != entry.kept or entry.is_closed:
+                try:
+                    entry.kept = await self._store.write(partial(self._save, entry.sandbox, counted))
+                except SandboxerError:
+                    log.exception("the traffic of %s is not written down yet", sandbox_id)
+                    continue
+            if entry.is_closed and not entry.outlet.flows:
+                self._open.pop(sandbox_id, None)
+
+    def _save(self, sandbox: Sandbox, counted: KeptOutlet, conn: Connection) -> KeptOutlet:
+        if self._charges is not None:
+            counted = self._charges.charge(conn, sandbox, counted, now=self._clock.now())
+        records.save_traffic(conn, counted)
+        if sandbox.state in FINAL:
+            records.forget_authority(conn, sandbox.id)
+        return counted
+
+
+def _counted(entry: _Open) -> KeptOutlet:
+    outlet = entry.outlet
+    denials = entry.kept.denials
+    if outlet.denials.is_new:
+        denials = tuple(to_json(outlet.denials))
+    return replace(entry.kept, sent=outlet.sent, received=outlet.received, denials=denials)
+
+
+async def _listen(guest: Guest, sandbox: Sandbox) -> Relay:
+    if not isinstance(guest, Relays):
+        raise NotAvailable(what="trust level semi", why=f"{sandbox.backend} cannot relay; use zero")
+    return await guest.listen(PROXY_PORT)
+
+
+def _context(sandbox_id: str) -> str:
+    return f"egress authority of {sandbox_id}"

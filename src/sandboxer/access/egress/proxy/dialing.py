@@ -1,0 +1,135 @@
+"""From a name to a connection: resolved, judged, and made to the very address that was judged."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Protocol
+
+from sandboxer.access.egress.decision import Deny
+from sandboxer.access.egress.names import is_address
+from sandboxer.access.egress.proxy.wire import Count, Wire
+from sandboxer.kernel.addresses import permitted
+
+RESOLVE_S = 5.0
+CONNECT_S = 10.0
+_TRIED = 3
+_REMEMBERED, _REMEMBER_S = 1024, 5.0
+
+
+class Resolver(Protocol):
+    async def addresses(self, host: str) -> Sequence[str]:
+        """Empty: there is no such name."""
+
+
+class SystemResolver:
+    """The host's own; a name is asked for again after a few seconds. Its answers are judged every time."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, tuple[float, Sequence[str]]] = OrderedDict()
+
+    async def addresses(self, host: str) -> Sequence[str]:
+        known = self._known.get(host)
+        if known is not None and known[0] > time.monotonic():
+            return known[1]
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            return ()
+        addresses = tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+        self._known[host] = (time.monotonic() + _REMEMBER_S, addresses)
+        self._known.move_to_end(host)
+        if len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        return addresses
+
+
+class Unreachable(Exception):
+    """Allowed, but it did not come about: `status` is what the program inside is told."""
+
+    def __init__(self, status: int, code: str, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+        self.code = code
+        self.why = why
+
+
+class Refused(Exception):
+    def __init__(self, deny: Deny) -> None:
+        super().__init__(deny.why)
+        self.deny = deny
+
+
+class Dialer:
+    def __init__(self, resolver: Resolver, *, connect_s: float = CONNECT_S) -> None:
+        self._resolver = resolver
+        self._connect_s = connect_s
+        self._trust: ssl.SSLContext | None = None
+
+    async def dial(self, host: str, port: int, count: Count, *, is_tls: bool = False) -> Wire:
+        """Raises Refused, Unreachable."""
+        addresses = await self._judged(host)
+        context = self._trusting() if is_tls else None
+        failure = Unreachable(502, "unreachable", f"{host} cannot be reached")
+        try:
+            async with asyncio.timeout(self._connect_s):
+                for address in addresses[:_TRIED]:
+                    try:
+                        _, wire = await asyncio.get_running_loop().create_connection(
+                            lambda: Wire(count),
+                            address,
+                            port,
+                            ssl=context,
+                            server_hostname=host if is_tls else None,
+                        )
+                        return wire
+                    except ssl.SSLError as error:
+                        failure = Unreachable(
+                            502, "bad_certificate", f"TLS with {host} failed: {error.reason}"
+                        )
+                    except OSError as error:
+                        why = f"{host} ({address}) port {port}: {error.strerror or 'no connection'}"
+                        failure = Unreachable(502, "unreachable", why)
+        except TimeoutError:
+            raise Unreachable(
+                504, "upstream_timed_out", f"{host} port {port} did not answer in time"
+            ) from None
+        raise failure
+
+    def _trusting(self) -> ssl.SSLContext:
+        if self._trust is None:
+            self._trust = ssl.create_default_context()
+            self._trust.set_alpn_protocols(["http/1.1"])
+        return self._trust
+
+    async def _judged(self, host: str) -> Sequence[str]:
+        if is_address(host):
+            found: Sequence[str] = (host,)
+        else:
+            try:
+                async with asyncio.timeout(RESOLVE_S):
+                    found = await self._resolver.addresses(host)
+            except TimeoutError:
+                raise Unreachable(504, "name_timed_out", f"nobody said in time where {host} is") from None
+        if not found:
+            raise Unreachable(502, "no_such_name", f"there is no address for {host}")
+        good = [address for address in found if _is_public(address)]
+        if not good:
+            raise Refused(
+                Deny("not_public", f"{host} is {found[0]}, which is no public address of the world")
+            )
+        return good
+
+
+def _is_public(address: str) -> bool:
+    try:
+        # A scope (`fe80::1%eth0`) belongs to what is near.
+        return "%" not in address and permitted(ipaddress.ip_address(address), allow_private=False)
+    except ValueError:
+        return False

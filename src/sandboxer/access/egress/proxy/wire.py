@@ -1,0 +1,223 @@
+"""One end of a proxied connection: read as a message at first, then piped to the other by callbacks alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from sandboxer.access.http1.heads import MAX_HEAD, BadHead
+
+# Bytes that came and nobody asked for yet; beyond it the other side has to wait.
+_READ_AHEAD = 128 * 1024
+_WRITE_BUFFER = 256 * 1024
+# Why reading stands still; it goes on when no reason is left.
+_FULL, _THROTTLED, _AHEAD = 1, 2, 4
+
+Count = Callable[[int], float]
+
+
+class Gone(Exception):
+    """The other side hung up before it had said everything."""
+
+
+class Wire(asyncio.Protocol):
+    __slots__ = (
+        "_buffer",
+        "_count",
+        "_drained",
+        "_ends",
+        "_halts",
+        "_loop",
+        "_lost",
+        "_peer",
+        "_waiter",
+        "has_ended",
+        "is_lost",
+        "over",
+        "said",
+        "transport",
+    )
+
+    def __init__(self, count: Count, lost: Callable[[], None] | None = None) -> None:
+        """`count` is told of every byte that comes and says for how long the next ones have to wait."""
+        self._loop = asyncio.get_running_loop()
+        self._count = count
+        self._lost = lost
+        self._buffer = bytearray()
+        self._peer: Wire | None = None
+        self._ends: Callable[[bytes], bool] | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._halts = 0
+        self.transport: asyncio.Transport
+        self.has_ended = self.is_lost = False
+        # Bytes of answers of ours or the peer's that went out by it.
+        self.said = 0
+        # Done once nothing more is to be piped from here.
+        self.over: asyncio.Future[None] = self._loop.create_future()
+
+    # ---- from the loop ----
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclass.
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=_WRITE_BUFFER)
+
+    def data_received(self, data: bytes) -> None:
+        wait = self._count(len(data))
+        if self._peer is not None:
+            self._pass_on(data)
+        else:
+            self._buffer += data
+            if len(self._buffer) > _READ_AHEAD:
+                self._halt(_AHEAD)
+            self._wake()
+        if wait > 0 and not self.is_lost:
+            self._halt(_THROTTLED)
+            self._loop.call_later(wait, self._go_on, _THROTTLED)
+
+    def eof_received(self) -> bool:
+        self.has_ended = True
+        if self._peer is not None:
+            self._end()
+        self._wake()
+        # Half-closed; only TLS cannot be.
+        return self.transport.get_extra_info("ssl_object") is None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self.is_lost = self.has_ended = True
+        if self._lost is not None:
+            self._lost()
+        if self._peer is not None:
+            self._peer.close()
+        if not self.over.done():
+            self.over.set_result(None)
+        self._let_go()
+        self._wake()
+
+    def pause_writing(self) -> None:
+        self._drained = self._loop.create_future()
+        if self._peer is not None:
+            self._peer._halt(_FULL)
+
+    def resume_writing(self) -> None:
+        self._let_go()
+        if self._peer is not None:
+            self._peer._go_on(_FULL)
+
+    def _let_go(self) -> None:
+        drained, self._drained = self._drained, None
+        if drained is not None and not drained.done():
+            drained.set_result(None)
+
+    # ---- as a message ----
+
+    async def head(self) -> bytes:
+        """With its empty line. Raises BadHead for one that is too long, Gone."""
+        looked = 0
+        while (end := self._buffer.find(b"\r\n\r\n", looked)) < 0:
+            if len(self._buffer) > MAX_HEAD:
+                raise BadHead("its head is too long", 431)
+            looked = max(0, len(self._buffer) - 3)
+            await self._more()
+        if end > MAX_HEAD:
+            raise BadHead("its head is too long", 431)
+        return self._take(end + 4)
+
+    async def piece(self) -> bytes:
+        """What came; empty at the end."""
+        if not self._buffer and not self.has_ended:
+            await self._more()
+        return self._take(len(self._buffer))
+
+    async def look(self, enough: Callable[[bytes], bool]) -> None:
+        """Returns once what came, which stays, is enough. Raises Gone."""
+        while not enough(bytes(self._buffer)):
+            await self._more()
+
+    @property
+    def has_early_bytes(self) -> bool:
+        return bool(self._buffer)
+
+    async def _more(self) -> None:
+        if self.has_ended:
+            raise Gone
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _take(self, length: int) -> bytes:
+        taken = bytes(self._buffer[:length])
+        del self._buffer[:length]
+        if len(self._buffer) <= _READ_AHEAD:
+            self._go_on(_AHEAD)
+        return taken
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def write(self, data: bytes) -> None:
+        if not self.is_lost:
+            self.said += len(data)
+            self.transport.write(data)
+
+    async def drained(self) -> None:
+        """Returns once the other side has taken enough, or is gone."""
+        if self._drained is not None:
+            await self._drained
+
+    # ---- as a pipe ----
+
+    def pipe(self, peer: Wire, ends: Callable[[bytes], bool] | None = None) -> None:
+        """From now on everything goes to the peer, until `ends` says that a piece was the last."""
+        self._peer = peer
+        self._ends = ends
+        early = self._take(len(self._buffer))
+        if early:
+            self._pass_on(early)
+        if self.has_ended:
+            self._end()
+
+    def _pass_on(self, data: bytes) -> None:
+        peer = self._peer
+        if peer is None or peer.is_lost:
+            self.close()
+            return
+        peer.write(data)
+        if self._ends is not None and self._ends(data):
+            self._end()
+
+    def _end(self) -> None:
+        if not self.over.done():
+            self.over.set_result(None)
+        peer = self._peer
+        if peer is None or peer.is_lost or peer.transport.is_closing():
+            return
+        if peer.transport.can_write_eof():
+            peer.transport.write_eof()
+
+    def _halt(self, why: int) -> None:
+        if not self._halts and not self.is_lost and not self.has_ended:
+            self.transport.pause_reading()
+        self._halts |= why
+
+    def _go_on(self, why: int) -> None:
+        if not self._halts:
+            return
+        self._halts &= ~why
+        if not self._halts and not self.is_lost and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def close(self) -> None:
+        """What was written still goes out."""
+        if not self.is_lost:
+            self.transport.close()
+
+    def abort(self) -> None:
+        if not self.is_lost:
+            self.transport.abort()

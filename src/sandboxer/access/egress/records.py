@@ -1,0 +1,114 @@
+"""Policies and ways out as the database keeps them. Plain functions in somebody's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from sandboxer.access.egress.rules import Action, Injection, Limits, Policy, Rule
+from sandboxer.access.egress.tables import outlets, policies
+from sandboxer.kernel.errors import Conflict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptPolicy:
+    subject: str
+    account: str
+    policy: Policy
+    version: int
+    changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptOutlet:
+    sandbox_id: str
+    account: str
+    certificate: bytes
+    sealed_key: bytes
+    sent: int = 0
+    received: int = 0
+    charged: int = 0
+    charges: int = 0
+    denials: tuple[Mapping[str, Any], ...] = ()
+
+
+def load_policy(conn: Connection, subject: str) -> KeptPolicy | None:
+    row = conn.execute(select(policies).where(policies.c.subject == subject)).one_or_none()
+    if row is None:
+        return None
+    return KeptPolicy(
+        subject=row.subject,
+        account=row.account,
+        policy=policy_from(row.policy),
+        version=row.version,
+        changed_at=row.changed_at,
+    )
+
+
+def save_policy(conn: Connection, kept: KeptPolicy) -> None:
+    """The next version of it. Raises Conflict if somebody wrote that first."""
+    values = {"policy": policy_json(kept.policy), "version": kept.version, "changed_at": kept.changed_at}
+    if kept.version == 1:
+        conn.execute(insert(policies).values(subject=kept.subject, account=kept.account, **values))
+        return
+    is_next = (policies.c.subject == kept.subject) & (policies.c.version == kept.version - 1)
+    if conn.execute(update(policies).where(is_next).values(**values)).rowcount != 1:
+        raise Conflict(why="the rules were changed by somebody else meanwhile")
+
+
+def load_outlet(conn: Connection, sandbox_id: str) -> KeptOutlet | None:
+    row = conn.execute(select(outlets).where(outlets.c.sandbox_id == sandbox_id)).one_or_none()
+    return None if row is None else KeptOutlet(**{**row._asdict(), "denials": tuple(row.denials)})
+
+
+def insert_outlet(conn: Connection, kept: KeptOutlet) -> None:
+    conn.execute(insert(outlets).values(**{**asdict(kept), "denials": list(kept.denials)}))
+
+
+def save_traffic(conn: Connection, kept: KeptOutlet) -> None:
+    values = {
+        "sent": kept.sent,
+        "received": kept.received,
+        "charged": kept.charged,
+        "charges": kept.charges,
+        "denials": list(kept.denials),
+    }
+    conn.execute(update(outlets).where(outlets.c.sandbox_id == kept.sandbox_id).values(**values))
+
+
+def forget_authority(conn: Connection, sandbox_id: str) -> None:
+    """It is gone; its traffic and what it was refused stay on record."""
+    conn.execute(delete(policies).where(policies.c.subject == sandbox_id))
+    conn.execute(update(outlets).where(outlets.c.sandbox_id == sandbox_id).values(sealed_key=b""))
+
+
+def policy_json(policy: Policy) -> dict[str, Any]:
+    return {
+        "default": policy.default.value,
+        "rules": [{**asdict(rule), "action": rule.action.value} for rule in policy.rules],
+        "secrets": [asdict(one) for one in policy.secrets],
+        "limits": asdict(policy.limits),
+    }
+
+
+def policy_from(kept: Mapping[str, Any]) -> Policy:
+    return Policy(
+        default=Action(kept["default"]),
+        rules=tuple(
+            Rule(
+                action=Action(one["action"]),
+                host=one["host"],
+                ports=tuple(one["ports"]),
+                methods=tuple(one["methods"]),
+                path=one["path"],
+                note=one["note"],
+            )
+            for one in kept["rules"]
+        ),
+        secrets=tuple(Injection(**one) for one in kept["secrets"]),
+        limits=Limits(**kept["limits"]),
+    )
