@@ -14,6 +14,7 @@
 #define ORDER_BYTES 65536
 #define LIST_MAX 64
 #define STEPS_MAX 24
+#define VOLUMES_MAX 16
 
 /* What the supervisor inherits beside stdio; everything above is closed. */
 enum { FD_LISTEN = 3, FD_FIRST_CLOSED = 4 };
@@ -30,6 +31,13 @@ struct act {
 struct acts {
     struct act list[LIST_MAX];
     size_t count;
+};
+
+/* A disk of its own that a sandbox sees at a path: read-write by one sandbox, or read-only by many. */
+struct volume {
+    const char *disk; /* holds upper/ and work/ */
+    const char *path; /* inside, without the first slash */
+    bool read_only;
 };
 
 /* One order, pointing into the datagram it came in. Python decides every word of it. */
@@ -52,6 +60,8 @@ struct order {
     size_t join_count;
     const char *masks[LIST_MAX]; /* entries of /proc to cover */
     size_t mask_count;
+    struct volume volumes[VOLUMES_MAX];
+    size_t volume_count;
 };
 
 /* What the resident process prepared once and every order uses. */
@@ -98,6 +108,8 @@ void write_file(const char *path, const char *value);
 #define STAGE_DISK "/stage/disk"
 #define STAGE_ROOT "/stage/root"
 #define STAGE_DEV "/stage/dev"
+#define STAGE_VOLUME "/stage/volume"
+#define STAGE_NOTHING "/stage/nothing"
 #define STAGE_EMPTY "/stage/empty"
 #define SUPERVISOR "/dev/.sandboxer/supervisor"
 int stage_make(const char *supervisor);
@@ -110,6 +122,11 @@ int tree_clone(const char *path);
 void tree_place(int tree, int userns, bool read_only, const char *where);
 void overlay_mount(uint32_t base);
 void devices_mount(const struct order *order);
+int new_mount(const char *type, unsigned attributes, const char *const (*options)[2]);
+
+/* volumes.c */
+void volumes_clone(const struct order *order, int *trees);
+void volumes_mount(const struct order *order, const int *trees, int userns);
 
 /* worker.c */
 _Noreturn void order_perform(const struct order *order, const struct stage *stage);

@@ -64,7 +64,7 @@ static void place_at(int tree, const char *name) {
     close(tree);
 }
 
-static int new_mount(const char *type, unsigned attributes, const char *const (*options)[2]) {
+int new_mount(const char *type, unsigned attributes, const char *const (*options)[2]) {
     int context = fsopen(type, FSOPEN_CLOEXEC);
     CHECK(context);
     for (; (*options)[0]; options++) CHECK(fsconfig(context, FSCONFIG_SET_STRING, (*options)[0], (*options)[1], 0));

@@ -36,6 +36,20 @@ static bool take_act(struct order *o, const char *key, char *value) {
     return true;
 }
 
+static bool take_volume(struct order *o, const char *key, char *value) {
+    if (!strcmp(key, "volume")) {
+        if (o->volume_count == VOLUMES_MAX) return false;
+        o->volumes[o->volume_count++] = (struct volume){.disk = value, .path = ""};
+        return true;
+    }
+    if (!o->volume_count) return false;
+    struct volume *last = &o->volumes[o->volume_count - 1];
+    if (!strcmp(key, "volume.path")) last->path = value;
+    else if (!strcmp(key, "volume.read_only")) last->read_only = true;
+    else return false;
+    return true;
+}
+
 static bool take(struct order *o, const char *key, char *value) {
     unsigned long n;
     if (!strcmp(key, "tag")) o->tag = value;
@@ -53,6 +67,7 @@ static bool take(struct order *o, const char *key, char *value) {
     else if (!strcmp(key, "open_files") && number(value, 1u << 20, &n)) o->open_files = n;
     else if (!strcmp(key, "join") && o->join_count < LIST_MAX) o->joins[o->join_count++] = value;
     else if (!strcmp(key, "mask") && o->mask_count < LIST_MAX) o->masks[o->mask_count++] = value;
+    else if (!strncmp(key, "volume", 6)) return take_volume(o, key, value);
     else return take_act(o, key, value);
     return true;
 }

@@ -22,7 +22,7 @@
 #define MUST(call) do { if ((call) < 0) { perror("launcher: stage: " #call); _exit(1); } } while (0)
 
 static const char *const folders[] = {
-    "proc", "old", "stage", "stage/image", "stage/disk", "stage/root", "stage/dev",
+    "proc", "old", "stage", "stage/image", "stage/disk", "stage/root", "stage/dev", "stage/volume", "stage/nothing",
     "stage/dev/pts", "stage/dev/shm", "stage/dev/mqueue", "stage/dev/.sandboxer",
 };
 static const struct { const char *name; unsigned major, minor; } nodes[] = {

@@ -114,6 +114,8 @@ void order_perform(const struct order *order, const struct stage *stage) {
     acts_perform(&order->disks);
     step("trees");
     int image = tree_clone(order->image), disk = tree_clone(order->disk);
+    int volumes[VOLUMES_MAX];
+    volumes_clone(order, volumes);
     step("user_namespace");
     expect(sync, WORD_USERNS, &message);
     map_ids(order, child);
@@ -124,6 +126,8 @@ void order_perform(const struct order *order, const struct stage *stage) {
     tree_place(disk, userns, false, STAGE_DISK);
     step("overlay");
     overlay_mount(order->base);
+    if (order->volume_count) step("volumes");
+    volumes_mount(order, volumes, userns);
     step("devices");
     devices_mount(order);
     step("walls");

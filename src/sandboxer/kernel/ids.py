@@ -8,7 +8,8 @@ import secrets
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _SANDBOX_ID = re.compile(r"^sbx_[0-9a-hjkmnp-tv-z]{26}$")
 _SESSION_ID = re.compile(r"^ses_[0-9a-hjkmnp-tv-z]{26}$")
-_KEPT_ID = re.compile(r"^(?!sbx)[a-z]{3}_[0-9a-hjkmnp-tv-z]{26}$")
+_VOLUME_ID = re.compile(r"^vol_[0-9a-hjkmnp-tv-z]{26}$")
+_KEPT_ID = re.compile(r"^(?!sbx|vol)[a-z]{3}_[0-9a-hjkmnp-tv-z]{26}$")
 
 
 def new_id(prefix: str) -> str:
@@ -22,8 +23,13 @@ def is_sandbox_id(text: str) -> bool:
 
 
 def is_kept_id(text: str) -> bool:
-    """Of a disk that is kept without a sandbox (a snapshot, an image, a volume): a path too."""
+    """Of a disk that is kept read-only, without a sandbox (a snapshot, an image): a path too."""
     return _KEPT_ID.match(text) is not None
+
+
+def is_volume_id(text: str) -> bool:
+    """Of a disk that sandboxes attach: a path too."""
+    return _VOLUME_ID.match(text) is not None
 
 
 def is_session_id(text: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from sandboxer.backends.checks import commands, files, making, pauses, sizes, snapshots
+from sandboxer.backends.checks import commands, files, making, pauses, sizes, snapshots, volumes
 from sandboxer.backends.checks.suite import Bench, Check, CheckResult, MakeOrder, Reopen, Verdict, run_check
 from sandboxer.backends.contract import Backend
 from sandboxer.kernel.errors import InvalidRequest
@@ -20,6 +20,7 @@ CHECKS: Sequence[Check] = (
     *pauses.suite.checks,
     *sizes.suite.checks,
     *snapshots.suite.checks,
+    *volumes.suite.checks,
 )
 
 

@@ -52,6 +52,8 @@ class Box:
     # Of that process, in clock ticks since boot: tells it from another one with its number.
     started: int = 0
     boot_id: str = ""
+    # (id, whether read-only) of what its processes have attached.
+    volumes: tuple[tuple[str, bool], ...] = ()
 
     @property
     def resources(self) -> Resources:
@@ -78,6 +80,7 @@ def new_box(order: Order, slot: int, boot_id: str, *, image: str) -> Box:
         pids=order.resources.pids,
         slot=slot,
         boot_id=boot_id,
+        volumes=tuple((one.volume_id, one.is_read_only) for one in order.volumes),
     )
 
 
@@ -127,7 +130,8 @@ class BoxFolder:
         try:
             raw = json.loads((self._path / sandbox_id / RECORD).read_bytes())
             known = {name: raw[name] for name in _FIELDS if name in raw}
-            return Box(**{**known, "stage": Stage(raw["stage"])})
+            volumes = tuple((id_, only) for id_, only in raw.get("volumes", ()))
+            return Box(**{**known, "stage": Stage(raw["stage"]), "volumes": volumes})
         except (FileNotFoundError, ValueError, TypeError, KeyError):
             return None
 

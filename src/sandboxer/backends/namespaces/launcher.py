@@ -42,6 +42,8 @@ class LaunchOrder:
     sigpending: int
     open_files: int
     masks: tuple[str, ...]
+    # (disk, path inside without its first slash, read-only).
+    volumes: tuple[tuple[str, str, bool], ...] = ()
 
     def encode(self) -> bytes:
         fields = [
@@ -71,6 +73,9 @@ class LaunchOrder:
             )
         fields += [f"join={path}" for path in self.cgroups.joins]
         fields += [f"mask={name}" for name in self.masks]
+        for disk, path, is_read_only in self.volumes:
+            fields += [f"volume={disk}", f"volume.path={path}"]
+            fields += ["volume.read_only=1"] if is_read_only else []
         if any("\0" in text for text in fields):
             raise Broken(why="a NUL in a launch order")
         return ("\0".join(fields) + "\0").encode()

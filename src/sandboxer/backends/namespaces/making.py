@@ -19,6 +19,7 @@ from sandboxer.backends.namespaces.pool import DiskBirths
 from sandboxer.backends.namespaces.recovery import pidfd_of
 from sandboxer.backends.namespaces.settled import to_the_end
 from sandboxer.backends.namespaces.uids import WIDTH
+from sandboxer.backends.namespaces.volumes import check_attachable
 from sandboxer.backends.namespaces.walls import shm_bytes
 from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.kernel.errors import (
@@ -54,6 +55,7 @@ class Making:
         else:
             heritage, disks = await self._keeping.births(order)
             tree = ground.image_tree(heritage.image)
+        check_attachable(ground, order)
         ground.promise(order.resources, disk=True)
         try:
             slot = ground.ranges.take()
@@ -75,7 +77,7 @@ class Making:
             if heritage is not None:
                 await self._keeping.inherit(order.sandbox_id, heritage)
 
-        return await self._start(box, str(ground.image_path(tree)), disks, undo, inherit)
+        return await self._start(box, order, str(ground.image_path(tree)), disks, undo, inherit)
 
     async def resume(self, box: Box, order: Order) -> tuple[Box, Timings]:
         """On the disk it has; with the order's limits, which may have changed."""
@@ -87,6 +89,7 @@ class Making:
         # Its disk is a layer over exactly this one.
         tree = ground.pool.image_of(box.sandbox_id) or box.image
         image = ground.image_path(tree)
+        check_attachable(ground, order)
         ground.promise(order.resources, disk=False)
         try:
             slot = ground.ranges.take()
@@ -104,11 +107,12 @@ class Making:
         async def undo() -> None:
             await self._ending.stop(box.sandbox_id)
 
-        return await self._start(starting, str(image), disks, undo)
+        return await self._start(starting, order, str(image), disks, undo)
 
     async def _start(
         self,
         box: Box,
+        order: Order,
         image: str,
         disks: DiskBirths,
         undo: Callable[[], Awaitable[None]],
@@ -121,7 +125,7 @@ class Making:
             ground.boxes.write(box)
             if first is not None:
                 await first()
-            launched = await to_the_end(ground.launcher.launch(self._launch_order(box, image, disks)))
+            launched = await to_the_end(ground.launcher.launch(self._launch_order(box, order, image, disks)))
             made = time.perf_counter()
             box = replace(box, stage=Stage.RUNNING, pid=launched.pid, started=launched.started)
             ground.known[box.sandbox_id] = box
@@ -136,7 +140,7 @@ class Making:
             **{f"launch.{name}": value for name, value in launched.timings_ms.items()},
         }
 
-    def _launch_order(self, box: Box, image: str, disks: DiskBirths) -> LaunchOrder:
+    def _launch_order(self, box: Box, order: Order, image: str, disks: DiskBirths) -> LaunchOrder:
         ground, settings = self._ground, self._ground.settings
         if box.slot is None:
             raise ProvisionFailed(step="range", why="no uid range")
@@ -155,6 +159,10 @@ class Making:
             sigpending=settings.sigpending,
             open_files=settings.open_files,
             masks=ground.masked,
+            volumes=tuple(
+                (str(ground.pool.disk(one.volume_id)), one.path.removeprefix("/"), one.is_read_only)
+                for one in order.volumes
+            ),
         )
 
     async def _first_answer(self, box: Box) -> None:

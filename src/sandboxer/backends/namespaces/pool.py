@@ -19,7 +19,7 @@ from pathlib import Path
 from sandboxer.backends.namespaces import btrfs
 from sandboxer.backends.namespaces.settings import NamespacesSettings
 from sandboxer.kernel.errors import Broken
-from sandboxer.kernel.ids import is_sandbox_id
+from sandboxer.kernel.ids import is_sandbox_id, is_volume_id
 
 MB = 1024 * 1024
 # Trying it out must not take a large disk from its owner; who wants more says so.
@@ -175,6 +175,19 @@ class Pool:
     def ids(self) -> list[str]:
         # By path: a folder that is held open shows what was there when it was last read.
         return [name for name in os.listdir(self.path) if is_sandbox_id(name)]
+
+    def volume_ids(self) -> list[str]:
+        return [name for name in os.listdir(self.path) if is_volume_id(name)]
+
+    def set_limit(self, disk: str, limit_mb: int) -> None:
+        """Nothing where nobody counts."""
+        if not self.limits_disks:
+            return
+        fd = os.open(self.path / disk, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            btrfs.limit(fd, limit_mb * MB)
+        finally:
+            os.close(fd)
 
     def close(self) -> None:
         os.close(self._fd)

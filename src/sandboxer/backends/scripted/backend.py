@@ -27,11 +27,13 @@ from sandboxer.backends.contract import (
     Presence,
     Resources,
     Usage,
+    VolumeUsage,
     Wall,
 )
 from sandboxer.backends.guest import Guest
 from sandboxer.backends.scripted.box import Box, ScriptedGuest
 from sandboxer.backends.scripted.disk import Disk
+from sandboxer.backends.scripted.volumes import ScriptedVolumes
 from sandboxer.kernel.clock import Clock, SystemClock
 from sandboxer.kernel.errors import (
     BackendLost,
@@ -72,6 +74,7 @@ class Scripted:
         self._dead: asyncio.Queue[str] = asyncio.Queue()
         self.boxes: dict[str, Box] = {}
         self.kept_disks: dict[str, Disk] = {}
+        self._volumes = ScriptedVolumes()
         # Every call in order, for tests: (method, sandbox id).
         self.calls: list[tuple[str, str]] = []
 
@@ -112,9 +115,12 @@ class Scripted:
         if order.sandbox_id in self.boxes:
             raise ProvisionFailed(step="claim", why=f"{order.sandbox_id} exists already")
         limit_bytes = order.resources.disk_mb * 2**20
+        if order.origin in self._volumes.taken:
+            raise InvalidRequest(field="image", why=f"{order.origin} was taken of a volume")
         disk = Disk(limit_bytes) if order.origin is None else self._kept(order.origin).copy(limit_bytes)
         # As everywhere, no two have the same.
         disk.write("/etc/machine-id", secrets.token_hex(16).encode() + b"\n")
+        self._volumes.attach(order, disk)
         box = Box(order, self._clock, self._answers, disk)
         self.boxes[order.sandbox_id] = box
         try:
@@ -122,6 +128,7 @@ class Scripted:
                 await self._clock.sleep(self._boot_takes)
             self._begin("boot", order.sandbox_id)
         except BaseException:
+            self._volumes.detach(order.sandbox_id)
             del self.boxes[order.sandbox_id]
             raise
         return Handle(sandbox_id=order.sandbox_id, backend=self._name, version=1)
@@ -159,6 +166,7 @@ class Scripted:
     async def teardown(self, sandbox_id: str) -> None:
         self._begin("teardown", sandbox_id)
         box = self.boxes.pop(sandbox_id, None)
+        self._volumes.detach(sandbox_id)
         if box is not None:
             box.presence = Presence.GONE
             box.end_processes()
@@ -174,11 +182,13 @@ class Scripted:
         self._begin("stop", handle.sandbox_id)
         box = self._box(handle)
         box.end_processes()
+        self._volumes.detach(handle.sandbox_id)
         box.presence, box.reason = Presence.STOPPED, "stopped"
 
     async def resume(self, handle: Handle, order: Order) -> Handle:
         self._begin("resume", handle.sandbox_id)
         box = self._box(handle)
+        self._volumes.attach(order, box.disk)
         box.presence, box.reason = Presence.RUNNING, None
         return Handle(sandbox_id=handle.sandbox_id, backend=self._name, version=1)
 
@@ -208,15 +218,18 @@ class Scripted:
         box = self._box(handle)
         box.end_processes()
         box.disk = disk
+        self._volumes.detach(handle.sandbox_id)
         box.presence, box.reason = Presence.STOPPED, "stopped"
         if start:
             self._begin("restart", handle.sandbox_id)
+            self._volumes.attach(order, disk)
             box.presence, box.reason = Presence.RUNNING, None
         return Handle(sandbox_id=handle.sandbox_id, backend=self._name, version=1)
 
     async def drop(self, disk_id: str) -> None:
         self._begin("drop", disk_id)
         self.kept_disks.pop(disk_id, None)
+        self._volumes.taken.discard(disk_id)
 
     async def check_kept(self, disk_id: str) -> None:
         self._begin("check_kept", disk_id)
@@ -230,6 +243,38 @@ class Scripted:
     async def kept(self) -> Sequence[str]:
         self._begin("kept", "")
         return list(self.kept_disks)
+
+    async def make_volume(self, volume_id: str, *, size_mb: int, origin: str | None = None) -> None:
+        self._begin("make_volume", volume_id)
+        self._volumes.make(volume_id, size_mb, origin, None if origin is None else self._kept(origin))
+
+    async def resize_volume(self, volume_id: str, *, size_mb: int) -> None:
+        self._begin("resize_volume", volume_id)
+        if size_mb > PLENTY.disk_mb:
+            raise NoCapacity(resource="disk", why="not even a fake has as much")
+        self._volumes.resize(volume_id, size_mb)
+
+    async def take_volume(self, volume_id: str, disk_id: str) -> KeptDisk:
+        self._begin("take_volume", volume_id)
+        disk = self._volumes.find(volume_id)
+        if disk_id in self.kept_disks:
+            raise Conflict(why=f"{disk_id} exists already")
+        self.kept_disks[disk_id] = disk.copy(disk.limit_bytes)
+        self._volumes.taken.add(disk_id)
+        return KeptDisk(disk_id=disk_id, content=Content.FILES, at_most_bytes=disk.used_bytes)
+
+    async def drop_volume(self, volume_id: str) -> None:
+        self._begin("drop_volume", volume_id)
+        self._volumes.drop(volume_id)
+
+    async def volume_usage(self, volume_id: str) -> VolumeUsage:
+        self._begin("volume_usage", volume_id)
+        disk = self._volumes.find(volume_id)
+        return VolumeUsage(used_bytes=disk.used_bytes, limit_bytes=disk.limit_bytes)
+
+    async def volumes(self) -> Sequence[str]:
+        self._begin("volumes", "")
+        return list(self._volumes.disks)
 
     async def resize(self, handle: Handle, resources: Resources) -> None:
         self._begin("resize", handle.sandbox_id)
@@ -246,6 +291,7 @@ class Scripted:
         """As if its PID 1 had ended unasked."""
         box = self.boxes[sandbox_id]
         box.end_processes()
+        self._volumes.detach(sandbox_id)
         box.presence, box.reason = Presence.STOPPED, reason
         if not keeps_disk:
             del self.boxes[sandbox_id]
@@ -253,8 +299,9 @@ class Scripted:
 
     def reboot(self) -> None:
         """As if the host had: disks stay, processes do not, nobody is told."""
-        for box in self.boxes.values():
+        for sandbox_id, box in self.boxes.items():
             box.end_processes()
+            self._volumes.detach(sandbox_id)
             box.presence, box.reason = Presence.STOPPED, "host_rebooted"
 
     def _begin(self, method: str, sandbox_id: str) -> None:

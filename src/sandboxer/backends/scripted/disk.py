@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat as modes
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 
@@ -32,21 +33,65 @@ class Node:
     modified_at: float = field(default_factory=time.time)
 
 
+_FOLDERS = ("/tmp", "/root", "/etc", "/bin", "/workspace")
+
+
+@dataclass(frozen=True, slots=True)
+class _Mount:
+    disk: Disk
+    read_only: bool
+
+
 class Disk:
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, *, folders: tuple[str, ...] = _FOLDERS) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self._listeners: list[Callable[[FileEvent], None]] = []
         self._root = Node(FileKind.DIRECTORY, 0o755)
-        for folder in ("/tmp", "/root", "/etc", "/bin", "/workspace"):
+        # By path: other disks that are seen there.
+        self._mounts: dict[str, _Mount] = {}
+        for folder in folders:
             self.mkdir(folder, 0o755, parents=True)
 
     def copy(self, limit_bytes: int) -> Disk:
         """As it is now; nobody watches the copy."""
         made = Disk(limit_bytes)
-        made._root = deepcopy(self._root)
+        with self._unmounted():
+            made._root = deepcopy(self._root)
         made.used_bytes = self.used_bytes
         return made
+
+    def attach(self, path: str, disk: Disk, *, read_only: bool) -> None:
+        """Another disk's root is seen at this path from now on."""
+        self.mkdir(path, 0o755, parents=True)
+        folder, name = self._place(path, parents=False)
+        folder.children[name] = disk._root
+        self._mounts[path] = _Mount(disk, read_only)
+
+    def detach_all(self) -> None:
+        mounts, self._mounts = self._mounts, {}
+        for path in mounts:
+            folder, name = self._place(path, parents=False)
+            folder.children[name] = Node(FileKind.DIRECTORY, 0o755)
+
+    @contextmanager
+    def _unmounted(self) -> Iterator[None]:
+        mounts = self._mounts
+        self.detach_all()
+        try:
+            yield
+        finally:
+            for path, mount in mounts.items():
+                self.attach(path, mount.disk, read_only=mount.read_only)
+
+    def _counted(self, path: str) -> Disk:
+        """Whose limit holds for what is written there. Raises what a read-only one answers."""
+        for above, mount in self._mounts.items():
+            if f"{path}/".startswith(f"{above}/"):
+                if mount.read_only:
+                    raise GuestRefused(path=path, errno_name="EROFS")
+                return mount.disk
+        return self
 
     def listen(self, listener: Callable[[FileEvent], None]) -> Callable[[], None]:
         self._listeners.append(listener)
@@ -81,9 +126,10 @@ class Disk:
         if old is not None and old.kind is FileKind.OTHER:
             raise GuestRefused(path=path, errno_name="ENXIO")
         grown = len(data) - (0 if old is None else len(old.data))
-        if self.used_bytes + grown > self.limit_bytes:
+        counted = self._counted(path)
+        if counted.used_bytes + grown > counted.limit_bytes:
             raise DiskFull(path=path, errno_name="EDQUOT")
-        self.used_bytes += grown
+        counted.used_bytes += grown
         kept = 0o644 if old is None else old.mode
         folder.children[name] = Node(FileKind.FILE, kept if mode is None else mode, data=data)
         self._tell(path, FileChange.CREATED if old is None else FileChange.MODIFIED)
@@ -91,6 +137,7 @@ class Disk:
 
     def make(self, path: str, node: Node) -> None:
         """Put a link or FIFO where nothing is."""
+        self._counted(path)
         folder, name = self._place(path, parents=False)
         if name in folder.children:
             raise PathExists(path=path, errno_name="EEXIST")
@@ -108,6 +155,7 @@ class Disk:
             if parents and old.kind is FileKind.DIRECTORY:
                 return
             raise PathExists(path=path, errno_name="EEXIST")
+        self._counted(path)
         folder.children[name] = Node(FileKind.DIRECTORY, mode)
         self._tell(path, FileChange.CREATED)
 
@@ -121,6 +169,8 @@ class Disk:
             raise PathExists(path=target, errno_name="EEXIST")
         if old is not None and old.children:
             raise DirectoryNotEmpty(path=target, errno_name="ENOTEMPTY")
+        self._counted(source)
+        self._counted(target)
         end.children[new_name] = start.children.pop(name)
         self._tell(source, FileChange.MOVED)
         self._tell(target, FileChange.MOVED)
@@ -132,7 +182,7 @@ class Disk:
             raise PathNotFound(path=path, errno_name="ENOENT")
         if node.children and not recursive:
             raise DirectoryNotEmpty(path=path, errno_name="ENOTEMPTY")
-        self.used_bytes -= _size(node)
+        self._counted(path).used_bytes -= _size(node)
         del folder.children[name]
         self._tell(path, FileChange.REMOVED)
 

@@ -146,7 +146,11 @@ class Shell:
         code = await inner.run_argv(words)
         for path, content, appends in files:
             before = self._content(path) if appends else b""
-            self.disk.write(path, before + bytes(content))
+            try:
+                self.disk.write(path, before + bytes(content))
+            except GuestRefused as error:
+                await self.err(f"sh: {error}\n".encode())
+                code = 2
         return code
 
     async def _read(self, name: str) -> int:

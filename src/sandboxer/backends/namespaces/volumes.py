@@ -1,0 +1,188 @@
+"""Volumes: disks in the pool that belong to no sandbox, made, sized, copied and dropped here.
+
+Each lies in the pool as a sandbox's disk does, with a limit of its own; the launcher lays it over a path
+(`guest/launcher/volumes.c`). What is taken of one is a kept disk like any other, over no image.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from sandboxer.backends.contract import Content, KeptDisk, Order, Resources, VolumeMount, VolumeUsage
+from sandboxer.backends.namespaces import admission
+from sandboxer.backends.namespaces.ground import VOLUME, Ground
+from sandboxer.backends.namespaces.kept.keeping import Keeping
+from sandboxer.backends.namespaces.kept.records import Heritage
+from sandboxer.backends.namespaces.pool import BIRTH, MB
+from sandboxer.backends.namespaces.settled import in_thread
+from sandboxer.backends.volume_paths import check_volume_paths
+from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound
+from sandboxer.kernel.ids import is_kept_id, is_volume_id
+
+LEAST_MB = 16
+
+
+class VolumeKeeping:
+    def __init__(self, ground: Ground, keeping: Keeping) -> None:
+        self._ground = ground
+        self._keeping = keeping
+
+    async def make(self, volume_id: str, *, size_mb: int, origin: str | None) -> None:
+        ground = self._ground
+        if not is_volume_id(volume_id):
+            raise InvalidRequest(field="volume_id", why="not an id of a volume")
+        if size_mb < LEAST_MB:
+            raise InvalidRequest(field="size_mb", why=f"at least {LEAST_MB}")
+        if ground.pool.has_disk(volume_id):
+            raise Conflict(why=f"{volume_id} exists already")
+        source = None if origin is None else await self._origin(origin, size_mb)
+        self._promise(size_mb)
+        try:
+            await in_thread(ground.threads, self._make_now, volume_id, size_mb, source)
+        except BaseException:
+            self._take_back(size_mb)
+            raise
+
+    async def resize(self, volume_id: str, *, size_mb: int) -> None:
+        ground = self._ground
+        if size_mb < LEAST_MB:
+            raise InvalidRequest(field="size_mb", why=f"at least {LEAST_MB}")
+        usage = await self.usage(volume_id)
+        if usage.used_bytes > size_mb * MB:
+            raise Conflict(
+                why=f"{volume_id} holds {-(-usage.used_bytes // MB)} MB",
+                reason="too_small",
+                hint="Remove something from it first, or ask for more.",
+            )
+        before_mb = usage.limit_bytes // MB
+        if size_mb > before_mb:
+            self._promise(size_mb - before_mb)
+        try:
+            await in_thread(ground.threads, ground.pool.set_limit, volume_id, size_mb)
+        except BaseException:
+            if size_mb > before_mb:
+                self._take_back(size_mb - before_mb)
+            raise
+        if size_mb < before_mb:
+            self._take_back(before_mb - size_mb)
+
+    async def take(self, volume_id: str, disk_id: str) -> KeptDisk:
+        self._check_there(volume_id)
+        if not is_kept_id(disk_id):
+            raise InvalidRequest(field="disk_id", why="not an id of a kept disk")
+        heritage = await in_thread(self._ground.threads, self._take_now, volume_id, disk_id)
+        return KeptDisk(disk_id=disk_id, content=Content.FILES, at_most_bytes=heritage.at_most_bytes)
+
+    async def drop(self, volume_id: str) -> None:
+        if not is_volume_id(volume_id):
+            raise NotFound(what="volume", id=volume_id)
+        ground = self._ground
+        if holder := next(iter(ground.attached(volume_id)), None):
+            raise Conflict(why=f"{volume_id} is attached to {holder}", reason="attached")
+        size_mb = ground.pool.usage(volume_id).limit_bytes // MB if ground.pool.has_disk(volume_id) else 0
+        kept_mb = await in_thread(ground.threads, self._drop_now, volume_id)
+        self._take_back(size_mb)
+        ground.promised = ground.promised.with_kept(kept_mb)
+
+    async def usage(self, volume_id: str) -> VolumeUsage:
+        self._check_there(volume_id)
+        return await in_thread(self._ground.threads, self._usage_now, volume_id)
+
+    async def all(self) -> list[str]:
+        return await in_thread(self._ground.threads, self._ground.pool.volume_ids)
+
+    async def _origin(self, disk_id: str, size_mb: int) -> Heritage:
+        heritage = await self._keeping.check(disk_id)
+        if heritage.image != VOLUME:
+            raise InvalidRequest(field="from_snapshot", why=f"{disk_id} was not taken of a volume")
+        held = heritage.at_most_bytes
+        if held > size_mb * MB:
+            held = (await self._keeping.sizes(disk_id)).referenced_bytes
+        if held > size_mb * MB:
+            raise InvalidRequest(field="size_mb", why=f"{disk_id} holds {-(-held // MB)} MB")
+        return heritage
+
+    def _make_now(self, volume_id: str, size_mb: int, source: Heritage | None) -> None:
+        copies, heritages, pool = self._ground.copies, self._ground.heritages, self._ground.pool
+        if source is None:
+            copies.prepare_empty(volume_id, limit_mb=size_mb, image=VOLUME)
+        else:
+            copies.prepare(source.id, volume_id, limit_mb=size_mb, image=VOLUME)
+        try:
+            if source is not None:
+                heritages.write(Heritage(id=volume_id, owners=source.owners))
+            os.chmod(copies.prepared(volume_id), 0o755)
+            os.rename(pool.path / f"{BIRTH}{volume_id}" / "disk", pool.disk(volume_id))
+        except BaseException:
+            heritages.remove(volume_id)
+            raise
+        finally:
+            copies.discard(volume_id)
+
+    def _take_now(self, volume_id: str, disk_id: str) -> Heritage:
+        ground = self._ground
+        owners = ground.counting.inherited(volume_id)
+        ground.copies.keep(volume_id, disk_id)
+        seen = ground.copies.look(disk_id)
+        heritage = Heritage(id=disk_id, owners=owners, image=VOLUME)
+        if seen is not None:
+            heritage = replace(heritage, uuid=seen.uuid, changed=seen.changed)
+        try:
+            heritage = replace(heritage, at_most_bytes=ground.counting.at_most(owners))
+            ground.heritages.write(heritage)
+        except BaseException:
+            ground.copies.drop(disk_id)
+            raise
+        return heritage
+
+    def _drop_now(self, volume_id: str) -> int:
+        ground = self._ground
+        ground.pool.remove_disk(volume_id)
+        # Last: as long as anything is left, the record is.
+        ground.heritages.remove(volume_id)
+        return ground.counting.kept_mb()
+
+    def _usage_now(self, volume_id: str) -> VolumeUsage:
+        ground = self._ground
+        own = ground.pool.usage(volume_id)
+        older = ground.heritages.known.get(volume_id)
+        inherited = 0 if older is None else ground.counting.at_most(older.owners)
+        return VolumeUsage(used_bytes=own.used_bytes + inherited, limit_bytes=own.limit_bytes)
+
+    def _check_there(self, volume_id: str) -> None:
+        if not is_volume_id(volume_id) or not self._ground.pool.has_disk(volume_id):
+            raise NotFound(what="volume", id=volume_id)
+
+    def _promise(self, size_mb: int) -> None:
+        """Raises NoCapacity. No await between question and promise."""
+        ground = self._ground
+        wanted = ground.promised.with_disk(_disk(size_mb))
+        admission.admit(ground.host, ground.settings.overcommit, wanted)
+        ground.promised = wanted
+
+    def _take_back(self, size_mb: int) -> None:
+        self._ground.promised = self._ground.promised.with_disk(_disk(size_mb), -1)
+
+
+def check_attachable(ground: Ground, order: Order) -> None:
+    """Whether its volumes are there, and free for it. No await may come before the order's box is known."""
+    check_volume_paths(order.volumes)
+    for mount in order.volumes:
+        if not is_volume_id(mount.volume_id) or not ground.pool.has_disk(mount.volume_id):
+            raise NotFound(what="volume", id=mount.volume_id)
+        _refuse_taken(ground, order.sandbox_id, mount)
+
+
+def _refuse_taken(ground: Ground, sandbox_id: str, mount: VolumeMount) -> None:
+    for holder, is_read_only in ground.attached(mount.volume_id).items():
+        if holder != sandbox_id and not (is_read_only and mount.is_read_only):
+            how = "read-only" if is_read_only else "read-write"
+            raise Conflict(
+                why=f"{mount.volume_id} is attached to {holder}, {how}",
+                reason="attached",
+            )
+
+
+def _disk(size_mb: int) -> Resources:
+    return Resources(vcpus=0.0, memory_mb=0, disk_mb=size_mb, pids=0)
