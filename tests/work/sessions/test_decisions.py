@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandboxer.backends.guest import Exit, Output, Process, Stream
+from sandboxer.kernel.clock import SystemClock
 from sandboxer.kernel.errors import GuestMisbehaved, IllegalTransition, InvalidRequest
 from sandboxer.work.sessions import frames, lifetime
+from sandboxer.work.sessions.attached import RATE, Attached
+from sandboxer.work.sessions.cells import KEPT_CELLS, RESULTS_BYTES, RESULTS_LIMIT, Cell
 from sandboxer.work.sessions.interpreters import INTERPRETERS, driver_text, find_interpreter
 from sandboxer.work.sessions.lifecycle import TRANSITIONS, Signal, State, next_state
 
@@ -109,3 +119,81 @@ def test_interpreters_are_found_by_any_name_and_others_are_named() -> None:
         assert one.image in ("base", "languages")
         if one.driver:
             assert driver_text(one.driver)
+
+
+def cell(n: int = 1) -> Cell:
+    return Cell(n=n, code="", timeout_s=1.0, asked_at=NOW)
+
+
+def test_what_a_cell_shows_is_bounded_by_what_it_takes_in_memory() -> None:
+    # One rare character makes every letter of the text four bytes wide.
+    wide = "x" * (1 << 20) + "\N{GRINNING FACE}"
+    shown = cell()
+    for _ in range(RESULTS_LIMIT):
+        shown.show({"text/plain": wide})
+    assert 1 <= len(shown.results()) <= 2
+    assert shown.truncated
+    assert sum(sys.getsizeof(text) for one in shown.results() for text in one.values()) <= RESULTS_BYTES
+
+
+class Liar:
+    """A process whose words were written by somebody hostile; then it stays and says nothing."""
+
+    process_id = "prc_liar"
+
+    def __init__(self, *said: bytes) -> None:
+        self._said = said
+
+    async def __aenter__(self) -> Liar:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        return
+
+    async def output(self) -> AsyncIterator[Output | Exit]:
+        for data in self._said:
+            yield Output(Stream.STDOUT, data)
+        yield Exit(code=0)
+
+    async def kill(self) -> None:
+        return
+
+
+async def heard(*said: bytes) -> Attached:
+    async def gone(attached: Attached, reason: str, why: str) -> None:
+        return
+
+    attached = Attached(
+        cast(Process, Liar(*said)),
+        SystemClock(),
+        is_shell=False,
+        working=lambda: nullcontext(),
+        when_gone=gone,
+    )
+    await attached.live()
+    return attached
+
+
+async def test_cells_that_begin_and_never_end_do_not_pile_up() -> None:
+    begun = (json.dumps({"t": "begin", "n": n, "code": "x" * 1000}) for n in range(1, 2000))
+    attached = await heard("\n".join(begun).encode() + b"\n")
+    assert len(attached.cells) <= KEPT_CELLS + 1
+    assert attached.reason == "killed"
+
+
+async def test_words_are_read_at_a_pace_and_others_are_served_meanwhile() -> None:
+    line = json.dumps({"t": "out", "n": 1, "s": 1, "d": "eHh4" * (1 << 16)}).encode() + b"\n"
+    assert len(line) * 20 > RATE
+    began, turns = time.monotonic(), 0
+    hearing = asyncio.ensure_future(heard(*[line] * 20))
+    while not hearing.done():
+        turns += 1
+        await asyncio.sleep(0.01)
+    await hearing
+    assert time.monotonic() - began >= (len(line) * 20 - RATE) / RATE * 0.9
+    assert turns > 5
+
+
+def test_an_endless_number_is_refused_like_any_line_out_of_form() -> None:
+    with pytest.raises(GuestMisbehaved):
+        frames.read_frame(b'{"t": "died", "code": Infinity}')

@@ -20,6 +20,7 @@ from sandboxer.backends.guest import EndReason, Exit, Process, Stream
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, SandboxerError
 from sandboxer.work.deadline import kill_quietly
+from sandboxer.work.pace import Pace
 from sandboxer.work.sessions.cells import KEPT_BYTES, KEPT_CELLS, OUTPUT_LIMIT, Cell, Status
 from sandboxer.work.sessions.frames import (
     Begun,
@@ -41,6 +42,9 @@ PATIENCE_S = 5.0
 # Cells that may wait for their turn.
 QUEUE_LIMIT = 32
 _STDERR_KEPT = 2000
+# Bytes a second that are read of what an interpreter says, beyond a burst of as many; a program that says
+# more waits at its own full pipe. One tenant's words must not keep the server from hearing the others.
+RATE = 4 << 20
 
 Working = Callable[[], AbstractAsyncContextManager[object]]
 WhenGone = Callable[["Attached", str, str], Awaitable[None]]
@@ -134,7 +138,7 @@ class Attached:
     # -- listening
 
     async def _listen(self) -> None:
-        lines = Lines()
+        lines, pace = Lines(), Pace(RATE)
         async for item in self._process.output():
             if isinstance(item, Exit):
                 self._note_exit(item)
@@ -150,6 +154,7 @@ class Attached:
                     await kill_quietly(self._process)
                 elif frame is not None:
                     self._take(frame)
+            await pace.spend(len(item.data))
 
     def _take(self, frame: Frame) -> None:
         match frame:
@@ -174,6 +179,11 @@ class Attached:
         """Of a cell that we sent it is no news; of another, a server before us sent it."""
         if frame.n in self.cells:
             return
+        if self.current is not None and not self.current.over.is_set():
+            # They run one after the other: its end was lost, or is kept from us to have cells pile up here.
+            self.current.fault = Fault("lost", "another cell began before this one was said to end", "")
+            self.current.end(Status.ERROR, at=self._clock.now())
+            self._prune()
         limit = frame.note.get("timeout_s")
         cell = Cell(
             n=frame.n,
@@ -217,7 +227,7 @@ class Attached:
                 async with self._working():
                     await self._see_through(self.current)
                 self.current = None
-        except SandboxerError as error:
+        except (SandboxerError, OSError) as error:
             # The sandbox refuses us, or its line broke: the listener, if it still listens, is told so.
             await self.kill("lost", str(error))
 

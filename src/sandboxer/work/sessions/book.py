@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
+from weakref import WeakValueDictionary
 
 from sqlalchemy import Connection
 
@@ -51,24 +51,28 @@ class SessionBook:
         self.sandboxes = sandboxes
         self._tasks = tasks
         self._memory: dict[str, Session] = {}
+        self._by_sandbox: dict[str, set[str]] = {}
         self._attached: dict[str, Attached] = {}
         # Those whose interpreter is gone: their cells can still be read.
         self._former: dict[str, Attached] = {}
         # Being ended by us: what their sandbox does meanwhile is no news.
         self._ending: set[str] = set()
+        # Whose time is over, and who are being ended for it, each in a task of its own.
+        self._due: set[str] = set()
         self._unwritten: set[str] = set()
         self._written_at = clock.now()
         self._not_before: dict[str, datetime] = {}
         self._changed: asyncio.Queue[str] = asyncio.Queue()
         self._stirred = asyncio.Event()
-        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         sandboxes.room.book.on_change(self._hear)
 
     # -- reading
 
     async def load(self) -> Sequence[Session]:
         living = await self._store.read(records.load_living)
-        self._memory = {session.id: session for session in living}
+        for session in living:
+            self.remember(session)
         return living
 
     async def find(self, session_id: str) -> Session | None:
@@ -96,7 +100,7 @@ class SessionBook:
         return Page(sessions=known, next_cursor=found.next_cursor)
 
     def of_sandbox(self, sandbox_id: str) -> Sequence[Session]:
-        return [session for session in self._memory.values() if session.sandbox_id == sandbox_id]
+        return [self._memory[name] for name in self._by_sandbox.get(sandbox_id, ())]
 
     def attached(self, session_id: str) -> Attached | None:
         return self._attached.get(session_id)
@@ -109,9 +113,12 @@ class SessionBook:
         return sandbox is not None and is_frozen(sandbox)
 
     @asynccontextmanager
-    async def one_at_a_time(self, session_id: str) -> AsyncIterator[None]:
-        """Starts and ends of one session never overlap."""
-        async with self._locks[session_id]:
+    async def one_at_a_time(self, name: str) -> AsyncIterator[None]:
+        """Starts and ends of one session never overlap; nor do two who count a sandbox's sessions."""
+        lock = self._locks.get(name)
+        if lock is None:
+            lock = self._locks[name] = asyncio.Lock()
+        async with lock:
             yield
 
     # -- writing
@@ -128,6 +135,7 @@ class SessionBook:
 
     def remember(self, session: Session) -> Session:
         self._memory[session.id] = session
+        self._by_sandbox.setdefault(session.sandbox_id, set()).add(session.id)
         self._stirred.set()
         return session
 
@@ -149,6 +157,8 @@ class SessionBook:
             reason=reason,
             process_id=process_id or before.process_id,
             ended_at=now if signal is Signal.END else None,
+            # What it was told is not kept longer than it.
+            env={} if signal is Signal.END else before.env,
         )
         # First in memory: what comes in between must see where it goes.
         self.remember(after)
@@ -210,6 +220,9 @@ class SessionBook:
             await self.move(session_id, Signal.GONE, actor=ACTOR, reason=reason)
         except SandboxerError as error:
             log.warning("could not record the end of %s's interpreter: %s", session_id, error)
+        except Exception:
+            # The end of an interpreter's task: a database that is away for a moment must not end them all.
+            log.exception("could not record the end of %s's interpreter", session_id)
 
     def _fate(self, sandbox_id: str) -> str | None:
         """What is happening to a sandbox whose processes went."""
@@ -263,11 +276,14 @@ class SessionBook:
         return session
 
     def _forget(self, session_id: str) -> None:
-        self._memory.pop(session_id, None)
+        session = self._memory.pop(session_id, None)
+        if session is not None and (others := self._by_sandbox.get(session.sandbox_id)) is not None:
+            others.discard(session_id)
+            if not others:
+                del self._by_sandbox[session.sandbox_id]
         self._former.pop(session_id, None)
         self._unwritten.discard(session_id)
         self._not_before.pop(session_id, None)
-        self._locks.pop(session_id, None)
 
     # -- the loop
 
@@ -294,7 +310,7 @@ class SessionBook:
         await self._bury()
         now = self.clock.now()
         for session in tuple(self._memory.values()):
-            await self._look_at(session, now)
+            self._look_at(session, now)
         if self._unwritten and now >= self._written_at + WRITE_EVERY:
             self._written_at = now
             await self.write_down()
@@ -313,6 +329,7 @@ class SessionBook:
         moments = [
             max(lifetime.look_at(session.span), self._not_before.get(session.id, now))
             for session in self._memory.values()
+            if session.id not in self._due
         ]
         if self._unwritten:
             moments.append(now + WRITE_EVERY)
@@ -329,13 +346,15 @@ class SessionBook:
             sleeping.cancel()
             waking.cancel()
 
-    async def _look_at(self, session: Session, now: datetime) -> None:
+    def _look_at(self, session: Session, now: datetime) -> None:
         attached = self._attached.get(session.id)
         is_busy = attached is not None and attached.is_busy
         due = lifetime.end_due(session.span, is_busy=is_busy, is_frozen=self.is_frozen(session), now=now)
-        if due is None or now < self._not_before.get(session.id, now):
+        if due is None or session.id in self._due or now < self._not_before.get(session.id, now):
             return
-        await self._attempt_end(session.id, due)
+        # Not awaited: a sandbox that answers slowly, or a start under way, must not keep the others alive.
+        self._due.add(session.id)
+        self._tasks.start(self._attempt_end(session.id, due), name=f"end of {session.id}")
 
     async def _attempt_end(self, session_id: str, reason: str) -> None:
         try:
@@ -346,6 +365,8 @@ class SessionBook:
             # An outermost loop: one session's trouble must not keep the others alive for ever.
             log.exception("could not end session %s", session_id)
             self._not_before[session_id] = self.clock.now() + RETRY
+        finally:
+            self._due.discard(session_id)
 
     async def _bury(self) -> None:
         """Sessions whose sandbox ended: with a kept disk they can be started again, else they are over."""

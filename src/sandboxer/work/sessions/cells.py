@@ -7,6 +7,7 @@ Readers come and go; each has its own place.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,9 +18,11 @@ from sandboxer.work.sessions.frames import Fault
 # Bytes of each stream kept of one cell.
 OUTPUT_LIMIT = 1 << 20
 RESULTS_LIMIT = 64
-# Cells kept of one session, and bytes of them all.
+# Bytes of all results of one cell: one large picture, or many small ones.
+RESULTS_BYTES = 8 << 20
+# Cells kept of one session, and bytes of them all; of the last one whatever its own limits allow.
 KEPT_CELLS = 200
-KEPT_BYTES = 16 << 20
+KEPT_BYTES = 8 << 20
 
 
 class Status(StrEnum):
@@ -71,6 +74,7 @@ class Cell:
     size: int = 0
     _kept: dict[int, int] = field(default_factory=lambda: {1: 0, 2: 0})
     _results: int = 0
+    _shown: int = 0
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def print(self, stream: int, data: bytes) -> None:
@@ -86,12 +90,15 @@ class Cell:
         self._tell()
 
     def show(self, mimes: Mapping[str, str]) -> None:
-        self._results += 1
-        if self._results > RESULTS_LIMIT:
+        # As much as it takes in memory: one rare character makes every letter of a text four bytes wide.
+        size = sum(sys.getsizeof(text) for text in mimes.values())
+        if self._results >= RESULTS_LIMIT or self._shown + size > RESULTS_BYTES:
             self.truncated = True
             return
+        self._results += 1
+        self._shown += size
         self.parts.append(Result(mimes))
-        self.size += sum(len(text) for text in mimes.values())
+        self.size += size
         self._tell()
 
     def end(self, status: Status, *, at: datetime) -> None:

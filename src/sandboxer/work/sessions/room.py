@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,8 @@ from sandboxer.work.sessions.records import Session
 from sandboxer.work.sessions.sessions import Sessions
 
 log = logging.getLogger(__name__)
+# For one sandbox to say what became of an interpreter in it.
+ADOPT_S = 10.0
 
 
 @asynccontextmanager
@@ -41,8 +44,10 @@ async def _take_up(session: Session, sessions: Sessions, book: SessionBook) -> N
         if sandbox is None:
             await book.move(session.id, Signal.END, actor=ACTOR, reason="sandbox_ended")
         elif sandbox.state in LIVE:
-            await sessions.adopt(session)
+            async with asyncio.timeout(ADOPT_S):
+                await sessions.adopt(session)
         elif session.state is not State.DIED:
             await book.move(session.id, Signal.GONE, actor=ACTOR, reason=f"sandbox_{sandbox.state.value}")
-    except SandboxerError as error:
-        log.warning("could not find the interpreter of %s again: %s", session.id, error)
+    except (SandboxerError, OSError) as error:
+        # TimeoutError too: one sandbox that does not answer must not keep the platform from starting.
+        log.warning("could not find the interpreter of %s again: %r", session.id, error)

@@ -60,7 +60,7 @@ class WantedSession:
 
 class Sessions:
     def __init__(self, book: SessionBook) -> None:
-        self._book = book
+        self.book = self._book = book
         self._sandboxes = book.sandboxes
 
     # -- making and ending
@@ -94,16 +94,20 @@ class Sessions:
             if sandbox.state not in LIVE:
                 async with self._sandboxes.line(sandbox.id, caller, activity=ActivityKind.PROCESSES):
                     pass
-            if len(self._book.of_sandbox(sandbox.id)) >= MOST_PER_SANDBOX:
-                raise Conflict(
-                    why=f"{sandbox.id} has {MOST_PER_SANDBOX} sessions already",
-                    reason="too_many_sessions",
-                    hint="End one of them, or start the session in a sandbox of its own.",
-                )
             session = self._planned(wanted, caller, sandbox_id=sandbox.id, account=sandbox.account)
-            await self._book.open(session, also)
+            async with self._book.one_at_a_time(sandbox.id):
+                self._refuse_one_too_many(sandbox.id)
+                await self._book.open(session, also)
             return await self._begin(session, caller)
         return await self._create_with_sandbox(wanted, caller, also)
+
+    def _refuse_one_too_many(self, sandbox_id: str) -> None:
+        if len(self._book.of_sandbox(sandbox_id)) >= MOST_PER_SANDBOX:
+            raise Conflict(
+                why=f"{sandbox_id} has {MOST_PER_SANDBOX} sessions already",
+                reason="too_many_sessions",
+                hint="End one of them, or start the session in a sandbox of its own.",
+            )
 
     async def _create_with_sandbox(self, wanted: WantedSession, caller: Caller, also: Also | None) -> Session:
         planned = self._planned(wanted, caller, sandbox_id="", account=caller.account)
