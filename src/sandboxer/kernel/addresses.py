@@ -14,8 +14,8 @@ _CARRIERS = tuple(
     ipaddress.IPv6Network(net)
     for net in ("::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16")
 )
-# `is_global` takes them for public: protocol assignments (one cloud's metadata is there), the way from 6to4, and
-# another cloud's own platform address.
+# `is_global` takes them for public: protocol assignments (one cloud's metadata is there), the way from 6to4,
+# and another cloud's own platform address.
 _NOT_PUBLIC = tuple(
     ipaddress.IPv4Network(net) for net in ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32")
 )

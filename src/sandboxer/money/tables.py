@@ -64,7 +64,7 @@ ledger_transfers = Table(
         sqlite_where=text("pending_id IS NOT NULL"),
         postgresql_where=text("pending_id IS NOT NULL"),
     ),
-    # Nothing is ever deleted, so the next number is the greatest and one, on SQLite without a count beside it.
+    # Nothing is ever deleted, so SQLite's next number is the greatest and one, without a count beside it.
     Index(None, "debit", "seq"),
     Index(None, "credit", "seq"),
 )

@@ -69,7 +69,7 @@
            POST /v1/refunds/{id}/sent SentRefund -> Refund                                         (owner)
     POST   /v1/services?wait=true                  CreateService -> 201 Service      (Idempotency-Key)
     GET    /v1/services?state= -> ServiceList; GET | PATCH ChangeService | DELETE /v1/services/{id or name}
-    POST   /v1/services/{id}/redeploy RedeployService | freeze | thaw | stop | start | lock | unlock -> Service
+    POST   /v1/services/{id}/redeploy RedeployService|freeze|thaw|stop|start|lock|unlock -> Service
     GET    /v1/services/{id}/logs?tail=100&follow=false&after=            -> LogPage, or SSE of line
     GET | PUT SetVault | PATCH ChangeVault | DELETE /v1/services/{id}/env -> Vault, names only
     GET    /v1/services/{id}/domains -> DomainList; POST ClaimDomain -> 201 Domain; POST …/{domain}/verify;

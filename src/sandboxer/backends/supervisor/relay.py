@@ -1,4 +1,4 @@
-"""An inside port that leads outwards: its calls are announced over one line, and each gets a stream of its own."""
+"""An inside port that leads outwards: its calls are announced over one line, each gets a stream of its own."""
 
 from __future__ import annotations
 
