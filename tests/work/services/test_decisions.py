@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from sandboxer.backends.guest import Output, Stream
+from sandboxer.backends.guest import Exit, Guest, Output, Stream
+from sandboxer.kernel.clock import SystemClock
 from sandboxer.kernel.errors import IllegalTransition
 from sandboxer.sandboxes import lifecycle
 from sandboxer.work.services.keeping.decisions import Ground, after_exit, ground, sleeps_at
 from sandboxer.work.services.keeping.logs import MAX_FILE_BYTES, LineCutter, ServiceLog
+from sandboxer.work.services.keeping.means import Means
+from sandboxer.work.services.keeping.pump import AT_ONCE, LINE_COSTS, RATE, Pump
 from sandboxer.work.services.specs import PORTS, Policy, Restart, Spec, from_json, next_port, to_json
 from sandboxer.work.services.states import TRANSITIONS, Signal, State, next_state
 
@@ -44,6 +52,17 @@ def test_pauses_double_until_it_is_given_up() -> None:
     assert after_exit(restart, crashes, is_failure=True, now=NOW).signal is Signal.CRASH_LOOP
     later = after_exit(restart, crashes, is_failure=True, now=NOW + timedelta(seconds=101))
     assert (later.signal, len(later.crashes)) == (Signal.EXITED, 1)
+
+
+def test_whatever_its_owner_asks_for_it_is_not_restarted_without_a_pause() -> None:
+    restart = Restart(backoff_s=0, backoff_max_s=0, max_crashes=1000, window_s=1e-6)
+    crashes: tuple[datetime, ...] = ()
+    now, restarts = NOW, 0
+    while now < NOW + timedelta(seconds=60):
+        after = after_exit(restart, crashes, is_failure=True, now=now)
+        assert after.restart_at is not None
+        now, crashes, restarts = after.restart_at, after.crashes, restarts + 1
+    assert restarts < 70
 
 
 @pytest.mark.parametrize(
@@ -112,3 +131,49 @@ def test_a_log_is_bounded_and_survives_being_cut_short(tmp_path: Path) -> None:
     assert (again.last, again.offset("svp_a", "stdout"), again.last_run) == (4000, 1001 * 4000, 1)
     again.write(NOW, 1, "system", "on")
     assert [line.number for line in again.tail(2)][-1] == 4001
+
+
+def test_a_piece_of_sixty_thousand_empty_lines_is_cut_without_moving_the_rest_each_time() -> None:
+    cutter = LineCutter({Stream.STDOUT: 0, Stream.STDERR: 0})
+    found = cutter.feed(Output(Stream.STDOUT, b"\n" * 60_000 + b"end"))
+    assert next(found) == (Stream.STDOUT, "", 1)
+    assert sum(1 for _ in found) == 59_999
+    assert list(cutter.finish()) == [(Stream.STDOUT, "end", 60_003)]
+
+
+class Noisy:
+    """A guest with one process that prints nothing but empty lines, as fast as it is read."""
+
+    def __init__(self, pieces: int) -> None:
+        self._pieces = pieces
+
+    async def attach(self, process_id: str) -> Noisy:
+        return self
+
+    async def __aenter__(self) -> Noisy:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        return
+
+    async def output(self) -> AsyncIterator[Output | Exit]:
+        for _ in range(self._pieces):
+            yield Output(Stream.STDOUT, b"\n" * 65536)
+        yield Exit(code=0)
+
+
+async def test_a_service_that_prints_without_end_does_not_keep_the_server_from_others(tmp_path: Path) -> None:
+    kept = ServiceLog(tmp_path / "svc")
+    means = SimpleNamespace(log=lambda _: kept, clock=SystemClock())
+    pump = Pump(process_id="svp_1", run=1, on_end=lambda: None)
+    carrying = asyncio.ensure_future(pump.carry(cast(Means, means), "svc", cast(Guest, Noisy(50))))
+    longest, until = 0.0, time.monotonic() + 1.0
+    while time.monotonic() < until:
+        before = time.monotonic()
+        await asyncio.sleep(0)
+        longest = max(longest, time.monotonic() - before)
+    carrying.cancel()
+    await asyncio.wait([carrying])
+    assert 0 < kept.last < 2 * RATE / LINE_COSTS + AT_ONCE
+    # One piece of output written in one go would hold everybody up for most of a second.
+    assert longest < 0.3

@@ -13,6 +13,11 @@ from sandboxer.work.services.specs import Policy, Restart, Spec
 from sandboxer.work.services.states import Signal
 
 
+# Whatever its owner asked for, pauses grow to a second: each restart is a few writes that all wait for.
+LEAST_WINDOW_S = 10.0
+LEAST_PAUSE_S, LEAST_PAUSE_GROWS_TO_S = 0.05, 1.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AfterExit:
     """What follows the end of a process."""
@@ -27,15 +32,17 @@ def after_exit(
     restart: Restart, crashes: Sequence[datetime], *, is_failure: bool, now: datetime
 ) -> AfterExit:
     """Restart, and when; or give up. Pauses double with every end that is still within the window."""
-    window = now - timedelta(seconds=restart.window_s)
+    window = now - timedelta(seconds=max(restart.window_s, LEAST_WINDOW_S))
     counted = (*(moment for moment in crashes if moment > window), now)
     if restart.policy is Policy.NEVER or (restart.policy is Policy.ON_FAILURE and not is_failure):
         return AfterExit(signal=Signal.BROKE if is_failure else Signal.ENDED, crashes=counted)
     if len(counted) > restart.max_crashes:
         return AfterExit(signal=Signal.CRASH_LOOP, crashes=counted)
-    pause = min(restart.backoff_s * 2 ** (len(counted) - 1), restart.backoff_max_s)
+    doubled = 2 ** min(len(counted) - 1, 20)
+    pause = min(restart.backoff_s * doubled, restart.backoff_max_s)
+    least = min(LEAST_PAUSE_S * doubled, LEAST_PAUSE_GROWS_TO_S)
     return AfterExit(
-        signal=Signal.EXITED, crashes=counted, restart_at=now + timedelta(seconds=max(0.0, pause))
+        signal=Signal.EXITED, crashes=counted, restart_at=now + timedelta(seconds=max(least, pause))
     )
 
 

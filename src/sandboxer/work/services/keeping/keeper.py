@@ -350,6 +350,9 @@ class Keeper:
                 await launching.end(guest, process_id, patience_s=spec.stop_timeout_s)
             except SandboxerError as error:
                 log.info("the old process of %s could not be ended: %s", self._id, error)
+            except Exception:
+                # The end of a task of its own, which must not end the platform.
+                log.exception("the old process of %s could not be ended", self._id)
 
         self._tasks.start(drain(), name=f"old process of {self._id}")
 

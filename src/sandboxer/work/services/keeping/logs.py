@@ -169,15 +169,16 @@ class LineCutter:
         data = output.data[max(0, self._skip[stream] - begin) :]
         held = self._rest[stream] + data
         end = self._at[stream] - len(held)
-        while held:
-            cut = held.find(b"\n") + 1
-            if not cut and len(held) < MAX_LINE_BYTES:
+        at = 0
+        # By position, not by cutting off what was read: sixty thousand empty lines are one piece of output.
+        while at < len(held):
+            cut = held.find(b"\n", at) + 1
+            if not cut and len(held) - at < MAX_LINE_BYTES:
                 break
-            cut = min(cut or MAX_LINE_BYTES, MAX_LINE_BYTES)
-            end += cut
-            yield stream, _text(held[:cut]), end
-            held = held[cut:]
-        self._rest[stream] = held
+            after = min(cut or len(held), at + MAX_LINE_BYTES)
+            yield stream, _text(held[at:after]), end + after
+            at = after
+        self._rest[stream] = held[at:]
 
     def finish(self) -> Iterator[tuple[Stream, str, int]]:
         for stream, held in self._rest.items():

@@ -6,20 +6,23 @@ keep the server from serving the others.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from sandboxer.backends.guest import Exit, Guest, Stream
 from sandboxer.kernel.errors import SandboxerError
+from sandboxer.work.pace import Pace
 from sandboxer.work.services.keeping.logs import LineCutter, ServiceLog
 from sandboxer.work.services.keeping.means import Means
 
 log = logging.getLogger(__name__)
 # Bytes a second; a line costs as much as so many bytes more.
 RATE = 256 * 1024
-LINE_COSTS = 40
+LINE_COSTS = 100
+# Lines written in one go: the server does nothing else meanwhile, and a piece of output may hold 60,000.
+AT_ONCE = 256
 
 
 @dataclass(eq=False)
@@ -41,6 +44,9 @@ class Pump:
             log.info("the line to %s of %s ended: %s", self.process_id, service_id, error)
         except OSError as error:
             log.warning("the log of %s could not be written: %s", service_id, error)
+        except Exception:
+            # The end of a task of its own: what one service prints must not end the platform.
+            log.exception("the log of %s met a fault", service_id)
         finally:
             self.is_over = True
             self.on_end()
@@ -48,20 +54,18 @@ class Pump:
     async def _carry(self, means: Means, service_id: str, guest: Guest) -> Exit | None:
         kept = means.log(service_id)
         cutter = LineCutter({stream: kept.offset(self.process_id, stream.value) for stream in Stream})
-        budget, since = RATE, asyncio.get_running_loop().time()
+        pace = Pace(RATE)
         ended: Exit | None = None
         async with await guest.attach(self.process_id) as process:
             async for item in process.output():
                 if isinstance(item, Exit):
                     ended = item
                     break
-                lines = list(cutter.feed(item))
-                self._write(means, kept, lines)
-                budget -= len(item.data) + LINE_COSTS * len(lines)
-                if budget < 0:
-                    now = asyncio.get_running_loop().time()
-                    await asyncio.sleep(max(0.0, since + 1.0 - now))
-                    budget, since = RATE, now
+                found = cutter.feed(item)
+                while lines := list(islice(found, AT_ONCE)):
+                    self._write(means, kept, lines)
+                    await pace.spend(LINE_COSTS * len(lines))
+                await pace.spend(len(item.data))
         self._write(means, kept, list(cutter.finish()))
         return ended
 
