@@ -83,6 +83,28 @@ async def test_the_row_is_there_although_the_act_failed_and_says_what_was_asked(
     assert "shadow-of-nobody" in row.data["query"]
 
 
+async def test_what_is_kept_or_run_without_naming_its_sandbox_is_written_down_too(served: Served) -> None:
+    tenant = await served.stranger("acme")
+    kept = (await tenant.post(f"/v1/sandboxes/{await box_of(tenant)}/snapshots", {})).json()["id"]
+    job = (await tenant.post("/v1/execute/async", {"language": "sh", "code": "echo secret"})).json()["id"]
+    for method, path in (
+        ("GET", f"/v1/snapshots/{kept}"),
+        ("POST", f"/v1/snapshots/{kept}/clone"),
+        ("DELETE", f"/v1/snapshots/{kept}"),
+        ("GET", f"/v1/jobs/{job}"),
+    ):
+        await visit(served, method, path)
+    assert sorted(row.action for row in await rows(served, kept)) == ["snapshot.clone", "snapshot.destroy"]
+    (row,) = await rows(served, job)
+    assert (row.action, row.data["account"]) == ("job.get", "acme")
+
+
+async def test_a_line_break_in_a_path_hides_nothing(served: Served) -> None:
+    box = await box_of(await served.stranger("acme"))
+    await visit(served, "GET", f"/v1/sandboxes/{box}/processes/7%0A")
+    assert [row.data["account"] for row in await rows(served, box)] == ["acme"]
+
+
 async def test_neither_a_tenant_in_its_own_sandbox_nor_the_operator_in_his_writes_any(served: Served) -> None:
     tenant = await served.stranger("acme")
     box, own = await box_of(tenant), await served.sandbox()

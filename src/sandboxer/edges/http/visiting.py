@@ -1,8 +1,8 @@
-"""The operator inside a tenant's sandbox: a row in the audit log before anything is done there.
+"""The operator inside what is a tenant's: a row in the audit log before anything is done there.
 
-Asked once, in front of every route whose path names a sandbox, so that no route can forget it. The row says
-what was asked for, not how it ended; the sandbox's own events tell that. In its own sandboxes the operator
-may do as it likes: a look into memory, and no row.
+Asked once, in front of every route whose path names a sandbox, a session, a service, a job or a snapshot, so
+that no route can forget it. The row says what was asked for, not how it ended; the thing's own events tell
+that. With its own the operator may do as it likes: a look, and no row.
 """
 
 from __future__ import annotations
@@ -10,35 +10,48 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Protocol
 
 from sqlalchemy import Connection
 from starlette.types import Scope
 
 from sandboxer.accounts import audit
 from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import NotFound
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.wiring import Platform
 
-_IN_A_SANDBOX = re.compile(r"/v1/sandboxes/(?P<id>sbx_[^/]+)(?P<tail>/.*)?")
+# Also with a line break in it: nothing that a path may hold hides a visit.
+_INSIDE = re.compile(
+    r"/v1/(?P<noun>sandboxes|sessions|services|jobs|snapshots)/(?P<id>[^/]+)(?P<tail>/.*)?", re.DOTALL
+)
+_ONE = {
+    "sandboxes": "sandbox",
+    "sessions": "session",
+    "services": "service",
+    "jobs": "job",
+    "snapshots": "snapshot",
+}
 _WORD = re.compile(r"[a-z]+(-[a-z]+)*")
 # Paths and queries are the caller's own words; of long ones the beginning is enough.
 _MOST = 1000
 
 
 async def note_visit(platform: Platform, scope: Scope, caller: Caller) -> None:
-    """Write it down, if the operator goes into somebody else's sandbox; nothing happens there before that."""
-    found = _IN_A_SANDBOX.fullmatch(scope["path"])
+    """Write it down, if the operator goes into what is somebody else's; nothing happens there before that."""
+    found = _INSIDE.fullmatch(scope["path"])
     if found is None or not caller.is_owner:
         return
-    method, tail = scope.get("method", "WEBSOCKET"), found["tail"] or ""
-    if is_record_alone(method, tail):
+    method, tail, one = scope.get("method", "WEBSOCKET"), found["tail"] or "", _ONE[found["noun"]]
+    # A job's record holds what its program said.
+    if is_record_alone(method, tail) and one != "job":
         return
-    sandbox = await platform.sandboxes.room.book.find(found["id"])
-    if sandbox is None or sandbox.account == caller.account:
+    visited = await _find(platform, found["noun"], found["id"], caller)
+    if visited is None or visited.account == caller.account:
         return
     query: bytes = scope["query_string"]
     data = {
-        "account": sandbox.account,
+        "account": visited.account,
         "method": method,
         "path": scope["path"][:_MOST],
         "query": query.decode("latin-1")[:_MOST],
@@ -49,8 +62,8 @@ async def note_visit(platform: Platform, scope: Scope, caller: Caller) -> None:
         audit.append(
             conn,
             actor=f"key:{caller.public_key}",
-            action=action_of(method, tail),
-            subject=sandbox.id,
+            action=action_of(method, tail, one),
+            subject=visited.id,
             reason="asked",
             data=data,
             now=now,
@@ -72,12 +85,36 @@ def is_record_alone(method: str, tail: str) -> bool:
     return method in ("GET", "HEAD") and not tail
 
 
-def action_of(method: str, tail: str) -> str:
-    """`sandbox.files.content`, `sandbox.stop`, …: the words of the path, without ids. Pure."""
+def action_of(method: str, tail: str, one: str = "sandbox") -> str:
+    """`sandbox.files.content`, `session.exec`, …: the words of the path, without ids. Pure."""
     words = [word for word in tail.split("/") if _WORD.fullmatch(word)]
     if not words:
-        return "sandbox.destroy" if method == "DELETE" else f"sandbox.{method.lower()}"
-    return ".".join(("sandbox", *words))
+        return f"{one}.destroy" if method == "DELETE" else f"{one}.{method.lower()}"
+    return ".".join((one, *words))
+
+
+class _Owned(Protocol):
+    @property
+    def id(self) -> str: ...
+    @property
+    def account(self) -> str: ...
+
+
+async def _find(platform: Platform, noun: str, id_: str, caller: Caller) -> _Owned | None:
+    try:
+        match noun:
+            case "sessions":
+                return await platform.sessions.get(id_, caller)
+            case "services":
+                return platform.services.get(id_, caller)
+            case "jobs":
+                return (await platform.execution.jobs.get(id_, caller)).job
+            case "snapshots":
+                return await platform.artifacts.snapshots.get(id_, caller)
+            case _:
+                return await platform.sandboxes.room.book.find(id_)
+    except NotFound:
+        return None
 
 
 def _append_endings(conn: Connection, caller: Caller, ended: Sequence[Sandbox], now: datetime) -> None:

@@ -15,7 +15,6 @@ from sandboxer.artifacts.snapshots.lineage import flattened
 from sandboxer.backends.contract import KeptSizes
 from sandboxer.edges.http import answers, problems
 from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.auditing import write_down
 from sandboxer.edges.http.confirming import confirm_locked, pass_gate
 from sandboxer.edges.http.failures import failures, inside
 from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once, once_bound
@@ -157,7 +156,6 @@ async def drop(request: Request, snapshot_id: SnapshotId) -> Response:
     found = await desk.get(snapshot_id, who)
     is_confirmed = await confirm_locked(request, found, action="drop")
     dropped = await desk.drop(snapshot_id, who, despite_lock=is_confirmed)
-    await _told_of_operator(request, "snapshot.drop", dropped)
     return json_response(shown_snapshot(dropped))
 
 
@@ -174,7 +172,6 @@ async def restore(request: Request, snapshot_id: SnapshotId) -> Response:
     sandbox = await desk.source(found, who)
     is_confirmed = is_guarded(sandbox) and await confirm_locked(request, sandbox, action="restore")
     restored = await desk.restore(snapshot_id, who, despite_lock=is_confirmed)
-    await _told_of_operator(request, "snapshot.restore", found)
     return json_response(answers.sandbox(restored))
 
 
@@ -231,7 +228,6 @@ async def unlock(request: Request, snapshot_id: SnapshotId) -> Response:
     desk, who = platform_of(request).artifacts.snapshots, caller(request)
     await confirm_locked(request, await desk.get(snapshot_id, who), action="unlock")
     unlocked = await desk.unlock(snapshot_id, who)
-    await _told_of_operator(request, "snapshot.unlock", unlocked)
     return json_response(shown_snapshot(unlocked))
 
 
@@ -288,9 +284,3 @@ def _request(body: CloneSnapshot) -> CreateRequest:
 
 def _problem(request: Request, error: SandboxerError) -> Problem:
     return Problem.model_validate(problems.document(error, problems.request_id_of(request.scope)))
-
-
-async def _told_of_operator(request: Request, action: str, record: records.Snapshot) -> None:
-    """What the operator does to a tenant's snapshot is in the audit log."""
-    if caller(request).is_owner and record.account != caller(request).account:
-        await write_down(request, action, record.id, account=record.account)

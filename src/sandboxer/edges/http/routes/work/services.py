@@ -15,7 +15,6 @@ from sandboxer.accounts.authority import demand
 from sandboxer.accounts.scopes import Scope
 from sandboxer.edges.http import serving_services as words
 from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.auditing import write_down
 from sandboxer.edges.http.confirming import confirm_locked, pass_gate
 from sandboxer.edges.http.failures import SERVER_EVENT, failures, inside
 from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
@@ -135,7 +134,6 @@ async def remove(request: Request, service: ServiceRef) -> Response:
     found = services.get(service, who)
     is_confirmed = await confirm_locked(request, await services.sandbox(found), action="destroy")
     removed = await services.remove(found.id, who, despite_lock=is_confirmed)
-    await _told_of_operator(request, "service.remove", removed)
     return await _answer(request, removed)
 
 
@@ -228,7 +226,6 @@ async def unlock(request: Request, service: ServiceRef) -> Response:
     found = platform.services.get(service, who)
     await confirm_locked(request, await platform.services.sandbox(found), action="unlock")
     await platform.sandboxes.unlock(found.sandbox_id, who)
-    await _told_of_operator(request, "service.unlock", found)
     return await _answer(request, found)
 
 
@@ -287,8 +284,3 @@ async def _may_run(request: Request) -> None:
     authority = await platform.authorities.of(who)
     if authority.is_delegated:
         demand(authority, Scope.EXEC, now=platform.clock.now())
-
-
-async def _told_of_operator(request: Request, action: str, service: records.Service) -> None:
-    if caller(request).is_owner and service.account != caller(request).account:
-        await write_down(request, action, service.id, account=service.account)
