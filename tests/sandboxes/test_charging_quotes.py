@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from sandboxer.backends.contract import Resources
 from sandboxer.backends.scripted import Scripted
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, NotFound, ProvisionFailed, QuoteUnusable
@@ -24,13 +25,11 @@ CHEAP = {**RATES, "running_msats": 500}
 DEAR = {**RATES, "running_msats": 9000}
 
 
-async def ask(platform: Platform, caller: Caller = ALICE) -> str:
+async def ask(platform: Platform, caller: Caller = ALICE, resources: Resources | None = None) -> str:
     """As the route does, for the default profile as it is."""
     profile = platform.sandboxes.room.profiles.get(platform.settings.default_profile)
-    now = platform.clock.now()
-    quote = pricing.quote(
-        profile.id, size_of(profile.resources), timedelta(hours=1), platform.pricing, now=now
-    )
+    now, size = platform.clock.now(), size_of(resources or profile.resources)
+    quote = pricing.quote(profile.id, size, timedelta(hours=1), platform.pricing, now=now)
     given = quotes.GivenQuote(id=new_id("quo"), account=caller.account, quote=quote)
     await platform.store.write(lambda conn: quotes.give(conn, given))
     return given.id
@@ -123,6 +122,19 @@ async def test_an_extension_may_take_a_quote_and_pays_its_rates_from_then_on(
         assert (await settled(platform)).posted == 1000 - 100 - 50
         with pytest.raises(QuoteUnusable):
             await platform.sandboxes.create(CreateRequest(quote_id=quote), ALICE)
+
+
+async def test_a_boost_that_took_a_quote_of_its_own_ends_at_the_rates_promised_before(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    async with paying(open_one, rates={**CHEAP, "vcpu_msats": 100}, sats=10_000) as platform:
+        created = CreateRequest(ttl="1h", quote_id=await ask(platform))
+        sandbox = await platform.sandboxes.create(created, ALICE)
+        more = await platform.sandboxes.boost(sandbox.id, 4, ALICE)
+        quote = await ask(platform, resources=more.resources)
+        await platform.sandboxes.change_ttl(sandbox.id, "30m", ALICE, quote_id=quote)
+        less = await platform.sandboxes.unboost(sandbox.id, ALICE)
+        assert (less.terms.card, less.terms.quote_id) == (sandbox.terms.card, quote)
 
 
 async def test_two_creates_at_once_cannot_both_have_one_quote(open_one: OpenPlatform) -> None:

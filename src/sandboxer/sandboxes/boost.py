@@ -73,7 +73,9 @@ async def _former_terms(room: Room, sandbox: Sandbox, base: Unboosted) -> Terms:
         anew = await room.book.resized(replace(sandbox, resources=base.resources))
     except (InsufficientCredit, Forbidden):
         anew = sandbox.terms
-    return replace(base.terms, is_entitled=anew.is_entitled, keeps_free=sandbox.terms.keeps_free)
+    now = sandbox.terms
+    # A quote that it took meanwhile stays taken, and the one before is not taken anew.
+    return replace(base.terms, is_entitled=anew.is_entitled, keeps_free=now.keeps_free, quote_id=now.quote_id)
 
 
 async def _running(room: Room, sandbox_id: str, caller: Caller, signal: str) -> Sandbox:
