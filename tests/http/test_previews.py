@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import httpx
 
+from sandboxer.access.http1.heads import read_request
+from sandboxer.accounts import audit
+from sandboxer.edges.proxy.path_door import PathDoor
+from sandboxer.edges.proxy.peers import peer_of
 from tests.http.conftest import Served
 from tests.http.flows import flow
 
@@ -70,3 +74,55 @@ async def test_a_port_of_a_backend_without_sockets_is_reached_all_the_same(serve
     async with httpx.AsyncClient(timeout=20.0) as http:
         answer = await http.get(f"http://127.0.0.1:{where.port}/", headers={"host": host})
     assert (answer.status_code, answer.json()["code"]) == (502, "bad_answer")
+
+
+async def test_what_a_suspended_account_serves_is_neither_served_nor_woken(served: Served) -> None:
+    tenant = await served.stranger("acme")
+    box = (await tenant.post("/v1/sandboxes", {})).json()["id"]
+    path, where = f"/v1/sandboxes/{box}", served.platform.access.ports.where
+    assert where is not None
+    for body in ({"port": 3000, "public": True, "hold_s": 0}, {"port": 4000, "hold_s": 0}):
+        assert (await tenant.post(f"{path}/previews", body)).status_code == 201
+    token = (await tenant.post(f"{path}/previews", {"port": 4000, "hold_s": 0})).json()["token"]
+    assert (await tenant.post(f"{path}/freeze")).status_code == 200
+    suspended = await served.client.post("/v1/accounts/acme/suspend", {"reason": "serves malware"})
+    assert suspended.status_code == 200, suspended.text
+    named = {"host": f"3000-{box.replace('_', '-')}.localhost"}
+    async with httpx.AsyncClient() as http:
+        for asked in (
+            await http.get(f"http://127.0.0.1:{where.port}/", headers=named),
+            await http.get(f"{served.url}{path}/ports/3000/"),
+            await http.get(f"{served.url}{path}/ports/4000/", headers={"x-sandboxer-preview": token}),
+        ):
+            assert (asked.status_code, asked.json()["reason"]) == (403, "owner_not_active"), asked.text
+    assert (await served.client.get(path)).json()["state"] == "frozen"
+    assert (await served.client.post("/v1/accounts/acme/reinstate", {"reason": "mended"})).status_code == 200
+    async with httpx.AsyncClient() as http:
+        again = await http.get(f"{served.url}{path}/ports/3000/")
+    assert (again.status_code, again.json()["code"]) == (502, "nothing_listens")
+
+
+async def test_what_names_a_caller_is_not_told_to_the_program_inside(served: Served) -> None:
+    path = await served.sandbox()
+    assert (await served.client.post(f"{path}/previews", {"port": 3000, "public": True})).status_code == 201
+    said = (
+        f"GET {path}/ports/3000/ HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer v4.local.session-of-one\r\n"
+        "Sign-In-With-X: signed\r\nX-Own: stays\r\n\r\n"
+    )
+    head = read_request(said.encode())
+    await PathDoor(served.platform).admit(head, peer_of(("127.0.0.1", 1), ()))
+    assert head.lines == [b"X-Own: stays\r\n"]
+    own = read_request(said.replace("v4.local.session", "its own").encode())
+    await PathDoor(served.platform).admit(own, peer_of(("127.0.0.1", 1), ()))
+    assert b"Authorization: Bearer its own-of-one\r\n" in own.lines
+
+
+async def test_the_operator_at_a_tenant_s_port_leaves_a_row(served: Served) -> None:
+    tenant = await served.stranger("acme")
+    box = (await tenant.post("/v1/sandboxes", {})).json()["id"]
+    for client in (tenant, served.client):
+        await client.get(f"/v1/sandboxes/{box}/ports/3000/admin?page=2")
+    seen = await served.platform.store.read(lambda conn: audit.page(conn, subject=box, limit=10))
+    assert [(row.action, row.data["account"], row.data["query"]) for row in seen] == [
+        ("sandbox.ports.admin", "acme", "page=2")
+    ]

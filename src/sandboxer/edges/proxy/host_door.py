@@ -17,6 +17,7 @@ from sandboxer.access.ports.targets import Target
 from sandboxer.access.ports.tokens import COOKIE, QUERY, Preview
 from sandboxer.edges.proxy import answers
 from sandboxer.edges.proxy.doors import Admission, Standing, Way
+from sandboxer.edges.proxy.owners import Owners
 from sandboxer.edges.proxy.peers import Peer
 from sandboxer.kernel.errors import NotFound, Unauthenticated
 
@@ -34,9 +35,10 @@ class _Known:
 
 
 class HostDoor:
-    def __init__(self, ports: Ports, domain: str) -> None:
+    def __init__(self, ports: Ports, domain: str, owners: Owners) -> None:
         self._ports = ports
         self._domain = domain
+        self._owners = owners
         self._known: dict[tuple[bytes, bytes | None], _Known] = {}
         self._version = ports.previews.version
 
@@ -62,9 +64,10 @@ class HostDoor:
             if is_ours(name, self._domain):
                 raise NotFound(what="service", id=name, hint="Check the name in the address.")
             return answers.misdirected(name)
+        await self._owners(target.account)
         clean, token = without_token(head.target)
         if target.is_public:
-            admission = self._remember(head, target, None, None)
+            admission = self._remember(head, target, None, lambda: self._owners(target.account))
             admission.again = lambda: self._ports.by_name(name, self._domain)
             return admission
         given = head.values(PREVIEW_HEADER)
@@ -97,7 +100,11 @@ class HostDoor:
         return Admission(way, clean, _other_cookies(head), None, self._standing(preview))
 
     def _standing(self, preview: Preview) -> Standing:
-        return lambda: self._ports.previews.demand(preview)
+        async def stands() -> None:
+            await self._owners(preview.account)
+            await self._ports.previews.demand(preview)
+
+        return stands
 
     def _remember(
         self, head: RequestHead, target: Target, cookie: bytes | None, stands: Standing | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,10 +11,12 @@ from contextlib import asynccontextmanager
 from sandboxer.access.ports.ports import Where
 from sandboxer.edges.proxy.client import ClientConnection, House, Patience
 from sandboxer.edges.proxy.host_door import HostDoor
+from sandboxer.edges.proxy.owners import owners
 from sandboxer.edges.proxy.upstream import Pool
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.wiring import Platform
 
+log = logging.getLogger(__name__)
 SWEEP_S = 1.0
 BACKLOG = 2048
 
@@ -47,7 +50,8 @@ async def listen_for_hosts(
 ) -> AsyncIterator[Where]:
     """Serve `{port}-{id}.{domain}` and the other names on a socket that is bound already."""
     settings = platform.settings
-    door = HostDoor(platform.access.ports, settings.proxy_domain)
+    may_act = owners(platform.authorities, platform.clock)
+    door = HostDoor(platform.access.ports, settings.proxy_domain, may_act)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: ClientConnection(house, door), sock=listening, backlog=BACKLOG)
     https_port = settings.proxy_https_port
@@ -70,8 +74,12 @@ async def _sweep(house: House) -> None:
         await asyncio.sleep(SWEEP_S)
         now = loop.time()
         for connection in list(house.connections):
-            if connection.deadline < now:
-                connection.overdue()
-            else:
-                await connection.look()
+            try:
+                if connection.deadline < now:
+                    connection.overdue()
+                else:
+                    await connection.look()
+            except Exception:
+                # An outermost loop: a database that is away for a moment must not end the listener.
+                log.exception("could not look after a connection")
         house.pool.sweep(now)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from functools import partial
 
 from sandboxer.access.http1.heads import CREDENTIALS, PREVIEW_HEADER, RequestHead
 from sandboxer.access.ports.hosts import PortAddress, read_path
@@ -17,12 +18,15 @@ from sandboxer.accounts.authority import demand, demand_active
 from sandboxer.accounts.limits import Route, Sender, client_address, quotas
 from sandboxer.edges.http.hanging_up import standing_of
 from sandboxer.edges.http.scoping import scope_for
+from sandboxer.edges.http.visiting import note_visit
 from sandboxer.edges.proxy.doors import Admission, Standing, Way
 from sandboxer.edges.proxy.host_door import private, without_token
+from sandboxer.edges.proxy.owners import owners
 from sandboxer.edges.proxy.peers import Peer
 from sandboxer.identity.authenticate import BodyCheck
 from sandboxer.identity.keys import Caller
 from sandboxer.identity.sessions.bearer import session_token
+from sandboxer.identity.sessions.tokens import HEADER
 from sandboxer.kernel.errors import NotFound, SandboxerError, Unauthenticated
 from sandboxer.wiring import Platform
 
@@ -31,12 +35,15 @@ _MINE = re.compile(rb"[A-Z]{1,16} /v1/sandboxes/sbx_[0-9a-z]{26}/ports/[0-9]{1,5
 _LONGEST = 16 + len(" /v1/sandboxes/sbx_/ports/") + 26 + 6
 _BEGINNING = re.compile(rb"[A-Z]{1,16}( (/v1/sandboxes/sbx_[0-9a-z]{0,26}(/[a-z]{0,5}(/[0-9]{0,5})?)?)?)?")
 _START = b"/v1/sandboxes/sbx_"
+_NAMES_A_CALLER = frozenset({b"x-signature", b"sign-in-with-x"})
+_SESSION = HEADER.encode()
 
 
 class PathDoor:
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
         self._ports = platform.access.ports
+        self._owners = owners(platform.authorities, platform.clock)
 
     def is_mine(self, data: bytes) -> bool:
         return _MINE.match(data) is not None
@@ -67,6 +74,7 @@ class PathDoor:
         target = await self._ports.by_address(address)
         if link is not None:
             target, stands = await self._by_link(link, target)
+            head.lines[:] = [line for line in head.lines if not _is_credential_of_ours(line)]
         elif b"x-signature" in (names := {_name(line) for line in head.lines}) or (
             not target.is_public and names & CREDENTIALS
         ):
@@ -75,13 +83,23 @@ class PathDoor:
         elif not target.is_public:
             self._count(peer, head, None)
             raise private()
+        else:
+            await self._owners(target.account)
+            stands = partial(self._owners, target.account)
+            head.lines[:] = [line for line in head.lines if not _is_credential_of_ours(line)]
         way = Way(target, self._ports.passages.of(target.sandbox_id), prefix, is_guest_of_origin=True)
         lines = [b"Cookie: " + value + b"\r\n" for value in head.values(b"cookie")]
         return Admission(way, rest, lines, check, stands)
 
     async def _by_link(self, token: str, target: Target) -> tuple[Target, Standing]:
+        await self._owners(target.account)
         preview, _ = await self._ports.previews.open_by_link(token, target.sandbox_id, target.port)
-        return widened(target, preview), lambda: self._ports.previews.demand(preview)
+
+        async def stands() -> None:
+            await self._owners(target.account)
+            await self._ports.previews.demand(preview)
+
+        return widened(target, preview), stands
 
     async def _by_caller(
         self, head: RequestHead, peer: Peer, address: PortAddress
@@ -91,7 +109,11 @@ class PathDoor:
         except SandboxerError:
             self._count(peer, head, None)
             raise
-        if not caller.is_owner:
+        if caller.is_owner:
+            path, _, query = head.target.partition(b"?")
+            visit = {"path": path.decode("latin-1"), "method": head.method.decode(), "query_string": query}
+            await note_visit(self._platform, visit, caller)
+        else:
             await self._judge(head, peer, caller)
         target = await self._ports.for_caller(address, caller)
         return target, check, standing_of(self._platform, caller, session)
@@ -136,6 +158,12 @@ class PathDoor:
 
 def _name(line: bytes) -> bytes:
     return line[: line.find(b":")].lower()
+
+
+def _is_credential_of_ours(line: bytes) -> bool:
+    """What names a caller to the platform is not for the program inside, which may be anybody's."""
+    name = _name(line)
+    return name in _NAMES_A_CALLER or (name == b"authorization" and _SESSION in line)
 
 
 def _pairs(head: RequestHead) -> list[tuple[bytes, bytes]]:
