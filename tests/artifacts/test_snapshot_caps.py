@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from sandboxer.accounts.caps import Caps
+from sandboxer.artifacts.images.published.keeper import by_money
 from sandboxer.artifacts.snapshots.desk import Wanted
-from sandboxer.artifacts.snapshots.lifecycle import State
+from sandboxer.artifacts.snapshots.lifecycle import Signal, State
 from sandboxer.artifacts.snapshots.records import Snapshot
 from sandboxer.backends.scripted import Scripted
+from sandboxer.money.dryness import Standing
+from sandboxer.sandboxes.capping import Reached
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.wiring import Platform
 from tests.sandboxes.clock import ManualClock
@@ -73,3 +78,16 @@ async def test_a_snapshot_and_a_sandbox_share_the_cap_of_their_key(
         while (bucket := await settled(platform)).flow.rate:
             assert asyncio.get_running_loop().time() < deadline
         assert bucket.posted == 9900
+
+
+def test_an_image_is_kept_without_charge_too(clock: ManualClock) -> None:
+    met = Reached(cap="per_day_sats", limit_sats=100, at=clock.now())
+    kept_, unpaid = (SimpleNamespace(state=state, rate_msats=1000) for state in (State.KEPT, State.UNPAID))
+    cases: list[tuple[Any, Reached | None, Signal | None]] = [
+        (kept_, met, Signal.DRY),
+        (kept_, None, None),
+        (unpaid, met, None),
+        (unpaid, None, Signal.PAID),
+    ]
+    for image, reached, wanted in cases:
+        assert by_money(image, Standing.ALIVE, reached) is wanted

@@ -37,6 +37,8 @@ class Step:
     data: Mapping[str, object] = field(default_factory=dict)
     # Raises what refuses the step for the record as it is.
     check: Callable[[PublishedImage], None] | None = None
+    # When it became true, if the charge ends there.
+    at: datetime | None = None
     # Written in the same transaction.
     also: Callable[[Connection], None] | None = None
 
@@ -99,7 +101,7 @@ class ImageBook:
             ) -> bool:
                 if not records.replace_record(conn, b, a):
                     return False
-                self._charge(conn, b, a, at)
+                self._charge(conn, b, a, at, step.at)
                 if a.state in OVER:
                     records.drop_grants(conn, a.id)
                 if step.also is not None:
@@ -114,13 +116,20 @@ class ImageBook:
                 return after
         raise Conflict(why=f"image {image_id} is changing too fast")
 
-    def _charge(self, conn: Connection, before: PublishedImage, after: PublishedImage, now: datetime) -> None:
+    def _charge(
+        self,
+        conn: Connection,
+        before: PublishedImage,
+        after: PublishedImage,
+        now: datetime,
+        at: datetime | None,
+    ) -> None:
         if self._charges is None:
             return
         if before.hands != after.hands:
             self._charges.admit(conn, after, now=now)
             self._charges.end(conn, meter_of(before), now=now)
-        self._charges.apply(conn, after, now=now, meter=meter_of(after))
+        self._charges.apply(conn, after, now=now, at=at, meter=meter_of(after))
 
     def _told(self) -> None:
         for watcher in self._watchers:

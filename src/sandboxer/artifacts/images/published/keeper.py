@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+from sandboxer.artifacts.capping import read_capped
 from sandboxer.artifacts.images.published.book import Step
 from sandboxer.artifacts.images.published.collecting import SPARED, Kept, Tier, collectable
 from sandboxer.artifacts.images.published.desk import PASSING, PREFIX, ImageDesk
@@ -21,6 +22,7 @@ from sandboxer.artifacts.snapshots.lifecycle import USABLE, Signal, State
 from sandboxer.backends.contract import Snapshots
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.money.dryness import Standing
+from sandboxer.sandboxes.capping import Reached
 from sandboxer.sandboxes.disks import keeper_of
 from sandboxer.sandboxes.loops.timer import wait_until
 
@@ -36,11 +38,12 @@ _SIGNALS = {
 }
 
 
-def by_money(image: PublishedImage, standing: Standing) -> Signal | None:
-    """What an empty or a filled bucket demands of it. Pure."""
-    if image.state is State.KEPT and image.rate_msats and standing is Standing.REAPED:
+def by_money(image: PublishedImage, standing: Standing, reached: Reached | None = None) -> Signal | None:
+    """What an empty or a filled bucket, or the cap it has met, demands of it. Pure."""
+    is_over = standing is Standing.REAPED or reached is not None
+    if image.state is State.KEPT and image.rate_msats and is_over:
         return Signal.DRY
-    if image.state is State.UNPAID and standing is Standing.ALIVE:
+    if image.state is State.UNPAID and standing is Standing.ALIVE and reached is None:
         return Signal.PAID
     return None
 
@@ -84,26 +87,33 @@ class ImageKeeper:
         try:
             living = await self._desk.book.living()
             self._accounts = frozenset(one.account for one in living)
-            purses = await self._desk.book.store.read(lambda conn: read_purses(conn, self._accounts))
+            usable = [one for one in living if one.state in USABLE]
+            read = self._desk.book.store.read
+            purses = await read(lambda conn: read_purses(conn, self._accounts))
+            capped = await read(lambda conn: read_capped(conn, usable, now=now))
         except Exception:
             # An outermost loop: the next round tries again.
             log.exception("the keeper of images could not look")
             return now + RETRY
         for image in living:
-            await self._attend(image, purses[image.account], now)
+            await self._attend(image, purses[image.account], now, capped.reached.get(image.id))
         await self._collect(living, purses, now)
         unpaid = [
             one.expires_at for one in living if one.state is State.UNPAID and one.expires_at is not None
         ]
-        return min([*unpaid, self._retry_at or _FAR])
+        return min([*unpaid, capped.look_at or _FAR, self._retry_at or _FAR])
 
-    async def _attend(self, image: PublishedImage, purse: Purse, now: datetime) -> None:
-        signal = by_money(image, purse.standing)
+    async def _attend(
+        self, image: PublishedImage, purse: Purse, now: datetime, reached: Reached | None
+    ) -> None:
+        signal = by_money(image, purse.standing, reached)
         try:
             if signal is Signal.DRY:
                 until = now + self._desk.policy.retention
+                why = "out_of_sats" if reached is None else "spending_cap"
+                at = None if reached is None else reached.at
                 data = {"dropped_at": until.isoformat()}
-                await self._move(image, signal, "out_of_sats", {"expires_at": until}, data)
+                await self._move(image, signal, why, {"expires_at": until}, data, at=at)
             elif signal is Signal.PAID:
                 await self._move(image, signal, "paid", {"expires_at": None}, {})
             elif _is_due_and_locked(image, now):
@@ -147,8 +157,9 @@ class ImageKeeper:
         changes: Mapping[str, object],
         data: Mapping[str, object],
         kind: str = "",
+        at: datetime | None = None,
     ) -> None:
-        step = Step(signal=signal, actor=ACTOR, reason=reason, changes=changes, data=data, kind=kind)
+        step = Step(signal=signal, actor=ACTOR, reason=reason, changes=changes, data=data, kind=kind, at=at)
         await self._desk.book.move(image.id, step)
 
     def _complain(self, image_id: str, now: datetime) -> None:
