@@ -67,6 +67,13 @@ class Settings(BaseModel):
             description="Domain below which they are served: {port}-{id}.{domain}, {service}.{domain}.",
         ),
     ] = "localhost"
+    ssh_listen: Annotated[
+        str | None,
+        Field(
+            pattern=r"^(\[[0-9a-fA-F:.]+\]|[0-9A-Za-z.-]+):[0-9]{1,5}$",
+            description="Where the SSH gateway listens, as address:port (0.0.0.0:2222); else nowhere.",
+        ),
+    ] = None
     https: Annotated[
         bool,
         Field(description="Run Caddy in front, with certificates of its own authority, on proxy_https_port."),
@@ -323,6 +330,14 @@ class Settings(BaseModel):
         if self.proxy_listen == "none":
             return None
         host, _, port = self.proxy_listen.rpartition(":")
+        return host.strip("[]"), int(port)
+
+    @property
+    def ssh_address(self) -> tuple[str, int] | None:
+        """Where the SSH gateway listens; None: nowhere."""
+        if self.ssh_listen is None:
+            return None
+        host, _, port = self.ssh_listen.rpartition(":")
         return host.strip("[]"), int(port)
 
     @property

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import httpx
 
 from sandboxer.access.egress.room import open_egress
-from sandboxer.access.egress.room import open_egress
 from sandboxer.access.ports.targets import Target
 from sandboxer.access.room import Access, open_access
 from sandboxer.access.secrets.room import open_secrets
+from sandboxer.access.ssh.room import open_ssh
 from sandboxer.accounts import records
 from sandboxer.accounts.audit import SUBJECT as AUDIT
 from sandboxer.accounts.authority import AuthorityBook
@@ -290,10 +290,6 @@ async def _open_above(
     egress = await closing.enter_async_context(
         open_egress(sandboxes, store, seal, secrets=secrets.vault, pricing=pricing)
     )
-    pricing = settings.prices if settings.charging else None
-    egress = await closing.enter_async_context(
-        open_egress(sandboxes, store, seal, secrets=secrets.vault, pricing=pricing)
-    )
     execution = await closing.enter_async_context(
         open_execution(
             sandboxes,
@@ -318,9 +314,17 @@ async def _open_above(
             allow_private=settings.webhook_allow_private,
         )
     )
+    ssh = await open_ssh(sandboxes, store, clock)
     access = closing.enter_context(
         open_access(
-            sandboxes, store, clock, seal, secrets=secrets, egress=egress, targets=services.targets(Target)
+            sandboxes,
+            store,
+            clock,
+            seal,
+            secrets=secrets,
+            ssh=ssh,
+            egress=egress,
+            targets=services.targets(Target),
         )
     )
     artifacts = await closing.enter_async_context(

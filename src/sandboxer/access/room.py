@@ -10,6 +10,7 @@ from sandboxer.access.egress.use_cases import Egress
 from sandboxer.access.ports.ports import Ports
 from sandboxer.access.ports.targets import NoTargets, Targets
 from sandboxer.access.secrets.use_cases import Secrets
+from sandboxer.access.ssh.room import Ssh
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.clock import Clock
 from sandboxer.sandboxes.use_cases import SandboxUseCases
@@ -20,6 +21,7 @@ from sandboxer.store.engine import Store
 class Access:
     ports: Ports
     secrets: Secrets
+    ssh: Ssh
     egress: Egress
 
 
@@ -31,12 +33,13 @@ def open_access(
     seal: Seal,
     *,
     secrets: Secrets,
+    ssh: Ssh,
     egress: Egress,
     targets: Targets | None = None,
 ) -> Iterator[Access]:
     """`targets` knows the names that services and customers gave to ports."""
     ports = Ports(sandboxes, store, clock, seal, targets or NoTargets())
     try:
-        yield Access(ports=ports, secrets=secrets, egress=egress)
+        yield Access(ports=ports, secrets=secrets, ssh=ssh, egress=egress)
     finally:
         ports.passages.close()

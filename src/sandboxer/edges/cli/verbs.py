@@ -56,6 +56,8 @@ VERBS: Mapping[str, Verb] = {
     "exec": Verb("running", INSIDE, "Run a command in a sandbox."),
     "shell": Verb("shell", INSIDE, "Open a terminal in a sandbox."),
     "cp": Verb("copying", INSIDE, "Copy files and folders in or out."),
+    "ssh": Verb("access.ssh", INSIDE, "Open a shell or run a command by stock ssh."),
+    "ssh-key": Verb("access.ssh_keys", INSIDE, "Keys that open sandboxes by SSH.", is_group=True),
     "secrets": Verb("access.secrets", INSIDE, "Keep secrets, inject and wipe them.", is_group=True),
     "egress": Verb("access.egress", INSIDE, "What a sandbox may reach outside.", is_group=True),
     "preview": Verb("access.previews", INSIDE, "Open a port inside a sandbox by a link.", is_group=True),

@@ -40,7 +40,7 @@ from sandboxer.edges.http.routes import (
     usage,
     webhooks,
 )
-from sandboxer.edges.http.routes.access import edge, egress, previews, secrets
+from sandboxer.edges.http.routes.access import edge, egress, previews, secrets, ssh
 from sandboxer.edges.http.routes.artifacts import image_sharing, images, snapshots
 from sandboxer.edges.http.routes.payments import (
     for_sale,
@@ -77,8 +77,8 @@ ROUTERS = (
     terminals.router,
     previews.router,
     egress.router,
-    egress.router,
     secrets.router,
+    ssh.router,
     edge.router,
     events.router,
     events.account_router,

@@ -35,11 +35,11 @@ _ROWS: tuple[tuple[str, Needed, Needed], ...] = (
     # Code inside may hold a key that can do much with its sandbox: its walls are not among that.
     (_A_SANDBOX + r"/egress/explain", None, Scope.SANDBOXES_READ),
     (_A_SANDBOX + r"/egress(/denials)?", Scope.SANDBOXES_READ, Scope.ACCOUNT_MANAGE),
-    # Code inside may hold a key that can do much with its sandbox: its walls are not among that.
-    (_A_SANDBOX + r"/egress/explain", None, Scope.SANDBOXES_READ),
-    (_A_SANDBOX + r"/egress(/denials)?", Scope.SANDBOXES_READ, Scope.ACCOUNT_MANAGE),
     # Who may run something inside can read them there.
     (_A_SANDBOX + r"/secrets(/.*)?", Scope.SANDBOXES_READ, Scope.EXEC),
+    # It opens a shell.
+    (r"/v1/ssh-keys(/.*)?", Scope.SANDBOXES_READ, Scope.EXEC),
+    (r"/v1/ssh", "nothing", None),
     (r"/v1/secrets(/.*)?", Scope.ACCOUNT_READ, Scope.ACCOUNT_MANAGE),
     (_A_SANDBOX + r"/files(/.*)?", Scope.FILES_READ, Scope.FILES_WRITE),
     (_A_SANDBOX + r"/[a-z-]+", Scope.SANDBOXES_READ, Scope.SANDBOXES_MANAGE),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import importlib
 import logging
 import resource
 import signal
@@ -23,6 +24,7 @@ from sandboxer.edges.proxy.path_door import PathDoor
 from sandboxer.edges.proxy.switch import api_protocol
 from sandboxer.edges.proxy.tls.caddy import EdgePlan
 from sandboxer.edges.proxy.tls.supervision import running_edge
+from sandboxer.kernel.errors import NotAvailable
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
 
@@ -54,6 +56,7 @@ async def serve(settings: Settings, *, on_ready: OnReady | None = None) -> None:
                 open_platform(settings.model_copy(update={"port": port}))
             )
             ports = await open_proxy(platform, opened)
+            await open_ssh(platform, opened)
             app = create_app(platform)
             url = url_of(settings.host, port)
             server = Server(config(app, settings, ports=ports), lambda: on_ready and on_ready(url))
@@ -76,6 +79,20 @@ async def open_proxy(platform: Platform, opened: AsyncExitStack) -> type[asyncio
         if platform.settings.https:
             await opened.enter_async_context(_edge(platform.settings, listening))
     return api_protocol(house, PathDoor(platform))
+
+
+async def open_ssh(platform: Platform, opened: AsyncExitStack) -> None:
+    """The SSH gateway, if the settings say where."""
+    address = platform.settings.ssh_address
+    if address is None:
+        return
+    try:
+        gateway = importlib.import_module("sandboxer.edges.ssh.gateway")
+    except ModuleNotFoundError as error:
+        why = f"{error.name} is not installed; pip install 'sandboxer[ssh]', or unset ssh_listen"
+        raise NotAvailable(what="ssh_listen", why=why) from error
+    listening = opened.enter_context(contextlib.closing(listen(*address)))
+    await opened.enter_async_context(gateway.open_gateway(platform, listening))
 
 
 def _edge(settings: Settings, ports: socket.socket) -> AbstractAsyncContextManager[None]:

@@ -21,6 +21,7 @@ from sandboxer.sdk.aio.secrets import AsyncSecrets
 from sandboxer.sdk.aio.services import AsyncServices
 from sandboxer.sdk.aio.sessions import AsyncSessions
 from sandboxer.sdk.aio.snapshots import AsyncSnapshots
+from sandboxer.sdk.aio.ssh import AsyncSsh
 from sandboxer.sdk.aio.wallets import AsyncWallets
 from sandboxer.sdk.aio.webhooks import AsyncWebhooks
 from sandboxer.sdk.confirming import Confirmer
@@ -68,6 +69,7 @@ class AsyncSandboxer:
         self.account = AsyncOwnAccount(self._line)
         self.operator = AsyncOperator(self._line)
         self.secrets = AsyncSecrets(self._line)
+        self.ssh = AsyncSsh(self._line)
         self.services = AsyncServices(self._line)
         self.webhooks = AsyncWebhooks(self._line)
         self.snapshots = AsyncSnapshots(self._line)

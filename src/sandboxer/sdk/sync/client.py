@@ -26,6 +26,7 @@ from sandboxer.sdk.sync.secrets import Secrets
 from sandboxer.sdk.sync.services import Services
 from sandboxer.sdk.sync.sessions import Sessions
 from sandboxer.sdk.sync.snapshots import Snapshots
+from sandboxer.sdk.sync.ssh import Ssh
 from sandboxer.sdk.sync.wallets import Wallets
 from sandboxer.sdk.sync.webhooks import Webhooks
 from sandboxer.wire import sandboxes as wire
@@ -71,6 +72,7 @@ class Sandboxer:
         self.account = OwnAccount(self._line)
         self.operator = Operator(self._line)
         self.secrets = Secrets(self._line)
+        self.ssh = Ssh(self._line)
         self.services = Services(self._line)
         self.webhooks = Webhooks(self._line)
         self.snapshots = Snapshots(self._line)

@@ -1,0 +1,78 @@
+"""How many may knock, and be inside, at once: per address, per sandbox, in all. Pure counting."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    # Connections that have not said who they are yet.
+    unknown: int = 100
+    unknown_per_address: int = 20
+    per_address: int = 100
+    per_sandbox: int = 32
+    # Keys one connection may offer; every refusal counts for its address too.
+    offers: int = 8
+    refusals_per_minute: int = 120
+    # Shells, commands, transfers and forwards of one connection at once.
+    channels: int = 64
+
+
+@dataclass(slots=True)
+class Crowd:
+    bounds: Bounds = field(default_factory=Bounds)
+    unknown: Counter[str] = field(default_factory=Counter)
+    addresses: Counter[str] = field(default_factory=Counter)
+    sandboxes: Counter[str] = field(default_factory=Counter)
+    refusals: dict[str, deque[float]] = field(default_factory=dict)
+
+    def may_knock(self, address: str, now: float) -> bool:
+        bounds = self.bounds
+        return (
+            self.unknown.total() < bounds.unknown
+            and self.unknown[address] < bounds.unknown_per_address
+            and self.addresses[address] < bounds.per_address
+            and self._recent(address, now) < bounds.refusals_per_minute
+        )
+
+    def knocked(self, address: str) -> None:
+        self.unknown[address] += 1
+        self.addresses[address] += 1
+
+    def refused(self, address: str, now: float) -> None:
+        if self._recent(address, now) < self.bounds.refusals_per_minute:
+            self.refusals.setdefault(address, deque()).append(now)
+
+    def may_enter(self, sandbox_id: str) -> bool:
+        return self.sandboxes[sandbox_id] < self.bounds.per_sandbox
+
+    def entered(self, address: str, sandbox_id: str) -> None:
+        _less(self.unknown, address)
+        self.sandboxes[sandbox_id] += 1
+
+    def left(self, address: str, sandbox_id: str | None) -> None:
+        """`sandbox_id` is None for one that never entered."""
+        _less(self.addresses, address)
+        if sandbox_id is None:
+            _less(self.unknown, address)
+        else:
+            _less(self.sandboxes, sandbox_id)
+
+    def sweep(self, now: float) -> None:
+        for address in list(self.refusals):
+            if self._recent(address, now) == 0:
+                del self.refusals[address]
+
+    def _recent(self, address: str, now: float) -> int:
+        past = self.refusals.get(address)
+        while past and past[0] < now - 60:
+            past.popleft()
+        return len(past or ())
+
+
+def _less(counter: Counter[str], key: str) -> None:
+    counter[key] -= 1
+    if counter[key] <= 0:
+        del counter[key]

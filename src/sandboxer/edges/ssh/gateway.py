@@ -1,0 +1,122 @@
+"""Opens the gateway on an open platform, and closes it with all that came in by it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import asyncssh
+
+from sandboxer.access.ssh.crowd import Bounds, Crowd
+from sandboxer.access.ssh.public_keys import fingerprint_of
+from sandboxer.access.ssh.room import Gateway
+from sandboxer.edges.ssh.door import Door
+from sandboxer.edges.ssh.house import House
+from sandboxer.edges.ssh.sessions import serve_session
+from sandboxer.edges.ssh.sftp import Sftp
+from sandboxer.identity.private_files import create_private_file
+from sandboxer.kernel.tasks import own_tasks
+from sandboxer.wiring import Platform
+
+HOST_KEY_FILE = "ssh_host_ed25519_key"
+LOOK_EVERY_S = 0.5
+LOGIN_S = 20
+KEEPALIVE_S = 30
+
+
+@asynccontextmanager
+async def open_gateway(
+    platform: Platform, listening: socket.socket, *, bounds: Bounds | None = None
+) -> AsyncIterator[Gateway]:
+    """Serve on a socket that is bound already."""
+    house = House(platform, Crowd(bounds or Bounds()))
+    key = load_host_key(platform.settings.state_dir)
+    acceptor = await asyncssh.listen(
+        sock=listening,
+        server_factory=lambda: Door(house),
+        server_host_keys=[key],
+        process_factory=_process,
+        sftp_factory=_sftp,
+        encoding=None,
+        # Legacy scp is the sandbox's own program; a terminal's line discipline is its kernel's.
+        allow_scp=False,
+        line_editor=False,
+        public_key_auth=True,
+        password_auth=False,
+        kbdint_auth=False,
+        host_based_auth=False,
+        gss_host=None,
+        agent_forwarding=False,
+        x11_forwarding=False,
+        compression_algs=["none"],
+        login_timeout=LOGIN_S,
+        keepalive_interval=KEEPALIVE_S,
+        keepalive_count_max=4,
+        server_version="sandboxer",
+    )
+    gateway = _gateway(platform, listening, key)
+    platform.access.ssh.gateway = gateway
+    try:
+        async with own_tasks() as tasks:
+            tasks.start(_look_after(house), name="ssh connections")
+            yield gateway
+    finally:
+        platform.access.ssh.gateway = None
+        acceptor.close()
+        for door in list(house.doors):
+            door.hang_up("the platform is stopping")
+        await acceptor.wait_closed()
+
+
+def load_host_key(folder: Path) -> asyncssh.SSHKey:
+    """Made once, readable by us alone."""
+    path = folder / HOST_KEY_FILE
+    if not path.exists():
+        made = asyncssh.generate_private_key("ssh-ed25519", comment="sandboxer")
+        create_private_file(path, made.export_private_key().decode("ascii"))
+    return asyncssh.import_private_key(path.read_text("ascii"))
+
+
+async def _look_after(house: House) -> None:
+    """Whatever stops standing ends within a second."""
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(LOOK_EVERY_S)
+        for door in list(house.doors):
+            await door.look()
+        house.crowd.sweep(loop.time())
+
+
+async def _process(channel: asyncssh.SSHServerProcess[bytes]) -> None:
+    door = channel.channel.get_connection().get_owner()
+    if not isinstance(door, Door) or door.visit is None or channel.subsystem is not None:
+        channel.exit(255)
+        return
+    if door.channels >= door.most_channels:
+        channel.stderr.write(b"sandboxer: too many channels are open\r\n")
+        channel.exit(255)
+        return
+    door.channels += 1
+    try:
+        await serve_session(door.visit, channel)
+    finally:
+        door.channels -= 1
+
+
+def _sftp(channel: asyncssh.SSHServerChannel[bytes]) -> Sftp:
+    door = channel.get_connection().get_owner()
+    if not isinstance(door, Door) or door.visit is None:
+        raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "nobody is there")
+    return Sftp(door.visit, channel)
+
+
+def _gateway(platform: Platform, listening: socket.socket, key: asyncssh.SSHKey) -> Gateway:
+    address, port = listening.getsockname()[:2]
+    public = urlsplit(platform.settings.public_url or "").hostname
+    host = public or {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
+    line = key.export_public_key().decode("ascii").split()
+    return Gateway(host, port, f"{line[0]} {line[1]}", fingerprint_of(key.public_data))

@@ -1,0 +1,159 @@
+"""Shells and commands: the bytes of a channel carried to a process inside, and its end carried back."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import asyncssh
+
+from sandboxer.backends.guest import Exit, Process, Stream, TerminalSize
+from sandboxer.edges.ssh.house import HOME, Visit
+from sandboxer.kernel.errors import IllegalTransition, PathNotFound, SandboxerError
+from sandboxer.sandboxes.access import ActivityKind
+from sandboxer.work.commands import SHELLS, Wanted, launch
+from sandboxer.work.lines import Line
+
+SSH_TAG = "@ssh"
+_PIECE = 65536
+_FAILED = 255
+_LARGEST = 4096
+_NAMES = {number.value: number.name.removeprefix("SIG") for number in signal.Signals}
+
+
+async def serve_session(visit: Visit, channel: asyncssh.SSHServerProcess[bytes]) -> None:
+    """One shell or command. Whatever goes wrong is said on stderr, as sshd would."""
+    try:
+        activity = ActivityKind.EXEC if channel.term_type is None else ActivityKind.TERMINAL
+        async with visit.line(activity) as line:
+            await _run(line, channel)
+    except SandboxerError as error:
+        _tell(channel, _words(error, visit.sandbox_id))
+        channel.exit(_FAILED)
+    except asyncssh.Error:
+        channel.close()
+
+
+async def _run(line: Line, channel: asyncssh.SSHServerProcess[bytes]) -> None:
+    process = await _start(line, channel)
+    ended: Exit | None = None
+    try:
+        async with process, asyncio.TaskGroup() as group:
+            feeding = group.create_task(_feed(channel, process))
+            ended = await _pass_on(process, channel)
+            feeding.cancel()
+    except* (asyncssh.Error, ConnectionError):
+        # The client went away.
+        pass
+    finally:
+        if ended is None:
+            await _hang_up(process)
+    if ended is not None:
+        _end(channel, ended)
+
+
+async def _start(line: Line, channel: asyncssh.SSHServerProcess[bytes]) -> Process:
+    size = _size(channel.term_size[:2]) if channel.term_type is not None else None
+    env = dict(line.env)
+    if channel.term_type is not None:
+        env["TERM"] = channel.term_type[:64]
+    # Of what a client sends only its language: the rest could change what runs.
+    env |= {k: v[:64] for k, v in channel.env.items() if k == "LANG" or k.startswith("LC_")}
+    where, shell = HOME, SHELLS[0]
+    while True:
+        wanted = Wanted(shell=channel.command, cwd=where)
+        if not channel.command:
+            wanted = Wanted(argv=(shell, "-l"), cwd=where)
+        try:
+            return await launch(
+                line.guest, wanted, env, tag=SSH_TAG, has_stdin=True, terminal=size, keep=False
+            )
+        except PathNotFound as error:
+            missing = error.facts.get("path")
+            if missing == where and where != "/":
+                where = "/"
+            elif missing == shell and shell != SHELLS[1] and not channel.command:
+                shell = SHELLS[1]
+            else:
+                raise
+
+
+async def _feed(channel: asyncssh.SSHServerProcess[bytes], process: Process) -> None:
+    """stdin, and what a client says about its window and signals, which arrives among it."""
+    while True:
+        try:
+            data = await channel.stdin.read(_PIECE)
+        except asyncssh.TerminalSizeChanged as change:
+            await process.resize(_size((change.width, change.height)))
+            continue
+        except asyncssh.SignalReceived as received:
+            await _signal(process, received.signal)
+            continue
+        except (asyncssh.BreakReceived, asyncssh.misc.SoftEOFReceived):
+            continue
+        try:
+            if not data:
+                await process.close_stdin()
+                return
+            await process.write_stdin(data)
+        except SandboxerError:
+            # It reads no more; how it ended comes by the other way.
+            return
+
+
+async def _pass_on(process: Process, channel: asyncssh.SSHServerProcess[bytes]) -> Exit | None:
+    async for item in process.output():
+        if isinstance(item, Exit):
+            return item
+        writer = channel.stdout if item.stream is Stream.STDOUT else channel.stderr
+        writer.write(item.data)
+        await writer.drain()
+    return None
+
+
+async def _signal(process: Process, name: str) -> None:
+    known = {text: number for number, text in _NAMES.items()}.get(name)
+    if known is not None:
+        try:
+            await process.signal(known)
+        except SandboxerError:
+            return
+
+
+async def _hang_up(process: Process) -> None:
+    """As sshd does: what was left in the background on purpose (nohup, setsid) stays."""
+    try:
+        await process.signal(signal.SIGHUP)
+    except SandboxerError:
+        return
+
+
+def _end(channel: asyncssh.SSHServerProcess[bytes], ended: Exit) -> None:
+    if ended.reason is not None:
+        _tell(channel, f"sandboxer: {ended.reason.value}")
+    if ended.signal is not None and ended.signal in _NAMES:
+        channel.exit_with_signal(_NAMES[ended.signal])
+    else:
+        channel.exit(ended.code)
+
+
+def _tell(channel: asyncssh.SSHServerProcess[bytes], words: str) -> None:
+    try:
+        channel.stderr.write(words.encode("utf-8", "replace") + b"\r\n")
+    except (asyncssh.Error, OSError):
+        return
+
+
+def _words(error: SandboxerError, sandbox_id: str) -> str:
+    hint = error.facts.get("hint") or error.next_step
+    if isinstance(error, IllegalTransition):
+        wake = {"frozen": "thaw", "stopped": "resume"}.get(str(error.facts.get("state")))
+        if wake is not None:
+            state = error.facts.get("state")
+            return f"sandboxer: {sandbox_id} is {state}. Wake it first: sandboxer {wake} {sandbox_id}"
+    return f"sandboxer: {error} {hint}"
+
+
+def _size(given: tuple[int, ...]) -> TerminalSize:
+    cols, rows = (min(max(1, number), _LARGEST) for number in given)
+    return TerminalSize(cols=cols or 80, rows=rows or 24)

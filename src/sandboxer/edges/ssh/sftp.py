@@ -1,0 +1,292 @@
+"""SFTP over the supervisor's file operations: nothing has to be installed inside, and no path is the host's.
+
+What the supervisor has no word for (modes, owners, times, links) is done by the sandbox's own programs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import asyncssh
+from asyncssh import SFTPAttrs, SFTPName
+
+from sandboxer.backends.guest import Command, Exit, FileInfo, FileKind, Guest
+from sandboxer.edges.ssh.house import HOME, Visit
+from sandboxer.edges.ssh.uploads import Upload
+from sandboxer.kernel.errors import PathNotFound, PermissionDenied, SandboxerError
+from sandboxer.sandboxes.access import ActivityKind
+from sandboxer.work.commands import DEFAULT_ENV
+
+MAX_OPEN = 64
+_TYPES = {
+    FileKind.FILE: stat.S_IFREG,
+    FileKind.DIRECTORY: stat.S_IFDIR,
+    FileKind.SYMLINK: stat.S_IFLNK,
+    FileKind.OTHER: stat.S_IFIFO,
+}
+_PROGRAM_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    path: str
+
+
+class Sftp(asyncssh.SFTPServer):
+    def __init__(self, visit: Visit, channel: asyncssh.SSHServerChannel[bytes]) -> None:
+        super().__init__(channel)
+        self._visit = visit
+        self._open: set[Upload | Download] = set()
+
+    # -- files
+
+    async def open(self, path: bytes, pflags: int, attrs: SFTPAttrs) -> object:
+        where = _path(path)
+        if len(self._open) >= MAX_OPEN:
+            raise asyncssh.SFTPFailure(f"at most {MAX_OPEN} files are open at once")
+        if not pflags & (asyncssh.FXF_WRITE | asyncssh.FXF_APPEND):
+            return await self._open_to_read(where)
+        return await self._open_to_write(where, pflags, attrs)
+
+    async def _open_to_read(self, where: str) -> Download:
+        async with self._inside(ActivityKind.FILES) as guest:
+            async for _ in guest.files.read(where, length=0):
+                break
+        opened = Download(where)
+        self._open.add(opened)
+        return opened
+
+    async def _open_to_write(self, where: str, pflags: int, attrs: SFTPAttrs) -> Upload:
+        known = await self._known(where)
+        if known is not None and pflags & asyncssh.FXF_EXCL:
+            raise asyncssh.SFTPFailure("it exists")
+        if known is None and not pflags & asyncssh.FXF_CREAT:
+            raise asyncssh.SFTPNoSuchFile("it does not exist")
+        if known is not None and known.kind is not FileKind.FILE:
+            raise asyncssh.SFTPFailure("it is not a regular file")
+        old_size = 0 if known is None or pflags & asyncssh.FXF_TRUNC else known.size
+        given = 0o666 & ~0o022 if attrs.permissions is None else attrs.permissions & 0o7777
+        mode = given if known is None else known.mode & 0o7777
+        upload = Upload(where, mode, self._carry, old_size=old_size)
+        self._open.add(upload)
+        return upload
+
+    async def _carry(self, upload: Upload) -> None:
+        async with self._inside(ActivityKind.FILES) as guest:
+            await upload.carry(guest)
+
+    async def read(self, file_obj: object, offset: int, size: int) -> bytes:
+        if not isinstance(file_obj, Download):
+            raise asyncssh.SFTPPermissionDenied("it was opened to be written")
+        async with self._inside(ActivityKind.FILES) as guest:
+            pieces = [piece async for piece in guest.files.read(file_obj.path, offset=offset, length=size)]
+        return b"".join(pieces)
+
+    async def write(self, file_obj: object, offset: int, data: bytes) -> int:
+        if not isinstance(file_obj, Upload):
+            raise asyncssh.SFTPPermissionDenied("it was opened to be read")
+        await file_obj.write(offset, data)
+        return len(data)
+
+    async def close(self, file_obj: object) -> None:
+        assert isinstance(file_obj, Upload | Download)
+        self._open.discard(file_obj)
+        if not isinstance(file_obj, Upload):
+            return
+        if self.channel.is_closing():
+            # Not closed by the client, which is gone: half a file must not replace a whole one.
+            file_obj.abandon()
+            return
+        try:
+            await file_obj.close()
+        finally:
+            file_obj.abandon()
+        for attrs in file_obj.later:
+            await self._set(file_obj.path, attrs)
+
+    def exit(self) -> None:
+        for opened in self._open:
+            if isinstance(opened, Upload):
+                opened.abandon()
+        self._open.clear()
+        # scp takes silence for a failure.
+        self.channel.exit(0)
+
+    # -- what there is
+
+    async def lstat(self, path: bytes) -> SFTPAttrs:
+        async with self._inside(ActivityKind.FILES) as guest:
+            return _attrs(await guest.files.stat(_path(path), follow=False))
+
+    async def stat(self, path: bytes) -> SFTPAttrs:
+        async with self._inside(ActivityKind.FILES) as guest:
+            return _attrs(await guest.files.stat(_path(path)))
+
+    async def fstat(self, file_obj: object) -> SFTPAttrs:
+        if isinstance(file_obj, Upload):
+            return SFTPAttrs(size=file_obj.position, permissions=stat.S_IFREG | 0o600)
+        assert isinstance(file_obj, Download)
+        return await self.stat(file_obj.path.encode("utf-8", "surrogateescape"))
+
+    async def scandir(self, path: bytes) -> AsyncIterator[SFTPName]:
+        async with self._inside(ActivityKind.FILES) as guest:
+            async for info in guest.files.list(_path(path)):
+                name = posixpath.basename(info.path).encode("utf-8", "surrogateescape")
+                yield SFTPName(name, attrs=_attrs(info))
+
+    async def realpath(self, path: bytes) -> bytes:
+        return _path(path).encode("utf-8", "surrogateescape")
+
+    async def readlink(self, path: bytes) -> bytes:
+        async with self._inside(ActivityKind.FILES) as guest:
+            found = await guest.files.stat(_path(path), follow=False)
+        if found.link_target is None:
+            raise asyncssh.SFTPFailure("it is not a link")
+        return found.link_target.encode("utf-8", "surrogateescape")
+
+    def format_user(self, uid: int | None) -> str:
+        # The host's names are none of theirs.
+        return "" if uid is None else str(uid)
+
+    def format_group(self, gid: int | None) -> str:
+        return "" if gid is None else str(gid)
+
+    # -- changes
+
+    async def remove(self, path: bytes) -> None:
+        async with self._inside(ActivityKind.FILES) as guest:
+            await guest.files.remove(_path(path))
+
+    async def mkdir(self, path: bytes, attrs: SFTPAttrs) -> None:
+        mode = 0o755 if attrs.permissions is None else attrs.permissions & 0o7777
+        async with self._inside(ActivityKind.FILES) as guest:
+            if await self._known(_path(path)) is not None:
+                raise asyncssh.SFTPFailure("it exists")
+            await guest.files.mkdir(_path(path), mode=mode, parents=False)
+
+    async def rmdir(self, path: bytes) -> None:
+        found = await self.lstat(path)
+        if not stat.S_ISDIR(found.permissions or 0):
+            raise asyncssh.SFTPFailure("it is not a directory")
+        async with self._inside(ActivityKind.FILES) as guest:
+            await guest.files.remove(_path(path))
+
+    async def rename(self, oldpath: bytes, newpath: bytes) -> None:
+        await self._move(oldpath, newpath, overwrite=False)
+
+    async def posix_rename(self, oldpath: bytes, newpath: bytes) -> None:
+        await self._move(oldpath, newpath, overwrite=True)
+
+    async def symlink(self, oldpath: bytes, newpath: bytes) -> None:
+        target = oldpath.decode("utf-8", "surrogateescape")
+        await self._program("ln", "-sn", "--", target, _path(newpath))
+
+    async def link(self, oldpath: bytes, newpath: bytes) -> None:
+        await self._program("ln", "-n", "--", _path(oldpath), _path(newpath))
+
+    async def setstat(self, path: bytes, attrs: SFTPAttrs) -> None:
+        await self._set(_path(path), attrs)
+
+    async def lsetstat(self, path: bytes, attrs: SFTPAttrs) -> None:
+        await self._set(_path(path), attrs, follow=False)
+
+    async def fsetstat(self, file_obj: object, attrs: SFTPAttrs) -> None:
+        if isinstance(file_obj, Upload):
+            if attrs.size is not None and file_obj.set_size(attrs.size):
+                attrs.size = None
+            file_obj.later.append(attrs)
+        elif isinstance(file_obj, Download):
+            await self._set(file_obj.path, attrs)
+
+    async def fsync(self, file_obj: object) -> None:
+        """Nothing is there before it is closed."""
+
+    def statvfs(self, path: bytes) -> asyncssh.SFTPVFSAttrs:
+        raise asyncssh.SFTPOpUnsupported("ask `df` inside")
+
+    fstatvfs = statvfs  # type: ignore[assignment]
+
+    # -- steps
+
+    async def _move(self, oldpath: bytes, newpath: bytes, *, overwrite: bool) -> None:
+        async with self._inside(ActivityKind.FILES) as guest:
+            await guest.files.move(_path(oldpath), _path(newpath), overwrite=overwrite)
+
+    async def _known(self, where: str) -> FileInfo | None:
+        try:
+            async with self._visit.guest(ActivityKind.FILES) as guest:
+                return await guest.files.stat(where)
+        except PathNotFound:
+            return None
+        except SandboxerError as error:
+            raise _refusal(error) from None
+
+    async def _set(self, where: str, attrs: SFTPAttrs, *, follow: bool = True) -> None:
+        link = () if follow else ("-h",)
+        if attrs.size is not None:
+            await self._program("truncate", "-s", str(attrs.size), "--", where)
+        if attrs.uid is not None and attrs.gid is not None:
+            await self._program("chown", *link, f"{attrs.uid}:{attrs.gid}", "--", where)
+        if attrs.permissions is not None and follow:
+            await self._program("chmod", f"{attrs.permissions & 0o7777:o}", "--", where)
+        if attrs.mtime is not None:
+            await self._program("touch", *link, "-c", "-d", f"@{attrs.mtime}", "--", where)
+
+    async def _program(self, *argv: str) -> None:
+        """One of the sandbox's own, to its end."""
+        command = Command(argv=argv, env=DEFAULT_ENV, keep=False)
+        said, code = bytearray(), -1
+        try:
+            async with (
+                self._inside(ActivityKind.EXEC) as guest,
+                asyncio.timeout(_PROGRAM_S),
+                await guest.run(command) as process,
+            ):
+                async for item in process.output():
+                    if isinstance(item, Exit):
+                        code = item.code
+                    elif len(said) < 400:
+                        said += item.data
+        except TimeoutError:
+            raise asyncssh.SFTPFailure(f"{argv[0]} took longer than {_PROGRAM_S:g} s") from None
+        if code != 0:
+            raise asyncssh.SFTPFailure(said[:400].decode("utf-8", "replace").strip() or f"{argv[0]} failed")
+
+    @asynccontextmanager
+    async def _inside(self, activity: ActivityKind) -> AsyncIterator[Guest]:
+        try:
+            async with self._visit.guest(activity) as guest:
+                yield guest
+        except SandboxerError as error:
+            raise _refusal(error) from None
+
+
+def _path(given: bytes) -> str:
+    """Absolute and tidy; relative ones begin at home."""
+    joined = posixpath.normpath(posixpath.join(HOME, given.decode("utf-8", "surrogateescape")))
+    # POSIX keeps two leading slashes.
+    return "/" + joined.lstrip("/")
+
+
+def _attrs(info: FileInfo) -> SFTPAttrs:
+    return SFTPAttrs(
+        size=info.size,
+        uid=info.uid,
+        gid=info.gid,
+        permissions=_TYPES[info.kind] | (info.mode & 0o7777),
+        atime=int(info.modified_at),
+        mtime=int(info.modified_at),
+    )
+
+
+def _refusal(error: SandboxerError) -> asyncssh.SFTPError:
+    if isinstance(error, PathNotFound):
+        return asyncssh.SFTPNoSuchFile(str(error))
+    if isinstance(error, PermissionDenied):
+        return asyncssh.SFTPPermissionDenied(str(error))
+    return asyncssh.SFTPFailure(str(error))

@@ -1,0 +1,104 @@
+"""A file on its way in by SFTP. It takes the place of the old one when it is closed, whole or not at all.
+
+Clients write from front to back; the current ones open without truncating, and say the size at the end. So
+what the old file had before the first byte written, and after the last, is carried over unless they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+
+from asyncssh import SFTPAttrs, SFTPFailure
+
+from sandboxer.backends.guest import Guest
+
+# Clients send many pieces at once, which may be handled out of order.
+MAX_AHEAD = 16 * 1024 * 1024
+_QUEUED = 32
+
+Begin = Callable[["Upload"], Coroutine[object, object, None]]
+
+
+class Upload:
+    def __init__(self, path: str, mode: int | None, begin: Begin, *, old_size: int) -> None:
+        """`begin` runs `carry` with a guest, beside the writes. `old_size`: of what is not truncated."""
+        self.path = path
+        self.position = 0
+        # Owner, mode and times that were set meanwhile; for when it is there.
+        self.later: list[SFTPAttrs] = []
+        self._mode = mode
+        self._begin = begin
+        self._old_size = old_size
+        self._first = 0
+        self._ahead: dict[int, bytes] = {}
+        self._ahead_bytes = 0
+        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(_QUEUED)
+        self._order = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._is_whole = False
+
+    async def carry(self, guest: Guest) -> None:
+        await guest.files.write(self.path, self._pieces(guest), mode=self._mode, parents=False)
+
+    async def write(self, offset: int, data: bytes) -> None:
+        if self._task is None:
+            if offset > self._old_size:
+                raise SFTPFailure("a file with a hole cannot be written")
+            self._first = self.position = offset
+            self._start()
+        if offset < self.position or self._ahead_bytes > MAX_AHEAD:
+            raise SFTPFailure("a file is written from its beginning to its end here")
+        self._ahead[offset] = data
+        self._ahead_bytes += len(data)
+        async with self._order:
+            while (piece := self._ahead.pop(self.position, None)) is not None:
+                self._ahead_bytes -= len(piece)
+                self.position += len(piece)
+                await self._put(piece)
+
+    def set_size(self, size: int) -> bool:
+        """True: it will have this size anyway."""
+        if size == self.position:
+            self._old_size = 0 if self._task is None else min(self._old_size, size)
+            return True
+        return False
+
+    async def close(self) -> None:
+        """Raises what kept it from being written."""
+        self._is_whole = not self._ahead
+        if self._task is None:
+            self._start()
+        await self._put(None)
+        if self._task is not None:
+            await self._task
+
+    def abandon(self) -> None:
+        """The client is gone; the old file stays."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _start(self) -> None:
+        self._task = asyncio.create_task(self._begin(self), name=f"sftp {self.path}")
+
+    async def _put(self, piece: bytes | None) -> None:
+        """Not for ever: whoever reads the queue may have failed."""
+        putting = asyncio.ensure_future(self._queue.put(piece))
+        waited = {putting} if self._task is None else {putting, self._task}
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        if not putting.done():
+            putting.cancel()
+        if self._task is not None and self._task.done():
+            self._task.result()
+
+    async def _pieces(self, guest: Guest) -> AsyncIterator[bytes]:
+        if self._first:
+            async for piece in guest.files.read(self.path, length=self._first):
+                yield piece
+        while (queued := await self._queue.get()) is not None:
+            yield queued
+        if not self._is_whole:
+            raise SFTPFailure("a part of the file was never sent")
+        if self.position < self._old_size:
+            async for piece in guest.files.read(self.path, offset=self.position):
+                yield piece

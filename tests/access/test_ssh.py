@@ -1,0 +1,354 @@
+"""The SSH gateway with the stock clients over loopback, and what it refuses. Real walls."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from sandboxer.access.ssh.crowd import Bounds
+from sandboxer.access.ssh.room import Gateway
+from sandboxer.edges.http.server import listen
+from sandboxer.edges.ssh.gateway import HOST_KEY_FILE, open_gateway
+from sandboxer.settings import Settings
+from tests.http.conftest import Served, serving
+from tests.http.signed import Client
+from tests.http.test_real import GUEST, IMAGES, sh, why_not
+
+OPTIONS = ("-o", "StrictHostKeyChecking=yes", "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes")
+
+
+@dataclass
+class Said:
+    code: int
+    out: bytes
+    err: str
+
+
+@dataclass
+class Gated:
+    served: Served
+    gateway: Gateway
+    folder: Path
+
+    def new_key(self, name: str = "id", kind: str = "ed25519") -> Path:
+        path = self.folder / name
+        subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", name, "-f", str(path)], check=True)
+        return path
+
+    async def add(self, key: Path, client: Client | None = None, **wanted: object) -> str:
+        body = {"public_key": key.with_suffix(".pub").read_text(), **wanted}
+        answer = await (client or self.served.client).post("/v1/ssh-keys", body)
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["id"])
+
+    def options(self, key: Path, port: str = "-p") -> list[str]:
+        known = self.folder / "known_hosts"
+        known.write_text(f"[127.0.0.1]:{self.gateway.port} {self.gateway.host_key}\n")
+        return [port, str(self.gateway.port), "-i", str(key), "-o", f"UserKnownHostsFile={known}", *OPTIONS]
+
+    async def ssh(
+        self, key: Path, path: str, *words: str, stdin: bytes = b"", flags: tuple[str, ...] = ()
+    ) -> Said:
+        user = path.rsplit("/", 1)[1]
+        return await run(
+            "ssh", *self.options(key), *flags, f"{user}@127.0.0.1", *words, stdin=stdin, folder=self.folder
+        )
+
+    async def started(self, key: Path, path: str, *words: str) -> asyncio.subprocess.Process:
+        user = path.rsplit("/", 1)[1]
+        return await asyncio.create_subprocess_exec(
+            "ssh",
+            *self.options(key),
+            *words[:-1],
+            f"{user}@127.0.0.1",
+            words[-1],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+
+async def run(*words: str, stdin: bytes = b"", folder: Path, env: dict[str, str] | None = None) -> Said:
+    process = await asyncio.create_subprocess_exec(
+        *words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), **(env or {})},
+    )
+    try:
+        async with asyncio.timeout(40):
+            out, err = await process.communicate(stdin)
+    except TimeoutError:
+        process.kill()
+        out, err = await process.communicate()
+        raise AssertionError(f"{words} hangs: {out[-400:]!r} {err[-400:]!r}") from None
+    assert process.returncode is not None
+    return Said(process.returncode, out, err.decode(errors="replace"))
+
+
+@asynccontextmanager
+async def opened(tmp_path: Path, *, bounds: Bounds | None = None) -> AsyncIterator[Gated]:
+    settings = Settings(
+        state_dir=tmp_path / "state",
+        host="127.0.0.1",
+        port=0,
+        images_dir=IMAGES,
+        guest_dir=GUEST,
+        pool_size_mb=800,
+    )
+    async with serving(settings, None) as served:
+        served.defaults = {"resources": {"disk_mb": 128}}
+        listening = listen("127.0.0.1", 0)
+        with contextlib.closing(listening):
+            async with open_gateway(served.platform, listening, bounds=bounds) as gateway:
+                yield Gated(served, gateway, tmp_path)
+        for sandbox in (await served.client.get("/v1/sandboxes?limit=500")).json()["sandboxes"]:
+            await served.client.delete(f"/v1/sandboxes/{sandbox['id']}")
+
+
+@pytest.fixture
+async def gated(tmp_path: Path) -> AsyncIterator[Gated]:
+    if why := why_not() or (None if shutil.which("ssh") else "there is no ssh: openssh-client"):
+        pytest.skip(why)
+    try:
+        async with opened(tmp_path) as gate:
+            yield gate
+    finally:
+        if os.path.ismount(tmp_path / "state" / "pool"):
+            await asyncio.to_thread(subprocess.run, ["umount", str(tmp_path / "state" / "pool")], check=True)
+
+
+async def test_commands_run_and_end_as_by_sshd(gated: Gated) -> None:
+    path, key = await gated.served.sandbox(env={"COLOUR": "green"}), gated.new_key()
+    await gated.add(key, sandbox_id=path.rsplit("/", 1)[1])
+    said = await gated.ssh(key, path, "echo $COLOUR; pwd; cat; echo oops >&2; exit 7", stdin=b"fed\n")
+    assert (said.code, said.out, said.err) == (7, b"green\n/root\nfed\n", "oops\n")
+    big = os.urandom(3_000_000)
+    assert (await gated.ssh(key, path, "cat", stdin=big)).out == big
+    assert (await gated.ssh(key, path, "kill -TERM $$")).code == 255
+    # A command that is left in the background on purpose goes on; one whose client goes away does not.
+    await gated.ssh(key, path, "setsid sleep 4242 >/dev/null 2>&1 </dev/null &")
+    held = await gated.started(key, path, "echo up; exec sleep 4343")
+    assert held.stdout is not None
+    assert await held.stdout.readline() == b"up\n"
+    held.kill()
+    await held.wait()
+    seen = ""
+    for _ in range(100):
+        seen = str((await sh(gated.served, path, "ps -eo args"))["stdout"])
+        if "sleep 4343" not in seen:
+            break
+        await asyncio.sleep(0.05)
+    assert "sleep 4343" not in seen
+    assert "sleep 4242" in seen
+    told = (await gated.served.client.get(f"{path}/events?follow=false")).text
+    assert "ssh.connected" in told
+    assert oct((gated.folder / "state" / HOST_KEY_FILE).stat().st_mode & 0o777) == "0o600"
+
+
+async def test_a_shell_has_a_terminal_of_the_clients_size(gated: Gated) -> None:
+    path, key = await gated.served.sandbox(), gated.new_key()
+    await gated.add(key)
+    script = b"stty size; tty; echo $TERM; trap 'stty size; exit 5' WINCH; exit 3\n"
+    said = await gated.ssh(key, path, stdin=script, flags=("-tt",))
+    assert said.code == 3, said
+    assert b"/dev/pts/" in said.out
+
+
+async def test_files_are_copied_by_scp_and_sftp(gated: Gated) -> None:
+    path, key = await gated.served.sandbox(), gated.new_key()
+    await gated.add(key)
+    user = path.rsplit("/", 1)[1]
+    big = os.urandom(5_000_000)
+    (gated.folder / "big").write_bytes(big)
+    (gated.folder / "tree" / "deep").mkdir(parents=True)
+    (gated.folder / "tree" / "deep" / "run.sh").write_text("#!/bin/sh\necho ran\n")
+    (gated.folder / "tree" / "deep" / "run.sh").chmod(0o750)
+    scp = ["scp", *gated.options(key, "-P")]
+    for words in (
+        [*scp, "-p", "big", f"{user}@127.0.0.1:/tmp/big"],
+        [*scp, "-rp", "tree", f"{user}@127.0.0.1:"],
+        [*scp, f"{user}@127.0.0.1:/tmp/big", "back"],
+        [*scp, "-r", f"{user}@127.0.0.1:tree", "tree-back"],
+    ):
+        said = await run(*words, folder=gated.folder)
+        assert said.code == 0, (words[-2:], said)
+    assert (gated.folder / "back").read_bytes() == big
+    assert (gated.folder / "tree-back" / "deep" / "run.sh").read_text() == "#!/bin/sh\necho ran\n"
+    inside = await sh(gated.served, path, "/root/tree/deep/run.sh; stat -c %a /root/tree/deep/run.sh")
+    assert inside["stdout"] == "ran\n750\n"
+    (gated.folder / "half").write_bytes(big[:1000])
+    await sh(gated.served, path, "cp /tmp/big /root/tree/shorter")
+    batch = (
+        b"cd /root/tree\nls -la\nput big second\nrename second third\nchmod 600 third\nln -s third link\n"
+        b"mkdir new\nrmdir new\nget third fetched\nrm third\n"
+        b"put half\nreput big half\nput half shorter\nbye\n"
+    )
+    said = await run(
+        "sftp", *gated.options(key, "-P"), "-b", "-", f"{user}@127.0.0.1", stdin=batch, folder=gated.folder
+    )
+    assert said.code == 0, said
+    assert b"deep" in said.out
+    assert (gated.folder / "fetched").read_bytes() == big
+    same = "cmp /tmp/big half && cmp -n 1000 half shorter && stat -c %s shorter"
+    assert (await sh(gated.served, path, same, cwd="/root/tree"))["stdout"] == "1000\n"
+    missing = await run(*scp, f"{user}@127.0.0.1:/nowhere", "x", folder=gated.folder)
+    assert missing.code != 0
+    assert "No such file" in missing.err
+    # A full disk is an error, and the file that was there stays.
+    (gated.folder / "huge").write_bytes(bytes(200_000_000))
+    full = await run(*scp, "huge", f"{user}@127.0.0.1:/tmp/big", folder=gated.folder)
+    assert full.code != 0
+    assert (await sh(gated.served, path, "stat -c %s /tmp/big"))["stdout"] == "5000000\n"
+
+
+async def test_a_port_inside_is_forwarded_and_nothing_else(gated: Gated) -> None:
+    path, key = await gated.served.sandbox(), gated.new_key()
+    await gated.add(key)
+    serve = "import http.server as h; h.HTTPServer(('127.0.0.1', 8123), h.SimpleHTTPRequestHandler)"
+    argv = ["python3", "-c", serve + ".serve_forever()"]
+    await gated.served.client.post(f"{path}/processes", {"argv": argv, "cwd": "/etc"})
+    knock = "for i in $(seq 100); do (: </dev/tcp/127.0.0.1/8123) 2>&- && exit; sleep .05; done"
+    await gated.served.client.post(f"{path}/exec", {"command": knock})
+    ask = b"GET /hostname HTTP/1.0\r\n\r\n"
+    said = await gated.ssh(key, path, stdin=ask, flags=("-W", "localhost:8123"))
+    assert b"200 OK" in said.out, said
+    local = free_port()
+    held = await gated.started(key, path, "-L", f"127.0.0.1:{local}:127.0.0.1:8123", "echo up; read x")
+    assert held.stdout is not None
+    assert await held.stdout.readline() == b"up\n"
+    curl = await run("curl", "-sS", f"http://127.0.0.1:{local}/hostname", folder=gated.folder)
+    assert (curl.code, curl.err) == (0, "")
+    held.kill()
+    await held.wait()
+    api = gated.served.url.rsplit(":", 1)[1]
+    # The API listens on the host's loopback under this port; inside nothing does.
+    for target in (f"localhost:{api}", "10.0.0.1:80", "169.254.169.254:80", "example.com:80", "[::]:22"):
+        said = await gated.ssh(key, path, stdin=ask, flags=("-W", target))
+        assert said.out == b"", target
+        assert said.code != 0, target
+    for flags in (("-R", "0:localhost:1"), ("-R", "/tmp/x:localhost:1")):
+        said = await gated.ssh(key, path, "true", flags=("-o", "ExitOnForwardFailure=yes", *flags))
+        assert said.code == 255, flags
+
+
+async def test_git_clones_and_pushes(gated: Gated) -> None:
+    path, key = await gated.served.sandbox(), gated.new_key()
+    await gated.add(key)
+    if (await sh(gated.served, path, "command -v git"))["exit_code"] != 0:
+        # The base image has none: the very words that git sends are run, and nothing in between is ours.
+        stand_in = "#!/bin/sh\nexec cat\n"
+        put = f"{path}/files/content?path=%2Fusr%2Flocal%2Fbin%2Fgit-upload-pack&mode=755"
+        await gated.served.client.send("PUT", put, content=stand_in.encode())
+        await sh(gated.served, path, "chmod 755 /usr/local/bin/git-upload-pack")
+        said = await gated.ssh(key, path, "git-upload-pack '/root/repo'", stdin=b"0000")
+        assert (said.code, said.out) == (0, b"0000")
+        return
+    await sh(gated.served, path, "git init -q --bare /root/repo")
+    url = f"ssh://{path.rsplit('/', 1)[1]}@127.0.0.1:{gated.gateway.port}/root/repo"
+    env = {"GIT_SSH_COMMAND": " ".join(["ssh", *gated.options(key)[2:]])}
+    said = await run("git", "clone", url, "cloned", folder=gated.folder, env=env)
+    assert said.code == 0, said
+
+
+async def test_who_has_no_right_learns_nothing(gated: Gated) -> None:
+    served = gated.served
+    path, mine = await served.sandbox(), gated.new_key("mine")
+    stranger, theirs = await served.stranger(), gated.new_key("theirs")
+    await gated.add(theirs, stranger)
+    foreign = await gated.ssh(theirs, path, "true")
+    unknown = await gated.ssh(theirs, "/sbx_0123456789abcdefghjkmnpqrs", "true")
+    nobody = await gated.ssh(mine, path, "true")
+    words = {said.err.split("@", 1)[1] for said in (foreign, unknown, nobody)}
+    assert words == {"127.0.0.1: Permission denied (publickey).\r\n"}
+    user = path.rsplit("/", 1)[1]
+    answer = await stranger.post(
+        "/v1/ssh-keys", {"public_key": theirs.with_suffix(".pub").read_text(), "sandbox_id": user}
+    )
+    assert answer.status_code == 404
+    # Of another sandbox of the same account.
+    other = await served.sandbox()
+    await gated.add(mine, sandbox_id=other.rsplit("/", 1)[1])
+    assert (await gated.ssh(mine, path, "true")).code == 255
+    assert (await gated.ssh(mine, other, "true")).code == 0
+    # What a client would like to bring along.
+    said = await gated.ssh(
+        mine,
+        other,
+        "env; ls /tmp/ssh-* ~/.Xauthority",
+        flags=("-A", "-X", "-o", "SetEnv=LD_PRELOAD=x LANG=C"),
+    )
+    assert b"LD_PRELOAD" not in said.out
+    assert b"SSH_AUTH_SOCK" not in said.out
+    assert b"DISPLAY" not in said.out
+    assert b"LANG=C\n" in said.out
+    await served.client.post(f"{other}/freeze")
+    asleep = await gated.ssh(mine, other, "true")
+    assert asleep.code == 255
+    assert "sandboxer thaw" in asleep.err
+
+
+async def test_a_revoked_key_ends_what_it_opened(gated: Gated) -> None:
+    served = gated.served
+    path, key = await served.sandbox(), gated.new_key()
+    key_id = await gated.add(key)
+    held = await gated.started(key, path, "echo up; sleep 1000")
+    assert held.stdout is not None
+    assert await held.stdout.readline() == b"up\n"
+    assert (await served.client.delete(f"/v1/ssh-keys/{key_id}")).status_code == 204
+    async with asyncio.timeout(3):
+        assert await held.wait() == 255
+    assert (await gated.ssh(key, path, "true")).code == 255
+    # Nor after a suspension of its account.
+    agent = await served.stranger("agent")
+    credit = {"sats": 10**6, "id": "ssh", "reason": "a test"}
+    assert (await served.client.post("/v1/accounts/agent/adjust", credit)).status_code < 300
+    made = await agent.post("/v1/sandboxes", {"resources": {"disk_mb": 64}})
+    assert made.status_code == 201, made.text
+    theirs = f"/v1/sandboxes/{made.json()['id']}"
+    await gated.add(key, agent)
+    assert (await gated.ssh(key, theirs, "true")).code == 0
+    await served.client.post("/v1/accounts/agent/suspend", {"reason": "a test"})
+    assert (await gated.ssh(key, theirs, "true")).code == 255
+
+
+async def test_a_crowd_at_the_door_is_bounded(gated: Gated) -> None:
+    path, key = await gated.served.sandbox(), gated.new_key()
+    await gated.add(key)
+    bounds = Bounds()
+    crowd: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+    for _ in range(1000):
+        crowd.append(await asyncio.open_connection("127.0.0.1", gated.gateway.port))
+    open_still = 0
+    for reader, _ in crowd:
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            async with asyncio.timeout(0.02 if open_still > bounds.unknown_per_address else 0.5):
+                if await reader.read(100):
+                    open_still += 1
+    assert open_still <= bounds.unknown_per_address
+    for _, writer in crowd:
+        writer.close()
+    said = Said(255, b"", "")
+    for _ in range(50):
+        said = await gated.ssh(key, path, "echo in")
+        if said.code == 0:
+            break
+    assert said.out == b"in\n"
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
