@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 
 from sandboxer.artifacts.images.published.policy import ImagePolicy
 from sandboxer.artifacts.snapshots.policy import SnapshotPolicy
+from sandboxer.artifacts.volumes.policy import VolumePolicy
 from sandboxer.kernel.durations import parse_duration
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.money.dryness import GracePolicy
@@ -151,6 +152,12 @@ class Settings(BaseModel):
     image_upload_mb: Annotated[
         int, Field(ge=1, le=1 << 20, description="Largest archive that may be imported as an image.")
     ] = 8 * 1024
+    volumes_per_account: Annotated[
+        int, Field(ge=0, le=1_000_000, description="Volumes that one account may have.")
+    ] = 100
+    volumes_mb_per_account: Annotated[
+        int, Field(ge=0, le=1 << 40, description="What the volumes of one account may be together.")
+    ] = 100 * 1024
     log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
     production: Annotated[
         bool, Field(description="Refuse to start without what must not be improvised (SESSION_AUTH_SECRET).")
@@ -394,6 +401,14 @@ class Settings(BaseModel):
             bytes_per_account=self.images_mb_per_account << 20,
             retention=self.retention_time,
             upload_bytes=self.image_upload_mb << 20,
+        )
+
+    @property
+    def volume_policy(self) -> VolumePolicy:
+        return VolumePolicy(
+            per_account=self.volumes_per_account,
+            mb_per_account=self.volumes_mb_per_account,
+            retention=self.retention_time,
         )
 
     @property

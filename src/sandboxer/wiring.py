@@ -25,6 +25,7 @@ from sandboxer.artifacts.images.published.records import owners_of_images
 from sandboxer.artifacts.room import Artifacts, open_artifacts
 from sandboxer.artifacts.snapshots.charging import KeepCharges
 from sandboxer.artifacts.snapshots.records import owners_of_snapshots
+from sandboxer.artifacts.volumes.records import owners_of_volumes
 from sandboxer.backends.contract import Backend
 from sandboxer.backends.namespaces.settings import NamespacesSettings, Overcommit
 from sandboxer.backends.registry import find_opener
@@ -202,6 +203,9 @@ def _open_artifacts(
         charges=charges,
         policy=settings.snapshot_policy,
         image_policy=settings.image_policy,
+        spool_dir=settings.state_dir / "imports",
+        default_profile=settings.default_profile,
+        volume_policy=settings.volume_policy,
     )
 
 
@@ -350,6 +354,7 @@ async def _open_webhooks(
                 | owners_of_jobs(conn, subjects)
                 | owners_of_snapshots(conn, subjects)
                 | owners_of_images(conn, subjects)
+                | owners_of_volumes(conn, subjects)
             )
         ),
         SegmentFeed(),

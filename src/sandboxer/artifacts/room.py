@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from sandboxer.accounts.authority import AuthorityBook
+from sandboxer.artifacts.images.oci.exporting import Exporting
+from sandboxer.artifacts.images.oci.importing import Importing
 from sandboxer.artifacts.images.published.book import ImageBook
 from sandboxer.artifacts.images.published.desk import ImageDesk
 from sandboxer.artifacts.images.published.keeper import ImageKeeper
@@ -19,6 +22,9 @@ from sandboxer.artifacts.snapshots.cloning import Cloning
 from sandboxer.artifacts.snapshots.desk import SnapshotDesk
 from sandboxer.artifacts.snapshots.keeper import SnapshotKeeper
 from sandboxer.artifacts.snapshots.policy import SnapshotPolicy
+from sandboxer.artifacts.volumes.desk import VolumeDesk
+from sandboxer.artifacts.volumes.policy import VolumePolicy
+from sandboxer.artifacts.volumes.room import open_volumes
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.sandboxes.operations import Operations
@@ -34,6 +40,9 @@ class Artifacts:
     images: ImageDesk
     image_sharing: ImageSharing
     spawning: Spawning
+    volumes: VolumeDesk
+    exporting: Exporting
+    importing: Importing
 
 
 @asynccontextmanager
@@ -47,6 +56,9 @@ async def open_artifacts(
     charges: KeepCharges | None,
     policy: SnapshotPolicy,
     image_policy: ImagePolicy,
+    spool_dir: Path,
+    default_profile: str,
+    volume_policy: VolumePolicy,
 ) -> AsyncIterator[Artifacts]:
     """`charges` None: nothing is charged here."""
     # Leaving: the loops end first, then what is under way comes to its end.
@@ -71,13 +83,16 @@ async def open_artifacts(
         )
         image_keeper = ImageKeeper(images)
         await image_keeper.reconcile()
-        async with own_tasks() as loops:
+        async with open_volumes(desk, charges, volume_policy) as volumes, own_tasks() as loops:
             loops.start(keeper.run(), name="keeper of snapshots")
             loops.start(image_keeper.run(), name="keeper of images")
             yield Artifacts(
                 snapshots=desk,
                 cloning=Cloning(desk=desk, authorities=authorities, slots=slots),
                 images=images,
+                volumes=volumes,
                 image_sharing=ImageSharing(desk=images),
+                exporting=Exporting(desk=images),
+                importing=Importing(desk=images, spool_dir=spool_dir, default_profile=default_profile),
                 spawning=Spawning(desk=images, authorities=authorities, slots=slots),
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sandboxer.backends.contract import Handle, KnowsImages, Snapshots
+from sandboxer.backends.contract import Handle, KnowsImages, Snapshots, Volumes
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import NotAvailable
 from sandboxer.kernel.ids import new_id
@@ -49,7 +49,9 @@ async def create(
     if room.warm.count() and not is_funded:
         # Otherwise whoever cannot pay would empty the warm pool: a refused claim ends what it claimed.
         await room.book.check_start(requested)
-    is_plain = profile.setup.is_empty and requested.origin is None
+    if requested.volumes and not isinstance(backend, Volumes):
+        raise NotAvailable(what="volumes", why=f"{backend.name} has none")
+    is_plain = profile.setup.is_empty and requested.origin is None and not requested.volumes
     handle = room.warm.claim(requested) if is_plain else None
     if handle is not None:
         return await _claim(room, requested, handle, watch, actor_of(caller), also)

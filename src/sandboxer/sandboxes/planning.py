@@ -48,6 +48,7 @@ def plan(
         state_since=now,
         terms=Terms(quote_id=request.quote_id),
         origin=None if request.origin is None else request.origin.disk_id,
+        volumes=request.volumes,
     )
 
 

@@ -35,7 +35,7 @@ from sqlalchemy import (
     update,
 )
 
-from sandboxer.backends.contract import Handle, Order, Resources, Trust
+from sandboxer.backends.contract import Handle, Order, Resources, Trust, VolumeMount
 from sandboxer.kernel.errors import Broken, InvalidRequest
 from sandboxer.sandboxes import terms as money_terms
 from sandboxer.sandboxes.lifecycle import State
@@ -98,6 +98,8 @@ class Sandbox:
     boosted_from: Unboosted | None = None
     # The kept disk that its own began as a copy of.
     origin: str | None = None
+    # What it has attached, from its creation until it is destroyed.
+    volumes: tuple[VolumeMount, ...] = ()
 
     def order(self) -> Order:
         # The host name stays the default: a warm sandbox must not differ from one made to order.
@@ -107,6 +109,7 @@ class Sandbox:
             resources=self.resources,
             trust=self.trust,
             origin=self.origin,
+            volumes=self.volumes,
         )
 
     def environment(self) -> dict[str, str]:
@@ -156,6 +159,7 @@ sandboxes = Table(
     Column("locked_at", UtcDateTime),
     Column("boosted_from", JsonValue),
     Column("origin", Text),
+    Column("volumes", JsonValue),
     Index(None, "account", "created_at", "id"),
     Index(None, "state"),
 )
@@ -318,6 +322,7 @@ _SPECIAL = (
     "ttl_left",
     "terms",
     "boosted_from",
+    "volumes",
 )
 _MAY_CHANGE = frozenset(name.removesuffix("_s") for name in CHANGES)
 _RESOURCES = tuple(f.name for f in fields(Resources))
@@ -336,6 +341,7 @@ def _to_row(sandbox: Sandbox) -> dict[str, object]:
     row["idle_timeout_s"] = _seconds(sandbox.idle_timeout)
     row["ttl_left_s"] = _seconds(sandbox.ttl_left)
     row["terms"] = money_terms.to_json(sandbox.terms)
+    row["volumes"] = [[one.volume_id, one.path, one.is_read_only] for one in sandbox.volumes] or None
     return row
 
 
@@ -354,6 +360,10 @@ def _from_row(row: Row[tuple[object, ...]]) -> Sandbox:
         idle_timeout=_duration(cells["idle_timeout_s"]),
         ttl_left=_duration(cells["ttl_left_s"]),
         terms=money_terms.from_json(cells["terms"]),
+        volumes=tuple(
+            VolumeMount(volume_id=id_, path=path, is_read_only=only)
+            for id_, path, only in cells["volumes"] or ()
+        ),
     )
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import Conflict
 from sandboxer.sandboxes import planning
 from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.disks import keeper_of
 from sandboxer.sandboxes.establish import Stopwatch, establish, setup_of
 from sandboxer.sandboxes.inspection import fingerprint_of
-from sandboxer.sandboxes.lifecycle import LIVE, Signal
+from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
 from sandboxer.sandboxes.locks import refuse_guarded
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.room import Room, actor_of
@@ -47,7 +50,7 @@ async def recreate(room: Room, sandbox_id: str, caller: Caller, *, despite_lock:
                 actor=actor,
                 reason="recreate",
                 changes=fresh,
-                check=None if despite_lock else refuse_guarded,
+                check=partial(_check, despite_lock=despite_lock),
             ),
         )
         await room.backend_of(again).teardown(sandbox_id)
@@ -56,3 +59,14 @@ async def recreate(room: Room, sandbox_id: str, caller: Caller, *, despite_lock:
         return await establish(room, again, setup_of(again, profile), watch, actor=actor)
 
     return await room.operations.perform(sandbox_id, "recreate", act)
+
+
+def _check(sandbox: Sandbox, *, despite_lock: bool) -> None:
+    if not despite_lock:
+        refuse_guarded(sandbox)
+    if sandbox.state is State.FAILED and sandbox.volumes:
+        raise Conflict(
+            why="it let go of its volumes when it failed, and others may have them now",
+            reason="volumes_let_go",
+            hint="Make a new sandbox with them.",
+        )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sandboxer.backends.contract import VolumeMount
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedResources:
@@ -45,3 +47,5 @@ class CreateRequest:
     quote_id: str | None = None
     # Instead of an image. Whoever names it has made sure that the caller may use it.
     origin: Origin | None = None
+    # The same; and whoever names them writes down with the record that they are attached.
+    volumes: tuple[VolumeMount, ...] = ()

@@ -20,6 +20,8 @@ from sandboxer.wire.words import (
     SandboxId,
     SnapshotId,
     Trust,
+    VolumeId,
+    VolumeRef,
 )
 
 StateName = Literal[
@@ -89,6 +91,27 @@ class WantedResources(Request):
     ] = None
 
 
+VolumeMode = Annotated[
+    Literal["rw", "ro"],
+    Field(description="`rw`: read and write, one sandbox alone; `ro`: read, with any number of others."),
+]
+
+
+class WantedVolume(Request):
+    volume: VolumeRef
+    path: Annotated[
+        str,
+        Field(
+            min_length=2,
+            max_length=200,
+            pattern=r"^/[^\x00]*$",
+            description="Where it is seen inside; made if missing. Not in /proc, /dev, /sys, /run, /etc.",
+            examples=["/data"],
+        ),
+    ]
+    mode: VolumeMode = "rw"
+
+
 class CreateSandbox(Request):
     """Everything is optional: an empty body makes a sandbox of the default profile."""
 
@@ -132,6 +155,10 @@ class CreateSandbox(Request):
         SnapshotId | None,
         Field(description="Begin as a copy of this snapshot, instead of an image; it says what is left out."),
     ] = None
+    volumes: Annotated[
+        list[WantedVolume],
+        Field(max_length=8, description="Disks to attach, until it is destroyed; see POST /v1/volumes."),
+    ] = Field(default_factory=list)
 
 
 class Resources(Answer):
@@ -139,6 +166,12 @@ class Resources(Answer):
     memory_mb: int
     disk_mb: int
     pids: int
+
+
+class AttachedVolume(Answer):
+    volume_id: VolumeId
+    path: Annotated[str, Field(description="Where it is seen inside.", examples=["/data"])]
+    mode: VolumeMode
 
 
 class Sandbox(Answer):
@@ -177,6 +210,7 @@ class Sandbox(Answer):
     ] = None
     quote_id: Annotated[str | None, Field(description="The quote that promised its rates.")] = None
     snapshot: Annotated[str | None, Field(description="Of which its disk began as a copy.")] = None
+    volumes: list[AttachedVolume] = Field(default_factory=list)
     spent_sats: Annotated[
         int | None,
         Field(description="What it cost in all, rounded up; told when it is destroyed.", examples=[42]),

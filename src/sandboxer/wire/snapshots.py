@@ -20,6 +20,7 @@ from sandboxer.wire.words import (
     SandboxId,
     SnapshotId,
     Trust,
+    VolumeId,
 )
 
 SnapshotState = Literal["taking", "kept", "unpaid", "dropping", "dropped", "failed", "lost"]
@@ -67,7 +68,12 @@ class Snapshot(Answer):
     name: str | None = None
     state: SnapshotState
     reason: Annotated[str | None, Field(description="Why it is in this state.", examples=["taken"])] = None
-    sandbox_id: Annotated[SandboxId, Field(description="Of which it was taken; that may be gone.")]
+    sandbox_id: Annotated[SandboxId | None, Field(description="Of which it was taken; that may be gone.")] = (
+        None
+    )
+    volume_id: Annotated[
+        VolumeId | None, Field(description="Of which it was taken, if not of a sandbox.")
+    ] = None
     parent_id: Annotated[
         SnapshotId | None, Field(description="The snapshot that the sandbox's disk descended from then.")
     ] = None
@@ -127,7 +133,8 @@ class SnapshotLine(Answer):
     depth: Annotated[int, Field(description="How far from its root.")]
     name: str | None = None
     state: SnapshotState
-    sandbox_id: SandboxId
+    sandbox_id: SandboxId | None = None
+    volume_id: VolumeId | None = None
     size_bytes: int
     created_at: Moment
     locked_at: Moment | None = None

@@ -76,6 +76,33 @@ ImageId = Annotated[
         examples=["img_0123456789abcdefghjkmnpqrs"],
     ),
 ]
+VolumeId = Annotated[
+    str,
+    Field(
+        pattern=r"^vol_[0-9a-hjkmnp-tv-z]{26}$",
+        max_length=30,
+        description="Id of a volume.",
+        examples=["vol_0123456789abcdefghjkmnpqrs"],
+    ),
+]
+VolumeName = Annotated[
+    str,
+    Field(
+        pattern=r"^[a-z0-9][a-z0-9-]{0,62}$",
+        max_length=63,
+        description="Unique among the volumes of an account.",
+        examples=["models"],
+    ),
+]
+VolumeRef = Annotated[
+    str,
+    Field(
+        pattern=r"^(vol_[0-9a-hjkmnp-tv-z]{26}|[a-z0-9][a-z0-9-]{0,62})$",
+        max_length=63,
+        description="Id of a volume, or the name of one's own.",
+        examples=["models"],
+    ),
+]
 Duration = Annotated[
     str,
     Field(

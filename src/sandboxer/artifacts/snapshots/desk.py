@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -14,13 +14,13 @@ from sandboxer.artifacts.snapshots.lifecycle import OVER, USABLE, Signal, State
 from sandboxer.artifacts.snapshots.lineage import Branch
 from sandboxer.artifacts.snapshots.policy import SnapshotPolicy, check_room
 from sandboxer.artifacts.snapshots.records import Snapshot, SnapshotPage
-from sandboxer.backends.contract import KeptSizes, Snapshots
+from sandboxer.backends.contract import KeptDisk, KeptSizes, Resources, Snapshots
 from sandboxer.identity.keys import OWNER_ACCOUNT, Caller
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.durations import parse_duration
 from sandboxer.kernel.errors import Conflict, IllegalTransition, NotFound, SandboxerError
-from sandboxer.kernel.ids import new_id
-from sandboxer.sandboxes.disks import Kept, keeper_of
+from sandboxer.kernel.ids import is_volume_id, new_id
+from sandboxer.sandboxes.disks import keeper_of
 from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.lifecycle import State as SandboxState
 from sandboxer.sandboxes.locks import refuse_locked
@@ -32,6 +32,8 @@ from sandboxer.store.engine import Store
 
 # More than anyone looks at; a lineage is cut at its oldest end.
 MAX_TREE = 5000
+# Has the backend keep a disk under this id; also how long that took.
+Take = Callable[[str], Awaitable[tuple[KeptDisk, float]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +66,57 @@ class SnapshotDesk:
         _check_state(sandbox)
         planned = await self._planned(sandbox, wanted, caller)
 
+        async def act(disk_id: str) -> tuple[KeptDisk, float]:
+            kept = await self.sandboxes.keep_disk(sandbox_id, caller, disk_id)
+            return kept.disk, kept.took_ms
+
+        return await self._keep(planned, caller, act, also)
+
+    async def keep_volume(
+        self,
+        *,
+        volume_id: str,
+        account: str,
+        backend: str,
+        parent_id: str | None,
+        resources: Resources,
+        used_bytes: int,
+        wanted: Wanted,
+        caller: Caller,
+        take: Take,
+        also: Also | None,
+    ) -> Snapshot:
+        """The same of a volume, which stands where the sandbox would; `take` has the backend do it."""
+        now = self.clock.now()
+        ttl = None if wanted.ttl is None else parse_duration(wanted.ttl, field="ttl")
+        planned = Snapshot(
+            id=new_id("snp"),
+            version=0,
+            account=account,
+            created_by=caller.public_key,
+            name=wanted.name,
+            state=State.TAKING,
+            reason="requested",
+            sandbox_id=volume_id,
+            parent_id=parent_id,
+            backend=backend,
+            image="",
+            profile="",
+            resources=resources,
+            labels=dict(wanted.labels),
+            size_bytes=used_bytes,
+            created_at=now,
+            state_since=now,
+            expires_at=None if ttl is None else now + ttl,
+        )
+        return await self._keep(planned, caller, take, also)
+
+    async def _keep(self, planned: Snapshot, caller: Caller, take: Take, also: Also | None) -> Snapshot:
         def check(conn: Connection) -> None:
             self._check_room(conn, planned, more_bytes=planned.size_bytes)
 
         opened = await self.book.open(planned, check=check, also=also)
-        return await self.operations.perform(opened.id, "take", lambda: self._take(opened, caller))
+        return await self.operations.perform(opened.id, "take", lambda: self._take(opened, caller, take))
 
     async def recall(self, snapshot_id: str, caller: Caller) -> Snapshot | None:
         """What became of a take that nobody answered for; None if nothing did."""
@@ -195,6 +243,7 @@ class SnapshotDesk:
 
     async def source(self, snapshot: Snapshot, caller: Caller) -> Sandbox:
         """The sandbox it was taken of. Raises Conflict if that is gone."""
+        refuse_other_kind(snapshot, of_volume=False)
         try:
             sandbox = await self.sandboxes.get(snapshot.sandbox_id, caller)
         except NotFound:
@@ -207,9 +256,11 @@ class SnapshotDesk:
             )
         return sandbox
 
-    async def usable(self, snapshot_id: str, caller: Caller) -> Snapshot:
-        """To restore or to copy. Raises NotFound, IllegalTransition; Conflict for one that was altered."""
+    async def usable(self, snapshot_id: str, caller: Caller, *, of_volume: bool = False) -> Snapshot:
+        """To restore or to copy. Raises NotFound, IllegalTransition; Conflict for one that was altered, or
+        that was taken of the other kind of disk."""
         snapshot = await self.get(snapshot_id, caller)
+        refuse_other_kind(snapshot, of_volume=of_volume)
         if snapshot.state not in USABLE:
             raise IllegalTransition(
                 signal="use", state=snapshot.state.value, hint="GET the snapshot to see its state."
@@ -248,11 +299,11 @@ class SnapshotDesk:
 
         return await self.operations.perform(snapshot.id, "drop", act)
 
-    async def _take(self, opened: Snapshot, caller: Caller) -> Snapshot:
+    async def _take(self, opened: Snapshot, caller: Caller, take: Take) -> Snapshot:
         actor = actor_of(caller)
         try:
-            kept = await self.sandboxes.keep_disk(opened.sandbox_id, caller, opened.id)
-            return await self._record_kept(opened, kept, actor)
+            disk, took_ms = await take(opened.id)
+            return await self._record_kept(opened, disk, took_ms, actor)
         except BaseException as error:
             await self._keeper(opened).drop(opened.id)
             why = str(error)[:300] if isinstance(error, SandboxerError) else "it broke"
@@ -262,16 +313,16 @@ class SnapshotDesk:
             )
             raise
 
-    async def _record_kept(self, opened: Snapshot, kept: Kept, actor: str) -> Snapshot:
-        size = kept.disk.at_most_bytes
+    async def _record_kept(self, opened: Snapshot, disk: KeptDisk, took_ms: float, actor: str) -> Snapshot:
+        size = disk.at_most_bytes
         more = max(0, size - opened.size_bytes)
         if more:
             await self.store.read(lambda conn: self._check_room(conn, opened, more_bytes=more, is_in=True))
         changes: dict[str, object] = {
             "size_bytes": size,
-            "content": kept.disk.content,
+            "content": disk.content,
             "rate_msats": self.book.rate(opened, size),
-            "took_ms": {"take": kept.took_ms},
+            "took_ms": {"take": took_ms},
         }
         step = Step(
             signal=Signal.TAKEN,
@@ -346,6 +397,16 @@ def _check_state(sandbox: Sandbox) -> None:
     """Asked before anything is recorded; asked again when it is its turn."""
     if sandbox.state not in (*LIVE, SandboxState.STOPPED):
         raise IllegalTransition(signal="snapshot", state=sandbox.state.value, reason=sandbox.reason)
+
+
+def refuse_other_kind(snapshot: Snapshot, *, of_volume: bool) -> None:
+    """A volume's has no system to start, a sandbox's is a layer over one."""
+    if is_volume_id(snapshot.sandbox_id) is not of_volume:
+        raise Conflict(
+            why=f"{snapshot.id} was taken of a {'sandbox' if of_volume else 'volume'}",
+            reason="other_kind",
+            hint="A volume's becomes a volume (POST /v1/volumes), a sandbox's becomes a sandbox.",
+        )
 
 
 def _refuse_over(snapshot: Snapshot) -> None:

@@ -58,6 +58,12 @@ def sandbox(record: records.Sandbox) -> sandboxes.Sandbox:
         report=None if record.report is None else dict(record.report),
         quote_id=record.terms.quote_id,
         snapshot=record.origin if (record.origin or "").startswith("snp_") else None,
+        volumes=[
+            sandboxes.AttachedVolume.model_construct(
+                volume_id=one.volume_id, path=one.path, mode="ro" if one.is_read_only else "rw"
+            )
+            for one in record.volumes
+        ],
         rate_msats_per_s=rate_now(record),
     )
 

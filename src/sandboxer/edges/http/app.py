@@ -41,7 +41,7 @@ from sandboxer.edges.http.routes import (
     webhooks,
 )
 from sandboxer.edges.http.routes.access import edge, egress, previews, secrets, ssh
-from sandboxer.edges.http.routes.artifacts import image_sharing, images, snapshots
+from sandboxer.edges.http.routes.artifacts import image_archives, image_sharing, images, snapshots, volumes
 from sandboxer.edges.http.routes.payments import (
     for_sale,
     gift_approvals,
@@ -76,9 +76,9 @@ ROUTERS = (
     folders.router,
     terminals.router,
     previews.router,
-    egress.router,
     secrets.router,
     ssh.router,
+    egress.router,
     edge.router,
     events.router,
     events.account_router,
@@ -109,6 +109,8 @@ ROUTERS = (
     languages.router,
     introspection.router,
     snapshots.router,
+    volumes.router,
+    image_archives.router,
     images.router,
     image_sharing.router,
     host.router,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -9,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.artifacts.images.published.spawning import is_image_id
+from sandboxer.artifacts.volumes.attaching import WantedVolume
 from sandboxer.edges.http import answers
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.buying import buy_sandbox, extend, named_payer
@@ -66,20 +68,26 @@ async def create(
             raise InvalidRequest(field="snapshot", why="what comes with its payment has no snapshots; top up")
         if is_image_id(body.image):
             raise InvalidRequest(field="image", why="what comes with its payment has the host's only; top up")
+        if body.volumes:
+            raise InvalidRequest(field="volumes", why="what comes with its payment has no volumes; top up")
         return await buy_sandbox(request, wanted, presented)
     who = await paying_caller(request, lambda: price_of_create(platform, wanted, None))
     if body.snapshot is not None:
         wanted = await platform.artifacts.cloning.request_for(body.snapshot, wanted, who)
     elif body.image is not None and is_image_id(body.image):
         wanted = await platform.artifacts.spawning.request_for(body.image, wanted, who)
+    volumes = platform.artifacts.volumes
+    if body.volumes:
+        wanted = replace(wanted, volumes=await volumes.mounts(_wanted_volumes(body), who))
 
     async def act(bind: Bind | None) -> Response:
         await pass_gate(request, wanted.profile)
+        also = volumes.attaching(wanted.volumes, who, bind)
         async with (
             offering(request, lambda: price_of_create(platform, wanted, who.account)),
             platform.slots.taken(await platform.authorities.of(who)),
         ):
-            return _created(await platform.sandboxes.create(wanted, who, wait=wait, also=bind))
+            return _created(await platform.sandboxes.create(wanted, who, wait=wait, also=also))
 
     async def recall(sandbox_id: str) -> Response | None:
         made = await platform.sandboxes.recall(sandbox_id, who, wait=wait)
@@ -372,6 +380,12 @@ def _wanted(body: CreateSandbox) -> CreateRequest:
         consumer=body.consumer,
         quote_id=body.quote_id,
     )
+
+
+def _wanted_volumes(body: CreateSandbox) -> list[WantedVolume]:
+    return [
+        WantedVolume(volume=one.volume, path=one.path, is_read_only=one.mode == "ro") for one in body.volumes
+    ]
 
 
 def _labels(filters: list[str]) -> dict[str, str]:

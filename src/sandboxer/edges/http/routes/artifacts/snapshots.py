@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
@@ -20,6 +20,7 @@ from sandboxer.edges.http.failures import failures, inside
 from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once, once_bound
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.kernel.errors import SandboxerError
+from sandboxer.kernel.ids import is_volume_id
 from sandboxer.sandboxes.locks import is_guarded
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.wire.problems import Problem
@@ -36,7 +37,7 @@ from sandboxer.wire.snapshots import (
     SnapshotTree,
     TakeSnapshot,
 )
-from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, Cursor, SandboxId, SnapshotId
+from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, Cursor, SandboxId, SnapshotId, VolumeId
 
 router = APIRouter(tags=["snapshots"])
 
@@ -56,11 +57,11 @@ async def take(
     wanted = Wanted(name=body.name, ttl=body.ttl, labels=body.labels)
 
     async def act(bind: Bind | None) -> Response:
-        return _taken(await desk.take(sandbox_id, wanted, who, also=bind))
+        return taken_snapshot(await desk.take(sandbox_id, wanted, who, also=bind))
 
     async def recall(snapshot_id: str) -> Response | None:
         made = await desk.recall(snapshot_id, who)
-        return None if made is None else _taken(made)
+        return None if made is None else taken_snapshot(made)
 
     return await once_bound(request, act, recall=recall)
 
@@ -75,13 +76,14 @@ async def take(
 async def list_snapshots(
     request: Request,
     sandbox_id: Annotated[SandboxId | None, Query(description="Only those taken of this one.")] = None,
+    volume_id: Annotated[VolumeId | None, Query(description="Only those taken of this volume.")] = None,
     state: Annotated[SnapshotState | None, Query(description="Default: all but those that are gone.")] = None,
     cursor: Annotated[Cursor | None, Query()] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT_MAX)] = PAGE_LIMIT_DEFAULT,
 ) -> Response:
     page = await platform_of(request).artifacts.snapshots.list(
         caller(request),
-        sandbox_id=sandbox_id,
+        sandbox_id=volume_id or sandbox_id,
         state=None if state is None else State(state),
         cursor=cursor,
         limit=limit,
@@ -106,7 +108,7 @@ async def tree(request: Request) -> Response:
             depth=depth,
             name=branch.snapshot.name,
             state=branch.snapshot.state.value,
-            sandbox_id=branch.snapshot.sandbox_id,
+            **_source(branch.snapshot),
             size_bytes=branch.snapshot.size_bytes,
             created_at=branch.snapshot.created_at,
             locked_at=branch.snapshot.locked_at,
@@ -237,7 +239,7 @@ def shown_snapshot(record: records.Snapshot, sizes: KeptSizes | None = None) -> 
         name=record.name,
         state=record.state.value,
         reason=record.reason,
-        sandbox_id=record.sandbox_id,
+        **_source(record),
         parent_id=record.parent_id,
         content=record.content.value,
         backend=record.backend,
@@ -262,7 +264,15 @@ def shown_snapshot(record: records.Snapshot, sizes: KeptSizes | None = None) -> 
     )
 
 
-def _taken(made: records.Snapshot) -> Response:
+def _source(record: records.Snapshot) -> dict[str, Any]:
+    is_volume = is_volume_id(record.sandbox_id)
+    return {
+        "sandbox_id": None if is_volume else record.sandbox_id,
+        "volume_id": record.sandbox_id if is_volume else None,
+    }
+
+
+def taken_snapshot(made: records.Snapshot) -> Response:
     answer = json_response(shown_snapshot(made), 201)
     answer.headers["location"] = f"/v1/snapshots/{made.id}"
     return answer

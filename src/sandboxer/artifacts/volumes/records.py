@@ -1,0 +1,254 @@
+"""Volumes as rows: the value, its tables, and the few queries on them. They decide nothing."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    Row,
+    Table,
+    Text,
+    UniqueConstraint,
+    and_,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+
+from sandboxer.artifacts.volumes.lifecycle import OVER, State
+from sandboxer.artifacts.volumes.policy import Held
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.sandboxes.lifecycle import State as SandboxState
+from sandboxer.sandboxes.records import sandboxes
+from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
+
+# A sandbox in one of these has nothing attached: no process of it is left, and none will come.
+_LET_GO = (SandboxState.DESTROYED.value, SandboxState.FAILED.value)
+_OVER = [state.value for state in OVER]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    id: str
+    # Grows by one with every write; a write from an older version is refused.
+    version: int
+    account: str
+    created_by: str
+    # Unique among what its account has.
+    name: str
+    state: State
+    reason: str
+    backend: str
+    size_mb: int
+    # The snapshot that it began as a copy of.
+    origin: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    # What having it costs, in msats a second; fixed by its size.
+    rate_msats: int = 0
+    created_at: datetime
+    state_since: datetime
+    # While unpaid: when it is dropped, unless somebody pays before.
+    expires_at: datetime | None = None
+    ended_at: datetime | None = None
+    locked_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    volume_id: str
+    sandbox_id: str
+    path: str
+    is_read_only: bool
+    attached_at: datetime
+
+
+volumes = Table(
+    "volumes",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("account", Text, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    # Account and name of one that is not over: no two have the same.
+    Column("taken_name", Text),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("backend", Text, nullable=False),
+    Column("size_mb", BigInteger, nullable=False),
+    Column("origin", Text),
+    Column("labels", JsonValue, nullable=False),
+    Column("rate_msats", BigInteger, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("state_since", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime),
+    Column("ended_at", UtcDateTime),
+    Column("locked_at", UtcDateTime),
+    UniqueConstraint("taken_name"),
+    Index(None, "account", "created_at", "id"),
+    Index(None, "state"),
+)
+
+volume_attachments = Table(
+    "volume_attachments",
+    metadata,
+    Column("volume_id", Text, primary_key=True),
+    Column("sandbox_id", Text, primary_key=True),
+    Column("path", Text, nullable=False),
+    Column("is_read_only", Boolean, nullable=False),
+    Column("attached_at", UtcDateTime, nullable=False),
+)
+
+_FIELDS = tuple(f.name for f in fields(Volume))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumePage:
+    volumes: Sequence[Volume]
+    next_cursor: str | None
+
+
+def insert_record(conn: Connection, volume: Volume) -> None:
+    conn.execute(insert(volumes).inline(), _to_row(volume))
+
+
+def replace_record(conn: Connection, before: Volume, after: Volume) -> bool:
+    """Unless someone wrote first; False then, and nothing is changed."""
+    fenced = update(volumes).where(volumes.c.id == before.id, volumes.c.version == before.version)
+    return conn.execute(fenced.values(**_to_row(after))).rowcount == 1
+
+
+def load(conn: Connection, volume_id: str, *, lock: bool = False) -> Volume | None:
+    """`lock`: nobody else decides about it before this transaction ends."""
+    query = select(volumes).where(volumes.c.id == volume_id)
+    row = conn.execute(query.with_for_update() if lock else query).one_or_none()
+    return None if row is None else _from_row(row)
+
+
+def load_named(conn: Connection, account: str, name: str) -> Volume | None:
+    query = select(volumes).where(volumes.c.taken_name == taken_name(account, name))
+    row = conn.execute(query).one_or_none()
+    return None if row is None else _from_row(row)
+
+
+def load_living(conn: Connection, account: str | None = None) -> list[Volume]:
+    """All of which something may be left."""
+    query = select(volumes).where(volumes.c.state.not_in(_OVER))
+    if account is not None:
+        query = query.where(volumes.c.account == account)
+    return [_from_row(row) for row in conn.execute(query)]
+
+
+def held_by(conn: Connection, account: str) -> Held:
+    query = select(func.count(), func.coalesce(func.sum(volumes.c.size_mb), 0)).where(
+        volumes.c.account == account, volumes.c.state.not_in(_OVER)
+    )
+    count, size_mb = conn.execute(query).one()
+    return Held(count=int(count), size_mb=int(size_mb))
+
+
+def attachments_of(conn: Connection, volume_ids: Iterable[str]) -> dict[str, list[Attachment]]:
+    """Of these volumes, to sandboxes that have or may have processes again."""
+    wanted = list(volume_ids)
+    query = (
+        select(volume_attachments)
+        .join(sandboxes, sandboxes.c.id == volume_attachments.c.sandbox_id)
+        .where(volume_attachments.c.volume_id.in_(wanted), sandboxes.c.state.not_in(_LET_GO))
+        .order_by(volume_attachments.c.attached_at, volume_attachments.c.sandbox_id)
+    )
+    found: dict[str, list[Attachment]] = {one: [] for one in wanted}
+    for row in conn.execute(query):
+        found[row.volume_id].append(Attachment(**row._mapping))
+    return found
+
+
+def insert_attachment(conn: Connection, attachment: Attachment) -> None:
+    values = {f.name: getattr(attachment, f.name) for f in fields(Attachment)}
+    conn.execute(insert(volume_attachments).inline(), values)
+
+
+def backend_of_sandbox(conn: Connection, sandbox_id: str) -> str | None:
+    return conn.execute(select(sandboxes.c.backend).where(sandboxes.c.id == sandbox_id)).scalar()
+
+
+def owners_of_volumes(conn: Connection, subjects: Iterable[str]) -> dict[str, str]:
+    """The account of each subject that is a volume."""
+    wanted = [subject for subject in subjects if subject.startswith("vol_")]
+    if not wanted:
+        return {}
+    rows = conn.execute(select(volumes.c.id, volumes.c.account).where(volumes.c.id.in_(wanted)))
+    return {row.id: row.account for row in rows}
+
+
+def load_page(
+    conn: Connection,
+    *,
+    account: str | None,
+    states: Sequence[State],
+    cursor: str | None,
+    limit: int,
+) -> VolumePage:
+    """Newest first. `account` None: everyone's. No states: all of which something is left."""
+    query = select(volumes)
+    if account is not None:
+        query = query.where(volumes.c.account == account)
+    if states:
+        query = query.where(volumes.c.state.in_([state.value for state in states]))
+    else:
+        query = query.where(volumes.c.state.not_in(_OVER))
+    if cursor is not None:
+        at, last_id = _open_cursor(cursor)
+        older = and_(volumes.c.created_at == at, volumes.c.id < last_id)
+        query = query.where(or_(volumes.c.created_at < at, older))
+    query = query.order_by(volumes.c.created_at.desc(), volumes.c.id.desc()).limit(limit + 1)
+    found = [_from_row(row) for row in conn.execute(query)]
+    more = len(found) > limit
+    return VolumePage(volumes=found[:limit], next_cursor=_make_cursor(found[limit - 1]) if more else None)
+
+
+def taken_name(account: str, name: str) -> str:
+    return f"{account}/{name}"
+
+
+def _make_cursor(last: Volume) -> str:
+    text = json.dumps([last.created_at.isoformat(), last.id])
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _open_cursor(cursor: str) -> tuple[datetime, str]:
+    try:
+        padded = cursor + "=" * (-len(cursor) % 4)
+        at, last_id = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        moment = datetime.fromisoformat(at)
+        if moment.tzinfo is None or not isinstance(last_id, str):
+            raise ValueError("not a cursor of ours")
+    except (binascii.Error, ValueError, TypeError, RecursionError):
+        raise InvalidRequest(field="cursor", why="it is not a cursor that this list returned") from None
+    return moment, last_id
+
+
+def _to_row(volume: Volume) -> dict[str, Any]:
+    row: dict[str, Any] = {name: getattr(volume, name) for name in _FIELDS}
+    row["state"] = volume.state.value
+    row["labels"] = dict(volume.labels)
+    row["taken_name"] = None if volume.state in OVER else taken_name(volume.account, volume.name)
+    return row
+
+
+def _from_row(row: Row[Any]) -> Volume:
+    cells = {name: row._mapping[name] for name in _FIELDS}
+    return Volume(**{**cells, "state": State(cells["state"])})

@@ -1,0 +1,264 @@
+"""Volumes over HTTP on the scripted fake: who has them, what they cost, and what goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandboxer.backends.scripted.backend import Scripted
+from sandboxer.kernel.errors import NoCapacity, ProvisionFailed
+from sandboxer.settings import Settings
+from tests.http.conftest import Served, check_claims, eventually, serving
+from tests.http.flows import flow
+from tests.http.signed import Client
+from tests.http.test_accounts import SCOPES, cut, funded
+from tests.http.test_locks import with_both
+from tests.http.wallets import proof
+
+
+async def made(client: Client, name: str = "models", **wanted: object) -> dict[str, Any]:
+    answer = await client.post("/v1/volumes", {"name": name, "size_mb": 64, **wanted})
+    assert answer.status_code == 201, answer.text
+    told: dict[str, Any] = answer.json()
+    assert answer.headers["location"] == f"/v1/volumes/{told['id']}"
+    return told
+
+
+def having(volume: str, *, path: str = "/data", mode: str = "rw") -> dict[str, object]:
+    return {"volumes": [{"volume": volume, "path": path, "mode": mode}]}
+
+
+async def attached(client: Client, volume: str, mode: str = "rw") -> str:
+    answer = await client.post("/v1/sandboxes", having(volume, mode=mode))
+    assert answer.status_code == 201, answer.text
+    return f"/v1/sandboxes/{answer.json()['id']}"
+
+
+async def write(client: Client, path: str, text: str) -> int:
+    answer = await client.send("PUT", f"{path}/files/content?path=/data/file", content=text.encode())
+    return answer.status_code
+
+
+async def read(client: Client, path: str) -> str:
+    return (await client.get(f"{path}/files/content?path=/data/file")).text
+
+
+@flow(
+    "createVolume",
+    "listVolumes",
+    "getVolume",
+    "changeVolume",
+    "takeVolumeSnapshot",
+    "dropVolume",
+)
+async def test_a_volume_is_made_written_outlives_its_sandbox_is_copied_and_dropped(served: Served) -> None:
+    client = served.client
+    one = await made(client, labels={"team": "a"})
+    assert (one["state"], one["size_mb"], one["attachments"]) == ("ready", 64, [])
+    first = await attached(client, "models")
+    shown = (await client.get(first)).json()["volumes"]
+    assert shown == [{"volume_id": one["id"], "path": "/data", "mode": "rw"}]
+    assert await write(client, first, "old") == 200
+    for answer in (await client.get("/v1/volumes/models"), await client.get(f"/v1/volumes/{one['id']}")):
+        assert [each["mode"] for each in answer.json()["attachments"]] == ["rw"]
+        assert answer.json()["used_bytes"] == 3
+    kept = await client.post("/v1/volumes/models/snapshots", {"name": "first"})
+    assert (kept.status_code, kept.json()["volume_id"], kept.json()["sandbox_id"]) == (201, one["id"], None)
+    # A stop is not a detach.
+    assert (await client.post(f"{first}/stop")).status_code == 200
+    assert (await client.post("/v1/sandboxes", having("models"))).status_code == 409
+    assert (await client.post(f"{first}/resume")).status_code == 200
+    assert await write(client, first, "new") == 200
+    await client.delete(first)
+    second = await attached(client, one["id"])
+    assert await read(client, second) == "new"
+    copy = await made(client, "copy", from_snapshot=kept.json()["id"])
+    assert await read(client, await attached(client, "copy")) == "old"
+    assert copy["from_snapshot"] == kept.json()["id"]
+    changed = await client.send("PATCH", "/v1/volumes/models", body={"size_mb": 128, "labels": {}})
+    assert (changed.json()["size_mb"], changed.json()["labels"]) == (128, {})
+    refused = await client.delete("/v1/volumes/models")
+    assert (refused.status_code, refused.json()["reason"]) == (409, "attached")
+    await client.delete(second)
+    assert (await client.delete("/v1/volumes/models")).json()["state"] == "dropped"
+    assert [each["name"] for each in (await client.get("/v1/volumes")).json()["volumes"]] == ["copy"]
+    # Its name is free again; what was kept of it stays.
+    await made(client)
+    listed = await client.get(f"/v1/snapshots?volume_id={one['id']}")
+    assert [each["id"] for each in listed.json()["snapshots"]] == [kept.json()["id"]]
+
+
+async def test_of_many_who_want_to_write_one_gets_it_and_readers_share(served: Served) -> None:
+    client = served.client
+    await made(client)
+    answers = await asyncio.gather(*(client.post("/v1/sandboxes", having("models")) for _ in range(8)))
+    assert sorted(answer.status_code for answer in answers) == [201] + [409] * 7
+    refused = next(answer for answer in answers if answer.status_code == 409).json()
+    winner = next(answer for answer in answers if answer.status_code == 201).json()["id"]
+    assert (refused["reason"], refused["sandbox_id"]) == ("attached", winner)
+    assert await write(client, f"/v1/sandboxes/{winner}", "text") == 200
+    assert (await client.post("/v1/sandboxes", having("models", mode="ro"))).status_code == 409
+    await client.delete(f"/v1/sandboxes/{winner}")
+    readers = await asyncio.gather(*(attached(client, "models", "ro") for _ in range(4)))
+    for reader in readers:
+        assert await read(client, reader) == "text"
+        assert await write(client, reader, "changed") == 422
+    assert (await client.post("/v1/sandboxes", having("models"))).status_code == 409
+    assert len((await client.get("/v1/volumes/models")).json()["attachments"]) == 4
+
+
+async def test_what_is_said_of_volumes_must_make_sense(served: Served) -> None:
+    client = served.client
+    one = await made(client)
+    for path in ("/", "/proc", "/dev/shm", "/sys/x", "/etc/ssh", "/run", "/usr", "/a/../etc", "/a//b"):
+        refused = await client.post("/v1/sandboxes", having("models", path=path))
+        assert refused.status_code == 422, (path, refused.text)
+    twice = {"volumes": [{"volume": v, "path": p} for v, p in (("models", "/a"), (one["id"], "/b"))]}
+    assert (await client.post("/v1/sandboxes", twice)).status_code == 422
+    assert (await client.post("/v1/volumes", {"name": "no-size"})).status_code == 422
+    refused = await client.post("/v1/volumes", {"name": "models", "size_mb": 16})
+    assert (refused.status_code, refused.json()["reason"]) == (409, "name_taken")
+    assert (await client.post("/v1/sandboxes", having("nothing"))).status_code == 404
+    # A volume's snapshot has no system, a sandbox's is no volume.
+    kept = (await client.post("/v1/volumes/models/snapshots", {})).json()
+    for target, body in (
+        (f"/v1/snapshots/{kept['id']}/clone", {}),
+        (f"/v1/snapshots/{kept['id']}/restore", None),
+        ("/v1/sandboxes", {"snapshot": kept["id"]}),
+    ):
+        refused = await client.post(target, body)
+        assert (refused.status_code, refused.json()["reason"]) == (409, "other_kind"), target
+    path = await served.sandbox()
+    disk = (await client.post(f"{path}/snapshots", {})).json()
+    refused = await client.post("/v1/volumes", {"name": "x", "from_snapshot": disk["id"]})
+    assert (refused.status_code, refused.json()["reason"]) == (409, "other_kind")
+
+
+async def test_anothers_volume_is_one_that_never_was(served: Served) -> None:
+    one = await made(served.client)
+    stranger = await served.stranger()
+    where = f"/v1/volumes/{one['id']}"
+    for answer in (
+        await stranger.get(where),
+        await stranger.get("/v1/volumes/models"),
+        await stranger.delete(where),
+        await stranger.send("PATCH", where, body={"size_mb": 16}),
+        await stranger.post(f"{where}/snapshots", {}),
+        await stranger.post(f"{where}/lock"),
+        await stranger.post("/v1/sandboxes", having(one["id"], mode="ro")),
+    ):
+        assert answer.status_code == 404, answer.text
+    assert (await stranger.get("/v1/volumes")).json()["volumes"] == []
+    # The same name is free to them; and the operator sees all, but attaches only what is his.
+    theirs = await made(stranger)
+    assert (await served.client.post("/v1/sandboxes", having(theirs["id"]))).status_code == 404
+
+
+async def test_what_fails_says_why_and_leaves_the_volume_free(served: Served) -> None:
+    client, backend = served.client, served.backend
+    backend.fail_next("make_volume", NoCapacity(resource="disk", why="the storage pool is full"))
+    refused = await client.post("/v1/volumes", {"name": "models", "size_mb": 64})
+    assert (refused.status_code, refused.json()["code"]) == (503, "no_capacity")
+    key = {"idempotency-key": "once"}
+    body = {"name": "models", "size_mb": 64}
+    first, again = [await client.post("/v1/volumes", body, headers=key) for _ in range(2)]
+    assert first.json()["id"] == again.json()["id"]
+    backend.fail_next("provision", ProvisionFailed(step="volumes", why="scripted"))
+    failed = await client.post("/v1/sandboxes", having("models"))
+    assert failed.status_code == 503
+    gone = f"/v1/sandboxes/{failed.json()['sandbox_id']}"
+    path = await attached(client, "models")
+    # It let go of what another has now.
+    refused = await client.post(f"{gone}/recreate")
+    assert (refused.status_code, refused.json()["reason"]) == (409, "volumes_let_go")
+    assert await write(client, path, "x" * 2_000_000) == 200
+    backend.fail_next("resize_volume", NoCapacity(resource="disk", why="the storage pool is full"))
+    assert (await client.send("PATCH", "/v1/volumes/models", body={"size_mb": 128})).status_code == 503
+    assert (await client.get("/v1/volumes/models")).json()["size_mb"] == 64
+    await client.delete(path)
+    backend.fail_next("drop_volume", ProvisionFailed(step="disk", why="scripted"))
+    assert (await client.delete("/v1/volumes/models")).status_code == 503
+    assert (await client.delete(f"/v1/volumes/{first.json()['id']}")).json()["state"] == "dropped"
+    assert await backend.volumes() == []
+
+
+@flow("lockVolume", "unlockVolume")
+async def test_a_locked_volume_is_dropped_only_with_the_other_factor(served: Served) -> None:
+    client, session = await with_both(served)
+    where = f"/v1/volumes/{(await made(client))['id']}"
+    assert (await client.post(f"{where}/lock")).json()["locked_at"] is not None
+    for method, target in (("DELETE", where), ("POST", f"{where}/unlock")):
+        assert (await client.send(method, target)).status_code == 428
+    asked = (await client.post(f"{where}/unlock")).json()
+    unlocked = await client.post(f"{where}/unlock", headers=proof(asked, session.signer))
+    assert unlocked.json()["locked_at"] is None
+    assert (await client.delete(where)).json()["state"] == "dropped"
+
+
+@pytest.fixture
+async def paid(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Served]:
+    # A volume of 16 MB costs a sat a second.
+    rates = {"running_msats": 0, "vcpu_msats": 0, "memory_gb_msats": 0, "stored_disk_gb_msats": 64_000}
+    settings = Settings(
+        state_dir=tmp_path / "state",
+        port=0,
+        pricing={"rates": rates},
+        grace_window="1s",
+        hold_slice="2s",
+        retention="2s",
+        limit_bucket_only=10_000,
+        volumes_per_account=2,
+        volumes_mb_per_account=64,
+    )
+    async with serving(settings, {"ext.namespaces": Scripted(name="ext.namespaces")}) as running:
+        yield running
+        check_claims(running, request)
+
+
+async def test_a_volume_is_paid_for_by_its_size_within_its_accounts_quota(paid: Served) -> None:
+    client = await funded(paid, "team")
+    one = await made(client, size_mb=16)
+    assert one["rate_msats_per_s"] == 1000
+    larger = await client.send("PATCH", f"/v1/volumes/{one['id']}", body={"size_mb": 32})
+    assert larger.json()["rate_msats_per_s"] == 2000
+    for body in ({"name": "b", "size_mb": 33}, {"name": "b", "size_mb": 4096}):
+        refused = await client.post("/v1/volumes", body)
+        assert (refused.status_code, refused.json()["reason"]) == (403, "volume_quota")
+    await made(client, "b", size_mb=16)
+    refused = await client.post("/v1/volumes", {"name": "c", "size_mb": 16})
+    assert (refused.status_code, refused.json()["reason"]) == (403, "volume_quota")
+    assert (await client.delete("/v1/volumes/b")).json()["rate_msats_per_s"] == 0
+    used = (await client.get("/v1/usage/segments")).json()["segments"]
+    assert [each for each in used if each["subject"] == one["id"]]
+
+
+async def test_who_cannot_pay_gets_none_and_who_runs_dry_keeps_it_for_a_while(paid: Served) -> None:
+    client = await funded(paid, "poor", 2)
+    assert (await client.post("/v1/volumes", {"name": "b", "size_mb": 64})).status_code == 402
+    where = f"/v1/volumes/{(await made(client, size_mb=16))['id']}"
+    seen = []
+
+    async def becomes(state: str) -> None:
+        for _ in range(400):
+            seen.append((await client.get(where)).json()["state"])
+            if seen[-1] == state:
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"never {state}: {sorted(set(seen))}")
+
+    await becomes("unpaid")
+    await becomes("dropped")
+    assert (await client.get(where)).json()["reason"] == "retention_over"
+    assert await paid.backend.volumes() == []
+
+
+async def test_the_volumes_of_a_key_that_ends_go_with_it(paid: Served) -> None:
+    client = await funded(paid, "team")
+    theirs = await cut(paid, client, budget_sats=1000, scopes=[*SCOPES, "sandboxes:manage"])
+    await made(theirs, size_mb=16)
+    assert (await client.delete(f"/v1/keys/{theirs.credentials.public_key}")).status_code in (200, 204)
+    await eventually(lambda: not paid.backend._volumes.disks, seconds=15)
