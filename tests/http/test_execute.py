@@ -65,6 +65,8 @@ def printed(job: dict[str, Any]) -> str:
 
 async def nothing_left(served: Served) -> None:
     await eventually(lambda: not served.backend.boxes)
+    # The record follows the act.
+    await eventually(lambda: not list(served.platform.sandboxes.room.book.living()))
     assert (await served.client.get("/v1/sandboxes")).json()["sandboxes"] == []
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import Connection
 
 from sandboxer.store.engine import Store, open_store
 from sandboxer.work.execute.submission import Submission, to_json
@@ -55,7 +56,7 @@ async def test_a_job_is_kept_moved_once_listed_and_pruned(store: Store) -> None:
     for one in made:
         await store.write(lambda conn, one=one: records.add(conn, one))  # type: ignore[misc]
     assert await store.read(lambda conn: records.find(conn, made[0].id)) == made[0]
-    assert [w.id for w in await store.read(lambda conn: records.waiting(conn, 2))] == [
+    assert [w.id for w in await store.read(lambda conn: records.waiting(conn, 2, per_account=9))] == [
         made[0].id,
         made[1].id,
     ]
@@ -77,3 +78,40 @@ async def test_a_job_is_kept_moved_once_listed_and_pruned(store: Store) -> None:
     }
     assert await store.write(lambda conn: records.prune(conn, NOW + timedelta(days=1))) == 1
     assert await store.read(lambda conn: records.find(conn, made[0].id)) is None
+
+
+async def test_a_long_queue_of_one_account_hides_nobody_else_s(store: Store) -> None:
+    for number in range(50):
+        await store.write(lambda conn, n=number: records.add(conn, job(n, account="greedy")))  # type: ignore[misc]
+    late = job(60, account="modest")
+    await store.write(lambda conn: records.add(conn, late))
+    found = await store.read(lambda conn: records.waiting(conn, 10, per_account=4))
+    assert [one.account for one in found] == ["greedy"] * 4 + ["modest"]
+
+
+async def test_lists_do_not_carry_what_jobs_were_given(store: Store) -> None:
+    await store.write(lambda conn: records.add(conn, job(1)))
+    page = await store.read(lambda conn: records.page(conn, account="a", state=None, cursor=None, limit=5))
+    assert [one.submission for one in page.jobs] == [None]
+    assert [
+        one.submission for one in await store.read(lambda conn: records.in_state(conn, State.QUEUED))
+    ] == [None]
+
+
+async def test_what_jobs_printed_is_kept_up_to_a_bound_the_newest_first(store: Store) -> None:
+    def write(conn: Connection) -> int:
+        for number in range(4):
+            ended = job(number, account="a" if number else "other", state=State.FINISHED, ended_at=NOW)
+            records.add(conn, ended)
+            records.change(conn, ended, {"result": b'{"x": 1}' + b" " * 992})
+        return records.drop_old_results(conn, "a", keep_bytes=2000)
+
+    assert await store.write(write) == 1
+    kept = [
+        await store.read(lambda conn, n=number: records.result_of(conn, job(n).id))  # type: ignore[misc]
+        for number in range(4)
+    ]
+    assert [one is not None for one in kept] == [True, False, True, True]
+    dropped = await store.read(lambda conn: records.find(conn, job(1).id))
+    assert dropped is not None
+    assert dropped.problem == records.OUTPUT_DROPPED

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import Column, Connection, Index, Table, Text, delete, insert, select
+from sqlalchemy import Column, Connection, Index, Table, Text, delete, exists, insert, select
 
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
@@ -153,5 +153,8 @@ def _all(conn: Connection) -> Sequence[tuple[str, datetime]]:
 
 def _forget_removed(conn: Connection) -> None:
     """By the sweep, all at once: a write for each run would cost the next one time."""
-    removed = select(sandboxes.c.id).where(sandboxes.c.state == State.DESTROYED.value)
-    conn.execute(delete(run_sandboxes).where(run_sandboxes.c.sandbox_id.in_(removed)))
+    # Asked for each of ours: all that were ever destroyed may be a million.
+    is_removed = exists().where(
+        sandboxes.c.id == run_sandboxes.c.sandbox_id, sandboxes.c.state == State.DESTROYED.value
+    )
+    conn.execute(delete(run_sandboxes).where(is_removed))

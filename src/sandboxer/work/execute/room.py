@@ -42,7 +42,7 @@ async def open_execution(
     """On leaving, jobs keep running in their sandboxes; the next server finds them."""
     async with own_tasks() as tasks:
         endings = Endings(sandboxes, store, clock, tasks)
-        book = JobBook(store, clock, webhooks)
+        book = JobBook(store, clock, webhooks, kept_bytes=policy.kept_bytes)
         places = Places(sandboxes=sandboxes, authorities=authorities, slots=slots)
         runner = Runner(book=book, clock=clock, places=places, endings=endings)
         jobs = Jobs(book, runner, clock, policy, tasks)

@@ -35,13 +35,22 @@ class Step:
 
 
 class JobBook:
-    def __init__(self, store: Store, clock: Clock, webhooks: Webhooks) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, webhooks: Webhooks, *, kept_bytes: int = 256 * 1024 * 1024
+    ) -> None:
         self.store = store
+        self._kept_bytes = kept_bytes
+        # Bytes written for each account since its old results were looked at.
+        self._fresh: dict[str, int] = {}
         self._clock = clock
         self._webhooks = webhooks
 
     async def find(self, job_id: str) -> Job | None:
         return await self.store.read(lambda conn: records.find(conn, job_id))
+
+    async def glance(self, job_id: str) -> Job | None:
+        """Without what it runs."""
+        return await self.store.read(lambda conn: records.glance(conn, job_id))
 
     async def outcome(self, job_id: str) -> Outcome | None:
         kept = await self.store.read(lambda conn: records.result_of(conn, job_id))
@@ -68,10 +77,20 @@ class JobBook:
         after = replace(job, version=job.version + 1, **changes)
         if not records.change(conn, job, {**changes, "state": state.value, **kept}):
             raise Conflict(why=f"job {job.id} was changed by someone else")
+        if kept:
+            self._make_room(conn, job.account, len(kept["result"]))
         _record(conn, after, actor=step.actor, now=now)
         if state in FINAL and after.webhook_url is not None:
             self._tell(conn, after, step.outcome, now)
         return after
+
+    def _make_room(self, conn: Connection, account: str, size: int) -> None:
+        """Not with every job, and never later than a quarter past the bound."""
+        fresh = self._fresh.get(account, self._kept_bytes) + size
+        if fresh >= self._kept_bytes // 4:
+            records.drop_old_results(conn, account, keep_bytes=self._kept_bytes)
+            fresh = 0
+        self._fresh[account] = fresh
 
     def _tell(self, conn: Connection, job: Job, outcome: Outcome | None, now: datetime) -> None:
         assert job.webhook_url is not None

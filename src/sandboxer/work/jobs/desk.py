@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 PRUNE_EVERY = timedelta(hours=1)
 # Queued jobs looked at in one go.
 LOOK_AHEAD = 1000
+# Of one account beyond those that may run: the first may have to wait for their moment.
+LATE = 16
 # A cancelled program is killed within milliseconds; past this its sandbox is in trouble and we say so.
 CANCEL_WAIT_S = 15.0
 
@@ -175,7 +177,10 @@ class Jobs:
     async def _start_due(self) -> bool:
         """True if some have to wait for a moment, not for another's end."""
         now, is_any_late = self._clock.now(), False
-        for found in await self._book.store.read(lambda conn: records.waiting(conn, LOOK_AHEAD)):
+        mine = self._policy.running_per_account
+        for found in await self._book.store.read(
+            lambda conn: records.waiting(conn, LOOK_AHEAD, per_account=mine + LATE)
+        ):
             if found.id in self._live:
                 continue
             if len(self._live) >= self._policy.running:
@@ -205,7 +210,7 @@ class Jobs:
         self._tell_ended(job_id)
 
     async def _visible(self, job_id: str, caller: Caller) -> Job:
-        job = await self._book.find(job_id)
+        job = await self._book.glance(job_id)
         if job is None or not (caller.is_owner or job.account == caller.account):
             raise NotFound(what="job", id=job_id)
         return job
@@ -216,7 +221,7 @@ class Jobs:
         self._waiters.setdefault(job_id, set()).add(told)
         try:
             async with asyncio.timeout(timeout_s):
-                while (job := await self._book.find(job_id)) is not None and job.state not in FINAL:
+                while (job := await self._book.glance(job_id)) is not None and job.state not in FINAL:
                     await told.wait()
                     told.clear()
         except TimeoutError:

@@ -12,3 +12,5 @@ class JobPolicy:
     running: int
     queued_per_account: int
     retention: timedelta
+    # Of what ended jobs of one account printed; beyond it the oldest outputs go.
+    kept_bytes: int = 256 * 1024 * 1024

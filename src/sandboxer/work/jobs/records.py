@@ -34,6 +34,14 @@ from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
 from sandboxer.work.jobs.lifecycle import FINAL, State
 
+OUTPUT_DROPPED = {
+    "code": "output_dropped",
+    "detail": "What this job printed made room for what newer jobs of its account printed.",
+    "next_step": "Fetch results as they come (wait for the job, or give a webhook); run it again.",
+    "facts": {},
+}
+_AT_ONCE = 500
+
 jobs = Table(
     "jobs",
     metadata,
@@ -107,6 +115,8 @@ class Page:
 
 _NAMES = tuple(field.name for field in fields(Job))
 _COLUMNS = tuple(jobs.c[name] for name in _NAMES)
+# Without what it was given to run, which may be megabytes: for whoever only looks.
+_LIGHT = tuple(jobs.c[name] for name in _NAMES if name != "submission")
 
 
 def add(conn: Connection, job: Job) -> None:
@@ -115,6 +125,12 @@ def add(conn: Connection, job: Job) -> None:
 
 def find(conn: Connection, job_id: str) -> Job | None:
     row = conn.execute(select(*_COLUMNS).where(jobs.c.id == job_id)).one_or_none()
+    return None if row is None else _from_row(row)
+
+
+def glance(conn: Connection, job_id: str) -> Job | None:
+    """As `find`, without its submission."""
+    row = conn.execute(select(*_LIGHT).where(jobs.c.id == job_id)).one_or_none()
     return None if row is None else _from_row(row)
 
 
@@ -129,10 +145,10 @@ def result_of(conn: Connection, job_id: str) -> Mapping[str, Any] | None:
     return None if kept is None else json.loads(kept)
 
 
-def in_state(conn: Connection, state: State, limit: int | None = None) -> list[Job]:
-    """Oldest first."""
-    query = select(*_COLUMNS).where(jobs.c.state == state.value).order_by(jobs.c.created_at, jobs.c.id)
-    return [_from_row(row) for row in conn.execute(query if limit is None else query.limit(limit))]
+def in_state(conn: Connection, state: State) -> list[Job]:
+    """Oldest first, without their submissions."""
+    query = select(*_LIGHT).where(jobs.c.state == state.value).order_by(jobs.c.created_at, jobs.c.id)
+    return [_from_row(row) for row in conn.execute(query)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +160,18 @@ class Waiting:
     not_before: datetime | None
 
 
-def waiting(conn: Connection, limit: int) -> list[Waiting]:
-    query = (
-        select(jobs.c.id, jobs.c.account, jobs.c.not_before)
+def waiting(conn: Connection, limit: int, *, per_account: int) -> list[Waiting]:
+    """Oldest first, and of each account only the first few: a long queue of one must not hide the others'."""
+    rank = func.row_number().over(partition_by=jobs.c.account, order_by=(jobs.c.created_at, jobs.c.id))
+    ranked = (
+        select(jobs.c.id, jobs.c.account, jobs.c.not_before, jobs.c.created_at, rank.label("rank"))
         .where(jobs.c.state == State.QUEUED.value)
-        .order_by(jobs.c.created_at, jobs.c.id)
+        .subquery()
+    )
+    query = (
+        select(ranked.c.id, ranked.c.account, ranked.c.not_before)
+        .where(ranked.c.rank <= per_account)
+        .order_by(ranked.c.created_at, ranked.c.id)
         .limit(limit)
     )
     return [Waiting(row.id, row.account, row.not_before) for row in conn.execute(query)]
@@ -164,6 +187,21 @@ def prune(conn: Connection, before: datetime) -> int:
     return conn.execute(old).rowcount
 
 
+def drop_old_results(conn: Connection, account: str, *, keep_bytes: int) -> int:
+    """Of one account: the newest stay, as far as they go together; how many had to go."""
+    size = func.length(jobs.c.result).label("size")
+    mine = select(jobs.c.id, size).where(jobs.c.account == account, jobs.c.result.is_not(None))
+    left, old = keep_bytes, []
+    for row in conn.execute(mine.order_by(jobs.c.created_at.desc(), jobs.c.id.desc())):
+        left -= row.size
+        if left < 0:
+            old.append(row.id)
+    for at in range(0, len(old), _AT_ONCE):
+        some = update(jobs).where(jobs.c.id.in_(old[at : at + _AT_ONCE]))
+        conn.execute(some.values(result=None, problem=OUTPUT_DROPPED))
+    return len(old)
+
+
 def owners_of_jobs(conn: Connection, subjects: Iterable[str]) -> dict[str, str]:
     wanted = [subject for subject in subjects if subject.startswith("job_")]
     if not wanted:
@@ -176,7 +214,7 @@ def page(
     conn: Connection, *, account: str | None, state: State | None, cursor: str | None, limit: int
 ) -> Page:
     """Newest first. `account` None: everyone's."""
-    query = select(*_COLUMNS)
+    query = select(*_LIGHT)
     if account is not None:
         query = query.where(jobs.c.account == account)
     if state is not None:
@@ -193,7 +231,8 @@ def page(
 
 def _from_row(row: Row[Any]) -> Job:
     cells = row._mapping
-    return Job(**{**{name: cells[name] for name in _NAMES}, "state": State(cells["state"])})
+    plain: dict[str, Any] = {name: cells.get(name) for name in _NAMES}
+    return Job(**{**plain, "state": State(cells["state"])})
 
 
 def _make_cursor(last: Job) -> str:
