@@ -17,6 +17,7 @@ from bench.figures import Report, Row, Samples, Skipped
 from bench.platform import open_platform, own_folder
 from bench.report import machine_facts, markdown, print_table, write_into
 from bench.scenarios import crowd, life
+from bench.scenarios.egress import egress
 from bench.scenarios.execute import execute
 from bench.scenarios.ledger import HISTORY, QUICK_HISTORY, ledger
 from bench.scenarios.payments import payments
@@ -29,7 +30,7 @@ from bench.scenarios.transfer import transfer
 RESULTS = Path(__file__).parent / "results"
 # These make sandboxes on a platform of the bench's own.
 SANDBOXES = ("cold", "execute", "burst", "sessions", "transfer", "snapshots", "proxy", "idle")
-SCENARIOS = (*SANDBOXES, "warm", "signed", "ledger")
+SCENARIOS = (*SANDBOXES, "egress", "warm", "signed", "ledger")
 # Only when it is asked for: it needs node, for a chain of its own.
 ON_REQUEST = ("payments",)
 WARM_POOL = 4
@@ -90,6 +91,7 @@ def run(words: argparse.Namespace, console: Console) -> Report:
                 measure("proxy", lambda: proxy(running, 2 if words.quick else rounds))
                 idle = (20, 5.0) if words.quick else (500, 30.0)
                 measure("idle", lambda: crowd.idle(running, count=idle[0], watch_s=idle[1]))
+        measure("egress", lambda: egress(folder, images_dir, 2 if words.quick else min(rounds, 9)))
         if "warm" in wanted:
             with open_platform(folder, images_dir, warm_pool=WARM_POOL) as running:
                 measure("warm", lambda: life.warm(running, words.image, rounds))

@@ -1,5 +1,5 @@
 /* A small fast web server to measure proxies with: one thread, epoll, keep-alive, one fixed answer.
- * It reads only as much HTTP as a load generator sends. usage: upstream PORT */
+ * It reads only as much HTTP as a load generator sends. usage: upstream PORT [ADDRESS] */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -18,7 +18,7 @@ int main(int argc, char **argv)
 {
     int listening = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), one = 1;
     struct sockaddr_in where = {.sin_family = AF_INET, .sin_port = htons(argc > 1 ? atoi(argv[1]) : 3000)};
-    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    where.sin_addr.s_addr = argc > 2 ? inet_addr(argv[2]) : htonl(INADDR_LOOPBACK);
     setsockopt(listening, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (bind(listening, (struct sockaddr *)&where, sizeof where) || listen(listening, 1024)) {
         perror("upstream");
@@ -50,6 +50,8 @@ int main(int argc, char **argv)
             for (char *at = buffer; (at = strstr(at, "\r\n\r\n")); at += 4)
                 if (write(fd, answer, sizeof answer - 1) < 0)
                     break;
+            if (strcasestr(buffer, "\r\nConnection: close\r\n"))
+                close(fd);
         }
     }
 }

@@ -83,9 +83,9 @@ def decide(rules: Rules, ask: Ask) -> Allow | Deny:
     for rule in rules.about(ask.host):
         if ask.port not in rule.ports:
             continue
+        looks_inside = looks_inside or rule.looks_inside
         if rule.looks_inside and ask.method is None:
             # Judged once its requests are seen; an allow of this kind lets the connection that far.
-            looks_inside = True
             if rule.action is Action.ALLOW:
                 allowing = allowing or rule
             continue

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from sandboxer.backends.contract import Order, Presence
-from sandboxer.backends.guest import Command, FileKind, ProcessInfo, Stream
+from sandboxer.backends.guest import Command, Connection, FileKind, ProcessInfo, Stream
 from sandboxer.backends.scripted.disk import Disk
 from sandboxer.backends.scripted.files import ScriptedFiles
 from sandboxer.backends.scripted.processes import Job, ScriptedProcess, Stdin
@@ -137,6 +137,13 @@ class ScriptedGuest:
         serve(far)
         return near
 
+    async def listen(self, port: int) -> SilentRelay:
+        self._alive()
+        return SilentRelay()
+
+    async def unlisten(self, port: int) -> None:
+        self._alive()
+
     async def ping(self) -> None:
         self._alive()
 
@@ -207,3 +214,20 @@ class ScriptedGuest:
         finally:
             self._box.ports.pop(port, None)
         return 0
+
+
+class SilentRelay:
+    """Nobody in a script calls anybody outside."""
+
+    def __init__(self) -> None:
+        self._closed = asyncio.Event()
+
+    async def next_call(self) -> int:
+        await self._closed.wait()
+        raise BackendLost(why="the relay was closed")
+
+    async def accept(self, call: int) -> Connection:
+        raise GuestRefused(path=f"call {call}", errno_name="ENOENT")
+
+    async def close(self) -> None:
+        self._closed.set()

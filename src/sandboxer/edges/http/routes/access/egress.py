@@ -59,13 +59,13 @@ async def replace_all(request: Request, sandbox_id: SandboxId, body: wire.Replac
 async def change(request: Request, sandbox_id: SandboxId, body: wire.ChangeEgress) -> Response:
     def changed(policy: Policy) -> Policy:
         gone = set(map(_key, map(_rule, body.remove)))
-        rules = [rule for rule in policy.rules if _key(rule) not in gone]
-        there = set(map(_key, rules))
-        rules += [rule for rule in map(_rule, body.add) if _key(rule) not in there]
+        rules = {_key(rule): rule for rule in policy.rules if _key(rule) not in gone}
+        for rule in map(_rule, body.add):
+            rules.setdefault(_key(rule), rule)
         return replace(
             policy,
             default=policy.default if body.default is None else Action(body.default),
-            rules=tuple(rules),
+            rules=tuple(rules.values()),
             secrets=policy.secrets if body.secrets is None else tuple(map(_injection, body.secrets)),
             limits=policy.limits if body.limits is None else _limits(body.limits),
         )

@@ -1,0 +1,187 @@
+"""What the egress scenario runs in a network namespace of its own, whose one address looks public.
+
+    python -m bench.outward serve PORT ADDRESS        our proxy alone, on loopback
+    python -m bench.outward measure ROUNDS FOLDER IMAGES    everything in turns; prints JSON
+
+The proxy is the product's own, with no switch: its rules allow the one address. For the bench only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import uvloop
+
+from bench.platform import free_port, open_platform
+from sandboxer.access.egress.decision import Rules
+from sandboxer.access.egress.outlet import NoSecrets, Outlet
+from sandboxer.access.egress.proxy.dialing import Dialer, SystemResolver
+from sandboxer.access.egress.proxy.errand import Errand, Means
+from sandboxer.access.egress.proxy.wire import Wire
+from sandboxer.access.egress.rules import Action, Policy, Rule, check_policy
+from sandboxer.kernel.tasks import own_tasks
+from sandboxer.sdk.sync.client import Sandboxer
+from sandboxer.sdk.sync.sandbox import Sandbox
+
+ADDRESS = "93.184.215.14"
+BIG_PORT = 8080
+BIG_MB = 256
+CONNECTIONS = 16
+ROUND_S = 3
+SOURCE = Path(__file__).parent / "upstream.c"
+RULES = [{"action": "allow", "host": ADDRESS, "ports": [80, BIG_PORT]}]
+_FETCH = f"""
+import socket, time
+began, got = time.time(), 0
+s = socket.create_connection(("127.0.0.1", 3128))
+s.sendall(b"CONNECT {ADDRESS}:{BIG_PORT} HTTP/1.1\\r\\nHost: {ADDRESS}\\r\\n\\r\\n")
+s.recv(65536)
+s.sendall(b"GET / HTTP/1.1\\r\\n\\r\\n")
+while data := s.recv(1 << 20): got += len(data)
+print(got / (time.time() - began) / 1e6)
+"""
+
+
+async def serve(port: int, address: str) -> None:
+    ports = (80, BIG_PORT)
+    policy = check_policy(Policy(rules=(Rule(action=Action.ALLOW, host=address, ports=ports),)))
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)  # noqa: E731
+    outlet = Outlet("sbx_bench", "bench", Rules(policy), now)
+    means = Means(dialer=Dialer(SystemResolver()), secrets=NoSecrets(), now=now)
+    async with own_tasks() as tasks:
+
+        class Served(Wire):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                super().connection_made(transport)
+                tasks.start(Errand(outlet, self, means).run(), name="egress")
+
+        server = await asyncio.get_running_loop().create_server(
+            lambda: Served(outlet.count_sent), "127.0.0.1", port, backlog=1024
+        )
+        async with server:
+            await server.serve_forever()
+
+
+def measure(rounds: int, folder: Path, images: Path) -> dict[str, list[float]]:
+    for words in ("link set lo up", f"addr add {ADDRESS}/32 dev lo"):
+        subprocess.run(["ip", *words.split()], check=True)
+    program = folder / "upstream"
+    subprocess.run(["gcc", "-O2", "-static", "-o", str(program), str(SOURCE)], check=True)
+    told: dict[str, list[float]] = {}
+    with ExitStack() as opened:
+        opened.enter_context(_running([str(program), "80", ADDRESS], (ADDRESS, 80)))
+        threading.Thread(target=_big_server, daemon=True).start()
+        ours, theirs = free_port(), free_port()
+        serving = [sys.executable, "-m", "bench.outward", "serve", str(ours), ADDRESS]
+        opened.enter_context(_running(serving, ("127.0.0.1", ours)))
+        opened.enter_context(_running(_tinyproxy(folder, theirs), ("127.0.0.1", theirs)))
+        for port in (ours, theirs):
+            _requests(port, folder, seconds=1)
+        for _ in range(rounds):
+            for name, port in (("theirs", theirs), ("ours", ours)):
+                told.setdefault(f"requests {name}", []).append(_requests(port, folder))
+                told.setdefault(f"tunnel {name}", []).append(_tunnel(port))
+        told["tunnel bare"] = [_tunnel(None) for _ in range(rounds)]
+        with _sandbox(folder, images) as sandbox:
+            for _ in range(rounds):
+                said = sandbox.exec(["python3", "-c", _FETCH])
+                told.setdefault("tunnel inside", []).append(float(said.stdout))
+    return told
+
+
+def _requests(port: int, folder: Path, *, seconds: int = ROUND_S) -> float:
+    script = folder / "proxied.lua"
+    script.write_text(
+        f'wrk.path = "http://{ADDRESS}/"\nwrk.headers["Host"] = "{ADDRESS}"\n'
+        'wrk.headers["Connection"] = "close"\n'
+    )
+    words = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}", "-s", str(script), f"http://127.0.0.1:{port}/"]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"Requests/sec:\s+([0-9.]+)", said)
+    if found is None or "Non-2xx" in said:
+        raise RuntimeError(said)
+    return float(found[1])
+
+
+def _tunnel(port: int | None) -> float:
+    """MB a second of one download, through CONNECT."""
+    proxied = [] if port is None else ["-p", "-x", f"http://127.0.0.1:{port}"]
+    words = ["curl", "-sS", "-o", "/dev/null", "-w", "%{speed_download}", *proxied]
+    said = subprocess.run(
+        [*words, f"http://{ADDRESS}:{BIG_PORT}/"], capture_output=True, text=True, check=True
+    )
+    return float(said.stdout) / 1e6
+
+
+def _big_server() -> None:
+    with socket.create_server((ADDRESS, BIG_PORT)) as listening:
+        while True:
+            threading.Thread(target=_send_big, args=(listening.accept()[0],), daemon=True).start()
+
+
+def _send_big(client: socket.socket) -> None:
+    size = BIG_MB << 20
+    with client, open("/dev/shm/egress-bench" if os.path.isdir("/dev/shm") else os.devnull, "w+b") as file:
+        file.truncate(size)
+        client.recv(65536)
+        client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % size)
+        sent = 0
+        while sent < size:
+            sent += os.sendfile(client.fileno(), file.fileno(), sent, size - sent)
+
+
+def _tinyproxy(folder: Path, port: int) -> list[str]:
+    file = folder / "tinyproxy.conf"
+    file.write_text(
+        f"User nobody\nGroup nogroup\nPort {port}\nListen 127.0.0.1\nTimeout 600\nMaxClients 200\n"
+        f"LogLevel Critical\nConnectPort {BIG_PORT}\nConnectPort 443\nDisableViaHeader Yes\n"
+    )
+    return ["tinyproxy", "-d", "-c", str(file)]
+
+
+@contextmanager
+def _sandbox(folder: Path, images: Path) -> Iterator[Sandbox]:
+    state = folder / "egress"
+    state.mkdir()
+    with open_platform(state, images) as running, Sandboxer(owner_file=running.owner_file) as client:
+        sandbox = client.create(resources={"disk_mb": 128}, trust="semi")
+        sandbox.egress.replace(rules=RULES)
+        yield sandbox
+
+
+@contextmanager
+def _running(words: list[str], at: tuple[str, int]) -> Iterator[None]:
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                socket.create_connection(at, 1).close()
+                break
+            except OSError:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "serve":
+        uvloop.run(serve(int(sys.argv[2]), sys.argv[3]))
+    else:
+        print(json.dumps(measure(int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4]))))

@@ -1,0 +1,99 @@
+"""Egress over HTTP: whose rules they are, what is refused of them, and how they are explained."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.http.conftest import Served
+
+
+async def semi(served: Served) -> str:
+    return await served.sandbox(trust="semi") + "/egress"
+
+
+async def put(served: Served, path: str, **policy: object) -> dict[str, object]:
+    answer = await served.client.send("PUT", path, body=policy)
+    assert answer.status_code == 200, answer.text
+    told: dict[str, object] = answer.json()
+    return told
+
+
+async def test_a_new_sandbox_denies_everything_and_rules_are_added_and_taken_away(served: Served) -> None:
+    path = await semi(served)
+    first = (await served.client.get(path)).json()
+    assert (first["default"], first["rules"], first["version"]) == ("deny", [], 1)
+    rule = {"action": "allow", "host": "PyPI.org."}
+    added = await served.client.send("PATCH", path, body={"add": [rule, rule]})
+    assert [one["host"] for one in added.json()["rules"]] == ["pypi.org"]
+    again = await served.client.send("PATCH", path, body={"add": [rule], "version": 2})
+    assert len(again.json()["rules"]) == 1
+    late = await served.client.send("PATCH", path, body={"add": [], "version": 2})
+    assert late.status_code == 409
+    gone = await served.client.send("PATCH", path, body={"remove": [rule]})
+    assert gone.json()["rules"] == []
+
+
+async def test_a_decision_is_explained_with_its_rule(served: Served) -> None:
+    path = await semi(served)
+    await put(
+        served,
+        path,
+        rules=[
+            {"action": "allow", "host": "*.example.com"},
+            {"action": "deny", "host": "bad.example.com"},
+            {"action": "allow", "host": "api.test", "methods": ["POST"], "path": "/v1"},
+        ],
+    )
+
+    async def explain(url: str, method: str = "GET") -> dict[str, object]:
+        answer = await served.client.post(f"{path}/explain", {"url": url, "method": method})
+        assert answer.status_code == 200, answer.text
+        told: dict[str, object] = answer.json()
+        return told
+
+    assert (await explain("https://a.example.com/x"))["rule"] == "allow *.example.com"
+    assert (await explain("https://bad.example.com/"))["reason"] == "denied_by_rule"
+    assert (await explain("https://example.com/"))["reason"] == "no_rule"
+    assert (await explain("https://a.example.com:22/"))["allowed"] is False
+    opened = await explain("https://api.test/v1/x", "POST")
+    assert (opened["allowed"], opened["tls_opened"]) == (True, True)
+    assert (await explain("https://api.test/v1/x"))["allowed"] is False
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"action": "allow", "host": "10.0.0"},
+        {"action": "allow", "host": "[::1]"},
+        {"action": "allow", "host": "a.*.com"},
+        {"action": "allow", "host": "a.com", "path": "/../x"},
+        {"action": "allow", "host": "*", "methods": ["GET"]},
+        {"action": "allow", "host": "a.com", "ports": []},
+        {"action": "allow", "host": "a.com", "ports": [22], "path": "/x"},
+    ],
+)
+async def test_a_rule_that_means_nothing_is_refused(served: Served, rule: dict[str, object]) -> None:
+    path = await semi(served)
+    answer = await served.client.send("PUT", path, body={"rules": [rule]})
+    assert answer.status_code == 422, answer.text
+
+
+async def test_rules_are_their_owners_alone(served: Served) -> None:
+    path = await semi(served)
+    stranger = await served.stranger()
+    for method, where, body in (
+        ("GET", path, None),
+        ("PUT", path, {}),
+        ("PATCH", path, {}),
+        ("POST", f"{path}/explain", {"url": "https://a.com"}),
+        ("GET", f"{path}/denials", None),
+    ):
+        answer = await stranger.send(method, where, body=body)
+        assert answer.status_code == 404, (method, answer.text)
+
+
+async def test_a_sandbox_of_trust_zero_has_no_rules(served: Served) -> None:
+    path = await served.sandbox() + "/egress"
+    answer = await served.client.get(path)
+    assert answer.status_code == 409
+    assert "trust level zero" in answer.json()["detail"]

@@ -1,0 +1,59 @@
+"""Bytes outwards are paid for once, by their sum, however often they are counted."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, func, select
+
+from sandboxer.money.meters import Use
+from sandboxer.money.tables import meter_segments
+from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.wiring import Platform
+from tests.sandboxes.conftest import ALICE, OWNER, OpenPlatform
+from tests.sandboxes.test_charging import RATES, paying, settled
+
+# A third of a thousandth of a sat for each byte: sums that do not come out even.
+PRICE = {**RATES, "egress_gb_msats": (1 << 30) // 3}
+
+
+def charged(conn: Connection) -> tuple[int, int]:
+    own = meter_segments.c.kind == Use.EGRESS.value
+    found = conn.execute(select(func.count(), func.coalesce(func.sum(meter_segments.c.msats), 0)).where(own))
+    count, msats = found.one()
+    return int(count), int(msats)
+
+
+async def move(platform: Platform, sandbox_id: str, count: int) -> None:
+    outlets = platform.access.egress.outlets
+    outlet = outlets.outlet(sandbox_id)
+    assert outlet is not None
+    outlet.count_sent(count)
+    outlet.count_received(10 * count)
+    await outlets.flush()
+
+
+async def test_what_goes_out_is_charged_once_and_what_comes_in_is_not(open_one: OpenPlatform) -> None:
+    async with paying(open_one, sats=100_000, rates=PRICE) as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(trust="semi"), ALICE)
+        before = (await settled(platform)).available
+        for count in (1, 1, 1, 3_000_000):
+            await move(platform, sandbox.id, count)
+        await platform.access.egress.outlets.flush()
+        count, msats = await platform.store.read(charged)
+        # Rounded up once, not four times: 3,000,003 bytes at a third of a msat.
+        assert msats == 1_000_001
+        assert count <= 3
+        assert before - (await settled(platform)).available == 1000
+        await move(platform, sandbox.id, 300)
+        await platform.sandboxes.destroy(sandbox.id, ALICE)
+        await platform.access.egress.outlets.flush()
+        assert (await platform.store.read(charged))[1] == 1_000_101
+        shown = await platform.access.egress.outlets.kept(sandbox.id)
+        assert shown is not None
+        assert (shown.sent, shown.received, shown.sealed_key) == (3_000_303, 30_003_030, b"")
+
+
+async def test_the_owner_pays_nothing_for_bytes(open_one: OpenPlatform) -> None:
+    async with paying(open_one, rates=PRICE) as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(trust="semi"), OWNER)
+        await move(platform, sandbox.id, 5_000)
+        assert await platform.store.read(charged) == (0, 0)
