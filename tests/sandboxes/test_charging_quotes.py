@@ -88,6 +88,25 @@ async def test_an_expired_quote_is_refused_and_later_forgotten(
             await platform.sandboxes.create(CreateRequest(quote_id=quote), ALICE)
 
 
+async def test_a_quote_is_remembered_as_long_as_its_sandbox_lives(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    async with paying(open_one, sats=1_000_000) as platform:
+        quote = await ask(platform)
+        sandbox = await platform.sandboxes.create(CreateRequest(quote_id=quote, ttl="12h"), ALICE)
+        await platform.sandboxes.stop(sandbox.id, ALICE)
+        clock.advance(timedelta(days=3))
+        await ask(platform)
+        found = await platform.store.read(lambda conn: quotes.find(conn, quote, ALICE.account))
+        assert found.used_by == sandbox.id
+        await platform.sandboxes.destroy(sandbox.id, ALICE)
+        with pytest.raises(QuoteUnusable):
+            await platform.store.write(lambda conn: quotes.take(conn, found, "sbx_other"))
+        await ask(platform)
+        with pytest.raises(NotFound):
+            await platform.store.read(lambda conn: quotes.find(conn, quote, ALICE.account))
+
+
 async def test_a_quote_for_something_else_is_refused(open_one: OpenPlatform) -> None:
     async with paying(open_one, sats=10_000) as platform:
         quote = await ask(platform)

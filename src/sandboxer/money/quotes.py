@@ -1,6 +1,6 @@
 """Quotes that were given: a price promised to one account for a while, taken by one sandbox.
 
-asked ──named by a create or extend──> used
+asked ──named by a create or extend──> used ──its sandbox is gone──> let go, later pruned
   └──────nobody came in time─────────> expired, later pruned
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
 
 from sandboxer.kernel.errors import Conflict, NotFound, QuoteUnusable
 from sandboxer.money.pricing import Quote, RateCard, Size
@@ -18,6 +18,8 @@ from sandboxer.money.tables import quotes
 
 # Expired ones are told apart from unknown ones for so long.
 REMEMBERED = timedelta(days=1)
+# Instead of the sandbox that took it, once that is gone.
+_GONE = ""
 # That one account may have open at a time.
 MOST = 100
 
@@ -32,9 +34,13 @@ class GivenQuote:
 
 
 def give(conn: Connection, given: GivenQuote) -> None:
-    """Write it down; what nobody will name any more goes at the same time. Raises Conflict for too many."""
+    """Write it down; what nobody will name any more goes at the same time. Raises Conflict for too many.
+
+    One that a sandbox lives by stays as long as that: it promises the price of its bytes outwards too.
+    """
     quote = given.quote
-    conn.execute(delete(quotes).where(quotes.c.expires_at < quote.quoted_at - REMEMBERED))
+    nobodys = or_(quotes.c.used_by.is_(None), quotes.c.used_by == _GONE)
+    conn.execute(delete(quotes).where(quotes.c.expires_at < quote.quoted_at - REMEMBERED, nobodys))
     _make_room(conn, given.account, quote.quoted_at)
     conn.execute(
         insert(quotes).values(
@@ -87,6 +93,12 @@ def free(conn: Connection, sandbox_id: str, quote_id: str) -> None:
     """Nothing came of the sandbox that took it."""
     taken = update(quotes).where(quotes.c.id == quote_id, quotes.c.used_by == sandbox_id)
     conn.execute(taken.values(used_by=None))
+
+
+def let_go(conn: Connection, sandbox_id: str, quote_id: str) -> None:
+    """The sandbox that took it is gone, or lives by another one: nobody needs it, and nobody may have it."""
+    taken = update(quotes).where(quotes.c.id == quote_id, quotes.c.used_by == sandbox_id)
+    conn.execute(taken.values(used_by=_GONE))
 
 
 def _make_room(conn: Connection, account: str, now: datetime) -> None:

@@ -160,14 +160,19 @@ class Charging:
         return replace(sandbox, terms=self.promised(conn, sandbox, terms.quote_id, now=now))
 
     def _follow_quote(self, conn: Connection, before: Sandbox | None, after: Sandbox) -> None:
-        """Taken with the record that names it; free again if nothing came of that."""
+        """Taken with the record that names it; free again if nothing came of that, let go at the end."""
         quote_id = after.terms.quote_id
+        former = None if before is None else before.terms.quote_id
+        if former is not None and former != quote_id:
+            quotes.let_go(conn, after.id, former)
         if quote_id is None:
             return
         if before is None or before.terms.quote_id != quote_id:
             quotes.take(conn, quotes.find(conn, quote_id, after.account), after.id)
         elif after.state is State.FAILED and after.ready_at is None:
             quotes.free(conn, after.id, quote_id)
+        elif after.state is State.DESTROYED:
+            quotes.let_go(conn, after.id, quote_id)
 
     def _terms(self, conn: Connection, sandbox: Sandbox, now: datetime) -> Terms:
         authority = load_authority(conn, sandbox.account)
