@@ -15,6 +15,8 @@ from sandboxer.accounts.scopes import ALL
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Forbidden, InsufficientCredit
 from sandboxer.money.dryness import Standing
+from sandboxer.money.metering import charge_once
+from sandboxer.money.meters import Use
 from sandboxer.money.timer import attend_due
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
@@ -73,6 +75,23 @@ async def test_a_running_sandbox_is_stopped_when_its_cap_is_reached(
         with pytest.raises(Forbidden) as refused:
             await platform.sandboxes.resume(sandbox.id, ALICE)
         assert refused.value.facts["cap"] == name
+
+
+@pytest.mark.parametrize("name", ["per_key_sats", "per_sandbox_sats", "per_day_sats"])
+async def test_what_is_sent_outwards_reaches_a_cap_at_once(open_one: OpenPlatform, name: str) -> None:
+    async with paying(open_one, sats=10_000) as platform:
+        await cap(platform, Caps(**{name: 100}))
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        await planned(platform, timedelta(seconds=100))
+        now = platform.clock.now()
+        await platform.store.write(
+            lambda conn: charge_once(
+                conn, "alice", id="egress:1", subject=sandbox.id, use=Use.EGRESS, msats=100_000, now=now
+            )
+        )
+        # No moment passes: nobody waits until the time alone would have reached it.
+        await until(platform, sandbox.id, State.REAPED)
+        assert (await settled(platform)).posted == 9900
 
 
 async def test_a_cap_noticed_late_is_kept_to_the_sat(open_one: OpenPlatform, clock: ManualClock) -> None:

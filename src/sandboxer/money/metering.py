@@ -155,8 +155,9 @@ def charge_once(
     }
     if insert_once(conn, meter_segments, values):
         count_use(conn, owner, key, rate=0, began=now, ended=now, msats=msats)
-        # No event tells of it, and those who export usage want to hear.
+        # No event tells of it, and those who export usage want to hear; so do those who watch over caps.
         announce(conn, subject)
+        announce(conn, owner)
         bucket = charge(conn, owner, now=now, extra=msats * NSATS_PER_MSAT)
     return conclude(conn, bucket, now=now)
 
