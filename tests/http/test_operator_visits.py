@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 import websockets
@@ -13,6 +16,7 @@ from sandboxer.accounts import audit
 from sandboxer.edges.http.visiting import action_of, is_record_alone
 from tests.http.conftest import Served
 from tests.http.signed import Client
+from tests.work.sessions.test_loop import over
 
 ROOT = "/v1/sandboxes/{sandbox_id}"
 
@@ -97,6 +101,74 @@ async def test_what_is_kept_or_run_without_naming_its_sandbox_is_written_down_to
     assert sorted(row.action for row in await rows(served, kept)) == ["snapshot.clone", "snapshot.destroy"]
     (row,) = await rows(served, job)
     assert (row.action, row.data["account"]) == ("job.get", "acme")
+
+
+async def thing_of(served: Served, tenant: Client, noun: str) -> str:
+    """One of the tenant's; most acts on it lack what they need, which is no matter here."""
+    if noun == "sessions":
+        session = replace(
+            over(served.platform.sessions.book, "acme"), expires_at=datetime.max.replace(tzinfo=UTC)
+        )
+        return (await served.platform.sessions.book.open(session, None)).id
+    box = await box_of(tenant)
+    wanted: dict[str, tuple[str, dict[str, object]]] = {
+        "services": ("/v1/services?wait=false", {"name": "hello", "command": "sleep 1000"}),
+        "jobs": ("/v1/execute/async", {"language": "sh", "code": "echo secret"}),
+        "snapshots": (f"/v1/sandboxes/{box}/snapshots", {}),
+        "volumes": ("/v1/volumes", {"name": "mine", "size_mb": 64}),
+    }
+    made = await tenant.post(*wanted[noun])
+    assert made.status_code in (201, 202), made.text
+    return str(made.json()["id"])
+
+
+@pytest.mark.parametrize("noun", ["sessions", "services", "jobs", "snapshots", "volumes"])
+async def test_every_route_to_what_is_a_tenant_s_leaves_a_row(served: Served, noun: str) -> None:
+    tenant = await served.stranger("acme")
+    thing = await thing_of(served, tenant, noun)
+    routes = [
+        (method, route.path)
+        for route in served.app.router.routes
+        if isinstance(route, APIRoute) and re.match(rf"/v1/{noun}/\{{", route.path)
+        for method in sorted(route.methods or ())
+    ]
+    assert len(routes) > 1
+    # What removes it comes last.
+    for method, template in sorted(routes, key=lambda row: (row[0] == "DELETE", -len(row[1]))):
+        before = len(await rows(served, thing))
+        path = re.sub(r"\{[^}]+\}", "7", re.sub(r"\{[^}]+\}", thing, template, count=1))
+        # A service on the fake never listens: nobody waits for it.
+        await visit(served, method, f"{path}?wait=false" if noun == "services" else path)
+        tail = re.sub(rf"^/v1/{noun}/\{{[^}}]+\}}", "", template)
+        wanted = 0 if is_record_alone(method, tail) and noun != "jobs" else 1
+        seen = await rows(served, thing)
+        assert len(seen) == before + wanted, f"{method} {template}"
+        assert {row.data["account"] for row in seen} <= {"acme"}
+
+
+async def test_a_tenant_s_image_is_no_exception(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake publishes none, so the desk is told of one."""
+
+    async def get(desk: object, image_id: str, caller: object) -> object:
+        return SimpleNamespace(id=image_id, account="acme")
+
+    monkeypatch.setattr("sandboxer.artifacts.images.published.desk.ImageDesk.get", get)
+    await visit(served, "GET", "/v1/images/img_1/grants")
+    assert [row.action for row in await rows(served, "img_1")] == ["image.grants"]
+
+
+async def test_what_a_body_names_is_written_down_too(served: Served) -> None:
+    tenant = await served.stranger("acme")
+    box = await box_of(tenant)
+    kept = await thing_of(served, tenant, "snapshots")
+    for path, body in (
+        ("/v1/sessions", {"language": "python", "sandbox_id": box}),
+        ("/v1/images", {"sandbox": box, "name": "taken"}),
+        ("/v1/services?wait=false", {"name": "taken", "command": "true", "snapshot": kept}),
+    ):
+        await served.client.post(path, body)
+    assert sorted(row.action for row in await rows(served, box)) == ["sandbox.publish", "sandbox.sessions"]
+    assert [row.action for row in await rows(served, kept)] == ["snapshot.clone"]
 
 
 async def test_a_line_break_in_a_path_hides_nothing(served: Served) -> None:

@@ -1,7 +1,7 @@
 """The operator inside what is a tenant's: a row in the audit log before anything is done there.
 
-Asked once, in front of every route whose path names a sandbox, a session, a service, a job or a snapshot, so
-that no route can forget it. The row says what was asked for, not how it ended; the thing's own events tell
+Asked once, in front of every route whose path names a sandbox, a session, a service, a job, a snapshot, an
+image or a volume, so that no route can forget it; routes that name one in their body ask by `note_use`. The row says what was asked for, not how it ended; the thing's own events tell
 that. With its own the operator may do as it likes: a look, and no row.
 """
 
@@ -23,7 +23,8 @@ from sandboxer.wiring import Platform
 
 # Also with a line break in it: nothing that a path may hold hides a visit.
 _INSIDE = re.compile(
-    r"/v1/(?P<noun>sandboxes|sessions|services|jobs|snapshots)/(?P<id>[^/]+)(?P<tail>/.*)?", re.DOTALL
+    r"/v1/(?P<noun>sandboxes|sessions|services|jobs|snapshots|images|volumes)/(?P<id>[^/]+)(?P<tail>/.*)?",
+    re.DOTALL,
 )
 _ONE = {
     "sandboxes": "sandbox",
@@ -31,6 +32,8 @@ _ONE = {
     "services": "service",
     "jobs": "job",
     "snapshots": "snapshot",
+    "images": "image",
+    "volumes": "volume",
 }
 _WORD = re.compile(r"[a-z]+(-[a-z]+)*")
 # Paths and queries are the caller's own words; of long ones the beginning is enough.
@@ -72,6 +75,12 @@ async def note_visit(platform: Platform, scope: Scope, caller: Caller) -> None:
     await platform.store.write(append)
 
 
+async def note_use(platform: Platform, caller: Caller, noun: str, id_: str, what: str) -> None:
+    """Before the operator makes something in or of a tenant's thing that the body names."""
+    named = {"path": f"/v1/{noun}/{id_}/{what}", "method": "POST", "query_string": b""}
+    await note_visit(platform, named, caller)
+
+
 async def note_endings(platform: Platform, caller: Caller, due: Sequence[Sandbox]) -> None:
     """Before the operator ends those that are past their time."""
     tenants = [sandbox for sandbox in due if sandbox.account != caller.account]
@@ -111,6 +120,10 @@ async def _find(platform: Platform, noun: str, id_: str, caller: Caller) -> _Own
                 return (await platform.execution.jobs.get(id_, caller)).job
             case "snapshots":
                 return await platform.artifacts.snapshots.get(id_, caller)
+            case "images":
+                return await platform.artifacts.images.get(id_, caller)
+            case "volumes":
+                return await platform.artifacts.volumes.get(id_, caller)
             case _:
                 return await platform.sandboxes.room.book.find(id_)
     except NotFound:

@@ -15,12 +15,12 @@ from sandboxer.artifacts.images.published.policy import is_theirs
 from sandboxer.artifacts.images.published.records import Visibility
 from sandboxer.edges.http import answers, problems
 from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.auditing import write_down
 from sandboxer.edges.http.confirming import confirm_locked, pass_gate
 from sandboxer.edges.http.failures import failures, inside
 from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once, once_bound
 from sandboxer.edges.http.published import shown_image
 from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.edges.http.visiting import note_use
 from sandboxer.kernel.errors import InvalidRequest, SandboxerError
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.wire.images import CloneImage, PublishedImage, PublishImage, SpawnImage
@@ -51,6 +51,10 @@ async def publish(request: Request, body: PublishImage, idempotency_key: Idempot
     given = [one for one in (body.snapshot, body.sandbox, body.service) if one is not None]
     if len(given) != 1:
         raise InvalidRequest(field="snapshot", why="exactly one of snapshot, sandbox and service")
+    nouns = {"snapshots": body.snapshot, "sandboxes": body.sandbox, "services": body.service}
+    for noun, named in nouns.items():
+        if named is not None:
+            await note_use(platform, who, noun, named, "publish")
 
     async def act(bind: Bind | None) -> Response:
         desk = platform.artifacts.images
@@ -87,8 +91,6 @@ async def remove(request: Request, image_id: ImageId) -> Response:
     found = await desk.get(image_id, who)
     is_confirmed = is_theirs(found, who) and await confirm_locked(request, found, action="remove")
     removed = await desk.drop(image_id, who, despite_lock=is_confirmed)
-    if who.is_owner and removed.account != who.account:
-        await write_down(request, "image.remove", removed.id, account=removed.account)
     return _shown(request, removed)
 
 

@@ -16,7 +16,6 @@ from sandboxer.artifacts.volumes.desk import Wanted
 from sandboxer.artifacts.volumes.lifecycle import State
 from sandboxer.backends.contract import VolumeUsage
 from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.auditing import write_down
 from sandboxer.edges.http.confirming import confirm_locked
 from sandboxer.edges.http.failures import failures
 from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
@@ -120,7 +119,6 @@ async def drop(request: Request, volume: VolumeRef) -> Response:
     found = await desk.get(volume, who)
     is_confirmed = await confirm_locked(request, found, action="drop")
     dropped = await desk.drop(found.id, who, despite_lock=is_confirmed)
-    await _told_of_operator(request, "volume.drop", dropped)
     return await _shown(request, dropped)
 
 
@@ -175,7 +173,6 @@ async def unlock(request: Request, volume: VolumeRef) -> Response:
     found = await desk.get(volume, who)
     await confirm_locked(request, found, action="unlock")
     unlocked = await desk.unlock(found.id, who)
-    await _told_of_operator(request, "volume.unlock", unlocked)
     return await _shown(request, unlocked)
 
 
@@ -219,9 +216,3 @@ def _made(record: records.Volume) -> Response:
     answer = json_response(shown_volume(record, ()), 201)
     answer.headers["location"] = f"/v1/volumes/{record.id}"
     return answer
-
-
-async def _told_of_operator(request: Request, action: str, record: records.Volume) -> None:
-    """What the operator does to a tenant's volume is in the audit log."""
-    if caller(request).is_owner and record.account != caller(request).account:
-        await write_down(request, action, record.id, account=record.account)

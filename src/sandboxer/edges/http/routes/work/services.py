@@ -21,6 +21,7 @@ from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
 from sandboxer.edges.http.paying import offering, price_of_create
 from sandboxer.edges.http.sse import EventStream, ServerEvent
 from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.edges.http.visiting import note_use
 from sandboxer.wire.services import (
     LOG_TAIL_MAX,
     ChangeService,
@@ -55,6 +56,7 @@ async def create(
 ) -> Response:
     platform, who, wanted = platform_of(request), caller(request), words.wanted(body)
     if body.snapshot is not None:
+        await note_use(platform, who, "snapshots", body.snapshot, "clone")
         copied = await platform.artifacts.cloning.request_for(body.snapshot, wanted.sandbox, who)
         wanted = replace(wanted, sandbox=copied)
 

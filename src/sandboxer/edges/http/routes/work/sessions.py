@@ -23,6 +23,7 @@ from sandboxer.edges.http.paying import offering, price_of_create
 from sandboxer.edges.http.sessions import cell_events, shown_cell, shown_end, shown_session
 from sandboxer.edges.http.sse import EVENT_STREAM, EventStream
 from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.edges.http.visiting import note_use
 from sandboxer.identity.keys import Caller
 from sandboxer.sandboxes.locks import is_guarded
 from sandboxer.sandboxes.requests import WantedResources
@@ -80,6 +81,7 @@ async def start(request: Request, body: StartSession, idempotency_key: Idempoten
 
     async def act(bind: Bind | None) -> Response:
         if wanted.sandbox_id is not None:
+            await note_use(platform, who, "sandboxes", wanted.sandbox_id, "sessions")
             return _answer(request, await platform.sessions.create(wanted, who, also=bind), 201)
         create = platform.sessions.sandbox_request(wanted)
         await _may_create(request, who)
