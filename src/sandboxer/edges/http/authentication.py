@@ -206,6 +206,8 @@ def _is_plainly_signed(headers: list[tuple[bytes, bytes]]) -> bool:
 
 
 def _is_upload(scope: Scope) -> bool:
+    if scope["method"] == "POST":
+        return bool(scope["path"] == "/v1/images/import")
     return scope["method"] == "PUT" and _UPLOAD.fullmatch(scope["path"]) is not None
 
 

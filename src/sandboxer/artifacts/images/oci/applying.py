@@ -1,0 +1,241 @@
+"""Layers of others laid one over the other into one folder, whatever they hold.
+
+The kernel resolves every name inside that folder and nowhere else (`openat2` with RESOLVE_IN_ROOT): a link
+may say what it likes. Devices, FIFOs and attributes are not made. Owners that no sandbox has become `nobody`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import shutil
+import stat
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from sandboxer.artifacts.images.oci.layers import OPAQUE, WHITEOUT
+from sandboxer.artifacts.images.oci.tar_reading import FILE, FOLDER, HARD_LINK, LINK, Member, odd
+from sandboxer.artifacts.images.published.tree import Bounds
+from sandboxer.kernel.errors import DiskFull, TooLarge
+
+_OPENAT2 = 437
+_NO_MAGICLINKS, _IN_ROOT = 0x02, 0x10
+_MOST_ID, _NOBODY = 65535, 65534
+_PLACES = {
+    b"dev": 0o755,
+    b"proc": 0o555,
+    b"sys": 0o555,
+    b"run": 0o755,
+    b"tmp": 0o1777,
+    b"etc": 0o755,
+    b"root": 0o700,
+}
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_libc = ctypes.CDLL(None, use_errno=True)
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+@dataclass(slots=True)
+class Applying:
+    """Into the folder behind `root`, which only we write to."""
+
+    root: int
+    bounds: Bounds
+    entries: int = 0
+    bytes: int = 0
+    skipped: int = 0
+    ends: float = field(init=False)
+    # Made by the layer that is being applied: a mark hides only what lies below it.
+    fresh: set[bytes] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.ends = time.monotonic() + self.bounds.seconds
+
+    def apply(self, members: Iterator[Member]) -> None:
+        """One layer. Blocks. Raises InvalidRequest, TooLarge, DiskFull."""
+        self.fresh = set()
+        try:
+            for member in members:
+                self._count(member)
+                self._place(member, _parts(member.path))
+        except RecursionError:
+            raise odd("folders in it are too deep") from None
+        except OSError as error:
+            if error.errno in _FULL:
+                raise DiskFull(path="archive", errno_name=errno.errorcode[error.errno or 0]) from error
+            # All else is of the archive's own making: a file where a folder should be, a loop of links.
+            raise odd(f"it cannot be unpacked: {error.strerror}") from error
+
+    def furnish(self) -> None:
+        """What every sandbox needs of its tree: places to mount on, as folders and nothing else."""
+        for name, mode in _PLACES.items():
+            if not _is_folder(self.root, name):
+                _remove(self.root, name)
+                os.mkdir(name, mode, dir_fd=self.root)
+                os.chmod(name, mode, dir_fd=self.root)
+
+    def _count(self, member: Member) -> None:
+        self.entries += 1
+        self.bytes += member.size
+        if self.entries > self.bounds.entries:
+            raise TooLarge(what="image", limit=f"{self.bounds.entries} files and folders")
+        if self.bytes > self.bounds.bytes:
+            raise TooLarge(what="image", limit=f"{self.bounds.bytes >> 20} MB")
+        if time.monotonic() > self.ends:
+            raise TooLarge(what="image", limit=f"{self.bounds.seconds:g} s to unpack it")
+
+    def _place(self, member: Member, parts: list[bytes]) -> None:
+        if not parts:
+            if member.kind == FOLDER:
+                _own(self.root, member)
+            return
+        if len(parts) > self.bounds.depth:
+            raise TooLarge(what="image", limit=f"folders {self.bounds.depth} deep")
+        *above, name = parts
+        with self._folder(above) as folder:
+            if name == OPAQUE:
+                self._clear(folder, b"/".join(above))
+            elif name.startswith(WHITEOUT * 2):
+                # Notes of an older kind of layer.
+                return
+            elif name.startswith(WHITEOUT):
+                hidden = name[len(WHITEOUT) :]
+                if hidden in (b"", b".", b".."):
+                    raise odd("it hides what has no name")
+                if b"/".join([*above, hidden]) not in self.fresh:
+                    _remove(folder, hidden)
+            else:
+                self._make(member, folder, name)
+                for depth in range(1, len(parts) + 1):
+                    self.fresh.add(b"/".join(parts[:depth]))
+
+    def _make(self, member: Member, folder: int, name: bytes) -> None:
+        if member.kind == FOLDER:
+            if not _is_folder(folder, name):
+                _remove(folder, name)
+                os.mkdir(name, 0o700, dir_fd=folder)
+            with _opened(name, _FOLDER_FLAGS | os.O_NOFOLLOW, folder) as fd:
+                _own(fd, member)
+        elif member.kind == FILE:
+            _remove(folder, name)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with _opened(name, flags, folder) as fd:
+                for chunk in member.chunks():
+                    _write(fd, chunk)
+                _own(fd, member)
+                os.utime(fd, (member.mtime, member.mtime))
+        elif member.kind == LINK:
+            if not member.target:
+                raise odd("a link in it leads nowhere")
+            _remove(folder, name)
+            os.symlink(member.target, name, dir_fd=folder)
+            os.chown(name, _id(member.uid), _id(member.gid), dir_fd=folder, follow_symlinks=False)
+        elif member.kind == HARD_LINK:
+            self._link(member, folder, name)
+        else:
+            self.skipped += 1
+
+    def _link(self, member: Member, folder: int, name: bytes) -> None:
+        *above, first = _parts(member.target) or [b""]
+        if not first:
+            raise odd("a hard link in it leads nowhere")
+        with self._folder(above, make=False) as source:
+            seen = os.stat(first, dir_fd=source, follow_symlinks=False)
+            if not stat.S_ISREG(seen.st_mode):
+                raise odd("a hard link in it leads to something that is no file")
+            here = os.fstat(folder)
+            there = os.fstat(source)
+            if (here.st_ino, name) == (there.st_ino, first):
+                return
+            _remove(folder, name)
+            os.link(first, name, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
+
+    def _clear(self, folder: int, path: bytes) -> None:
+        for name in os.listdir(folder):
+            raw = os.fsencode(name)
+            if (path + b"/" + raw if path else raw) not in self.fresh:
+                _remove(folder, raw)
+
+    @contextlib.contextmanager
+    def _folder(self, parts: list[bytes], *, make: bool = True) -> Iterator[int]:
+        """Links on the way lead on inside the root. What is missing is made."""
+        path = b"/".join(parts) or b"."
+        try:
+            fd = _open_in(self.root, path)
+        except FileNotFoundError:
+            if not make or not parts:
+                raise
+            with self._folder(parts[:-1]) as above, contextlib.suppress(FileExistsError):
+                os.mkdir(parts[-1], 0o755, dir_fd=above)
+            fd = _open_in(self.root, path)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+
+def _parts(path: bytes) -> list[bytes]:
+    """Raises InvalidRequest for a name that means to lead out."""
+    if path.startswith(b"/"):
+        raise odd("a path in it is absolute")
+    parts = [part for part in path.split(b"/") if part not in (b"", b".")]
+    if b".." in parts:
+        raise odd("a path in it leads upwards")
+    if any(len(part) > 255 for part in parts):
+        raise odd("a name in it is too long")
+    return parts
+
+
+def _open_in(root: int, path: bytes) -> int:
+    how = struct.pack("=QQQ", _FOLDER_FLAGS, 0, _IN_ROOT | _NO_MAGICLINKS)
+    fd: int = _libc.syscall(_OPENAT2, root, path, how, len(how))
+    if fd < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return fd
+
+
+@contextlib.contextmanager
+def _opened(name: bytes, flags: int, folder: int) -> Iterator[int]:
+    fd = os.open(name, flags, 0o600, dir_fd=folder)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _own(fd: int, member: Member) -> None:
+    # The mode after the owner: a change of owner takes the set-user bit away.
+    os.fchown(fd, _id(member.uid), _id(member.gid))
+    os.fchmod(fd, member.mode)
+
+
+def _id(number: int) -> int:
+    return number if number <= _MOST_ID else _NOBODY
+
+
+def _is_folder(folder: int, name: bytes) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _remove(folder: int, name: bytes) -> None:
+    """Whatever it is; gone already is success. Never through a link: by descriptors all the way."""
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        return
+    except (IsADirectoryError, PermissionError):
+        shutil.rmtree(name, dir_fd=folder)
+
+
+def _write(fd: int, chunk: bytes) -> None:
+    view = memoryview(chunk)
+    while view:
+        view = view[os.write(fd, view) :]

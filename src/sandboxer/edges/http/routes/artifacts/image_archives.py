@@ -1,0 +1,101 @@
+"""Images as archives: out to Docker and Podman, and in from them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sandboxer.artifacts.images.oci.exporting import Export
+from sandboxer.artifacts.images.oci.writing import Form
+from sandboxer.artifacts.images.published import records
+from sandboxer.artifacts.images.published.desk import Wanted
+from sandboxer.edges.http import problems
+from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.authentication import TooSlow
+from sandboxer.edges.http.downloads import Download
+from sandboxer.edges.http.failures import Responses, inside, octets
+from sandboxer.edges.http.published import shown_image
+from sandboxer.edges.http.routes.files import body_of
+from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.wire.images import Description, PublishedImage, Visibility
+from sandboxer.wire.sandboxes import ProfileId
+from sandboxer.wire.words import ImageId, Name
+
+router = APIRouter(prefix="/v1/images", tags=["images"])
+_UPLOAD = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/x-tar": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+_ARCHIVE: Responses = {200: octets("The archive.", "application/x-tar")}
+
+
+@router.get(
+    "/{image_id}/export",
+    operation_id="exportImage",
+    status_code=200,
+    response_class=Download,
+    responses={**inside(), **_ARCHIVE},
+    summary="The image as one tar: an OCI layout, or what `docker load` and `podman load` read",
+)
+async def export(
+    request: Request,
+    image_id: ImageId,
+    format: Annotated[Literal["oci", "docker"], Query(description="Form of the archive.")] = "oci",
+) -> Response:
+    stack = AsyncExitStack()
+    made = await stack.enter_async_context(
+        platform_of(request).artifacts.exporting.export(image_id, Form(format), caller(request))
+    )
+    return Download(
+        _held(stack, made),
+        headers={"content-disposition": f'attachment; filename="{made.name}"'},
+        media_type="application/x-tar",
+        length=made.length,
+    )
+
+
+@router.post(
+    "/import",
+    operation_id="importImage",
+    status_code=201,
+    response_model=PublishedImage,
+    responses=inside(402),
+    openapi_extra=_UPLOAD,
+    summary="Publish an OCI layout or a Docker archive (`docker save`, `podman save`), sent as one tar",
+)
+async def receive(
+    request: Request,
+    name: Annotated[Name, Query()],
+    description: Annotated[Description, Query()] = "",
+    visibility: Annotated[Visibility, Query()] = "private",
+    clean: Annotated[bool, Query(description="Leave out files that look like secrets.")] = False,
+    profile: Annotated[ProfileId | None, Query(description="What sandboxes of it are made as.")] = None,
+) -> Response:
+    wanted = Wanted(
+        name=name, description=description, visibility=records.Visibility(visibility), clean=clean
+    )
+    try:
+        made = await platform_of(request).artifacts.importing.receive(
+            body_of(request), wanted, caller(request), profile=profile
+        )
+    except TooSlow:
+        return problems.framework_response(
+            408, "The body came too slowly.", problems.request_id_of(request.scope), {"connection": "close"}
+        )
+    answer = json_response(shown_image(made, is_theirs=True), 201)
+    answer.headers["location"] = f"/v1/images/{made.id}"
+    return answer
+
+
+async def _held(stack: AsyncExitStack, export: Export) -> AsyncIterator[bytes]:
+    """The image stays until the last piece is sent, or the client goes away."""
+    async with stack:
+        async for chunk in export.chunks:
+            yield chunk

@@ -1,0 +1,170 @@
+"""Images as archives: Podman loads and runs what we exported, and we run what Podman saved."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sandboxer.settings import Settings
+from tests.flows.test_flow_10_images import sh_as
+from tests.http.conftest import Served, serving
+from tests.http.test_real import GUEST, why_not
+
+BUSYBOX = "/bin/busybox"
+TAG = "localhost/sandboxer-two-layers:latest"
+SCRIPT = (
+    "mkdir -p /opt/tool && echo hello > /opt/tool/word && rm /etc/version"
+    " && mv /usr/share/doc /usr/share/papers && echo more > /usr/share/papers/sub/more"
+    " && rm /usr/share/papers/sub/less && rm -rf /usr/share/man && mkdir /usr/share/man"
+    " && ln -s /opt/tool/word /opt/link && ln /opt/tool/word /opt/tool/same && chown 1000:1000 /opt/tool/word"
+    " && mkfifo /opt/fifo"
+)
+PROBE = (
+    "cat /opt/link /opt/tool/same; test -e /etc/version || echo no-version;"
+    " test -e /usr/share/doc || echo moved; find /usr/share/papers | sort; ls -A /usr/share/man;"
+    " stat -c %u:%g /opt/tool/word; test -e /opt/fifo || echo no-fifo"
+)
+SEEN = (
+    "hello\nhello\nno-version\nmoved\n/usr/share/papers\n/usr/share/papers/readme\n/usr/share/papers/sub\n"
+    "/usr/share/papers/sub/kept\n/usr/share/papers/sub/more\n1000:1000\nno-fifo\n"
+)
+
+
+@pytest.fixture
+async def real(tmp_path: Path) -> AsyncIterator[Served]:
+    """With a base image of a few files: Podman copies a large one for a minute."""
+    if why := why_not() or ("" if os.path.exists(BUSYBOX) else "busybox-static is not installed"):
+        pytest.skip(why)
+    make_tree(tmp_path / "images" / "tiny" / "rootfs")
+    state = tmp_path / "state"
+    settings = Settings(
+        state_dir=state,
+        host="127.0.0.1",
+        port=0,
+        images_dir=tmp_path / "images",
+        guest_dir=GUEST,
+        pool_size_mb=800,
+        charging=False,
+    )
+    try:
+        async with serving(settings, None) as running:
+            running.defaults = {"resources": {"disk_mb": 64}, "image": "tiny"}
+            yield running
+            for sandbox in (await running.client.get("/v1/sandboxes?limit=500")).json()["sandboxes"]:
+                await running.client.delete(f"/v1/sandboxes/{sandbox['id']}")
+    finally:
+        if os.path.ismount(state / "pool"):
+            await asyncio.to_thread(subprocess.run, ["umount", str(state / "pool")], check=True)
+
+
+def make_tree(root: Path) -> None:
+    for folder in (
+        "bin",
+        "etc",
+        "tmp",
+        "root",
+        "dev",
+        "proc",
+        "sys",
+        "run",
+        "usr/share/doc/sub",
+        "usr/share/man/man1",
+    ):
+        (root / folder).mkdir(parents=True)
+    shutil.copy(BUSYBOX, root / "bin/busybox")
+    for name in subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True).stdout.split():
+        if name != "busybox":
+            (root / "bin" / name).symlink_to("busybox")
+    for name in ("etc/version", "usr/share/doc/readme", "usr/share/doc/sub/kept", "usr/share/doc/sub/less"):
+        (root / name).write_text("12\n")
+
+
+@pytest.fixture
+def podman() -> Podman:
+    if shutil.which("podman") is None:
+        pytest.skip("podman is not installed: scripts/system-packages bench")
+    return Podman()
+
+
+class Podman:
+    """With what this host forces on it: crun refuses cgroup v1 and v2 at once, hosts its limits."""
+
+    RUN = ("--rm", "--network=none", "--cgroups=disabled", "--ulimit=nofile=1024:1024", "--ulimit=nproc=4096")
+    HIDE = 'umount -l /sys/fs/cgroup/unified 2>/dev/null; exec podman "$@"'
+
+    async def __call__(self, *words: str) -> str:
+        argv = ["unshare", "--mount", "sh", "-c", self.HIDE, "podman", *words]
+        done = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{words}: {done.stderr}"
+        return done.stdout
+
+    async def run(self, image: str, script: str) -> str:
+        return await self("run", *self.RUN, image, "/bin/sh", "-c", script)
+
+
+async def test_podman_loads_and_runs_what_was_exported(real: Served, podman: Podman, tmp_path: Path) -> None:
+    sandbox = (await real.sandbox()).rsplit("/", 1)[1]
+    assert await sh_as(real.client, sandbox, SCRIPT) == ""
+    image = (await real.client.post("/v1/images", {"sandbox": sandbox, "name": "Tool Box"})).json()
+    for form in ("docker", "oci"):
+        answer = await real.client.get(f"/v1/images/{image['id']}/export?format={form}")
+        assert answer.status_code == 200, answer.text
+        assert int(answer.headers["content-length"]) == len(answer.content)
+        archive = tmp_path / f"{form}.tar"
+        archive.write_bytes(answer.content)
+        loaded = (await podman("load", "--input", str(archive))).strip().rsplit(": ", 1)[1]
+        try:
+            assert await podman.run(loaded, PROBE) == SEEN
+        finally:
+            await podman("rmi", "--force", loaded)
+            archive.unlink()
+
+
+async def test_a_sandbox_runs_on_what_podman_saved(real: Served, podman: Podman, tmp_path: Path) -> None:
+    """Two layers, the second of which hides and replaces what the first brought; both forms."""
+    await make_two_layers(podman, tmp_path)
+    try:
+        for form in ("docker-archive", "oci-archive"):
+            archive = tmp_path / f"{form}.tar"
+            await podman("save", "--format", form, "--output", str(archive), TAG)
+            sent = await real.client.send(
+                "POST", "/v1/images/import?name=saved", content=archive.read_bytes()
+            )
+            assert sent.status_code == 201, sent.text
+            image = sent.json()
+            assert image["base"] == "scratch"
+            assert image["config"]["WorkingDir"] == "/srv"
+            assert "GREETING=hi" in image["config"]["Env"]
+            made = await real.client.post(f"/v1/images/{image['id']}/spawn", {"resources": {"disk_mb": 64}})
+            assert made.status_code == 201, made.text
+            sandbox = made.json()["sandboxes"][0]["id"]
+            probe = "cat /srv/word; echo $GREETING; test -e /srv/gone || echo hidden; ls /srv/folder"
+            assert await sh_as(real.client, sandbox, probe) == "second\nhi\nhidden\nnew\n"
+            archive.unlink()
+    finally:
+        await podman("rmi", "--force", TAG)
+
+
+async def make_two_layers(podman: Podman, tmp_path: Path) -> None:
+    context = tmp_path / "context"
+    (context / "bin").mkdir(parents=True)
+    shutil.copy(BUSYBOX, context / "bin/busybox")
+    (context / "Containerfile").write_text(
+        "FROM scratch\n"
+        "COPY bin /bin\n"
+        'RUN ["/bin/busybox", "--install", "-s", "/bin"]\n'
+        "RUN mkdir -p /srv/folder && echo first > /srv/word && touch /srv/gone /srv/folder/old\n"
+        "RUN echo second > /srv/word && rm /srv/gone && rm -r /srv/folder && mkdir /srv/folder"
+        " && touch /srv/folder/new\n"
+        "ENV GREETING=hi\nWORKDIR /srv\n"
+    )
+    limits = [word for word in Podman.RUN if word.startswith("--ulimit")]
+    await podman(
+        "build", "--network=host", "--isolation=chroot", "--layers", *limits, "--tag", TAG, str(context)
+    )
