@@ -291,3 +291,20 @@ async def test_many_callers_at_once_are_all_served_and_leave_nothing(proxy: Prox
     assert all(task.result().endswith(b"hello") for task in asked)
     assert len(public.heads) == 60
     await eventually(lambda: not proxy.outlet.flows)
+
+
+async def test_a_program_that_does_not_read_is_not_read_ahead_for(proxy: Proxy) -> None:
+    """What it asked for waits outside: the host keeps no more than a little of it."""
+    async with site() as public:
+        public.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 50000000\r\n\r\n" + b"x" * 50_000_000
+        call = await proxy.call()
+        call.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        call.writer.write(GET)
+        await eventually(lambda: proxy.outlet.received > 100_000)
+        before = -1
+        while before != proxy.outlet.received:
+            before = proxy.outlet.received
+            await asyncio.sleep(0.2)
+        assert proxy.outlet.received < 5_000_000
+        call.reader._transport.resume_reading()  # type: ignore[attr-defined]
+        assert len(await call.read()) > 50_000_000

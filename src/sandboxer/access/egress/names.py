@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from functools import lru_cache
 
 MAX_NAME = 253
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
@@ -32,6 +33,7 @@ def host_of(text: str) -> str:
     return name
 
 
+@lru_cache(maxsize=4096)
 def is_address(name: str) -> bool:
     try:
         return str(ipaddress.IPv4Address(name)) == name
@@ -39,6 +41,7 @@ def is_address(name: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=4096)
 def authority_of(text: str, *, default_port: int | None) -> tuple[str, int]:
     """Host and port of `host:port`; without a port the default, if there is one. Raises BadName."""
     host, colon, digits = text.rpartition(":")

@@ -9,6 +9,7 @@ import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Protocol
 
 from sandboxer.access.egress.decision import Deny
@@ -127,6 +128,7 @@ class Dialer:
         return good
 
 
+@lru_cache(maxsize=4096)
 def _is_public(address: str) -> bool:
     try:
         # A scope (`fe80::1%eth0`) belongs to what is near.

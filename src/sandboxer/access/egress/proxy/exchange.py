@@ -90,7 +90,8 @@ async def _answer(client: Wire, upstream: Wire, head: ForwardHead, answer_s: flo
     if head.method == "HEAD" or answer.status in _BODILESS or answer.length == 0:
         return
     upstream.pipe(client, _last(answer))
-    await asyncio.wait((upstream.over, client.over), return_when=asyncio.FIRST_COMPLETED)
+    # Whoever is lost takes the other along.
+    await upstream.over
 
 
 async def _answer_head(client: Wire, upstream: Wire, head: ForwardHead, answer_s: float) -> AnswerHead:

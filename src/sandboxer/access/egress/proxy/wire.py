@@ -31,6 +31,7 @@ class Wire(asyncio.Protocol):
         "_loop",
         "_lost",
         "_peer",
+        "_source",
         "_waiter",
         "has_ended",
         "is_lost",
@@ -45,7 +46,9 @@ class Wire(asyncio.Protocol):
         self._count = count
         self._lost = lost
         self._buffer = bytearray()
+        # Where what comes goes to, and where what goes out comes from.
         self._peer: Wire | None = None
+        self._source: Wire | None = None
         self._ends: Callable[[bytes], bool] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
@@ -90,8 +93,9 @@ class Wire(asyncio.Protocol):
         self.is_lost = self.has_ended = True
         if self._lost is not None:
             self._lost()
-        if self._peer is not None:
-            self._peer.close()
+        for other in (self._peer, self._source):
+            if other is not None:
+                other.close()
         if not self.over.done():
             self.over.set_result(None)
         self._let_go()
@@ -99,13 +103,13 @@ class Wire(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._drained = self._loop.create_future()
-        if self._peer is not None:
-            self._peer._halt(_FULL)
+        if self._source is not None:
+            self._source._halt(_FULL)
 
     def resume_writing(self) -> None:
         self._let_go()
-        if self._peer is not None:
-            self._peer._go_on(_FULL)
+        if self._source is not None:
+            self._source._go_on(_FULL)
 
     def _let_go(self) -> None:
         drained, self._drained = self._drained, None
@@ -175,7 +179,7 @@ class Wire(asyncio.Protocol):
 
     def pipe(self, peer: Wire, ends: Callable[[bytes], bool] | None = None) -> None:
         """From now on everything goes to the peer, until `ends` says that a piece was the last."""
-        self._peer = peer
+        self._peer, peer._source = peer, self
         self._ends = ends
         early = self._take(len(self._buffer))
         if early:
