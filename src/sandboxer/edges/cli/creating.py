@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.finding import show_sandbox
 from sandboxer.edges.cli.options import Json, StateDir, Url, client, pairs
 from sandboxer.edges.cli.output import err, facts_table, out, print_json
@@ -49,6 +50,9 @@ def create(
     ] = None,
     quote: Annotated[str | None, typer.Option(help="Id of a quote (`sandboxer quote`) to pay by.")] = None,
     snapshot: Annotated[str | None, typer.Option(help="Begin as a copy of this snapshot.")] = None,
+    volume: Annotated[
+        list[str] | None, typer.Option("--volume", help="NAME:/PATH or NAME:/PATH:ro; can be repeated.")
+    ] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Answer before it is ready.")] = False,
     json: Json = False,
     url: Url = None,
@@ -62,6 +66,8 @@ def create(
 
         sandboxer create --profile profile.agent-dev --ttl 2h --label team=search
 
+        sandboxer create --volume data:/data --volume models:/models:ro
+
         ID=$(sandboxer create --profile profile.build --memory-mb 2048 --json | jq -r .id)
     """
     resources = {"vcpus": vcpus, "memory_mb": memory_mb, "disk_mb": disk_mb, "pids": pids}
@@ -69,7 +75,7 @@ def create(
     wanted: dict[str, Any] = {"profile": profile, "name": name, "image": image, "trust": trust, "ttl": ttl}
     wanted |= {"idle_timeout": idle_timeout, "resources": resources or None}
     wanted |= {"env": pairs(env, "--env") or None, "labels": pairs(label, "--label") or None}
-    wanted["snapshot"] = snapshot
+    wanted |= {"snapshot": snapshot, "volumes": mounts(volume) or None}
     is_canary = not any(wanted.values())
     wanted["quote_id"] = quote
     with client(url, state_dir) as platform:
@@ -82,6 +88,22 @@ def create(
     if report is not None:
         out.print(facts_table(_readable(report), title="\nWhat it sees of its host"))
     err.print(f"[dim]next:[/] sandboxer shell {sandbox.id}")
+
+
+def mounts(words: list[str] | None) -> list[dict[str, str]]:
+    """`data:/data`, `models:/models:ro` as given by a repeatable option."""
+    found = []
+    for word in words or []:
+        name, _, rest = word.partition(":")
+        path, _, mode = rest.partition(":")
+        mode = mode or "rw"
+        if not name or not path.startswith("/") or mode not in ("rw", "ro"):
+            raise CommandFailed(
+                f"--volume {word!r} is not NAME:/PATH or NAME:/PATH:ro",
+                next_step="Write --volume data:/data, or data:/data:ro to only read it.",
+            )
+        found.append({"volume": name, "path": path, "mode": mode})
+    return found
 
 
 def host_report(sandbox: Sandbox) -> Mapping[str, Any]:

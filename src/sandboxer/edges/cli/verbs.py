@@ -52,6 +52,7 @@ VERBS: Mapping[str, Verb] = {
     "snapshot": Verb(
         "artifacts.snapshots", SANDBOXES, "Keep disks, go back to them, fork them.", is_group=True
     ),
+    "volume": Verb("artifacts.volumes", SANDBOXES, "Keep disks that outlive sandboxes.", is_group=True),
     "logs": Verb("finding", SANDBOXES, "Show what happened to a sandbox."),
     "exec": Verb("running", INSIDE, "Run a command in a sandbox."),
     "shell": Verb("shell", INSIDE, "Open a terminal in a sandbox."),

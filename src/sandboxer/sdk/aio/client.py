@@ -22,6 +22,7 @@ from sandboxer.sdk.aio.services import AsyncServices
 from sandboxer.sdk.aio.sessions import AsyncSessions
 from sandboxer.sdk.aio.snapshots import AsyncSnapshots
 from sandboxer.sdk.aio.ssh import AsyncSsh
+from sandboxer.sdk.aio.volumes import AsyncVolumes
 from sandboxer.sdk.aio.wallets import AsyncWallets
 from sandboxer.sdk.aio.webhooks import AsyncWebhooks
 from sandboxer.sdk.confirming import Confirmer
@@ -73,6 +74,7 @@ class AsyncSandboxer:
         self.services = AsyncServices(self._line)
         self.webhooks = AsyncWebhooks(self._line)
         self.snapshots = AsyncSnapshots(self._line)
+        self.volumes = AsyncVolumes(self._line)
         self.languages = AsyncLanguages(self._line)
         self.status = AsyncStatus(self._line)
         self.payments = AsyncPayments(self._line)
@@ -111,12 +113,13 @@ class AsyncSandboxer:
         consumer: Mapping[str, Any] | None = None,
         quote_id: str | None = None,
         snapshot: str | None = None,
+        volumes: Sequence[Mapping[str, str]] | None = None,
         wait: bool = True,
         idempotency_key: str | None = None,
     ) -> AsyncSandbox:
         """A new sandbox, ready unless `wait` is False; `quote_id` of `account.quote` locks its rates.
 
-        With a `snapshot` it begins as a copy of that.
+        With a `snapshot` it begins as a copy of that; `volumes` has `volume`, `path` and `mode` of each.
         """
         wanted: dict[str, Any] = {
             "profile": profile,
@@ -127,6 +130,7 @@ class AsyncSandboxer:
         }
         wanted |= {"idle_timeout": idle_timeout, "resources": resources, "env": env, "labels": labels}
         wanted |= {"inputs": inputs, "consumer": consumer, "quote_id": quote_id, "snapshot": snapshot}
+        wanted["volumes"] = None if volumes is None else [dict(one) for one in volumes]
         info = await self._line.do(sandboxes.create(wanted, wait=wait, idempotency_key=idempotency_key))
         return AsyncSandbox(self._line, info.id, info)
 

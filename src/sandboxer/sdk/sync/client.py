@@ -27,6 +27,7 @@ from sandboxer.sdk.sync.services import Services
 from sandboxer.sdk.sync.sessions import Sessions
 from sandboxer.sdk.sync.snapshots import Snapshots
 from sandboxer.sdk.sync.ssh import Ssh
+from sandboxer.sdk.sync.volumes import Volumes
 from sandboxer.sdk.sync.wallets import Wallets
 from sandboxer.sdk.sync.webhooks import Webhooks
 from sandboxer.wire import sandboxes as wire
@@ -76,6 +77,7 @@ class Sandboxer:
         self.services = Services(self._line)
         self.webhooks = Webhooks(self._line)
         self.snapshots = Snapshots(self._line)
+        self.volumes = Volumes(self._line)
         self.languages = Languages(self._line)
         self.status = Status(self._line)
         self.payments = Payments(self._line)
@@ -114,12 +116,13 @@ class Sandboxer:
         consumer: Mapping[str, Any] | None = None,
         quote_id: str | None = None,
         snapshot: str | None = None,
+        volumes: Sequence[Mapping[str, str]] | None = None,
         wait: bool = True,
         idempotency_key: str | None = None,
     ) -> Sandbox:
         """A new sandbox, ready unless `wait` is False; `quote_id` of `account.quote` locks its rates.
 
-        With a `snapshot` it begins as a copy of that.
+        With a `snapshot` it begins as a copy of that; `volumes` has `volume`, `path` and `mode` of each.
         """
         wanted: dict[str, Any] = {
             "profile": profile,
@@ -130,6 +133,7 @@ class Sandboxer:
         }
         wanted |= {"idle_timeout": idle_timeout, "resources": resources, "env": env, "labels": labels}
         wanted |= {"inputs": inputs, "consumer": consumer, "quote_id": quote_id, "snapshot": snapshot}
+        wanted["volumes"] = None if volumes is None else [dict(one) for one in volumes]
         info = self._line.do(sandboxes.create(wanted, wait=wait, idempotency_key=idempotency_key))
         return Sandbox(self._line, info.id, info)
 

@@ -91,14 +91,14 @@ def list_snapshots(
             one.name or "",
             _state(one.state),
             ("" if one.size_is_exact else "≤ ") + size(one.size_bytes),
-            one.sandbox_id,
+            one.sandbox_id or one.volume_id or "",
             ago(one.created_at),
             until(one.expires_at),
             "locked" if one.locked_at else "",
         )
         for one in found
     ]
-    out.print(columns(rows, "ID", "NAME", "STATE", "SIZE", "SANDBOX", "TAKEN", "GOES", ""))
+    out.print(columns(rows, "ID", "NAME", "STATE", "SIZE", "OF", "TAKEN", "GOES", ""))
 
 
 @app.command("show")
@@ -271,7 +271,7 @@ def _facts(one: Snapshot) -> list[tuple[str, object]]:
         ("id", one.id),
         ("name", one.name),
         ("state", f"{one.state} ({one.reason})"),
-        ("of", one.sandbox_id),
+        ("of", one.sandbox_id or one.volume_id),
         ("after", one.parent_id),
         ("content", one.content),
         ("size", size(one.size_bytes)),

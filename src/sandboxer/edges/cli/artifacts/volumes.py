@@ -1,0 +1,220 @@
+"""`sandboxer volume`: disks that outlive sandboxes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from sandboxer.edges.cli.confirming import GivenProof, Wallet, with_wallet
+from sandboxer.edges.cli.options import Json, StateDir, Url, client, pairs
+from sandboxer.edges.cli.output import ago, columns, facts_table, out, plain, print_json, size, until
+from sandboxer.wire.volumes import Volume
+
+app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True, help="Keep disks that outlive sandboxes.")
+groups = {"volume": app}
+
+Ref = Annotated[str, typer.Argument(help="Its name, or its id (vol_…).", metavar="VOLUME")]
+LabelOption = Annotated[list[str] | None, typer.Option("--label", help="NAME=VALUE; repeatable.")]
+_STYLES = {"ready": "green", "unpaid": "yellow", "lost": "bold red", "failed": "bold red"}
+
+
+@app.command("create")
+def create(
+    name: Annotated[str, typer.Argument(help="A name of yours that is free.", metavar="NAME")],
+    size_mb: Annotated[int | None, typer.Option(help="What it may hold, in MiB.")] = None,
+    from_snapshot: Annotated[
+        str | None, typer.Option(help="Begin as a copy of this snapshot of a volume.")
+    ] = None,
+    label: LabelOption = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Make a volume; attach it with `sandboxer create --volume NAME:/path`.
+
+    Examples:
+
+        sandboxer volume create data --size-mb 1024
+
+        sandboxer volume create data-copy --from-snapshot snp_0123456789abcdefghjkmnpqrs
+    """
+    with client(url, state_dir, timeout_s=180.0) as platform:
+        made = platform.volumes.create(
+            name, size_mb=size_mb, from_snapshot=from_snapshot, labels=pairs(label, "--label")
+        )
+    _show(made, json)
+
+
+@app.command("list")
+def list_volumes(
+    state: Annotated[str | None, typer.Option(help="Only those in this state, dropped ones too.")] = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """List volumes, newest first.
+
+    Examples:
+
+        sandboxer volume list
+    """
+    with client(url, state_dir) as platform:
+        found = list(platform.volumes.list(state=state))
+    if json:
+        print_json(found)
+        return
+    rows = [
+        (one.name, one.id, _state(one.state), size(one.size_mb << 20), _holders(one), ago(one.created_at))
+        for one in found
+    ]
+    out.print(columns(rows, "NAME", "ID", "STATE", "SIZE", "ATTACHED", "MADE"))
+
+
+@app.command("show")
+def show(volume: Ref, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """Show one volume, what it holds, and who has it.
+
+    Examples:
+
+        sandboxer volume show data
+    """
+    with client(url, state_dir) as platform:
+        found = platform.volumes.get(volume)
+    if json:
+        print_json(found)
+        return
+    out.print(facts_table(_facts(found)))
+
+
+@app.command("resize")
+def resize(
+    volume: Ref,
+    size_mb: Annotated[int, typer.Argument(help="What it may hold from now on, in MiB.", metavar="MIB")],
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Make it larger or smaller, at once, also while it is attached; not below what it holds.
+
+    Examples:
+
+        sandboxer volume resize data 2048
+    """
+    with client(url, state_dir) as platform:
+        _show(platform.volumes.change(volume, size_mb=size_mb), json)
+
+
+@app.command("snapshot")
+def snapshot(
+    volume: Ref,
+    name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
+    ttl: Annotated[str | None, typer.Option("--ttl", help="Drop it after this long: 4h, 7d.")] = None,
+    label: LabelOption = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Keep a volume as it is now; whoever writes to it goes on.
+
+    Examples:
+
+        sandboxer volume snapshot data --name before-migration
+    """
+    with client(url, state_dir, timeout_s=180.0) as platform:
+        made = platform.volumes.snapshot(volume, name=name, ttl=ttl, labels=pairs(label, "--label"))
+    if json:
+        print_json(made)
+    else:
+        out.print(plain(made.id), made.state, f"[dim]{made.took_ms.get('take', 0):.1f} ms[/]")
+
+
+@app.command("lock")
+def lock(volume: Ref, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """Guard a volume by a second proof: it is not dropped by a request alone.
+
+    Examples:
+
+        sandboxer volume lock data
+    """
+    with client(url, state_dir) as platform:
+        _show(platform.volumes.lock(volume), json)
+
+
+@app.command("unlock")
+def unlock(
+    volume: Ref,
+    wallet: Wallet = None,
+    proof: GivenProof = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Take that guard away, with a second proof.
+
+    Examples:
+
+        sandboxer volume unlock data --wallet ~/.wallet.key
+    """
+    with client(url, state_dir, confirm=with_wallet(wallet, proof)) as platform:
+        _show(platform.volumes.unlock(volume), json)
+
+
+@app.command("remove")
+def remove(
+    volumes: Annotated[list[str], typer.Argument(help="Names or ids of volumes.", metavar="VOLUME…")],
+    wallet: Wallet = None,
+    proof: GivenProof = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Drop volumes and all that is on them. One that is attached is refused.
+
+    Examples:
+
+        sandboxer volume remove data
+    """
+    with client(url, state_dir, timeout_s=180.0, confirm=with_wallet(wallet, proof)) as platform:
+        gone = [platform.volumes.remove(one) for one in volumes]
+    if json:
+        print_json(gone if len(gone) > 1 else gone[0])
+        return
+    for one in gone:
+        _show(one, json=False)
+
+
+def _show(volume: Volume, json: bool) -> None:
+    if json:
+        print_json(volume)
+    else:
+        locked = "locked" if volume.locked_at else ""
+        out.print(
+            plain(volume.name), plain(volume.id), _state(volume.state), size(volume.size_mb << 20), locked
+        )
+
+
+def _facts(one: Volume) -> list[tuple[str, object]]:
+    return [
+        ("name", one.name),
+        ("id", one.id),
+        ("state", f"{one.state} ({one.reason})"),
+        ("size", size(one.size_mb << 20)),
+        ("holds", None if one.used_bytes is None else size(one.used_bytes)),
+        ("attached", _holders(one)),
+        ("from", one.from_snapshot),
+        ("costs", f"{one.rate_msats_per_s} msats/s" if one.rate_msats_per_s else None),
+        ("labels", " ".join(f"{key}={value}" for key, value in one.labels.items())),
+        ("made", ago(one.created_at)),
+        ("goes", until(one.expires_at)),
+        ("locked", ago(one.locked_at)),
+    ]
+
+
+def _holders(one: Volume) -> str:
+    return " ".join(f"{each.sandbox_id}:{each.path}:{each.mode}" for each in one.attachments)
+
+
+def _state(state: str) -> Text:
+    return Text(state, style=_STYLES.get(state, "dim"))
