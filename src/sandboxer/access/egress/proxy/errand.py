@@ -113,8 +113,7 @@ class Errand:
         self._say(answer)
 
     async def _serve(self) -> None:
-        async with asyncio.timeout(self._means.patience.head_s):
-            head = read_forward(await self._client.head())
+        head = read_forward(await self._client.head(self._means.patience.head_s))
         self._said = head.authority
         host, port = authority_of(head.authority, default_port=None if head.is_connect else 80)
         if head.is_connect:
@@ -194,8 +193,7 @@ class Errand:
     async def _open(self) -> None:
         """TLS ends here, and begins anew outside: each request is asked about by itself."""
         await self._shake_hands()
-        async with asyncio.timeout(self._means.patience.head_s):
-            head = read_forward(await self._client.head(), is_opened=True)
+        head = read_forward(await self._client.head(self._means.patience.head_s), is_opened=True)
         host, port = authority_of(head.authority, default_port=443)
         if (host, port) != (self.ask.host, self.ask.port):
             raise Refused(Deny("other_host", f"the request inside names {host}, not {self.ask.host}"))

@@ -5,7 +5,6 @@ A connection carries one of them: what follows a request is not looked at, so no
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 from sandboxer.access.egress.proxy.wire import Gone, Wire
@@ -15,6 +14,8 @@ from sandboxer.access.http1.heads import AnswerHead, BadHead, read_answer
 from sandboxer.kernel.tasks import own_tasks
 
 _BODILESS = frozenset({204, 304})
+# Answers before the answer.
+_INTERIM = 8
 
 
 class BadAnswer(Exception):
@@ -95,15 +96,15 @@ async def _answer(client: Wire, upstream: Wire, head: ForwardHead, answer_s: flo
 
 
 async def _answer_head(client: Wire, upstream: Wire, head: ForwardHead, answer_s: float) -> AnswerHead:
-    async with asyncio.timeout(answer_s):
-        while True:
-            answer = read_answer(await upstream.head())
-            if answer.status == 101:
-                raise BadHead("it switched protocols unasked")
-            if answer.status >= 200:
-                return answer
-            if answer.status == 100 and head.expects_continue:
-                client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    for _ in range(_INTERIM):
+        answer = read_answer(await upstream.head(answer_s))
+        if answer.status == 101:
+            raise BadHead("it switched protocols unasked")
+        if answer.status >= 200:
+            return answer
+        if answer.status == 100 and head.expects_continue:
+            client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    raise BadHead("it says over and over that it has begun")
 
 
 def _last(answer: AnswerHead) -> Callable[[bytes], bool] | None:

@@ -28,6 +28,7 @@ class Wire(asyncio.Protocol):
         "_drained",
         "_ends",
         "_halts",
+        "_is_late",
         "_loop",
         "_lost",
         "_peer",
@@ -53,6 +54,7 @@ class Wire(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._halts = 0
+        self._is_late = False
         self.transport: asyncio.Transport
         self.has_ended = self.is_lost = False
         # Bytes of answers of ours or the peer's that went out by it.
@@ -118,14 +120,21 @@ class Wire(asyncio.Protocol):
 
     # ---- as a message ----
 
-    async def head(self) -> bytes:
-        """With its empty line. Raises BadHead for one that is too long, Gone."""
+    async def head(self, within_s: float) -> bytes:
+        """With its empty line. Raises BadHead for one that is too long, TimeoutError, Gone."""
         looked = 0
-        while (end := self._buffer.find(b"\r\n\r\n", looked)) < 0:
-            if len(self._buffer) > MAX_HEAD:
-                raise BadHead("its head is too long", 431)
-            looked = max(0, len(self._buffer) - 3)
-            await self._more()
+        timer: asyncio.TimerHandle | None = None
+        try:
+            while (end := self._buffer.find(b"\r\n\r\n", looked)) < 0:
+                if len(self._buffer) > MAX_HEAD:
+                    raise BadHead("its head is too long", 431)
+                looked = max(0, len(self._buffer) - 3)
+                # A timer of our own: one for every connection, and a tenth of the price of `asyncio.timeout`.
+                timer = timer or self._loop.call_later(within_s, self._expire)
+                await self._more()
+        finally:
+            if timer is not None:
+                timer.cancel()
         if end > MAX_HEAD:
             raise BadHead("its head is too long", 431)
         return self._take(end + 4)
@@ -145,6 +154,10 @@ class Wire(asyncio.Protocol):
     def has_early_bytes(self) -> bool:
         return bool(self._buffer)
 
+    def _expire(self) -> None:
+        self._is_late = True
+        self._wake()
+
     async def _more(self) -> None:
         if self.has_ended:
             raise Gone
@@ -153,6 +166,9 @@ class Wire(asyncio.Protocol):
             await self._waiter
         finally:
             self._waiter = None
+        if self._is_late:
+            self._is_late = False
+            raise TimeoutError
 
     def _take(self, length: int) -> bytes:
         taken = bytes(self._buffer[:length])
