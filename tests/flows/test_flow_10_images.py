@@ -108,3 +108,50 @@ async def sh_as(client: Client, sandbox_id: str, script: str) -> str:
     answer = await client.post(f"/v1/sandboxes/{sandbox_id}/exec", {"argv": ["/bin/sh", "-c", script]})
     assert answer.status_code == 200, answer.text
     return str(answer.json()["stdout"])
+
+
+async def test_nothing_with_secrets_becomes_public_and_nothing_altered_is_used(real: Served) -> None:
+    alice, bob = await real.stranger("alice"), await real.stranger("bob")
+    wanted = {"profile": "profile.agent-dev", "resources": {"disk_mb": 64}}
+    sandbox = (await alice.post("/v1/sandboxes", wanted)).json()["id"]
+    secret = "ghp_" + "a1B2" * 9
+    await sh_as(
+        alice, sandbox, f"mkdir -p /srv/app; echo 'T={secret}' > /srv/app/conf; echo x > /srv/app/.env"
+    )
+
+    # Refused with names and kinds, never a value; then without those files.
+    body = {"sandbox": sandbox, "name": "leaky"}
+    refused = await alice.post("/v1/images", {**body, "visibility": "public"})
+    assert (refused.status_code, refused.json()["reason"]) == (409, "secrets_found")
+    found = {(one["path"], one["kind"]) for one in refused.json()["findings"]}
+    assert {("/srv/app/conf", "github_token"), ("/srv/app/.env", "env_file")} <= found
+    assert secret not in refused.text
+    kept = (await alice.post("/v1/images", body)).json()
+    assert (kept["visibility"], kept["findings_count"] >= 2) == ("private", True)
+    for path, change in (("", {"visibility": "unlisted"}), ("/grants", {"account": "bob"})):
+        method = "POST" if path else "PATCH"
+        told = await alice.send(method, f"/v1/images/{kept['id']}{path}", body=change)
+        assert (told.status_code, told.json()["reason"]) == (409, "secrets_found")
+    clean = await alice.post("/v1/images", {**body, "visibility": "public", "clean": True})
+    assert clean.status_code == 201, clean.text
+    image = clean.json()
+    assert {"/srv/app/conf", "/srv/app/.env"} <= set(image["stripped"])
+    theirs = await bob.post(f"/v1/images/{image['id']}/spawn", {"resources": {"disk_mb": 64}})
+    assert await sh_as(bob, theirs.json()["sandboxes"][0]["id"], "ls -A /srv/app") == ""
+
+    # Handed over by both sides.
+    path = f"/v1/images/{image['id']}"
+    assert (await alice.post(f"{path}/transfer", {"account": "bob"})).json()["offered_to"] == "bob"
+    assert (await bob.post(f"{path}/accept")).json()["account"] == "bob"
+    assert (await alice.delete(path)).status_code == 403
+
+    # Altered on the host: found out at once.
+    upper = real.state_dir / "pool" / image["id"] / "disk" / "upper"
+    words = ["btrfs", "property", "set", "-t", "s", str(upper.parent), "ro", "false"]
+    await asyncio.to_thread(subprocess.run, words, check=True)
+    (upper / "srv/app/evil").write_text("evil")
+    spawned = await bob.post(f"{path}/spawn", {})
+    assert (spawned.status_code, spawned.json()["reason"]) == (409, "altered")
+    assert (await bob.post("/v1/sandboxes", {"image": image["id"]})).status_code == 409
+    assert (await bob.get(f"{path}/export")).status_code == 409
+    assert (await bob.delete(path)).json()["state"] == "dropped"
