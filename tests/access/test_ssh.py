@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import shutil
+import signal
 import socket
+import struct
 import subprocess
+import termios
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -158,13 +162,45 @@ async def test_commands_run_and_end_as_by_sshd(gated: Gated) -> None:
     assert oct((gated.folder / "state" / HOST_KEY_FILE).stat().st_mode & 0o777) == "0o600"
 
 
-async def test_a_shell_has_a_terminal_of_the_clients_size(gated: Gated) -> None:
+async def test_a_shell_has_a_terminal_that_follows_the_clients(gated: Gated) -> None:
     path, key = await gated.served.sandbox(), gated.new_key()
     await gated.add(key)
-    script = b"stty size; tty; echo $TERM; trap 'stty size; exit 5' WINCH; exit 3\n"
-    said = await gated.ssh(key, path, stdin=script, flags=("-tt",))
-    assert said.code == 3, said
-    assert b"/dev/pts/" in said.out
+    ours, theirs = os.openpty()
+    set_size(ours, rows=33, cols=101)
+    user = path.rsplit("/", 1)[1]
+    client = await asyncio.create_subprocess_exec(
+        "ssh", *gated.options(key), f"{user}@127.0.0.1", stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    try:
+        os.write(ours, b"stty size; tty; echo $TERM-term; pwd\n")
+        seen = await until(ours, b"-term\r\n", b"/root")
+        assert b"33 101" in seen
+        assert b"/dev/pts/" in seen
+        set_size(ours, rows=44, cols=55)
+        client.send_signal(signal.SIGWINCH)
+        os.write(ours, b"sleep 0.5; stty size\n")
+        await until(ours, b"44 55")
+        # An interrupt is the terminal's business; the shell goes on, and its exit code is the client's.
+        os.write(ours, b"sleep 1000\n")
+        os.write(ours, b"\x03")
+        os.write(ours, b"exit 9\n")
+        async with asyncio.timeout(10):
+            assert await client.wait() == 9
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def set_size(terminal: int, *, rows: int, cols: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+
+
+async def until(terminal: int, *wanted: bytes) -> bytes:
+    seen = b""
+    async with asyncio.timeout(15):
+        while not all(text in seen for text in wanted):
+            seen += await asyncio.to_thread(os.read, terminal, 4096)
+    return seen
 
 
 async def test_files_are_copied_by_scp_and_sftp(gated: Gated) -> None:
@@ -212,6 +248,30 @@ async def test_files_are_copied_by_scp_and_sftp(gated: Gated) -> None:
     full = await run(*scp, "huge", f"{user}@127.0.0.1:/tmp/big", folder=gated.folder)
     assert full.code != 0
     assert (await sh(gated.served, path, "stat -c %s /tmp/big"))["stdout"] == "5000000\n"
+
+
+async def test_half_a_file_does_not_replace_a_whole_one(gated: Gated) -> None:
+    path, key = await gated.served.sandbox(), gated.new_key()
+    await gated.add(key)
+    user = path.rsplit("/", 1)[1]
+    await sh(gated.served, path, "echo whole > /root/file")
+    (gated.folder / "long").write_bytes(bytes(60_000_000))
+    words = ["scp", "-l", "8000", *gated.options(key, "-P"), "long", f"{user}@127.0.0.1:/root/file"]
+    client = await asyncio.create_subprocess_exec(*words, cwd=gated.folder)
+    seen = ""
+    for _ in range(200):
+        seen = str((await sh(gated.served, path, "ls -A /root"))["stdout"])
+        if len(seen.split()) > len(["file"]) + 2:
+            break
+        await asyncio.sleep(0.05)
+    client.terminate()
+    await client.wait()
+    for _ in range(100):
+        left = str((await sh(gated.served, path, "cat /root/file; ls -A /root"))["stdout"])
+        if left.startswith("whole\n") and ".sandboxer" not in left:
+            break
+        await asyncio.sleep(0.05)
+    assert left.startswith("whole\n"), (seen, left[:100])
 
 
 async def test_a_port_inside_is_forwarded_and_nothing_else(gated: Gated) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -33,6 +34,8 @@ async def open_gateway(
     platform: Platform, listening: socket.socket, *, bounds: Bounds | None = None
 ) -> AsyncIterator[Gateway]:
     """Serve on a socket that is bound already."""
+    # It would write down every command, and what people put into commands is theirs.
+    logging.getLogger("asyncssh").setLevel(logging.WARNING)
     house = House(platform, Crowd(bounds or Bounds()))
     key = load_host_key(platform.settings.state_dir)
     acceptor = await asyncssh.listen(

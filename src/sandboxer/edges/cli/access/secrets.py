@@ -119,7 +119,7 @@ def injected(sandbox_id: SandboxId, json: Json = False, url: Url = None, state_d
 @app.command("wipe")
 def wipe(
     sandbox_id: SandboxId,
-    name: Annotated[str | None, typer.Argument(help="One of them; all without it.", metavar="[NAME]")] = None,
+    name: Annotated[str | None, typer.Argument(help="One of them; all without it.", metavar="NAME")] = None,
     json: Json = False,
     url: Url = None,
     state_dir: StateDir = None,

@@ -24,7 +24,7 @@ KEY_TTL = "24h"
 def ssh(
     sandbox_id: SandboxId,
     command: Annotated[
-        list[str] | None, typer.Argument(help="Run this instead of a shell.", metavar="[COMMAND…]")
+        list[str] | None, typer.Argument(help="Run this instead of a shell.", metavar="COMMAND…")
     ] = None,
     identity: Annotated[
         Path | None,
