@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -105,6 +106,17 @@ async def test_a_freeze_whose_record_a_crash_prevented_is_written_down(
     await backend.thaw(sandbox.handle)
     async with open_one() as platform:
         assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.READY
+
+
+async def test_a_boost_whose_record_a_crash_prevented_is_taken_back(
+    open_one: OpenPlatform, backend: Scripted
+) -> None:
+    async with open_one() as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+    box = backend.boxes[sandbox.id]
+    box.order = replace(box.order, resources=replace(sandbox.resources, vcpus=4.0))
+    async with open_one():
+        assert box.order.resources == sandbox.resources
 
 
 async def test_a_resume_whose_record_a_crash_prevented_is_taken_back(

@@ -10,7 +10,8 @@ import asyncio
 import logging
 from enum import StrEnum
 
-from sandboxer.backends.contract import Freezes, Observation, Presence, Stops
+from sandboxer.backends.contract import Freezes, Observation, Presence, Resizes, Stops
+from sandboxer.kernel.errors import SandboxerError
 from sandboxer.sandboxes import stale
 from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.charging import is_frozen
@@ -96,6 +97,7 @@ async def _carry_out(room: Room, sandbox: Sandbox, seen: Observation, verdict: V
     handle = sandbox.handle
     match verdict:
         case Verdict.GO_ON:
+            await _size_as_recorded(room, sandbox)
             # Nobody's lines survived the server.
             room.activity.look_at(sandbox.id)
         case Verdict.ENDED:
@@ -115,6 +117,17 @@ async def _carry_out(room: Room, sandbox: Sandbox, seen: Observation, verdict: V
             await backend.thaw(handle)
         case _:
             log.error("sandbox %s: nothing can be done for %s", sandbox.id, verdict)
+
+
+async def _size_as_recorded(room: Room, sandbox: Sandbox) -> None:
+    """A crash between a boost and its record would leave CPUs and memory that nobody pays for."""
+    backend = room.backend_of(sandbox)
+    if sandbox.state not in LIVE or sandbox.handle is None or not isinstance(backend, Resizes):
+        return
+    try:
+        await backend.resize(sandbox.handle, sandbox.resources)
+    except SandboxerError as error:
+        log.warning("sandbox %s has not the size of its record: %s", sandbox.id, error)
 
 
 def _giving_up(state: State) -> Signal:

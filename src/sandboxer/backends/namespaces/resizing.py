@@ -16,6 +16,8 @@ async def resize_box(ground: Ground, box: Box, resources: Resources) -> None:
     if not ground.has_processes(box):
         raise BackendLost(why="the sandbox is not running")
     before = box.resources
+    if resources == before:
+        return
     if resources.disk_mb != before.disk_mb:
         raise InvalidRequest(field="disk_mb", why="a disk keeps its size")
     _promise(ground, before, resources)
