@@ -10,6 +10,7 @@ from typing import Any
 from sandboxer.sdk.aio.accounts import AsyncOperator, AsyncOwnAccount
 from sandboxer.sdk.aio.code import AsyncCode, AsyncJobs
 from sandboxer.sdk.aio.gift_cards import AsyncGiftCards
+from sandboxer.sdk.aio.images import AsyncPublishedImages
 from sandboxer.sdk.aio.introspection import AsyncStatus
 from sandboxer.sdk.aio.invoices import AsyncInvoices
 from sandboxer.sdk.aio.languages import AsyncLanguages
@@ -74,6 +75,7 @@ class AsyncSandboxer:
         self.services = AsyncServices(self._line)
         self.webhooks = AsyncWebhooks(self._line)
         self.snapshots = AsyncSnapshots(self._line)
+        self.published = AsyncPublishedImages(self._line)
         self.volumes = AsyncVolumes(self._line)
         self.languages = AsyncLanguages(self._line)
         self.status = AsyncStatus(self._line)

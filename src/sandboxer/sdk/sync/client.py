@@ -15,6 +15,7 @@ from sandboxer.sdk.signing import Credentials
 from sandboxer.sdk.sync.accounts import Operator, OwnAccount
 from sandboxer.sdk.sync.code import Code, Jobs
 from sandboxer.sdk.sync.gift_cards import GiftCards
+from sandboxer.sdk.sync.images import PublishedImages
 from sandboxer.sdk.sync.introspection import Status
 from sandboxer.sdk.sync.invoices import Invoices
 from sandboxer.sdk.sync.languages import Languages
@@ -77,6 +78,7 @@ class Sandboxer:
         self.services = Services(self._line)
         self.webhooks = Webhooks(self._line)
         self.snapshots = Snapshots(self._line)
+        self.published = PublishedImages(self._line)
         self.volumes = Volumes(self._line)
         self.languages = Languages(self._line)
         self.status = Status(self._line)

@@ -46,7 +46,7 @@ class Applying:
     root: int
     bounds: Bounds
     entries: int = 0
-    bytes: int = 0
+    size: int = 0
     skipped: int = 0
     ends: float = field(init=False)
     # Made by the layer that is being applied: a mark hides only what lies below it.
@@ -80,10 +80,10 @@ class Applying:
 
     def _count(self, member: Member) -> None:
         self.entries += 1
-        self.bytes += member.size
+        self.size += member.size
         if self.entries > self.bounds.entries:
             raise TooLarge(what="image", limit=f"{self.bounds.entries} files and folders")
-        if self.bytes > self.bounds.bytes:
+        if self.size > self.bounds.bytes:
             raise TooLarge(what="image", limit=f"{self.bounds.bytes >> 20} MB")
         if time.monotonic() > self.ends:
             raise TooLarge(what="image", limit=f"{self.bounds.seconds:g} s to unpack it")

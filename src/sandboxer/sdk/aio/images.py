@@ -1,0 +1,145 @@
+"""`client.published`: images that accounts publish, share and start from, with asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+
+from sandboxer.sdk.aio.line import AsyncLine
+from sandboxer.sdk.bodies import CHUNK, Content, Progress, body_of, watched
+from sandboxer.sdk.routes import images as routes
+from sandboxer.wire import images as wire
+from sandboxer.wire.snapshots import Clones
+
+
+class AsyncPublishedImages:
+    def __init__(self, line: AsyncLine) -> None:
+        self._line = line
+
+    async def publish(
+        self,
+        name: str,
+        *,
+        snapshot: str | None = None,
+        sandbox: str | None = None,
+        service: str | None = None,
+        description: str = "",
+        visibility: str = "private",
+        clean: bool = False,
+    ) -> wire.PublishedImage:
+        """Of exactly one of the three. Refused with what was found if others could see a secret in it."""
+        wanted = {"name": name, "snapshot": snapshot, "sandbox": sandbox, "service": service}
+        more = {"description": description, "visibility": visibility, "clean": clean}
+        return await self._line.do(routes.publish({**wanted, **more}))
+
+    async def list(
+        self, *, which: str | None = None, limit: int | None = None
+    ) -> AsyncIterator[wire.PublishedImage]:
+        """`all`, `owned`, `shared` or `public`; newest first, page by page."""
+        cursor: str | None = None
+        while True:
+            page = await self._line.do(routes.page(which=which, cursor=cursor, limit=limit))
+            for found in page.published:
+                yield found
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def get(self, image_id: str) -> wire.PublishedImage:
+        return await self._line.do(routes.get(image_id))
+
+    async def change(
+        self,
+        image_id: str,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        visibility: str | None = None,
+    ) -> wire.PublishedImage:
+        wanted = {"name": name, "description": description, "visibility": visibility}
+        return await self._line.do(routes.change(image_id, wanted))
+
+    async def remove(self, image_id: str) -> wire.PublishedImage:
+        """Gone already is success; what was made from it stays."""
+        return await self._line.do(routes.remove(image_id))
+
+    async def verify(self, image_id: str) -> wire.PublishedImage:
+        """Every file read, and the digest compared."""
+        return await self._line.do(routes.do(image_id, "verify"))
+
+    async def clone(self, image_id: str, *, name: str | None = None) -> wire.PublishedImage:
+        """A copy in one's own account."""
+        return await self._line.do(routes.clone(image_id, {"name": name}))
+
+    async def spawn(
+        self,
+        image_id: str,
+        *,
+        count: int = 1,
+        name: str | None = None,
+        profile: str | None = None,
+        trust: str | None = None,
+        ttl: str | None = None,
+        idle_timeout: str | None = None,
+        resources: Mapping[str, float] | None = None,
+        env: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Clones:
+        """New sandboxes that begin as the image; `failed` says which of them could not be made."""
+        wanted = {"count": count, "name": name, "profile": profile, "trust": trust, "ttl": ttl}
+        more = {"idle_timeout": idle_timeout, "resources": resources, "env": env, "labels": labels}
+        return await self._line.do(routes.spawn(image_id, {**wanted, **more}))
+
+    async def grants(self, image_id: str) -> Sequence[str]:
+        return (await self._line.do(routes.grants(image_id))).accounts
+
+    async def grant(self, image_id: str, account: str) -> Sequence[str]:
+        return (await self._line.do(routes.grant(image_id, account))).accounts
+
+    async def revoke(self, image_id: str, account: str) -> Sequence[str]:
+        return (await self._line.do(routes.revoke(image_id, account))).accounts
+
+    async def transfer(self, image_id: str, account: str | None) -> wire.PublishedImage:
+        """Offered to that account, which has to accept it; None takes the offer back."""
+        return await self._line.do(routes.transfer(image_id, account))
+
+    async def accept(self, image_id: str) -> wire.PublishedImage:
+        return await self._line.do(routes.do(image_id, "accept"))
+
+    async def lock(self, image_id: str) -> wire.PublishedImage:
+        """From now on removing and unlocking it need a second proof (`confirm`)."""
+        return await self._line.do(routes.do(image_id, "lock"))
+
+    async def unlock(self, image_id: str) -> wire.PublishedImage:
+        return await self._line.do(routes.do(image_id, "unlock"))
+
+    async def export(
+        self, image_id: str, to: Path, *, form: routes.Form = "oci", progress: Progress | None = None
+    ) -> int:
+        """Into a local file, as an OCI layout or as `docker load` reads it; returns its size."""
+        size = 0
+        async with self._line.open(routes.export(image_id, form)) as response:
+            with await asyncio.to_thread(to.open, "wb") as file:
+                async for chunk in response.aiter_raw(CHUNK):
+                    await asyncio.to_thread(file.write, chunk)
+                    size += len(chunk)
+                    if progress is not None:
+                        progress(len(chunk))
+        return size
+
+    async def receive(
+        self,
+        content: Content,
+        name: str,
+        *,
+        description: str = "",
+        visibility: str = "private",
+        clean: bool = False,
+        profile: str | None = None,
+        progress: Progress | None = None,
+    ) -> wire.PublishedImage:
+        """Import an OCI layout or a Docker archive; a `Path` names a local file."""
+        body = watched(await asyncio.to_thread(body_of, content), progress)
+        wanted = {"name": name, "description": description or None, "visibility": visibility}
+        return await self._line.do(routes.receive(body, {**wanted, "clean": clean, "profile": profile}))
