@@ -1,0 +1,172 @@
+"""Volumes: the table, races and restarts on each database; and that a real server finds them again."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from itertools import product
+
+import pytest
+
+from sandboxer.artifacts.snapshots.keeper import Purse
+from sandboxer.artifacts.volumes.attaching import WantedVolume
+from sandboxer.artifacts.volumes.book import Step
+from sandboxer.artifacts.volumes.desk import Wanted
+from sandboxer.artifacts.volumes.keeper import VolumeKeeper, demanded
+from sandboxer.artifacts.volumes.lifecycle import TRANSITIONS, Signal, State, next_state
+from sandboxer.artifacts.volumes.records import Volume
+from sandboxer.backends.contract import Presence, VolumeMount
+from sandboxer.backends.namespaces import open_backend
+from sandboxer.backends.scripted import Scripted
+from sandboxer.kernel.errors import Conflict, IllegalTransition, SandboxerError
+from sandboxer.kernel.ids import new_id
+from sandboxer.money.dryness import Standing
+from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.wiring import Platform
+from tests.contract.ground import clear, make_order, remove_ground, require_walls, settings_for, state_folder
+from tests.sandboxes.clock import ManualClock
+from tests.sandboxes.conftest import ALICE, OpenPlatform
+
+
+def test_every_step_is_in_the_table_or_refused() -> None:
+    for state, signal in product(State, Signal):
+        if (state, signal) in TRANSITIONS:
+            assert next_state(state, signal) is TRANSITIONS[state, signal]
+        else:
+            with pytest.raises(IllegalTransition):
+                next_state(state, signal)
+
+
+def test_money_demands_what_it_should(clock: ManualClock) -> None:
+    now = clock.now()
+    one = Volume(
+        id="vol_1",
+        version=0,
+        account="alice",
+        created_by="k",
+        name="data",
+        state=State.READY,
+        reason="made",
+        backend="ext.namespaces",
+        size_mb=64,
+        rate_msats=5,
+        created_at=now,
+        state_since=now,
+    )
+    rich = Purse(standing=Standing.ALIVE, is_ending=False)
+    dry, over = replace(rich, standing=Standing.REAPED), replace(rich, is_ending=True)
+    unpaid = replace(one, state=State.UNPAID, expires_at=now + timedelta(days=1))
+    due = replace(unpaid, expires_at=now)
+    assert demanded(one, rich, now=now) is None
+    assert demanded(one, dry, now=now) is Signal.DRY
+    assert demanded(replace(one, rate_msats=0), dry, now=now) is None
+    assert demanded(one, over, now=now) is Signal.DROP
+    assert demanded(unpaid, rich, now=now) is Signal.PAID
+    assert demanded(unpaid, dry, now=now) is None
+    assert demanded(due, dry, now=now) is Signal.RETENTION_OVER
+    assert demanded(replace(due, state=State.DROPPING), dry, now=now) is None
+
+
+async def made(platform: Platform, name: str = "data") -> Volume:
+    return await platform.artifacts.volumes.create(Wanted(name=name, size_mb=64), ALICE)
+
+
+async def with_volume(platform: Platform, name: str, *, read_only: bool = False) -> str:
+    desk = platform.artifacts.volumes
+    mounts = await desk.mounts([WantedVolume(volume=name, path="/data", is_read_only=read_only)], ALICE)
+    request = CreateRequest(volumes=mounts)
+    sandbox = await platform.sandboxes.create(request, ALICE, also=desk.attaching(mounts, ALICE, None))
+    return sandbox.id
+
+
+async def test_of_all_who_want_it_at_once_one_writer_gets_it_or_it_is_dropped(open_one: OpenPlatform) -> None:
+    """Each database: the volume's row decides."""
+    async with open_one() as platform:
+        one = await made(platform)
+        desk = platform.artifacts.volumes
+
+        async def attempt(act: object) -> object:
+            try:
+                return await act  # type: ignore[misc]
+            except SandboxerError as error:
+                return error.code
+
+        wanted = [with_volume(platform, "data") for _ in range(6)]
+        done = await asyncio.gather(*(attempt(each) for each in (*wanted, desk.drop(one.id, ALICE))))
+        winners = [each for each in done[:6] if isinstance(each, str) and each.startswith("sbx_")]
+        is_dropped = isinstance(done[6], Volume)
+        assert len(winners) + is_dropped == 1, done
+        again = [made(platform, "same") for _ in range(4)]
+        named = await asyncio.gather(*(attempt(each) for each in again))
+        assert sorted(str(each) for each in named if isinstance(each, str)) == ["conflict"] * 3
+
+
+async def test_an_attachment_lasts_over_stop_restart_and_resume_until_the_end(
+    open_one: OpenPlatform, backend: Scripted
+) -> None:
+    async with open_one() as platform:
+        one = await made(platform)
+        sandbox_id = await with_volume(platform, "data")
+        await platform.sandboxes.stop(sandbox_id, ALICE)
+    async with open_one() as platform:
+        desk = platform.artifacts.volumes
+        with pytest.raises(Conflict):
+            await with_volume(platform, "data", read_only=True)
+        with pytest.raises(Conflict):
+            await desk.drop(one.id, ALICE)
+        await platform.sandboxes.resume(sandbox_id, ALICE)
+        assert backend.boxes[sandbox_id].disk.info("/data").path == "/data"
+        with pytest.raises(Conflict):
+            await backend.drop_volume(one.id)
+        await platform.sandboxes.destroy(sandbox_id, ALICE)
+        readers = [await with_volume(platform, "data", read_only=True) for _ in range(3)]
+        assert len((await desk.attachments([one]))[one.id]) == 3
+        for reader in readers:
+            await platform.sandboxes.destroy(reader, ALICE)
+        assert (await desk.drop(one.id, ALICE)).state is State.DROPPED
+
+
+async def test_a_start_finishes_what_was_begun_and_says_what_is_missing(
+    open_one: OpenPlatform, backend: Scripted
+) -> None:
+    async with open_one() as platform:
+        lost, dropping, resized = [await made(platform, name) for name in ("lost", "dropping", "resized")]
+        desk = platform.artifacts.volumes
+        step = Step(signal=Signal.DROP, actor="test", reason="test")
+        await desk.book.move(dropping.id, step)
+        backend._volumes.disks.pop(lost.id)
+        await backend.resize_volume(resized.id, size_mb=128)
+        stray = new_id("vol")
+        await backend.make_volume(stray, size_mb=16)
+        await VolumeKeeper(desk).reconcile()
+        states = {one.name: (await desk.get(one.id, ALICE)).state for one in (lost, dropping, resized)}
+        assert states == {"lost": State.LOST, "dropping": State.DROPPED, "resized": State.READY}
+        assert await backend.volumes() == [resized.id]
+        assert (await backend.volume_usage(resized.id)).limit_bytes == 64 << 20
+
+
+async def test_a_real_server_that_was_ended_finds_its_volumes_and_who_has_them() -> None:
+    require_walls()
+    with state_folder() as state:
+        settings, volume_id = settings_for(state, pool_size_mb=700), new_id("vol")
+        order = replace(make_order(), volumes=(VolumeMount(volume_id=volume_id, path="/data"),))
+        async with open_backend(settings) as opened:
+            await opened.make_volume(volume_id, size_mb=32)
+            handle = await opened.provision(order)
+            promised = opened.ground.promised
+        async with open_backend(settings) as opened:
+            assert opened.ground.promised == promised
+            assert await opened.volumes() == [volume_id]
+            assert (await opened.recover(handle)).presence is Presence.RUNNING
+            other = replace(order, sandbox_id=make_order().sandbox_id)
+            with pytest.raises(Conflict):
+                await opened.provision(other)
+            with pytest.raises(Conflict):
+                await opened.drop_volume(volume_id)
+            await opened.teardown(order.sandbox_id)
+            await opened.provision(other)
+            await clear(opened)
+            await opened.drop_volume(volume_id)
+            assert opened.ground.promised.disk_mb == 0
+        remove_ground(opened)
