@@ -1,4 +1,4 @@
-"""`image build|list`: base images on this host. Works without a server."""
+"""`image build|list`: base images on this host, without a server. All other verbs are of published ones."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from sandboxer.artifacts.images import Image, build_image, list_images
 from sandboxer.artifacts.images import Progress as Step
+from sandboxer.edges.cli.artifacts import images as published
 from sandboxer.edges.cli.options import Json
 from sandboxer.edges.cli.output import ago, columns, err, out, print_json, size
 from sandboxer.settings import load_settings
 
-app = typer.Typer(help="Build and list base images.", no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(
+    help="Build base images; publish, share and start from others.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
 groups = {"image": app}
 
 Where = Annotated[
@@ -83,6 +88,10 @@ def list_all(state_dir: Where = None, json: Json = False) -> None:
     out.print(columns(rows, "NAME", "SYSTEM", "SIZE", "BUILT"))
     if not rows:
         out.print("[dim]none; make one with[/] sandboxer image build")
+
+
+for verb, act in published.VERBS.items():
+    app.command(verb)(act)
 
 
 def _as_json(image: Image) -> dict[str, object]:

@@ -90,7 +90,7 @@ VERBS: Mapping[str, Verb] = {
     "edge": Verb("access.edge", HOST, "TLS in front of the platform.", is_group=True),
     "doctor": Verb("doctor", HOST, "Say what this host can and cannot do, and why."),
     "backend": Verb("backend", HOST, "Check a backend against the contract.", is_group=True),
-    "image": Verb("image", HOST, "Build and list base images.", is_group=True),
+    "image": Verb("image", HOST, "Base images; and publish, share, start from others.", is_group=True),
     "bench": Verb("bench", HOST, "Measure this host against bwrap, podman and a bare web server."),
     "backup": Verb("backup", HOST, "Copy the platform's state into one file."),
     "restore": Verb("backup", HOST, "Bring a backup back into an empty state folder."),

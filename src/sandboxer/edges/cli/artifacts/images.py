@@ -1,0 +1,369 @@
+"""`sandboxer image publish|show|spawn|…`: disks with a name and a digest, shared and started from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from sandboxer.edges.cli.confirming import GivenProof, Wallet, with_wallet
+from sandboxer.edges.cli.copying import progress
+from sandboxer.edges.cli.options import Json, StateDir, Url, client
+from sandboxer.edges.cli.output import ago, columns, err, facts_table, out, plain, print_json, size
+from sandboxer.wire.images import PublishedImage
+
+Id = Annotated[str, typer.Argument(help="Id of the image (img_…).", metavar="ID")]
+Account = Annotated[str, typer.Argument(help="Id of the account.")]
+Visibility = Annotated[str, typer.Option(help="private, unlisted or public.")]
+Clean = Annotated[bool, typer.Option("--clean", help="Leave out files that look like secrets.")]
+_SLOW_S = 900.0
+
+
+def publish(
+    source: Annotated[str, typer.Argument(help="A snapshot (snp_…), a sandbox (sbx_…) or a service.")],
+    name: Annotated[str, typer.Option(help="A name for people.")],
+    description: Annotated[str, typer.Option(help="What it is for.")] = "",
+    visibility: Visibility = "private",
+    clean: Clean = False,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Publish a snapshot, or a sandbox's or a service's disk as it is now.
+
+    Examples:
+
+        sandboxer image publish snp_0123456789abcdefghjkmnpqrs --name tool
+
+        sandboxer image publish sbx_0123456789abcdefghjkmnpqrs --name tool --visibility public --clean
+    """
+    kinds = {"snp_": "snapshot", "sbx_": "sandbox"}
+    given = {kinds.get(source[:4], "service"): source}
+    with client(url, state_dir, timeout_s=_SLOW_S) as platform, _busy("reading every file", json):
+        made = platform.published.publish(
+            name, description=description, visibility=visibility, clean=clean, **given
+        )
+    _show(made, json)
+
+
+def published(
+    filter: Annotated[str, typer.Option(help="all, owned, shared or public.")] = "all",
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """List published images that you may use, newest first.
+
+    Examples:
+
+        sandboxer image published
+
+        sandboxer image published --filter public --json
+    """
+    with client(url, state_dir) as platform:
+        found = list(platform.published.list(which=filter))
+    if json:
+        print_json(found)
+        return
+    rows = [
+        (
+            one.id,
+            one.name,
+            one.account,
+            one.visibility,
+            _state(one),
+            size(one.size_bytes),
+            one.digest[7:19],
+            ago(one.created_at),
+            "locked" if one.locked_at else "",
+        )
+        for one in found
+    ]
+    out.print(columns(rows, "ID", "NAME", "OF", "SEEN BY", "STATE", "SIZE", "DIGEST", "MADE", ""))
+
+
+def show(id: Id, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """Show one published image.
+
+    Examples:
+
+        sandboxer image show img_0123456789abcdefghjkmnpqrs
+    """
+    with client(url, state_dir) as platform:
+        _show(platform.published.get(id), json)
+
+
+def change(
+    id: Id,
+    name: Annotated[str | None, typer.Option(help="Another name.")] = None,
+    description: Annotated[str | None, typer.Option(help="Another description.")] = None,
+    visibility: Annotated[str | None, typer.Option(help="private, unlisted or public.")] = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Name it, describe it, or say who may see it.
+
+    Examples:
+
+        sandboxer image change img_0123456789abcdefghjkmnpqrs --visibility public
+    """
+    with client(url, state_dir) as platform:
+        _show(platform.published.change(id, name=name, description=description, visibility=visibility), json)
+
+
+def spawn(
+    id: Id,
+    count: Annotated[int, typer.Option(help="How many, up to 100.")] = 1,
+    name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
+    ttl: Annotated[str | None, typer.Option(help="How long each lives: 30m, 4h.")] = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Make sandboxes that begin as the image, each a new machine.
+
+    Examples:
+
+        sandboxer image spawn img_0123456789abcdefghjkmnpqrs --count 3
+    """
+    with client(url, state_dir, timeout_s=_SLOW_S) as platform, _busy("making sandboxes", json):
+        made = platform.published.spawn(id, count=count, name=name, ttl=ttl)
+    if json:
+        print_json(made)
+        return
+    for one in made.sandboxes:
+        out.print(plain(one.id), plain(one.state))
+    for failed in made.failed:
+        err.print(f"[red]{failed.number}[/]", plain(failed.problem.detail or failed.problem.title))
+
+
+def clone(
+    id: Id,
+    name: Annotated[str | None, typer.Option(help="Another name.")] = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Copy an image into your own account.
+
+    Examples:
+
+        sandboxer image clone img_0123456789abcdefghjkmnpqrs --name mine
+    """
+    with client(url, state_dir, timeout_s=_SLOW_S) as platform, _busy("reading every file", json):
+        made = platform.published.clone(id, name=name)
+    _show(made, json)
+
+
+def verify(id: Id, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """Read every file of an image and compare its digest.
+
+    Examples:
+
+        sandboxer image verify img_0123456789abcdefghjkmnpqrs
+    """
+    with client(url, state_dir, timeout_s=_SLOW_S) as platform, _busy("reading every file", json):
+        found = platform.published.verify(id)
+    if json:
+        print_json(found)
+        return
+    out.print(plain(found.id), "[green]is what was published[/]", plain(found.digest))
+
+
+def grant(id: Id, account: Account, url: Url = None, state_dir: StateDir = None) -> None:
+    """Let an account use an image.
+
+    Examples:
+
+        sandboxer image grant img_0123456789abcdefghjkmnpqrs bob
+    """
+    with client(url, state_dir) as platform:
+        out.print("used by", plain(", ".join(platform.published.grant(id, account))))
+
+
+def revoke(id: Id, account: Account, url: Url = None, state_dir: StateDir = None) -> None:
+    """Take that back; what was made from it stays.
+
+    Examples:
+
+        sandboxer image revoke img_0123456789abcdefghjkmnpqrs bob
+    """
+    with client(url, state_dir) as platform:
+        out.print("used by", plain(", ".join(platform.published.revoke(id, account)) or "nobody else"))
+
+
+def transfer(
+    id: Id, account: Account, json: Json = False, url: Url = None, state_dir: StateDir = None
+) -> None:
+    """Offer an image to another account, which accepts it (`image accept`) and pays for it from then on.
+
+    Examples:
+
+        sandboxer image transfer img_0123456789abcdefghjkmnpqrs bob
+    """
+    with client(url, state_dir) as platform:
+        _show(platform.published.transfer(id, account), json)
+
+
+def accept(id: Id, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """Accept an image that was offered to you.
+
+    Examples:
+
+        sandboxer image accept img_0123456789abcdefghjkmnpqrs
+    """
+    with client(url, state_dir) as platform:
+        _show(platform.published.accept(id), json)
+
+
+def export(
+    id: Id,
+    to: Annotated[Path, typer.Argument(help="File to write.", metavar="FILE")],
+    format: Annotated[str, typer.Option(help="oci, or docker (`docker load`, `podman load`).")] = "oci",
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Write an image to a file that Docker and Podman load.
+
+    Examples:
+
+        sandboxer image export img_0123456789abcdefghjkmnpqrs tool.tar --format docker
+    """
+    form: Any = format
+    with client(url, state_dir, timeout_s=_SLOW_S) as platform, progress(f"export {to.name}", None) as count:
+        written = platform.published.export(id, to, form=form, progress=count)
+    out.print(plain(str(to)), size(written))
+
+
+def receive(
+    archive: Annotated[
+        Path, typer.Argument(help="What `docker save` or `podman save` wrote.", metavar="FILE")
+    ],
+    name: Annotated[str, typer.Option(help="A name for people.")],
+    visibility: Visibility = "private",
+    clean: Clean = False,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Publish an image from a file: an OCI layout or a Docker archive.
+
+    Examples:
+
+        sandboxer image import tool.tar --name tool
+    """
+    total = archive.stat().st_size
+    with client(url, state_dir, timeout_s=_SLOW_S) as platform, progress("import", total) as count:
+        made = platform.published.receive(archive, name, visibility=visibility, clean=clean, progress=count)
+    _show(made, json)
+
+
+def lock(id: Id, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """Guard an image by a second proof.
+
+    Examples:
+
+        sandboxer image lock img_0123456789abcdefghjkmnpqrs
+    """
+    with client(url, state_dir) as platform:
+        _show(platform.published.lock(id), json)
+
+
+def unlock(
+    id: Id,
+    wallet: Wallet = None,
+    second_proof: GivenProof = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Take that guard away, with a second proof.
+
+    Examples:
+
+        sandboxer image unlock img_0123456789abcdefghjkmnpqrs
+    """
+    with client(url, state_dir, confirm=with_wallet(wallet, second_proof)) as platform:
+        _show(platform.published.unlock(id), json)
+
+
+def remove(
+    id: Id,
+    wallet: Wallet = None,
+    second_proof: GivenProof = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Remove a published image; what was made from it stays.
+
+    Examples:
+
+        sandboxer image remove img_0123456789abcdefghjkmnpqrs
+    """
+    with client(url, state_dir, confirm=with_wallet(wallet, second_proof)) as platform:
+        _show(platform.published.remove(id), json)
+
+
+VERBS: Mapping[str, Callable[..., None]] = {
+    "publish": publish,
+    "published": published,
+    "show": show,
+    "change": change,
+    "spawn": spawn,
+    "clone": clone,
+    "verify": verify,
+    "grant": grant,
+    "revoke": revoke,
+    "transfer": transfer,
+    "accept": accept,
+    "export": export,
+    "import": receive,
+    "lock": lock,
+    "unlock": unlock,
+    "remove": remove,
+}
+
+
+def _show(one: PublishedImage, json: bool) -> None:
+    if json:
+        print_json(one)
+        return
+    facts = [
+        ("image", plain(one.id)),
+        ("name", one.name),
+        ("of", one.account),
+        ("state", _state(one)),
+        ("seen by", one.visibility),
+        ("digest", one.digest),
+        ("size", f"{size(one.size_bytes)} in {one.files} files, over {one.base or 'nothing'}"),
+        ("source", one.source),
+        ("offered to", one.offered_to or ""),
+        ("left out", f"{one.stripped_count} files" if one.stripped_count else ""),
+        ("checked", ago(one.verified_at)),
+        ("locked", ago(one.locked_at)),
+    ]
+    out.print(facts_table([(name, value) for name, value in facts if value]))
+    if one.findings_count:
+        err.print(f"[yellow]{one.findings_count} things in it look like secrets:[/]")
+        for found in one.findings[:20]:
+            err.print("  ", plain(found.path), plain(found.kind))
+
+
+def _state(one: PublishedImage) -> Text:
+    return Text(one.state, style={"kept": "green", "unpaid": "yellow"}.get(one.state, "dim"))
+
+
+@contextmanager
+def _busy(what: str, json: bool) -> Iterator[None]:
+    """A sign of life on the terminal while the platform works."""
+    if json or not err.is_terminal:
+        yield
+        return
+    with err.status(what):
+        yield
