@@ -68,7 +68,7 @@ async def serve(port: int, address: str) -> None:
                 tasks.start(Errand(outlet, self, means).run(), name="egress")
 
         server = await asyncio.get_running_loop().create_server(
-            lambda: Served(outlet.count_sent), "127.0.0.1", port, backlog=1024
+            lambda: Served(outlet.heard), "127.0.0.1", port, backlog=1024
         )
         async with server:
             await server.serve_forever()

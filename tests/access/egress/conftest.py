@@ -63,7 +63,7 @@ class Proxy:
         ours.setblocking(False)
         theirs.setblocking(False)
         _, client = await asyncio.get_running_loop().create_unix_connection(
-            lambda: Wire(self.outlet.count_sent), sock=ours
+            lambda: Wire(self.outlet.heard), sock=ours
         )
         means = Means(
             dialer=Dialer(self.names, connect_s=self.connect_s),

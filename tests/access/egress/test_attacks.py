@@ -71,6 +71,7 @@ async def test_a_name_that_points_to_what_is_not_public_is_refused(proxy: Proxy,
         assert answer.startswith(b"HTTP/1.1 403 "), answer
         assert b'"not_public"' in answer
     assert proxy.denied() == [("example.com", "not_public")] * 2
+    assert proxy.outlet.sent == 0
 
 
 @pytest.mark.parametrize(

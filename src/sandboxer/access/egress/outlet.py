@@ -91,9 +91,13 @@ class Outlet:
     def refuse(self, deny: Deny, ask: Ask | None, said: str = "") -> None:
         self.denials.add(deny, ask, said, self._now())
 
-    def count_sent(self, count: int) -> float:
-        self.sent += count
+    def heard(self, count: int) -> float:
+        """From inside, whatever becomes of it; says for how long the next bytes have to wait."""
         return self._pace(count)
+
+    def count_sent(self, count: int) -> None:
+        """What really goes out: a refused request costs nothing."""
+        self.sent += count
 
     def count_received(self, count: int) -> float:
         self.received += count

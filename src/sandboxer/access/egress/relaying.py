@@ -77,7 +77,7 @@ async def wire_of(connection: Connection, outlet: Outlet) -> Wire:
     handed = connection.hand_over()
     try:
         _, client = await asyncio.get_running_loop().create_unix_connection(
-            lambda: Wire(outlet.count_sent, handed.closed), sock=handed.sock
+            lambda: Wire(outlet.heard, handed.closed), sock=handed.sock
         )
     except BaseException:
         handed.closed()

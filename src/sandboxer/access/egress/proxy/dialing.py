@@ -8,7 +8,7 @@ import socket
 import ssl
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Protocol
 
@@ -73,7 +73,9 @@ class Dialer:
         self._connect_s = connect_s
         self._trust: ssl.SSLContext | None = None
 
-    async def dial(self, host: str, port: int, count: Count, *, is_tls: bool = False) -> Wire:
+    async def dial(
+        self, host: str, port: int, count: Count, wrote: Callable[[int], None], *, is_tls: bool = False
+    ) -> Wire:
         """Raises Refused, Unreachable."""
         addresses = await self._judged(host)
         context = self._trusting() if is_tls else None
@@ -83,7 +85,7 @@ class Dialer:
                 for address in addresses[:_TRIED]:
                     try:
                         _, wire = await asyncio.get_running_loop().create_connection(
-                            lambda: Wire(count),
+                            lambda: Wire(count, wrote=wrote),
                             address,
                             port,
                             ssl=context,

@@ -252,7 +252,11 @@ class Errand:
     async def _dial(self, *, is_tls: bool) -> Wire:
         await self._outlet.turn()
         upstream = await self._means.dialer.dial(
-            self.ask.host, self.ask.port, self._outlet.count_received, is_tls=is_tls
+            self.ask.host,
+            self.ask.port,
+            self._outlet.count_received,
+            self._outlet.count_sent,
+            is_tls=is_tls,
         )
         if self._ended is not None:
             # The rules changed while it was dialled.

@@ -34,6 +34,7 @@ class Wire(asyncio.Protocol):
         "_peer",
         "_source",
         "_waiter",
+        "_wrote",
         "has_ended",
         "is_lost",
         "over",
@@ -41,11 +42,17 @@ class Wire(asyncio.Protocol):
         "transport",
     )
 
-    def __init__(self, count: Count, lost: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        count: Count,
+        lost: Callable[[], None] | None = None,
+        wrote: Callable[[int], None] | None = None,
+    ) -> None:
         """`count` is told of every byte that comes and says for how long the next ones have to wait."""
         self._loop = asyncio.get_running_loop()
         self._count = count
         self._lost = lost
+        self._wrote = wrote
         self._buffer = bytearray()
         # Where what comes goes to, and where what goes out comes from.
         self._peer: Wire | None = None
@@ -184,6 +191,8 @@ class Wire(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         if not self.is_lost:
             self.said += len(data)
+            if self._wrote is not None:
+                self._wrote(len(data))
             self.transport.write(data)
 
     async def drained(self) -> None:
