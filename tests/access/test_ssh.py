@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 from sandboxer.access.ssh.crowd import Bounds
-from sandboxer.access.ssh.room import Gateway
+from sandboxer.access.ssh.room import HOST_KEY_FILE, Gateway
 from sandboxer.edges.http.server import listen
-from sandboxer.edges.ssh.gateway import HOST_KEY_FILE, open_gateway
+from sandboxer.edges.ssh.gateway import open_gateway
 from sandboxer.settings import Settings
 from tests.http.conftest import Served, serving
 from tests.http.signed import Client

@@ -74,6 +74,9 @@
     GET | PUT SetVault | PATCH ChangeVault | DELETE /v1/services/{id}/env -> Vault, names only
     GET    /v1/services/{id}/domains -> DomainList; POST ClaimDomain -> 201 Domain; POST …/{domain}/verify;
            DELETE …/{domain} -> 204
+    GET    /v1/secrets -> SecretList; PUT PutSecret | DELETE /v1/secrets/{name} -> Secret
+    PUT InjectSecrets | GET | DELETE /v1/sandboxes/{id}/secrets[/{name}] -> InjectedSecretList, WipedSecrets
+    POST   /v1/ssh-keys AddSshKey -> 201 SshKey; GET -> SshKeyList; DELETE …/{id}; GET /v1/ssh -> SshGateway
     POST   /v1/sandboxes/{id}/snapshots            TakeSnapshot -> 201 Snapshot      (Idempotency-Key)
     GET    /v1/snapshots -> SnapshotPage; /v1/snapshots/tree -> SnapshotTree
     GET|PATCH ChangeSnapshot|DELETE /v1/snapshots/{id} -> Snapshot; POST …/lock | unlock -> Snapshot

@@ -9,6 +9,9 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.store.engine import Store
 
+# In the state folder; whoever restores a backup keeps it, or every client would see another host.
+HOST_KEY_FILE = "ssh_host_ed25519_key"
+
 
 @dataclass(frozen=True, slots=True)
 class Gateway:

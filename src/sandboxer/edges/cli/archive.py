@@ -3,6 +3,7 @@
 manifest.json   version, moment, what is in, what is left out, sha256 and mode of every file
 sandboxer.db    the records, as of one moment     owner.json, master.key   who owns it, and its seal
 profiles/       recipes                           disks/<id>.tar           only with --with-disks
+ssh_host_…_key  where there is an SSH gateway
 """
 
 from __future__ import annotations
@@ -156,4 +157,5 @@ def _take(tar: tarfile.TarFile, entry: Entry, into: Path) -> None:
             copy.write(chunk)
     if digest.hexdigest() != entry.sha256:
         raise CommandFailed(f"{entry.name} in the backup is damaged.", next_step="Try another copy.")
-    path.chmod(entry.mode & 0o700 if entry.name in ("owner.json", "master.key") else entry.mode)
+    is_secret = entry.name in ("owner.json", "master.key", "ssh_host_ed25519_key")
+    path.chmod(entry.mode & 0o700 if is_secret else entry.mode)

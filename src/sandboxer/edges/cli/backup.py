@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from sandboxer import __version__
+from sandboxer.access.ssh.room import HOST_KEY_FILE
 from sandboxer.edges.cli.archive import (
     DISKS_LEFT_OUT,
     LEFT_OUT,
@@ -46,9 +47,9 @@ def backup(
 ) -> None:
     """Copy the platform's state into one file; the platform may be running.
 
-    In it: the SQLite database (of a PostgreSQL one take a pg_dump beside it), owner key, master key and
-    profiles; with --with-disks each sandbox's disk as a tar (stop or freeze a sandbox first if its disk must
-    be of one moment). Not in it: images, which are built again, and memory.
+    In it: the SQLite database (of a PostgreSQL one take a pg_dump beside it), owner key, master key, the SSH
+    gateway's host key and profiles; with --with-disks each sandbox's disk as a tar (stop or freeze a sandbox
+    first if its disk must be of one moment). Not in it: images, which are built again, and memory.
     The file opens everything the platform keeps secret: store it like a key.
 
     Examples:
@@ -123,6 +124,8 @@ def _small_files(settings: Settings) -> Iterator[tuple[str, Path]]:
         if not path.is_file():
             raise CommandFailed(f"{path} is missing.", next_step="Start the platform once, then back it up.")
         yield name, path
+    if (settings.state_dir / HOST_KEY_FILE).is_file():
+        yield HOST_KEY_FILE, settings.state_dir / HOST_KEY_FILE
     for path in sorted(settings.profiles_dir.glob("*.y*ml")):
         yield f"profiles/{path.name}", path
 
@@ -139,8 +142,9 @@ def _disks(settings: Settings, scratch: Path) -> Iterator[tuple[str, Path]]:
 
 def _put_in_place(scratch: Path, settings: Settings) -> None:
     """Secrets first, the database last: a half restored folder has no records to be misread."""
-    for name in (MASTER, OWNER):
-        os.replace(scratch / name, settings.state_dir / name)
+    for name in (MASTER, OWNER, HOST_KEY_FILE):
+        if (scratch / name).exists() or name != HOST_KEY_FILE:
+            os.replace(scratch / name, settings.state_dir / name)
     for folder, place in (("profiles", "restored-profiles"), ("disks", "restored-disks")):
         if (scratch / folder).is_dir():
             os.replace(scratch / folder, settings.state_dir / place)

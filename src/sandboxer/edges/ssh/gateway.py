@@ -14,7 +14,7 @@ import asyncssh
 
 from sandboxer.access.ssh.crowd import Bounds, Crowd
 from sandboxer.access.ssh.public_keys import fingerprint_of
-from sandboxer.access.ssh.room import Gateway
+from sandboxer.access.ssh.room import HOST_KEY_FILE, Gateway
 from sandboxer.edges.ssh.door import Door
 from sandboxer.edges.ssh.house import House
 from sandboxer.edges.ssh.sessions import serve_session
@@ -23,7 +23,6 @@ from sandboxer.identity.private_files import create_private_file
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.wiring import Platform
 
-HOST_KEY_FILE = "ssh_host_ed25519_key"
 LOOK_EVERY_S = 0.5
 LOGIN_S = 20
 KEEPALIVE_S = 30
