@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import httpx
+import pytest
+from sqlalchemy import func, select
 
 from sandboxer.access.http1.heads import read_request
+from sandboxer.access.ports.tables import previews
 from sandboxer.accounts import audit
 from sandboxer.edges.proxy.path_door import PathDoor
 from sandboxer.edges.proxy.peers import peer_of
@@ -126,3 +129,14 @@ async def test_the_operator_at_a_tenant_s_port_leaves_a_row(served: Served) -> N
     assert [(row.action, row.data["account"], row.data["query"]) for row in seen] == [
         ("sandbox.ports.admin", "acme", "page=2")
     ]
+
+
+async def test_previews_that_are_over_do_not_pile_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandboxer.access.ports.previews.MAX_OVER", 3)
+    path = await served.sandbox()
+    for _ in range(8):
+        made = (await served.client.post(f"{path}/previews", {"port": 3000})).json()
+        assert (await served.client.delete(f"{path}/previews/{made['id']}")).status_code == 204
+    box = path.rpartition("/")[2]
+    count = select(func.count()).select_from(previews).where(previews.c.sandbox_id == box)
+    assert await served.platform.store.read(lambda conn: conn.execute(count).scalar_one()) <= 4

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from sandboxer.kernel.errors import NotFound
 from sandboxer.settings import Settings
+from sandboxer.work.services.records import Domain, domain_holder
 from tests.http.conftest import Served
 from tests.http.flows import flow
 from tests.http.signed import Client
@@ -277,3 +279,35 @@ def _serving(port: int, token: str) -> Any:
             await self._server.wait_closed()
 
     return Server()
+
+
+async def test_a_domain_proven_for_a_service_that_is_gone_by_then_is_nobody_s(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await made(served.client)
+    book = served.platform.services.means.book
+    (service,) = book.all()
+    claim = (await served.client.post("/v1/services/hello/domains", {"domain": "app.example.com"})).json()
+
+    async def ask(domain: str) -> bytes:
+        """It takes its time, and meanwhile the service goes."""
+        assert (await served.client.delete("/v1/services/hello")).status_code == 200
+        return str(claim["token"]).encode()
+
+    monkeypatch.setattr(served.platform.services.domains, "_ask", ask)
+    late = await served.client.post("/v1/services/hello/domains/app.example.com/verify")
+    assert (late.status_code, late.json()["code"]) == (404, "not_found")
+    # As if its removal had come while the proof was being written.
+    book._by_id[service.id] = service
+    domain = Domain(
+        domain="app.example.com",
+        service_id=service.id,
+        token="t",
+        verified_at=service.created_at,
+        created_at=service.created_at,
+    )
+    with pytest.raises(NotFound):
+        await book.put_domain(domain, actor="test", kind="domain_verified")
+    del book._by_id[service.id]
+    holder = await served.platform.store.read(lambda conn: domain_holder(conn, "app.example.com"))
+    assert holder is None

@@ -6,17 +6,22 @@ import asyncio
 import os
 import subprocess
 import time
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sandboxer.kernel.ids import new_id
 from sandboxer.settings import Settings
 from tests.http.conftest import Served, serving
 from tests.http.flows import flow
+from tests.http.test_accounts import cut
 from tests.http.test_locks import with_both
 from tests.http.test_real import IMAGES, real, why_not
 from tests.http.wallets import proof
+from tests.work.sessions.test_loop import over
 
 __all__ = ["real"]
 
@@ -299,3 +304,18 @@ async def test_what_is_not_there_is_refused_with_a_reason(real: Served) -> None:
     assert (absent.status_code, absent.json()["code"]) == (422, "not_available")
     assert "languages" in absent.text
     assert (await real.client.get("/v1/sessions")).json()["sessions"] == []
+
+
+async def test_a_delegated_key_ends_a_sandbox_with_its_session_only_if_it_may_destroy(served: Served) -> None:
+    child = await cut(served, await served.stranger("acme"), scopes=["exec", "sandboxes:read"])
+    key = await served.platform.keys.find(child.credentials.public_key)
+    assert key is not None
+    account = key.caller.account
+    book = served.platform.sessions.book
+    lent = replace(over(book, account), expires_at=book.clock.now() + timedelta(hours=1))
+    own = replace(lent, id=new_id("ses"), owns_sandbox=True)
+    for session in (lent, own):
+        await book.open(session, None)
+    refused = await child.delete(f"/v1/sessions/{own.id}")
+    assert (refused.status_code, refused.json()["scope"]) == (403, "sandboxes:destroy")
+    assert (await child.delete(f"/v1/sessions/{lent.id}")).json()["state"] == "ended"

@@ -42,8 +42,9 @@ from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
 log = logging.getLogger(__name__)
 KEPT_FOR = timedelta(hours=24)
 PRUNE_EVERY = timedelta(hours=1)
-# Longer than any create may take: whoever began and is silent for this long has died.
-IN_FLIGHT_FOR = timedelta(minutes=10)
+# Longer than any request may take (code runs for 15 minutes, a service starts for as long): whoever began and
+# is silent for this long has died.
+IN_FLIGHT_FOR = timedelta(minutes=20)
 _PRUNE_AT_ONCE = 500
 
 # Made: bound to something, and nobody is at work on the answer.

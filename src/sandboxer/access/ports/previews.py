@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from sandboxer.access.ports.tables import previews
 from sandboxer.access.ports.tokens import Minter, Preview, preview_id_of
@@ -25,6 +25,8 @@ from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.store.engine import Store
 
 MAX_STANDING = 64
+# Of those that are over, the newest are kept: whoever comes by an old link is told that it is.
+MAX_OVER = 64
 _REMEMBERED = 10_000
 _t = previews.c
 
@@ -67,7 +69,11 @@ class Previews:
         )
 
         def write(conn: Connection) -> None:
-            if sum(one.stands(now) for one in _load(conn, sandbox_id)) >= MAX_STANDING:
+            known = _load(conn, sandbox_id)
+            over = [one.id for one in known if not one.stands(now)][MAX_OVER:]
+            if over:
+                conn.execute(delete(previews).where(_t.id.in_(over)))
+            if sum(one.stands(now) for one in known) >= MAX_STANDING:
                 raise Conflict(
                     why=f"a sandbox has at most {MAX_STANDING} previews", hint="Revoke one that is not used."
                 )

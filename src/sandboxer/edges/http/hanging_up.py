@@ -26,7 +26,7 @@ LOOK_EVERY = timedelta(milliseconds=500)
 CLOSE_REFUSED = 1008
 _STREAMS = re.compile(
     r"/v1/(sandboxes/[^/]+/|accounts/me/)(events|processes/[^/]+/output|files/watch|exec)|/v1/execute"
-    r"|/v1/services/[^/]+/logs"
+    r"|/v1/services/[^/]+/logs|/v1/sessions/[^/]+/cells(/[^/]+)?"
 )
 _EVENT_STREAM = b"text/event-stream"
 
@@ -39,8 +39,8 @@ def may_last(scope: Scope) -> bool:
         return True
     if _STREAMS.fullmatch(scope["path"]) is None:
         return False
-    is_exec = scope["path"].endswith(("/exec", "/execute"))
-    return not is_exec or any(k == b"accept" and _EVENT_STREAM in v for k, v in scope["headers"])
+    is_either = scope["path"].endswith(("/exec", "/execute")) or "/cells" in scope["path"]
+    return not is_either or any(k == b"accept" and _EVENT_STREAM in v for k, v in scope["headers"])
 
 
 def standing_of(platform: Platform, caller: Caller, token: str | None) -> Standing:

@@ -211,9 +211,15 @@ class ServiceBook:
 
     async def put_domain(self, claim: Domain, *, actor: str, kind: str) -> Domain:
         """Raises Conflict if another service has proven it."""
-        service, now = self._by_id[claim.service_id], self._clock.now()
+        service, now = self._by_id.get(claim.service_id), self._clock.now()
+        if service is None:
+            raise NotFound(what="service", id=claim.service_id)
 
         def write(conn: Connection) -> None:
+            current = records.load_service(conn, claim.service_id)
+            if current is None or current.state in FINAL:
+                # Removed while its domain was asked: nobody could ever take the domain again.
+                raise NotFound(what="service", id=claim.service_id)
             holder = records.domain_holder(conn, claim.domain)
             if holder not in (None, claim.service_id):
                 raise Conflict(why=f"{claim.domain} belongs to another service", reason="domain_taken")

@@ -207,6 +207,37 @@ def boost(
         _told(session.boost(vcpus) if vcpus else session.unboost(), json)
 
 
+@app.command("lock")
+def lock(session_id: SessionId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """Guard its sandbox by a second proof: ending and unlocking it then need the account's other factor.
+
+    Examples:
+
+        sandboxer session lock ses_0123456789abcdefghjkmnpqrs
+    """
+    with client(url, state_dir) as platform:
+        _told(platform.sessions.get(session_id).lock(), json)
+
+
+@app.command("unlock")
+def unlock(
+    session_id: SessionId,
+    wallet: Wallet = None,
+    proof: GivenProof = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Take that guard away, with a second proof.
+
+    Examples:
+
+        sandboxer session unlock ses_0123456789abcdefghjkmnpqrs --wallet ~/.wallet.key
+    """
+    with client(url, state_dir, confirm=with_wallet(wallet, proof)) as platform:
+        _told(platform.sessions.get(session_id).unlock(), json)
+
+
 @app.command("end")
 def end(
     session_id: SessionId,

@@ -84,7 +84,7 @@ async def start(request: Request, body: StartSession, idempotency_key: Idempoten
             await note_use(platform, who, "sandboxes", wanted.sandbox_id, "sessions")
             return _answer(request, await platform.sessions.create(wanted, who, also=bind), 201)
         create = platform.sessions.sandbox_request(wanted)
-        await _may_create(request, who)
+        await _demand(request, who, Scope.SANDBOXES_CREATE)
         await pass_gate(request, create.profile)
         async with (
             offering(request, lambda: price_of_create(platform, create, who.account)),
@@ -147,6 +147,8 @@ async def end(request: Request, session_id: SessionId) -> Response:
     session = await platform.sessions.get(session_id, who)
     is_confirmed = False
     if session.owns_sandbox and session.state is not State.ENDED:
+        # Its sandbox ends with it, and all that is on its disk.
+        await _demand(request, who, Scope.SANDBOXES_DESTROY)
         is_confirmed = await _confirm(request, session, "destroy")
     return _answer(request, await platform.sessions.end(session_id, who, despite_lock=is_confirmed))
 
@@ -304,12 +306,13 @@ async def _confirm(request: Request, session: records.Session, action: str) -> b
     return is_guarded(found) and await confirm_locked(request, found, action=action)
 
 
-async def _may_create(request: Request, who: Caller) -> None:
+async def _demand(request: Request, who: Caller, scope: Scope) -> None:
+    """Beside `exec`, of a delegated key."""
     platform = platform_of(request)
     if not who.is_owner:
         authority = await platform.authorities.of(who)
         if authority.is_delegated:
-            demand(authority, Scope.SANDBOXES_CREATE, now=platform.clock.now())
+            demand(authority, scope, now=platform.clock.now())
 
 
 def _answer(request: Request, session: records.Session, status: int = 200) -> Response:
