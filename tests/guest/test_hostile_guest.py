@@ -265,3 +265,22 @@ async def test_a_host_without_descriptors_says_so_and_counts_no_line_as_open(
                 await guest.ping()
     with pytest.raises(BackendLost):
         await guest.ping()
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        frame(Frame.ANNOUNCE, u32(Tag.PORT, 4000) + u64(Tag.CALL, 1)),
+        frame(Frame.ANNOUNCE, u32(Tag.PORT, 3128)),
+        frame(Frame.ANNOUNCE, u32(Tag.PORT, 3128) + u32(Tag.CALL, 1)),
+        frame(Frame.DONE),
+        frame(Frame.DATA, b"bytes"),
+        struct.pack("<IB", 1 << 30, Frame.ANNOUNCE),
+    ],
+)
+async def test_lies_about_calls_to_a_relayed_port_are_found(lie: bytes) -> None:
+    async with liar(says(WELCOME, frame(Frame.DONE), lie, then_waits=True)) as guest:
+        relay = await guest.listen(3128)
+        with pytest.raises(GuestMisbehaved):
+            await asyncio.wait_for(relay.next_call(), 5)
+        await relay.close()
