@@ -7,10 +7,13 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sandboxer.backends.guest import Exit, Guest, Output, Stream
 from sandboxer.kernel.clock import SystemClock
@@ -177,3 +180,32 @@ async def test_a_service_that_prints_without_end_does_not_keep_the_server_from_o
     assert 0 < kept.last < 2 * RATE / LINE_COSTS + AT_ONCE
     # One piece of output written in one go would hold everybody up for most of a second.
     assert longest < 0.3
+
+
+@given(st.lists(st.text(max_size=20), max_size=30))
+def test_a_log_that_is_opened_again_knows_what_it_knew_whatever_was_printed(texts: list[str]) -> None:
+    with TemporaryDirectory() as folder:
+        log = ServiceLog(Path(folder) / "svc")
+        for run, text in enumerate(texts, 1):
+            for process, printed in (
+                ("", text),
+                (f"svp_{run}", text),
+                (f"svp_{run}", '", "p": "x", "o": 9}'),
+            ):
+                log.write_all(NOW, run, process, [("stderr", printed, 7 * run)])
+        again = ServiceLog(Path(folder) / "svc")
+        assert (again.last, again.last_run) == (log.last, log.last_run)
+        for run in range(max(1, len(texts) - 10), len(texts) + 1):
+            assert again.offset(f"svp_{run}", "stderr") == log.offset(f"svp_{run}", "stderr") == 7 * run
+        assert again.tail(5) == list(log._lines())[-5:]
+
+
+def test_opening_a_full_log_and_reading_its_end_is_quick(tmp_path: Path) -> None:
+    log = ServiceLog(tmp_path / "svc")
+    for _ in range(40):
+        log.write_all(NOW, 1, "svp_1", [("stdout", "x" * 60, at) for at in range(500)])
+    began = time.process_time()
+    for _ in range(20):
+        assert len(log.tail(100)) == 100
+    # Reading all of it as JSON would take a tenth of a second each time, and everybody waits meanwhile.
+    assert (time.process_time() - began) / 20 < 0.03

@@ -12,7 +12,6 @@ from sandboxer.sandboxes import lifecycle
 from sandboxer.work.services.specs import Policy, Restart, Spec
 from sandboxer.work.services.states import Signal
 
-
 # Whatever its owner asked for, pauses grow to a second: each restart is a few writes that all wait for.
 LEAST_WINDOW_S = 10.0
 LEAST_PAUSE_S, LEAST_PAUSE_GROWS_TO_S = 0.05, 1.0

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +24,9 @@ MAX_FILE_BYTES = 1024 * 1024
 # A line that is longer is kept in pieces.
 MAX_LINE_BYTES = 8 * 1024
 _STANDS_KEPT = 32
+# As `_written` writes them: the beginning and the end of a line, which what was printed is never part of.
+_HEAD = re.compile(rb'\{"n": ([0-9]+), "t": "[^"]*", "r": ([0-9]+), "s": "([a-z]+)"')
+_STAND = re.compile(rb'"p": "([^"]+)", "o": ([0-9]+)\}$')
 # Followers are told from memory, unless they are further behind than this.
 _RECENT = 500
 
@@ -60,10 +64,11 @@ class ServiceLog:
             # A crash cut the last line in two: the next one must not be lost with it.
             with self._new.open("ab") as file:
                 file.write(b"\n")
-        for line in self._lines():
-            self._next = line.number + 1
-            self._stand(line.process_id, line.stream, line.offset)
-            self.last_run = max(self.last_run, line.run)
+        for head, stand in _stands(self._raw()):
+            self._next = int(head[1]) + 1
+            self.last_run = max(self.last_run, int(head[2]))
+            if stand is not None:
+                self._stand(stand[1].decode(), head[3].decode(), int(stand[2]))
 
     def offset(self, process_id: str, stream: str) -> int:
         """How much of this stream of this process is in the log."""
@@ -109,7 +114,10 @@ class ServiceLog:
 
     def tail(self, count: int) -> list[Line]:
         """The last `count` lines, oldest first."""
-        return list(self._lines())[-count:] if count > 0 else []
+        if count <= 0:
+            return []
+        parsed = (_parsed(part) for part in list(self._raw())[-count:])
+        return [line for line in parsed if line is not None]
 
     async def follow(self, after: int) -> AsyncIterator[Line]:
         """Every line with a greater number: those that are kept, then those to come, until it is removed."""
@@ -139,15 +147,18 @@ class ServiceLog:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _lines(self) -> Iterator[Line]:
+        for part in self._raw():
+            line = _parsed(part)
+            if line is not None:
+                yield line
+
+    def _raw(self) -> Iterator[bytes]:
         for file in (self._old, self._new):
             try:
                 raw = file.read_bytes()
             except FileNotFoundError:
                 continue
-            for part in raw.splitlines():
-                line = _parsed(part)
-                if line is not None:
-                    yield line
+            yield from raw.splitlines()
 
 
 class LineCutter:
@@ -201,6 +212,14 @@ def _written(line: Line) -> bytes:
     if line.process_id:
         kept |= {"p": line.process_id, "o": line.offset}
     return (json.dumps(kept) + "\n").encode()
+
+
+def _stands(lines: Iterable[bytes]) -> Iterator[tuple[re.Match[bytes], re.Match[bytes] | None]]:
+    """What counts of each line, without reading it as JSON: a start of the server does this for every log."""
+    for raw in lines:
+        head = _HEAD.match(raw)
+        if head is not None and raw.endswith(b"}"):
+            yield head, _STAND.search(raw)
 
 
 def _parsed(raw: bytes) -> Line | None:
