@@ -45,8 +45,9 @@ def refuse_strangers(image: PublishedImage, caller: Caller) -> None:
 def refuse_findings(image: PublishedImage) -> None:
     """Before anybody else may see it. Names and kinds, never a value."""
     if image.findings_count:
+        first = ", ".join(f"{one.path} ({one.kind})" for one in image.findings[:3])
         raise Conflict(
-            why=f"{image.findings_count} things in it look like secrets",
+            why=f"{image.findings_count} things in it look like secrets: {first}",
             reason="secrets_found",
             findings=[{"path": one.path, "kind": one.kind} for one in image.findings],
             findings_count=image.findings_count,

@@ -50,6 +50,8 @@ _CONTENTS: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
         ),
     )
 )
+# What documentation writes in the place of one.
+_EXAMPLE = re.compile(rb"(?i)//(user(name)?|me|foo|login):(password|passwd|pass(word)?|pwd|secret|bar)@")
 # A name that says so, and a value that no word is.
 _ASSIGNED = re.compile(
     rb"(?i)(?:secret|token|passw(?:or)?d|api[_-]?key|access[_-]?key|private[_-]?key|credential)[a-z0-9_]{0,20}"
@@ -77,6 +79,10 @@ class Scan:
         if self._left <= 0 or len(self._kinds) >= _PER_FILE:
             return
         if self._is_text is None:
+            if chunk.startswith(b"\x7fELF"):
+                # Libraries carry keys to test themselves with.
+                self._left = 0
+                return
             self._is_text = b"\0" not in chunk[:8192]
         taken = chunk[: self._left]
         self._left -= len(taken)
@@ -96,7 +102,11 @@ class Scan:
 
 
 def kinds_in(content: bytes, *, is_text: bool = True) -> set[str]:
-    found = {kind for kind, pattern in _CONTENTS if _counts(kind, is_text) and pattern.search(content)}
+    found = {
+        kind
+        for kind, pattern in _CONTENTS
+        if _counts(kind, is_text) and any(not _EXAMPLE.search(hit[0]) for hit in pattern.finditer(content))
+    }
     if is_text and any(_is_random(match[1]) for match in _ASSIGNED.finditer(content)):
         found.add("high_entropy")
     return found
