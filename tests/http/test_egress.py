@@ -97,3 +97,23 @@ async def test_a_sandbox_of_trust_zero_has_no_rules(served: Served) -> None:
     answer = await served.client.get(path)
     assert answer.status_code == 409
     assert "trust level zero" in answer.json()["detail"]
+
+
+async def test_rules_of_the_account_hold_in_all_its_sandboxes(served: Served) -> None:
+    path = await semi(served)
+    await put(served, path, rules=[{"action": "allow", "host": "*.example.com"}])
+    rules = [{"action": "deny", "host": "bad.example.com"}, {"action": "allow", "host": "pypi.org"}]
+    answer = await served.client.send("PUT", "/v1/egress", body={"rules": rules})
+    assert answer.status_code == 200, answer.text
+    assert [one["host"] for one in answer.json()["rules"]] == ["bad.example.com", "pypi.org"]
+
+    async def allowed(where: str, url: str) -> bool:
+        answer = await served.client.post(f"{where}/explain", {"url": url})
+        return bool(answer.json()["allowed"])
+
+    for where in (path, await semi(served)):
+        assert await allowed(where, "https://pypi.org/")
+        assert not await allowed(where, "https://bad.example.com/")
+    assert await allowed(path, "https://good.example.com/")
+    stranger = await served.stranger()
+    assert (await stranger.get("/v1/egress")).json()["rules"] == []

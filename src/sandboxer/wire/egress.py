@@ -120,6 +120,17 @@ class Egress(Answer):
     ended_connections: Annotated[int, Field(description="By this very change.")] = 0
 
 
+class AccountEgress(Answer):
+    rules: list[RuleFacts]
+    ended_connections: Annotated[int, Field(description="By this very change.")] = 0
+
+
+class ReplaceAccountEgress(Request):
+    """Rules for all sandboxes of the account, beside each one's own. A deny wins over every allow."""
+
+    rules: Annotated[list[Rule], Field(max_length=MAX_RULES)]
+
+
 class ExplainEgress(Request):
     url: Annotated[str, Field(min_length=1, max_length=4096, examples=["https://pypi.org/simple/"])]
     method: Annotated[str, Field(pattern=r"^[A-Za-z]{1,20}$")] = "GET"

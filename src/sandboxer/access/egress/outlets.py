@@ -126,6 +126,9 @@ class Outlets:
         entry = self._open.get(sandbox_id)
         return None if entry is None else entry.outlet
 
+    def of_account(self, account: str) -> list[Outlet]:
+        return [entry.outlet for entry in self._open.values() if entry.outlet.account == account]
+
     async def kept(self, sandbox_id: str) -> KeptOutlet | None:
         """As it is now, whether it is open or not."""
         entry = self._open.get(sandbox_id)

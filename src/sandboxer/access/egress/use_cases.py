@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from sqlalchemy import Connection
 
 from sandboxer.access.egress import records
+from sandboxer.access.egress.account_rules import AccountRules
 from sandboxer.access.egress.decision import Allow, Ask, Deny, Rules, decide
 from sandboxer.access.egress.denials import Denial, from_json
 from sandboxer.access.egress.names import BadName, host_of
@@ -45,6 +46,7 @@ class Egress:
         self._sandboxes = sandboxes
         self._store = store
         self.outlets = outlets
+        self.account = AccountRules(store, sandboxes.room.clock, outlets)
 
     async def show(self, sandbox_id: str, caller: Caller) -> Shown:
         """Raises NotFound, Conflict for one of trust level `zero`."""

@@ -79,6 +79,7 @@ ROUTERS = (
     secrets.router,
     ssh.router,
     egress.router,
+    egress.account_router,
     edge.router,
     events.router,
     events.account_router,

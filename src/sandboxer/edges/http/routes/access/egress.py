@@ -18,6 +18,7 @@ from sandboxer.wire import egress as wire
 from sandboxer.wire.words import SandboxId
 
 router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}/egress", tags=["egress"])
+account_router = APIRouter(prefix="/v1/egress", tags=["egress"])
 
 
 @router.get(
@@ -98,6 +99,32 @@ async def denials(request: Request, sandbox_id: SandboxId) -> Response:
     return json_response(wire.EgressDenialList(denials=[wire.EgressDenial(**asdict(one)) for one in found]))
 
 
+@account_router.get(
+    "",
+    operation_id="getAccountEgress",
+    response_model=wire.AccountEgress,
+    responses=failures(),
+    summary="Rules that hold in all sandboxes of the account",
+)
+async def show_account(request: Request) -> Response:
+    rules = await platform_of(request).access.egress.account.show(caller(request))
+    return json_response(wire.AccountEgress(rules=list(map(_facts, rules))))
+
+
+@account_router.put(
+    "",
+    operation_id="replaceAccountEgress",
+    response_model=wire.AccountEgress,
+    responses=failures(409),
+    summary="Other rules for all sandboxes of the account, at once",
+)
+async def replace_account(request: Request, body: wire.ReplaceAccountEgress) -> Response:
+    egress, who = platform_of(request).access.egress, caller(request)
+    ended = await egress.account.replace(who, tuple(map(_rule, body.rules)))
+    rules = await egress.account.show(who)
+    return json_response(wire.AccountEgress(rules=list(map(_facts, rules)), ended_connections=ended))
+
+
 def _key(rule: Rule) -> Rule:
     """Two rules are the same whatever is noted beside them."""
     return replace(
@@ -136,17 +163,7 @@ def _answer(shown: Shown) -> Response:
             version=shown.policy.version,
             changed_at=shown.policy.changed_at,
             default=policy.default.value,
-            rules=[
-                wire.RuleFacts(
-                    action=rule.action.value,
-                    host=rule.host,
-                    ports=list(rule.ports),
-                    methods=list(rule.methods),
-                    path=rule.path,
-                    note=rule.note,
-                )
-                for rule in policy.rules
-            ],
+            rules=list(map(_facts, policy.rules)),
             secrets=[wire.HeaderSecretFacts(**asdict(one)) for one in policy.secrets],
             limits=wire.LimitFacts(**asdict(policy.limits)),
             sent_bytes=shown.traffic.sent,
@@ -154,6 +171,17 @@ def _answer(shown: Shown) -> Response:
             open_connections=shown.open,
             ended_connections=shown.ended,
         )
+    )
+
+
+def _facts(rule: Rule) -> wire.RuleFacts:
+    return wire.RuleFacts(
+        action=rule.action.value,
+        host=rule.host,
+        ports=list(rule.ports),
+        methods=list(rule.methods),
+        path=rule.path,
+        note=rule.note,
     )
 
 
