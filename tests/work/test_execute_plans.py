@@ -59,6 +59,14 @@ def test_names_stay_within_the_working_folder(name: str) -> None:
         make_plan(Submission(code="", language="python", artifacts=(name,)))
 
 
+def test_a_pattern_that_would_keep_the_server_busy_is_refused() -> None:
+    for pattern in ("**/" * 300 + "x", "*a" * 17, "[" * 17):
+        with pytest.raises(InvalidRequest) as refused:
+            make_plan(Submission(code="", language="python", artifacts=("out.txt", pattern)))
+        assert refused.value.facts["field"] == "artifacts.1"
+    make_plan(Submission(code="", language="python", artifacts=("**/*.csv", "out/[a-z]*/**/*.png")))
+
+
 def test_a_file_cannot_take_the_place_of_the_code() -> None:
     with pytest.raises(InvalidRequest, match="where the code itself goes"):
         make_plan(Submission(code="", language="python", files=(InputFile(name="main.py", data=b""),)))

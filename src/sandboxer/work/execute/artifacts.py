@@ -6,6 +6,7 @@ by the run itself, so that `*` does not send the caller's own files back.
 
 from __future__ import annotations
 
+import asyncio
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ MAX_ARTIFACTS = 64
 MAX_SEEN = 10_000
 MAX_LEFT_OUT = 100
 MAX_DEPTH = 16
+# Marks in one pattern: each may be tried at every place of every name.
+MAX_MARKS = 16
 
 Seen = Mapping[str, tuple[int, float]]
 
@@ -51,6 +54,10 @@ NOTHING = Collected(artifacts=(), left_out=())
 
 def is_pattern(name: str) -> bool:
     return any(mark in name for mark in "*?[")
+
+
+def has_too_many_marks(name: str) -> bool:
+    return sum(name.count(mark) for mark in "*[") > MAX_MARKS
 
 
 async def look(guest: Guest, wanted: Sequence[str]) -> Seen:
@@ -100,10 +107,14 @@ async def _chosen(
         if is_cut:
             left_out.append(LeftOut(name="**", why=f"more than {MAX_SEEN} entries; only so many were seen"))
         made = [name for name, info in files.items() if before.get(name) != _mark(info)]
-        for name in sorted(made):
-            if any(matches(pattern, name) for pattern in patterns):
-                chosen.setdefault(name, files[name])
+        # Beside the loop: thousands of names by dozens of patterns take a while, and others wait.
+        for name in await asyncio.to_thread(_matching, sorted(made), patterns):
+            chosen.setdefault(name, files[name])
     return chosen, left_out
+
+
+def _matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    return [name for name in names if any(matches(pattern, name) for pattern in patterns)]
 
 
 async def _files(guest: Guest) -> tuple[dict[str, FileInfo], bool]:

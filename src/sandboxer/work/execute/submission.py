@@ -11,6 +11,7 @@ from typing import Any
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.work.commands import WORKSPACE
+from sandboxer.work.execute.artifacts import MAX_MARKS, has_too_many_marks
 from sandboxer.work.languages.table import Commands, Language, commands, find_language
 
 TTL_DEFAULT_S = 60
@@ -82,6 +83,8 @@ def make_plan(submission: Submission) -> Plan:
             )
     for number, name in enumerate(submission.artifacts):
         check_name(name, field=f"artifacts.{number}")
+        if has_too_many_marks(name):
+            raise InvalidRequest(field=f"artifacts.{number}", why=f"more than {MAX_MARKS} `*` and `[` in it")
     return Plan(
         submission=submission,
         language=language,
