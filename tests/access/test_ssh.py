@@ -181,8 +181,10 @@ async def test_a_shell_has_a_terminal_that_follows_the_clients(gated: Gated) -> 
         os.write(ours, b"sleep 0.5; stty size\n")
         await until(ours, b"44 55")
         # An interrupt is the terminal's business; the shell goes on, and its exit code is the client's.
-        os.write(ours, b"sleep 1000\n")
+        os.write(ours, b"echo be''gun; sleep 1000\n")
+        await until(ours, b"begun")
         os.write(ours, b"\x03")
+        await until(ours, b"^C")
         os.write(ours, b"exit 9\n")
         async with asyncio.timeout(10):
             assert await client.wait() == 9

@@ -15,6 +15,7 @@ from asyncssh.stream import SSHTCPStreamSession
 from sandboxer.access.ssh.keys import SshKey
 from sandboxer.access.ssh.public_keys import fingerprint_of
 from sandboxer.accounts.authority import demand, demand_active
+from sandboxer.accounts.limits import client_address
 from sandboxer.accounts.scopes import Scope
 from sandboxer.backends.guest import Connection
 from sandboxer.edges.http.hanging_up import standing_of
@@ -47,7 +48,7 @@ class Door(asyncssh.SSHServer):
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._conn = conn
         peer = conn.get_extra_info("peername")
-        self._address = str(peer[0]) if peer else "?"
+        self._address = client_address(str(peer[0]) if peer else None, (), ())
         if not self._house.crowd.may_knock(self._address, _now()):
             conn.abort()
             return
@@ -104,7 +105,7 @@ class Door(asyncssh.SSHServer):
             return
         sandbox_id = str(conn.get_extra_info("username"))
         self._house.crowd.entered(self._address, sandbox_id)
-        self.visit = Visit(self._house, sandbox_id, key, self._standing(key, sandbox_id))
+        self.visit = Visit(self._house, sandbox_id, key, self._address, self._standing(key, sandbox_id))
         await self._house.platform.access.ssh.keys.tell_of(key, sandbox_id, self._address)
 
     async def _may_enter(self, key: SshKey, sandbox_id: str) -> bool:
@@ -151,6 +152,7 @@ class Door(asyncssh.SSHServer):
         if self.channels >= self.most_channels:
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_RESOURCE_SHORTAGE, "too many channels are open")
         try:
+            await visit.count()
             async with visit.guest(ActivityKind.PORT) as guest:
                 inside = await guest.connect(port)
         except SandboxerError as error:

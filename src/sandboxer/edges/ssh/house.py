@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sandboxer.access.ssh.crowd import Crowd
 from sandboxer.access.ssh.keys import SshKey
+from sandboxer.accounts.limits import Route, quotas
 from sandboxer.backends.guest import Guest
 from sandboxer.identity.keys import Caller
 from sandboxer.sandboxes.access import ActivityKind
@@ -39,12 +41,22 @@ class Visit:
     house: House
     sandbox_id: str
     key: SshKey
+    # Whom its requests are counted for.
+    address: str
     # Raises what would refuse it now.
     standing: Callable[[], Awaitable[None]]
 
     @property
     def caller(self) -> Caller:
         return self.key.caller()
+
+    async def count(self) -> None:
+        """A shell, command, transfer or forward is a request like any other. Raises TooManyRequests."""
+        platform = self.house.platform
+        authority = await platform.authorities.of(self.caller)
+        sender = authority.sender(self.caller, now=platform.clock.now())
+        wanted = quotas(Route.API, address=self.address, caller=sender, policy=platform.limits)
+        platform.limiter.admit(wanted, now=time.monotonic())
 
     def line(self, activity: ActivityKind) -> AbstractAsyncContextManager[Line]:
         return self.house.lines().open(self.sandbox_id, self.caller, activity)

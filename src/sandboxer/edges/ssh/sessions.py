@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 
 import asyncssh
 
 from sandboxer.backends.guest import Exit, Process, Stream, TerminalSize
 from sandboxer.edges.ssh.house import HOME, Visit
-from sandboxer.kernel.errors import IllegalTransition, PathNotFound, SandboxerError
+from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, PathNotFound, SandboxerError
 from sandboxer.sandboxes.access import ActivityKind
 from sandboxer.work.commands import SHELLS, Wanted, launch
 from sandboxer.work.lines import Line
@@ -18,12 +19,17 @@ SSH_TAG = "@ssh"
 _PIECE = 65536
 _FAILED = 255
 _LARGEST = 4096
+_LANGUAGE = re.compile(r"LANG|LC_[A-Z]{1,16}")
+_PLAIN = re.compile(r"[A-Za-z0-9._@+-]{1,64}")
 _NAMES = {number.value: number.name.removeprefix("SIG") for number in signal.Signals}
 
 
 async def serve_session(visit: Visit, channel: asyncssh.SSHServerProcess[bytes]) -> None:
     """One shell or command. Whatever goes wrong is said on stderr, as sshd would."""
     try:
+        if "\0" in (channel.command or ""):
+            raise InvalidRequest(field="command", why="it holds a NUL")
+        await visit.count()
         activity = ActivityKind.EXEC if channel.term_type is None else ActivityKind.TERMINAL
         async with visit.line(activity) as line:
             await _run(line, channel)
@@ -55,10 +61,11 @@ async def _run(line: Line, channel: asyncssh.SSHServerProcess[bytes]) -> None:
 async def _start(line: Line, channel: asyncssh.SSHServerProcess[bytes]) -> Process:
     size = _size(channel.term_size[:2]) if channel.term_type is not None else None
     env = dict(line.env)
-    if channel.term_type is not None:
-        env["TERM"] = channel.term_type[:64]
     # Of what a client sends only its language: the rest could change what runs.
-    env |= {k: v[:64] for k, v in channel.env.items() if k == "LANG" or k.startswith("LC_")}
+    brought = {name: value for name, value in channel.env.items() if _LANGUAGE.fullmatch(name)}
+    if channel.term_type is not None:
+        brought["TERM"] = channel.term_type
+    env |= {name: value for name, value in brought.items() if _PLAIN.fullmatch(value)}
     where, shell = HOME, SHELLS[0]
     while True:
         wanted = Wanted(shell=channel.command, cwd=where)

@@ -23,6 +23,10 @@ from sandboxer.sandboxes.access import ActivityKind
 from sandboxer.work.commands import DEFAULT_ENV
 
 MAX_OPEN = 64
+MAX_READ = 1024 * 1024
+# What may wait for a client that does not read.
+MAX_WAITING = 4 * 1024 * 1024
+_LOOK_S = 0.01
 _TYPES = {
     FileKind.FILE: stat.S_IFREG,
     FileKind.DIRECTORY: stat.S_IFDIR,
@@ -84,7 +88,8 @@ class Sftp(asyncssh.SFTPServer):
         if not isinstance(file_obj, Download):
             raise asyncssh.SFTPPermissionDenied("it was opened to be written")
         async with self._inside(ActivityKind.FILES) as guest:
-            pieces = [piece async for piece in guest.files.read(file_obj.path, offset=offset, length=size)]
+            length = min(size, MAX_READ)
+            pieces = [piece async for piece in guest.files.read(file_obj.path, offset=offset, length=length)]
         return b"".join(pieces)
 
     async def write(self, file_obj: object, offset: int, data: bytes) -> int:
@@ -183,6 +188,7 @@ class Sftp(asyncssh.SFTPServer):
         await self._move(oldpath, newpath, overwrite=True)
 
     async def symlink(self, oldpath: bytes, newpath: bytes) -> None:
+        _path(oldpath)
         target = oldpath.decode("utf-8", "surrogateescape")
         await self._program("ln", "-sn", "--", target, _path(newpath))
 
@@ -257,8 +263,16 @@ class Sftp(asyncssh.SFTPServer):
         if code != 0:
             raise asyncssh.SFTPFailure(said[:400].decode("utf-8", "replace").strip() or f"{argv[0]} failed")
 
+    async def _breathe(self) -> None:
+        """The library answers without asking whether anybody reads; so we ask before there is more."""
+        while self.channel.get_write_buffer_size() > MAX_WAITING:
+            if self.channel.is_closing():
+                raise asyncssh.SFTPConnectionLost("the client is gone")
+            await asyncio.sleep(_LOOK_S)
+
     @asynccontextmanager
     async def _inside(self, activity: ActivityKind) -> AsyncIterator[Guest]:
+        await self._breathe()
         try:
             async with self._visit.guest(activity) as guest:
                 yield guest
@@ -268,6 +282,8 @@ class Sftp(asyncssh.SFTPServer):
 
 def _path(given: bytes) -> str:
     """Absolute and tidy; relative ones begin at home."""
+    if b"\0" in given:
+        raise asyncssh.SFTPNoSuchFile("a name holds a NUL")
     joined = posixpath.normpath(posixpath.join(HOME, given.decode("utf-8", "surrogateescape")))
     # POSIX keeps two leading slashes.
     return "/" + joined.lstrip("/")
