@@ -80,11 +80,12 @@ class Dialer:
         addresses = await self._judged(host)
         context = self._trusting() if is_tls else None
         failure = Unreachable(502, "unreachable", f"{host} cannot be reached")
+        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_s):
                 for address in addresses[:_TRIED]:
                     try:
-                        _, wire = await asyncio.get_running_loop().create_connection(
+                        _, wire = await loop.create_connection(
                             lambda: Wire(count, wrote=wrote),
                             address,
                             port,

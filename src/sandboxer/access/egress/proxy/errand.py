@@ -97,8 +97,9 @@ class Errand:
             if self._upstream is not None:
                 self._upstream.abort()
             self._client.close()
-            # Whoever does not take the last words is not waited for.
-            asyncio.get_running_loop().call_later(LINGER_S, self._client.abort)
+            if self._client.has_unsent:
+                # Whoever does not take the last words is not waited for.
+                asyncio.get_running_loop().call_later(LINGER_S, self._client.abort)
 
     def _say(self, answer: bytes) -> None:
         """In the middle of an answer or of a tunnel there is nothing more to say."""

@@ -165,6 +165,10 @@ class Wire(asyncio.Protocol):
         self._is_late = True
         self._wake()
 
+    @property
+    def has_unsent(self) -> bool:
+        return not self.is_lost and self.transport.get_write_buffer_size() > 0
+
     async def _more(self) -> None:
         if self.has_ended:
             raise Gone
