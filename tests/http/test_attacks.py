@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import json
 import time
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import update
@@ -129,6 +129,26 @@ async def test_a_delegated_key_grows_on_no_axis(served: Served) -> None:
     assert (await child.post("/v1/transfers", gift)).status_code == 403
     assert (await child.delete(f"/v1/keys/{root.credentials.public_key}")).status_code == 404
     assert (await child.delete(f"/v1/keys/{child.credentials.public_key}")).status_code != 403
+
+
+async def test_what_a_key_cut_acts_no_longer_than_the_key_itself(served: Served) -> None:
+    root = await funded(served, "root")
+    child = await cut(served, root, budget_sats=100, depth=1)
+    grandchild = await cut(served, child, budget_sats=10, scopes=["account:read"])
+    key = f"/v1/keys/{root.credentials.public_key}"
+    expired = (datetime.now(UTC) - timedelta(seconds=1)).isoformat()
+
+    async def seen() -> list[int]:
+        return [(await one.get("/v1/accounts/me")).status_code for one in (child, grandchild)]
+
+    for method, path, body, statuses in (
+        ("POST", f"{key}/suspend", {"why": "lost"}, [403, 403]),
+        ("POST", f"{key}/unsuspend", None, [200, 200]),
+        ("PUT", f"{key}/expiry", {"expires_at": expired}, [403, 403]),
+        ("PUT", f"{key}/expiry", {}, [200, 200]),
+    ):
+        assert (await served.client.send(method, path, body=body)).status_code == 204
+        assert await seen() == statuses, path
 
 
 async def test_a_delegated_key_without_a_scope_is_refused_by_the_name_of_the_scope(served: Served) -> None:

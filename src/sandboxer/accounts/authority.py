@@ -22,7 +22,7 @@ from sandboxer.accounts.limits import Sender
 from sandboxer.accounts.records import Account, Kind, Status, ensure, find, has_bucket, load
 from sandboxer.accounts.scopes import Scope
 from sandboxer.accounts.tables import accounts, delegated_keys
-from sandboxer.identity.keys import Caller
+from sandboxer.identity.keys import Caller, keys
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Forbidden
 from sandboxer.store.engine import Store
@@ -32,6 +32,7 @@ ROOT_DEPTH = 8
 CACHED = 10_000
 # A change by another process on the same database takes hold within this.
 CACHED_FOR = timedelta(seconds=15)
+_HELD_ABOVE = "a key or account above this one may not act"
 
 
 class KeyState(StrEnum):
@@ -50,7 +51,7 @@ class Authority:
     # Generations that may still follow; sandboxes at once, children's included (None: no limit).
     depth: int
     slots: int | None
-    # The first moment at which it or any ancestor expires.
+    # The first moment at which it or any ancestor expires, or a key that cut one of them.
     expires_at: datetime | None
     # Its own caps; a child's are never wider than its parent's were when it was cut.
     caps: Caps
@@ -144,8 +145,12 @@ def _delegated(conn: Connection, mine: Account, key: Row[Any]) -> Authority:
                 accounts.c.caps,
                 delegated_keys.c.state,
                 delegated_keys.c.expires_at,
+                # Of the key that cut it: what is cut acts no longer than who cut it.
+                keys.c.expires_at.label("cutter_ends"),
+                keys.c.suspended_at.label("cutter_suspended"),
             )
             .outerjoin(delegated_keys, delegated_keys.c.account == accounts.c.id)
+            .outerjoin(keys, keys.c.public_key == delegated_keys.c.cut_by)
             .where(accounts.c.id.in_(ancestry))
         )
     }
@@ -153,7 +158,9 @@ def _delegated(conn: Connection, mine: Account, key: Row[Any]) -> Authority:
         _why_not(above[id].status, above[id].state, id == mine.id) if id in above else "an ancestor is gone"
         for id in reversed(ancestry)
     ]
-    ends = [row.expires_at for row in above.values() if row.expires_at is not None]
+    whys += [_HELD_ABOVE for row in above.values() if row.cutter_suspended is not None]
+    moments = [moment for row in above.values() for moment in (row.expires_at, row.cutter_ends)]
+    ends = [moment for moment in moments if moment is not None]
     root = above.get(ancestry[0])
     return Authority(
         account=mine,
@@ -175,7 +182,7 @@ def _why_not(status: str, state: str | None, is_self: bool) -> str | None:
     if status == Status.ACTIVE.value and state in (None, KeyState.ACTIVE.value):
         return None
     if not is_self:
-        return "a key or account above this one may not act"
+        return _HELD_ABOVE
     if state in (KeyState.ENDING.value, KeyState.ENDED.value):
         return "this key was revoked"
     return f"this account is {status}"

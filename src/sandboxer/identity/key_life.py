@@ -20,6 +20,7 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, NotFound
 from sandboxer.observe.events import record
 from sandboxer.store.engine import Store
+from sandboxer.store.workers import announce
 
 REVEAL_FOR = timedelta(minutes=15)
 
@@ -265,6 +266,8 @@ def _tell(
     conn: Connection, row: Row[Any], kind: str, *, actor: str, now: datetime, reason: str = "asked"
 ) -> None:
     record(conn, subject=row.public_key, kind=kind, actor=actor, reason=reason, at=now)
+    # What it cut may act no longer than itself: whoever remembers that looks again.
+    announce(conn, row.account)
 
 
 def _refuse_owner(row: Row[Any], what: str) -> None:
