@@ -50,6 +50,9 @@ def test_keys_are_cut_shown_as_a_tree_suspended_rotated_and_ended(cli: Cli) -> N
     assert cli("keys", "suspend", public, "--why", "leaked").code == Exit.OK
     assert cli("keys", "unsuspend", public, "--json").code == Exit.OK
     assert cli("keys", "expire", public, "--at", "2100-01-01T00:00:00Z").code == Exit.OK
+    # Who forgets to say when must not make it endless.
+    assert cli("keys", "expire", public).code == Exit.USAGE
+    assert cli("keys", "expire", public, "--never").code == Exit.OK
     assert cli("keys", "rotate", public, "--json").json["secret_key"] != key["secret_key"]
     assert own("keys", "revoke", public).code == Exit.OK
 

@@ -128,6 +128,11 @@ def test_credentials_come_from_arguments_then_environment_then_owner_file(tmp_pa
     assert find_credentials(environ=env) == Credentials("e", "s", "http://e")
     assert find_credentials(owner_file=owner, environ={}) == Credentials("o", "s", "http://o")
     assert find_credentials(environ={"SANDBOXER_CREDENTIALS": str(owner)}).public_key == "o"
+    # A key of one's own beside the server's folder: the address is still to be found there.
+    del env["SANDBOXER_URL"]
+    mine = find_credentials(environ={**env, "SANDBOXER_STATE_DIR": str(tmp_path)})
+    assert mine == Credentials("e", "s", "http://o")
+    assert find_credentials(environ={**env, "SANDBOXER_STATE_DIR": "/none"}).url == "http://127.0.0.1:7777"
 
 
 def test_missing_and_broken_owner_files_say_what_to_do(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Where a client finds its key: arguments, then the environment, then an `owner.json`.
 
-    SANDBOXER_URL          address of the platform
+    SANDBOXER_URL          address of the platform; without it that in an owner.json, where one can be read
     SANDBOXER_PUBLIC_KEY   with SANDBOXER_SECRET_KEY: the key to sign with
     SANDBOXER_CREDENTIALS  path of an owner.json
     SANDBOXER_STATE_DIR    the server's state folder, whose owner.json is taken (default /var/lib/sandboxer)
@@ -37,17 +37,25 @@ def find_credentials(
     """
     env = os.environ if environ is None else environ
     url = url or env.get("SANDBOXER_URL")
+    state_dir = Path(env.get("SANDBOXER_STATE_DIR") or DEFAULT_STATE_DIR)
+    nearest = Path(env.get("SANDBOXER_CREDENTIALS") or state_dir / "owner.json")
     if public_key and secret_key:
-        return Credentials(public_key, secret_key, url or DEFAULT_URL)
+        return Credentials(public_key, secret_key, url or _address_in(nearest))
     if owner_file is None:
         public_key, secret_key = env.get("SANDBOXER_PUBLIC_KEY"), env.get("SANDBOXER_SECRET_KEY")
         if public_key and secret_key:
-            return Credentials(public_key, secret_key, url or DEFAULT_URL)
+            return Credentials(public_key, secret_key, url or _address_in(nearest))
         if is_optional:
-            return Credentials("", "", url or DEFAULT_URL)
-        state_dir = Path(env.get("SANDBOXER_STATE_DIR") or DEFAULT_STATE_DIR)
-        owner_file = env.get("SANDBOXER_CREDENTIALS") or state_dir / "owner.json"
-    return _from_owner_file(Path(owner_file), url)
+            return Credentials("", "", url or _address_in(nearest))
+    return _from_owner_file(Path(owner_file or nearest), url)
+
+
+def _address_in(path: Path) -> str:
+    """Who has a key of his own beside the server's state folder means that server, on whatever port."""
+    try:
+        return str(json.loads(path.read_text()).get("url") or DEFAULT_URL)
+    except (OSError, ValueError, AttributeError):
+        return DEFAULT_URL
 
 
 def _from_owner_file(path: Path, url: str | None) -> Credentials:

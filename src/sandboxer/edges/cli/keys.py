@@ -194,7 +194,8 @@ def unsuspend_key(
 @app.command("expire")
 def expire_key(
     public_key: Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")],
-    at: Annotated[str | None, typer.Option(help="When (RFC 3339); left out: never.")] = None,
+    at: Annotated[str | None, typer.Option(help="When (RFC 3339).")] = None,
+    never: Annotated[bool, typer.Option("--never", help="Not by itself.")] = False,
     json: Json = False,
     url: Url = None,
     state_dir: StateDir = None,
@@ -204,7 +205,11 @@ def expire_key(
     Examples:
 
         sandboxer keys expire sbx-pk-… --at 2027-01-01T00:00:00Z
+
+        sandboxer keys expire sbx-pk-… --never
     """
+    if (at is None) is not never:
+        raise typer.BadParameter("say when it ends: --at MOMENT, or --never")
     with client(url, state_dir) as platform:
         platform.keys.set_expiry(public_key, at)
     _tell(public_key, f"expires {at or 'never'}", json)
