@@ -24,7 +24,7 @@ from sandboxer.access.ssh.room import HOST_KEY_FILE, Gateway
 from sandboxer.edges.http.server import listen
 from sandboxer.edges.ssh.gateway import open_gateway
 from sandboxer.settings import Settings
-from tests.http.conftest import Served, serving
+from tests.http.conftest import Served, eventually, serving
 from tests.http.signed import Client
 from tests.http.test_real import GUEST, IMAGES, sh, why_not
 
@@ -206,7 +206,7 @@ async def until(terminal: int, *wanted: bytes) -> bytes:
 
 
 async def test_files_are_copied_by_scp_and_sftp(gated: Gated) -> None:
-    path, key = await gated.served.sandbox(), gated.new_key()
+    path, key = await gated.served.sandbox(resources={"disk_mb": 64}), gated.new_key()
     await gated.add(key)
     user = path.rsplit("/", 1)[1]
     big = os.urandom(5_000_000)
@@ -246,7 +246,7 @@ async def test_files_are_copied_by_scp_and_sftp(gated: Gated) -> None:
     assert missing.code != 0
     assert "No such file" in missing.err
     # A full disk is an error, and the file that was there stays.
-    (gated.folder / "huge").write_bytes(bytes(200_000_000))
+    (gated.folder / "huge").write_bytes(bytes(80_000_000))
     full = await run(*scp, "huge", f"{user}@127.0.0.1:/tmp/big", folder=gated.folder)
     assert full.code != 0
     assert (await sh(gated.served, path, "stat -c %s /tmp/big"))["stdout"] == "5000000\n"
@@ -259,21 +259,14 @@ async def test_half_a_file_does_not_replace_a_whole_one(gated: Gated) -> None:
     await sh(gated.served, path, "echo whole > /root/file")
     (gated.folder / "long").write_bytes(bytes(60_000_000))
     words = ["scp", "-l", "8000", *gated.options(key, "-P"), "long", f"{user}@127.0.0.1:/root/file"]
+    pulse = gated.served.platform.sandboxes.room.activity.pulse(user)
     client = await asyncio.create_subprocess_exec(*words, cwd=gated.folder)
-    seen = ""
-    for _ in range(200):
-        seen = str((await sh(gated.served, path, "ls -A /root"))["stdout"])
-        if len(seen.split()) > len(["file"]) + 2:
-            break
-        await asyncio.sleep(0.05)
+    # The line by which it is written is open as long as that lasts.
+    await eventually(lambda: pulse.open_lines > 0, seconds=20)
     client.terminate()
     await client.wait()
-    for _ in range(100):
-        left = str((await sh(gated.served, path, "cat /root/file; ls -A /root"))["stdout"])
-        if left.startswith("whole\n") and ".sandboxer" not in left:
-            break
-        await asyncio.sleep(0.05)
-    assert left.startswith("whole\n"), (seen, left[:100])
+    await eventually(lambda: pulse.open_lines == 0)
+    assert (await sh(gated.served, path, "cat /root/file"))["stdout"] == "whole\n"
 
 
 async def test_a_port_inside_is_forwarded_and_nothing_else(gated: Gated) -> None:
