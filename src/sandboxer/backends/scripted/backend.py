@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -20,6 +20,7 @@ from sandboxer.backends.contract import (
     Fingerprint,
     Handle,
     KeptDisk,
+    KeptLayers,
     KeptSizes,
     Lack,
     Observation,
@@ -33,6 +34,7 @@ from sandboxer.backends.contract import (
 from sandboxer.backends.guest import Guest
 from sandboxer.backends.scripted.box import Box, ScriptedGuest
 from sandboxer.backends.scripted.disk import Disk
+from sandboxer.backends.scripted.images import ScriptedFolders
 from sandboxer.backends.scripted.volumes import ScriptedVolumes
 from sandboxer.kernel.clock import Clock, SystemClock
 from sandboxer.kernel.errors import (
@@ -75,6 +77,7 @@ class Scripted:
         self.boxes: dict[str, Box] = {}
         self.kept_disks: dict[str, Disk] = {}
         self._volumes = ScriptedVolumes()
+        self._folders = ScriptedFolders()
         # Every call in order, for tests: (method, sandbox id).
         self.calls: list[tuple[str, str]] = []
 
@@ -111,7 +114,8 @@ class Scripted:
 
     async def provision(self, order: Order) -> Handle:
         self._begin("provision", order.sandbox_id)
-        self.check_image(order.image)
+        if order.origin is None:
+            self.check_image(order.image)
         if order.sandbox_id in self.boxes:
             raise ProvisionFailed(step="claim", why=f"{order.sandbox_id} exists already")
         limit_bytes = order.resources.disk_mb * 2**20
@@ -239,6 +243,22 @@ class Scripted:
         self._begin("sizes", disk_id)
         used = self._kept(disk_id).used_bytes
         return KeptSizes(referenced_bytes=used, exclusive_bytes=used)
+
+    async def layers(self, disk_id: str) -> KeptLayers:
+        self._begin("layers", disk_id)
+        return self._folders.layers(disk_id, self._kept(disk_id))
+
+    async def copy_kept(self, disk_id: str, new_id: str, change: Callable[[int], None] | None) -> KeptDisk:
+        self._begin("copy_kept", disk_id)
+        return self._shaped(new_id, self._kept(disk_id), change)
+
+    async def fill_kept(self, new_id: str, fill: Callable[[int], None], *, limit_mb: int) -> KeptDisk:
+        self._begin("fill_kept", new_id)
+        return self._shaped(new_id, Disk(limit_mb * 2**20, folders=()), fill)
+
+    def _shaped(self, new_id: str, disk: Disk, change: Callable[[int], None] | None) -> KeptDisk:
+        made = self.kept_disks[new_id] = self._folders.shaped(new_id, disk, change)
+        return KeptDisk(disk_id=new_id, content=Content.FILES, at_most_bytes=made.used_bytes)
 
     async def kept(self) -> Sequence[str]:
         self._begin("kept", "")
