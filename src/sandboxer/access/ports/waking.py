@@ -17,6 +17,7 @@ from sandboxer.sandboxes.use_cases import SandboxUseCases
 
 # Those who come while a wake has just failed are told the same, without another try.
 FAILED_FOR_S = 1.0
+_MOST_FAILED = 1000
 _AWAKE = frozenset({State.READY, State.ACTIVE, State.GRACE})
 _GONE = frozenset({State.EXPIRED, State.DESTROYING, State.DESTROYED})
 
@@ -41,11 +42,15 @@ class Waker:
                 return True
             until, error = self._failed.get(target.sandbox_id, (0.0, None))
             if error is not None and time.monotonic() < until:
-                raise error
+                # Without where it was raised before: each of them would hang on to all requests before it.
+                raise error.with_traceback(None)
             try:
                 await self._wake(sandbox, target)
             except SandboxerError as error:
-                self._failed[target.sandbox_id] = (time.monotonic() + FAILED_FOR_S, error)
+                now = time.monotonic()
+                if len(self._failed) >= _MOST_FAILED:
+                    self._failed = {name: one for name, one in self._failed.items() if one[0] > now}
+                self._failed[target.sandbox_id] = (now + FAILED_FOR_S, error)
                 raise
             self._failed.pop(target.sandbox_id, None)
             await self._targets().woken(target)
