@@ -16,13 +16,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 groups = {"egress": app}
-Host = Annotated[
-    str, typer.Argument(help="`example.com`, `*.example.com`, `*`; with `:PORT` for one port.")
-]
+Host = Annotated[str, typer.Argument(help="`example.com`, `*.example.com`, `*`; with `:PORT` for one port.")]
 Method = Annotated[list[str] | None, typer.Option("--method", help="Only these; opens its TLS.")]
-Path = Annotated[
-    str | None, typer.Option("--path", help="Only this path and below; opens its TLS.")
-]
+Path = Annotated[str | None, typer.Option("--path", help="Only this path and below; opens its TLS.")]
 
 
 @app.command("show")
