@@ -8,7 +8,6 @@ import asyncio
 import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -38,14 +37,18 @@ class Exporting:
     # By the id of an image or the name of a tree.
     measured: dict[str, Measured] = field(default_factory=dict)
 
-    @asynccontextmanager
-    async def export(self, image_id: str, form: Form, caller: Caller) -> AsyncIterator[Export]:
-        """The image stays as long as this is open."""
+    async def export(self, image_id: str, form: Form, caller: Caller) -> Export:
+        """The image stays from the first piece that is asked for until the last."""
         async with self.desk.reading(image_id, caller) as image:
             layers = await self.desk.shaper(image.backend).layers(image_id)
             made = await asyncio.to_thread(self._archive, image, layers, form)
             name = f"{_tag_name(image)}.{form.value}.tar"
-            yield Export(length=made.length, name=name, chunks=_stepped(made.content()))
+            return Export(length=made.length, name=name, chunks=self._chunks(image_id, caller, made))
+
+    async def _chunks(self, image_id: str, caller: Caller, made: Archive) -> AsyncIterator[bytes]:
+        async with self.desk.reading(image_id, caller):
+            async for chunk in _stepped(made.content()):
+                yield chunk
 
     def _archive(self, image: PublishedImage, layers: KeptLayers, form: Form) -> Archive:
         bounds = self.desk.policy.bounds

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandboxer.artifacts.images.oci.exporting import Export
 from sandboxer.artifacts.images.oci.writing import Form
 from sandboxer.artifacts.images.published import records
 from sandboxer.artifacts.images.published.desk import Wanted
@@ -49,12 +46,9 @@ async def export(
     image_id: ImageId,
     format: Annotated[Literal["oci", "docker"], Query(description="Form of the archive.")] = "oci",
 ) -> Response:
-    stack = AsyncExitStack()
-    made = await stack.enter_async_context(
-        platform_of(request).artifacts.exporting.export(image_id, Form(format), caller(request))
-    )
+    made = await platform_of(request).artifacts.exporting.export(image_id, Form(format), caller(request))
     return Download(
-        _held(stack, made),
+        made.chunks,
         headers={"content-disposition": f'attachment; filename="{made.name}"'},
         media_type="application/x-tar",
         length=made.length,
@@ -92,10 +86,3 @@ async def receive(
     answer = json_response(shown_image(made, is_theirs=True), 201)
     answer.headers["location"] = f"/v1/images/{made.id}"
     return answer
-
-
-async def _held(stack: AsyncExitStack, export: Export) -> AsyncIterator[bytes]:
-    """The image stays until the last piece is sent, or the client goes away."""
-    async with stack:
-        async for chunk in export.chunks:
-            yield chunk
