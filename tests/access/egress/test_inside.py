@@ -14,7 +14,7 @@ import pytest
 from sandboxer.access.egress import outlets
 from sandboxer.settings import Settings
 from tests.access.egress.world import Names, certified, public_world, site
-from tests.http.conftest import Served, serving
+from tests.http.conftest import Served, eventually, serving
 from tests.http.test_real import IMAGES, why_not
 
 FETCH = """
@@ -188,9 +188,7 @@ async def test_whoever_calls_while_the_server_restarts_is_answered_by_the_next(
             begun = await first.client.post(f"{path}/processes", {"argv": later})
             assert begun.status_code == 201, begun.text
         async with site() as web, serving(settings_of(state), None) as second:
-            async with asyncio.timeout(15):
-                while not web.heads:
-                    await asyncio.sleep(0.05)
+            await eventually(lambda: bool(web.heads), 15)
             assert await fetch(second, path, "http://example.com/") == "hello\n"
             await second.client.delete(path)
     finally:
