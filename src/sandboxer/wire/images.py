@@ -110,9 +110,7 @@ class PublishedImage(Answer):
     resources: Resources
     config: Annotated[
         dict[str, Any],
-        Field(
-            description="As an OCI image's: Env, Entrypoint, Cmd, WorkingDir, User. Env holds inside."
-        ),
+        Field(description="As an OCI image's: Env, Entrypoint, Cmd, WorkingDir, User. Env holds inside."),
     ] = Field(default_factory=dict)
     digest: Annotated[
         str,

@@ -1,4 +1,4 @@
-"""An inside port that leads outwards: its calls are announced over one line, each gets a stream of its own."""
+"""An inside port that leads outwards: its calls are announced over one line, each gets its own stream."""
 
 from __future__ import annotations
 

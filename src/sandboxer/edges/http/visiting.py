@@ -1,8 +1,9 @@
 """The operator inside what is a tenant's: a row in the audit log before anything is done there.
 
 Asked once, in front of every route whose path names a sandbox, a session, a service, a job, a snapshot, an
-image or a volume, so that no route can forget it; routes that name one in their body ask by `note_use`. The row says what was asked for, not how it ended; the thing's own events tell
-that. With its own the operator may do as it likes: a look, and no row.
+image or a volume, so that no route can forget it; routes that name one in their body ask by `note_use`. The
+row says what was asked for, not how it ended; the thing's own events tell that. With its own the operator may
+do as it likes: a look, and no row.
 """
 
 from __future__ import annotations

@@ -34,9 +34,7 @@ router = APIRouter(prefix="/v1", tags=["catalogue"])
 )
 async def list_images(
     request: Request,
-    filter: Annotated[
-        Filter, Query(description="Which published ones.")
-    ] = "all",
+    filter: Annotated[Filter, Query(description="Which published ones.")] = "all",
     cursor: Annotated[Cursor | None, Query()] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT_MAX)] = PAGE_LIMIT_DEFAULT,
 ) -> Response:
