@@ -107,7 +107,9 @@ def test_a_signed_request_is_timed_beside_the_same_route_without_the_layer_that_
 
 def test_bare_commits_are_all_there_however_many_make_them(tmp_path: Path) -> None:
     with commits.sqlite(tmp_path / "bare.db", 4) as bare:
+        with closing(sqlite3.connect(tmp_path / "bare.db")) as conn:
+            (warming,) = conn.execute("SELECT count(*) FROM bare").fetchone()
         assert bare.one_caller(5) > 0
         assert bare.all_callers(20) > 0
     with closing(sqlite3.connect(tmp_path / "bare.db")) as conn:
-        assert conn.execute("SELECT count(*) FROM bare").fetchone() == (25,)
+        assert conn.execute("SELECT count(*) FROM bare").fetchone() == (warming + 25,)

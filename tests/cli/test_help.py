@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from sandboxer.edges.cli.exits import Exit
 from sandboxer.edges.cli.verbs import VERBS, load
@@ -22,23 +24,30 @@ def test_help_names_every_verb_and_the_exit_codes(cli: Cli) -> None:
     assert "Exit codes" in said.out
 
 
+def verbs_of(command: Any) -> Iterator[TyperCommand]:
+    """The verb itself, or all verbs of a group, groups within it included."""
+    if isinstance(command, TyperGroup):
+        for one in command.commands.values():
+            yield from verbs_of(one)
+    else:
+        yield command
+
+
 @pytest.mark.parametrize("name", VERBS)
 def test_every_verb_shows_examples_and_its_line_in_the_table_is_its_own(name: str) -> None:
     command = load(name)
-    verbs = list(command.commands.values()) if isinstance(command, TyperGroup) else [command]
-    assert all("Examples:" in (verb.help or "") for verb in verbs)
+    assert [verb.name for verb in verbs_of(command) if "Examples:" not in (verb.help or "")] == []
     first_words = VERBS[name].summary.rstrip(".").split(";")[0].split(",")[0]
     assert (command.help or "").replace("\n", " ").startswith(first_words)
 
 
 @pytest.mark.parametrize("name", VERBS)
 def test_every_verb_speaks_json_where_it_answers(name: str) -> None:
-    command = load(name)
-    verbs = list(command.commands.values()) if isinstance(command, TyperGroup) else [command]
-    talks = {"up", "shell"}
-    for verb in verbs:
+    # What these say is a conversation.
+    talks = {"up", "shell", "ssh", "attach"}
+    for verb in verbs_of(load(name)):
         options = {option for param in verb.params for option in param.opts}
-        assert name in talks or "--json" in options, verb.name
+        assert verb.name in talks or "--json" in options, verb.name
 
 
 def test_an_unknown_verb_is_a_usage_error(cli: Cli) -> None:

@@ -57,10 +57,12 @@ VERBS: Mapping[str, Verb] = {
     "exec": Verb("running", INSIDE, "Run a command in a sandbox."),
     "shell": Verb("shell", INSIDE, "Open a terminal in a sandbox."),
     "cp": Verb("copying", INSIDE, "Copy files and folders in or out."),
-    "ssh": Verb("access.ssh", INSIDE, "Open a shell or run a command by stock ssh."),
+    "ssh": Verb("access.ssh", INSIDE, "Open a shell in a sandbox, or run a command, with the stock ssh."),
     "ssh-key": Verb("access.ssh_keys", INSIDE, "Keys that open sandboxes by SSH.", is_group=True),
     "secrets": Verb("access.secrets", INSIDE, "Keep secrets, inject and wipe them.", is_group=True),
-    "egress": Verb("access.egress", INSIDE, "What a sandbox may reach outside.", is_group=True),
+    "egress": Verb(
+        "access.egress", INSIDE, "What a sandbox of trust level `semi` may reach outside.", is_group=True
+    ),
     "preview": Verb("access.previews", INSIDE, "Open a port inside a sandbox by a link.", is_group=True),
     "languages": Verb("work.languages", PLATFORM, "List languages and shells, and how to begin."),
     "status": Verb("status", PLATFORM, "Show health, what is free, and what you may still do."),
@@ -90,7 +92,7 @@ VERBS: Mapping[str, Verb] = {
     "edge": Verb("access.edge", HOST, "TLS in front of the platform.", is_group=True),
     "doctor": Verb("doctor", HOST, "Say what this host can and cannot do, and why."),
     "backend": Verb("backend", HOST, "Check a backend against the contract.", is_group=True),
-    "image": Verb("image", HOST, "Base images; and publish, share, start from others.", is_group=True),
+    "image": Verb("image", HOST, "Build base images; publish, share and start from others.", is_group=True),
     "bench": Verb("bench", HOST, "Measure this host against bwrap, podman and a bare web server."),
     "backup": Verb("backup", HOST, "Copy the platform's state into one file."),
     "restore": Verb("backup", HOST, "Bring a backup back into an empty state folder."),

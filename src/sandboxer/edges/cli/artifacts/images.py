@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -175,7 +175,7 @@ def verify(id: Id, json: Json = False, url: Url = None, state_dir: StateDir = No
     out.print(plain(found.id), "[green]is what was published[/]", plain(found.digest))
 
 
-def grant(id: Id, account: Account, url: Url = None, state_dir: StateDir = None) -> None:
+def grant(id: Id, account: Account, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
     """Let an account use an image.
 
     Examples:
@@ -183,10 +183,10 @@ def grant(id: Id, account: Account, url: Url = None, state_dir: StateDir = None)
         sandboxer image grant img_0123456789abcdefghjkmnpqrs bob
     """
     with client(url, state_dir) as platform:
-        out.print("used by", plain(", ".join(platform.published.grant(id, account))))
+        _show_users(platform.published.grant(id, account), json)
 
 
-def revoke(id: Id, account: Account, url: Url = None, state_dir: StateDir = None) -> None:
+def revoke(id: Id, account: Account, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
     """Take that back; what was made from it stays.
 
     Examples:
@@ -194,7 +194,14 @@ def revoke(id: Id, account: Account, url: Url = None, state_dir: StateDir = None
         sandboxer image revoke img_0123456789abcdefghjkmnpqrs bob
     """
     with client(url, state_dir) as platform:
-        out.print("used by", plain(", ".join(platform.published.revoke(id, account)) or "nobody else"))
+        _show_users(platform.published.revoke(id, account), json)
+
+
+def _show_users(accounts: Sequence[str], json: bool) -> None:
+    if json:
+        print_json({"granted_to": list(accounts)})
+    else:
+        out.print("used by", plain(", ".join(accounts) or "nobody else"))
 
 
 def transfer(
@@ -225,6 +232,7 @@ def export(
     id: Id,
     to: Annotated[Path, typer.Argument(help="File to write.", metavar="FILE")],
     format: Annotated[str, typer.Option(help="oci, or docker (`docker load`, `podman load`).")] = "oci",
+    json: Json = False,
     url: Url = None,
     state_dir: StateDir = None,
 ) -> None:
@@ -237,7 +245,10 @@ def export(
     form: Any = format
     with client(url, state_dir, timeout_s=_SLOW_S) as platform, progress(f"export {to.name}", None) as count:
         written = platform.published.export(id, to, form=form, progress=count)
-    out.print(plain(str(to)), size(written))
+    if json:
+        print_json({"file": str(to), "bytes": written})
+    else:
+        out.print(plain(str(to)), size(written))
 
 
 def receive(

@@ -20,7 +20,7 @@ from sandboxer.sdk.sync.sessions import Session
 from sandboxer.wire import sessions as wire
 from sandboxer.wire.sessions import CellEnd
 
-app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
+app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True, help="Interpreters that keep their state.")
 groups = {"session": app}
 SessionId = Annotated[str, typer.Argument(help="Id of the session (ses_…).", metavar="ID")]
 # Ended before it had a word to say, as at any prompt.
@@ -77,7 +77,12 @@ def list_sessions(
     url: Url = None,
     state_dir: StateDir = None,
 ) -> None:
-    """List sessions, newest first."""
+    """List sessions, newest first.
+
+    Examples:
+
+        sandboxer session list --state busy
+    """
     with client(url, state_dir) as platform:
         found = list(platform.sessions.list(sandbox_id=sandbox, state=state))
     if json:
@@ -98,7 +103,12 @@ def list_sessions(
 
 @app.command("show")
 def show(session_id: SessionId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
-    """Show one session and its cells."""
+    """Show one session and its cells.
+
+    Examples:
+
+        sandboxer session show ses_0123456789abcdefghjkmnpqrs
+    """
     with client(url, state_dir) as platform:
         session = platform.sessions.get(session_id)
         cells = session.cells()
@@ -150,6 +160,10 @@ def attach(session_id: SessionId, url: Url = None, state_dir: StateDir = None) -
 
     A line that ends in a colon or a backslash, or an open block, goes on until an empty line. Ctrl-C stops
     the cell that runs, Ctrl-D leaves; the session stays.
+
+    Examples:
+
+        sandboxer session attach ses_0123456789abcdefghjkmnpqrs
     """
     with client(url, state_dir) as platform:
         session = platform.sessions.get(session_id)
@@ -165,30 +179,53 @@ def attach(session_id: SessionId, url: Url = None, state_dir: StateDir = None) -
 
 
 @app.command("interrupt")
-def interrupt(session_id: SessionId, url: Url = None, state_dir: StateDir = None) -> None:
-    """Stop the running cell as Ctrl-C would; the state stays."""
+def interrupt(session_id: SessionId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """Stop the running cell as Ctrl-C would; the state stays.
+
+    Examples:
+
+        sandboxer session interrupt ses_0123456789abcdefghjkmnpqrs
+    """
     with client(url, state_dir) as platform:
         stopped = platform.sessions.get(session_id).interrupt()
+    if json:
+        print_json({"cell": stopped})
+        return
     err.print("[dim]nothing ran[/]" if stopped is None else f"cell {stopped} was asked to stop")
 
 
 @app.command("restart")
 def restart(session_id: SessionId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
-    """Start a fresh interpreter: what the old one knew is gone, files are not."""
+    """Start a fresh interpreter: what the old one knew is gone, files are not.
+
+    Examples:
+
+        sandboxer session restart ses_0123456789abcdefghjkmnpqrs
+    """
     with client(url, state_dir) as platform:
         _told(platform.sessions.get(session_id).restart(), json)
 
 
 @app.command("freeze")
 def freeze(session_id: SessionId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
-    """Pause its sandbox in memory."""
+    """Pause its sandbox in memory.
+
+    Examples:
+
+        sandboxer session freeze ses_0123456789abcdefghjkmnpqrs
+    """
     with client(url, state_dir) as platform:
         _told(platform.sessions.get(session_id).freeze(), json)
 
 
 @app.command("thaw")
 def thaw(session_id: SessionId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
-    """Let its frozen sandbox go on."""
+    """Let its frozen sandbox go on.
+
+    Examples:
+
+        sandboxer session thaw ses_0123456789abcdefghjkmnpqrs
+    """
     with client(url, state_dir) as platform:
         _told(platform.sessions.get(session_id).thaw(), json)
 
@@ -201,7 +238,12 @@ def boost(
     url: Url = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Give its sandbox more CPUs and memory at once, or take them back with 0."""
+    """Give its sandbox more CPUs and memory at once, or take them back with 0.
+
+    Examples:
+
+        sandboxer session boost ses_0123456789abcdefghjkmnpqrs 4
+    """
     with client(url, state_dir) as platform:
         session = platform.sessions.get(session_id)
         _told(session.boost(vcpus) if vcpus else session.unboost(), json)
@@ -247,7 +289,12 @@ def end(
     url: Url = None,
     state_dir: StateDir = None,
 ) -> None:
-    """End it; a sandbox that was made for it goes with it."""
+    """End it; a sandbox that was made for it goes with it.
+
+    Examples:
+
+        sandboxer session end ses_0123456789abcdefghjkmnpqrs
+    """
     with client(url, state_dir, confirm=with_wallet(wallet, proof)) as platform:
         _told(platform.sessions.get(session_id).end(), json)
 
