@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from sandboxer.backends.contract import Wall
+from sandboxer.backends.contract import Trust, Wall
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import (
     Conflict,
@@ -117,10 +117,15 @@ async def test_an_unknown_profile_is_answered_with_the_nearest_name(open_one: Op
             await platform.sandboxes.create(CreateRequest(profile="profile.agent-dve"), ALICE)
 
 
-async def test_the_semi_trusted_network_is_not_available_yet(open_one: OpenPlatform) -> None:
+async def test_the_trust_level_asked_for_is_the_one_it_has_and_stays(open_one: OpenPlatform) -> None:
     async with open_one() as platform:
-        with pytest.raises(NotAvailable):
-            await platform.sandboxes.create(CreateRequest(trust="semi"), ALICE)
+        made = await platform.sandboxes.create(CreateRequest(trust="semi"), ALICE)
+        assert (made.trust, (await platform.sandboxes.create(CreateRequest(), ALICE)).trust) == (
+            Trust.SEMI,
+            Trust.ZERO,
+        )
+        with pytest.raises(InvalidRequest, match="neither zero nor semi"):
+            await platform.sandboxes.create(CreateRequest(trust="full"), ALICE)
 
 
 async def test_a_backend_without_a_wall_that_the_profile_demands_is_not_used(
