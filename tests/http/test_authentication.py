@@ -36,6 +36,8 @@ PROVING = {
 }
 # For anyone, or for whoever knows an id, four words or a link that cannot be guessed.
 OPEN = {
+    # Asked by the TLS edge: is this name ours? Without a name it is not a question.
+    ("GET", "/v1/edge/ask"),
     ("GET", "/.well-known/x402"),
     ("GET", "/discovery/resources"),
     ("GET", "/v1/rates"),

@@ -176,10 +176,12 @@ async def test_a_wrong_field_is_named(served: Served, body: dict[str, object], f
     assert answer.json()["fault"] == "caller"
 
 
-async def test_semi_trust_is_not_available_yet_and_says_so(served: Served) -> None:
-    answer = await served.client.post("/v1/sandboxes", {"trust": "semi"})
-    assert answer.status_code == 422
-    assert answer.json()["code"] == "not_available"
+async def test_trust_is_zero_unless_asked_for_and_nothing_but_zero_or_semi(served: Served) -> None:
+    for asked, given in (({}, "zero"), ({"trust": "semi"}, "semi")):
+        answer = await served.client.post("/v1/sandboxes", asked)
+        assert (answer.status_code, answer.json()["trust"]) == (201, given)
+    refused = await served.client.post("/v1/sandboxes", {"trust": "full"})
+    assert refused.status_code == 422
 
 
 @pytest.mark.parametrize(
