@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from sandboxer.backends.contract import Content, KeptDisk, KeptSizes, Order
@@ -132,7 +134,8 @@ class Keeping:
         heritage = ground.heritages.find_kept(disk_id)
         if heritage is None or not ground.copies.has(disk_id):
             raise NotFound(what="kept disk", id=disk_id)
-        seen = ground.copies.look(disk_id)
+        with _gone_is_not_found(disk_id):
+            seen = ground.copies.look(disk_id)
         if seen is not None:
             found = (seen.uuid, seen.changed, seen.is_read_only)
             if found != (heritage.uuid, heritage.changed, True):
@@ -148,7 +151,8 @@ class Keeping:
         heritage = self._check_now(order.origin or "")
         found = self._renewals.get(heritage.id)
         if found is None:
-            found = self._renewals[heritage.id] = renewal.look_for(ground.copies.path(heritage.id))
+            with _gone_is_not_found(heritage.id):
+                found = self._renewals[heritage.id] = renewal.look_for(ground.copies.path(heritage.id))
         source = ground.copies.path(heritage.id)
         acts = ground.pool.copy_births(order.sandbox_id, source, limit_mb=order.resources.disk_mb)
         acts += renewal.births(ground.pool.disk(order.sandbox_id), found, order.hostname)
@@ -182,3 +186,12 @@ class Keeping:
         return KeptSizes(
             referenced_bytes=heritage.bytes or 0, exclusive_bytes=ground.counting.alone(heritage)
         )
+
+
+@contextmanager
+def _gone_is_not_found(disk_id: str) -> Iterator[None]:
+    """It may be dropped while it is looked at."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise NotFound(what="kept disk", id=disk_id) from None
