@@ -35,7 +35,7 @@ async def forget_all(backend: NamespacesBackend) -> None:
 async def ground() -> AsyncIterator[NamespacesBackend]:
     require_walls()
     with state_folder() as state:
-        async with open_backend(settings_for(state, pool_size_mb=700)) as opened:
+        async with open_backend(settings_for(state, pool_size_mb=1536)) as opened:
             yield opened
             await forget_all(opened)
         remove_ground(opened)
