@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.http.conftest import Served
+from tests.http.flows import flow
 
 
 async def semi(served: Served) -> str:
@@ -18,6 +19,7 @@ async def put(served: Served, path: str, **policy: object) -> dict[str, object]:
     return told
 
 
+@flow("getEgress", "changeEgress", "listEgressDenials")
 async def test_a_new_sandbox_denies_everything_and_rules_are_added_and_taken_away(served: Served) -> None:
     path = await semi(served)
     first = (await served.client.get(path)).json()
@@ -31,8 +33,10 @@ async def test_a_new_sandbox_denies_everything_and_rules_are_added_and_taken_awa
     assert late.status_code == 409
     gone = await served.client.send("PATCH", path, body={"remove": [rule]})
     assert gone.json()["rules"] == []
+    assert (await served.client.get(f"{path}/denials")).json()["denials"] == []
 
 
+@flow("replaceEgress", "explainEgress")
 async def test_a_decision_is_explained_with_its_rule(served: Served) -> None:
     path = await semi(served)
     await put(
@@ -99,6 +103,7 @@ async def test_a_sandbox_of_trust_zero_has_no_rules(served: Served) -> None:
     assert "trust level zero" in answer.json()["detail"]
 
 
+@flow("getAccountEgress", "replaceAccountEgress")
 async def test_rules_of_the_account_hold_in_all_its_sandboxes(served: Served) -> None:
     path = await semi(served)
     await put(served, path, rules=[{"action": "allow", "host": "*.example.com"}])
