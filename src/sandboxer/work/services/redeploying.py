@@ -24,6 +24,8 @@ from sandboxer.work.services.specs import Spec, next_port
 from sandboxer.work.services.states import Signal
 
 _GLANCE_S = 0.05
+# A process that was replaced a moment ago has this long, and its own times to drain and to stop.
+_DRAINS_WITHIN_S = 5.0
 
 
 async def replace_process(
@@ -44,6 +46,7 @@ async def _beside(means: Means, keeper: Keeper, service: Service, spec: Spec, *,
         run=means.next_run(service),
         launched_at=means.clock.now(),
     )
+    await _until_free(await means.guest(service), new, service.spec)
     means.note(new, f"redeploy: starting process {new.run} on port {new.port} beside the present one")
     guest = await keeper.start(new)
     assert new.process_id is not None
@@ -90,6 +93,22 @@ async def _exchange(means: Means, keeper: Keeper, service: Service, spec: Spec, 
     changes = {"spec": spec, "port": spec.port}
     changed = await means.book.amend(service.id, "changed", actor=actor, decide=lambda _: changes)
     return await keeper.launch(changed, "redeploy")
+
+
+async def _until_free(guest: Guest, new: Service, present: Spec) -> None:
+    """The process before the present one may still drain there, and would be taken for the new one."""
+    assert new.port is not None
+    listens = replace(new.spec.health, path=None)
+    patience = _DRAINS_WITHIN_S + present.drain_s + present.stop_timeout_s
+    deadline = asyncio.get_running_loop().time() + patience
+    while (await health.look(guest, new.port, listens)).is_well:
+        if asyncio.get_running_loop().time() >= deadline:
+            raise Conflict(
+                why=f"something else of this sandbox listens on port {new.port}, which the new process needs",
+                reason="port_taken",
+                hint="End what listens there, then redeploy again.",
+            )
+        await asyncio.sleep(_GLANCE_S)
 
 
 async def _until_well(guest: Guest, service: Service, pump: Pump) -> str | None:
