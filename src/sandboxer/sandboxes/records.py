@@ -5,8 +5,6 @@ Queries are plain functions of a connection: the caller owns the transaction. Th
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,22 +23,21 @@ from sqlalchemy import (
     Select,
     Table,
     Text,
-    and_,
     bindparam,
     exists,
     func,
     insert,
-    or_,
     select,
     update,
 )
 
 from sandboxer.backends.contract import Handle, Order, Resources, Trust, VolumeMount
-from sandboxer.kernel.errors import Broken, InvalidRequest
+from sandboxer.kernel.errors import Broken
 from sandboxer.sandboxes import terms as money_terms
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.terms import PAYS_NOTHING, Terms
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
+from sandboxer.store.paging import newest_first, next_cursor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,14 +262,9 @@ def load_page(
 ) -> Page:
     """Newest first. `account` None: everyone's. No states: all but destroyed ones."""
     query = _filtered(account, labels, states)
-    if cursor is not None:
-        at, last_id = _open_cursor(cursor)
-        older = and_(sandboxes.c.created_at == at, sandboxes.c.id < last_id)
-        query = query.where(or_(sandboxes.c.created_at < at, older))
-    query = query.order_by(sandboxes.c.created_at.desc(), sandboxes.c.id.desc()).limit(limit + 1)
+    query = newest_first(query, sandboxes, cursor=cursor, limit=limit)
     found = [_from_row(row) for row in conn.execute(query)]
-    more = len(found) > limit
-    return Page(sandboxes=found[:limit], next_cursor=_make_cursor(found[limit - 1]) if more else None)
+    return Page(sandboxes=found[:limit], next_cursor=next_cursor(found, limit))
 
 
 def _filtered(
@@ -291,23 +283,6 @@ def _filtered(
             exists().where(mark.c.sandbox_id == sandboxes.c.id, mark.c.key == key, mark.c.value == value)
         )
     return query
-
-
-def _make_cursor(last: Sandbox) -> str:
-    text = json.dumps([last.created_at.isoformat(), last.id])
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
-
-
-def _open_cursor(cursor: str) -> tuple[datetime, str]:
-    try:
-        padded = cursor + "=" * (-len(cursor) % 4)
-        at, last_id = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-        moment = datetime.fromisoformat(at)
-        if moment.tzinfo is None or not isinstance(last_id, str):
-            raise ValueError("not a cursor of ours")
-    except (binascii.Error, ValueError, TypeError, RecursionError):
-        raise InvalidRequest(field="cursor", why="it is not a cursor that this list returned") from None
-    return moment, last_id
 
 
 # Kept in another shape than the value's: plain numbers and JSON instead of types of ours.

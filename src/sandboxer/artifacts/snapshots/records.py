@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -20,11 +17,9 @@ from sqlalchemy import (
     Row,
     Table,
     Text,
-    and_,
     delete,
     func,
     insert,
-    or_,
     select,
     update,
 )
@@ -32,8 +27,8 @@ from sqlalchemy import (
 from sandboxer.artifacts.snapshots.lifecycle import OVER, State
 from sandboxer.artifacts.snapshots.policy import Holding
 from sandboxer.backends.contract import Content, Resources
-from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
+from sandboxer.store.paging import newest_first, next_cursor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,31 +199,9 @@ def load_page(
         query = query.where(snapshots.c.state.in_([state.value for state in states]))
     else:
         query = query.where(snapshots.c.state.not_in([state.value for state in OVER]))
-    if cursor is not None:
-        at, last_id = _open_cursor(cursor)
-        older = and_(snapshots.c.created_at == at, snapshots.c.id < last_id)
-        query = query.where(or_(snapshots.c.created_at < at, older))
-    query = query.order_by(snapshots.c.created_at.desc(), snapshots.c.id.desc()).limit(limit + 1)
+    query = newest_first(query, snapshots, cursor=cursor, limit=limit)
     found = [_from_row(row) for row in conn.execute(query)]
-    more = len(found) > limit
-    return SnapshotPage(snapshots=found[:limit], next_cursor=_make_cursor(found[limit - 1]) if more else None)
-
-
-def _make_cursor(last: Snapshot) -> str:
-    text = json.dumps([last.created_at.isoformat(), last.id])
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
-
-
-def _open_cursor(cursor: str) -> tuple[datetime, str]:
-    try:
-        padded = cursor + "=" * (-len(cursor) % 4)
-        at, last_id = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-        moment = datetime.fromisoformat(at)
-        if moment.tzinfo is None or not isinstance(last_id, str):
-            raise ValueError("not a cursor of ours")
-    except (binascii.Error, ValueError, TypeError, RecursionError):
-        raise InvalidRequest(field="cursor", why="it is not a cursor that this list returned") from None
-    return moment, last_id
+    return SnapshotPage(snapshots=found[:limit], next_cursor=next_cursor(found, limit))
 
 
 def _to_row(snapshot: Snapshot) -> dict[str, Any]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -21,20 +18,18 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    and_,
     func,
     insert,
-    or_,
     select,
     update,
 )
 
 from sandboxer.artifacts.volumes.lifecycle import OVER, State
 from sandboxer.artifacts.volumes.policy import Held
-from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.sandboxes.lifecycle import State as SandboxState
 from sandboxer.sandboxes.records import sandboxes
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
+from sandboxer.store.paging import newest_first, next_cursor
 
 # A sandbox in one of these has nothing attached: no process of it is left, and none will come.
 _LET_GO = (SandboxState.DESTROYED.value, SandboxState.FAILED.value)
@@ -210,35 +205,13 @@ def load_page(
         query = query.where(volumes.c.state.in_([state.value for state in states]))
     else:
         query = query.where(volumes.c.state.not_in(_OVER))
-    if cursor is not None:
-        at, last_id = _open_cursor(cursor)
-        older = and_(volumes.c.created_at == at, volumes.c.id < last_id)
-        query = query.where(or_(volumes.c.created_at < at, older))
-    query = query.order_by(volumes.c.created_at.desc(), volumes.c.id.desc()).limit(limit + 1)
+    query = newest_first(query, volumes, cursor=cursor, limit=limit)
     found = [_from_row(row) for row in conn.execute(query)]
-    more = len(found) > limit
-    return VolumePage(volumes=found[:limit], next_cursor=_make_cursor(found[limit - 1]) if more else None)
+    return VolumePage(volumes=found[:limit], next_cursor=next_cursor(found, limit))
 
 
 def taken_name(account: str, name: str) -> str:
     return f"{account}/{name}"
-
-
-def _make_cursor(last: Volume) -> str:
-    text = json.dumps([last.created_at.isoformat(), last.id])
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
-
-
-def _open_cursor(cursor: str) -> tuple[datetime, str]:
-    try:
-        padded = cursor + "=" * (-len(cursor) % 4)
-        at, last_id = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-        moment = datetime.fromisoformat(at)
-        if moment.tzinfo is None or not isinstance(last_id, str):
-            raise ValueError("not a cursor of ours")
-    except (binascii.Error, ValueError, TypeError, RecursionError):
-        raise InvalidRequest(field="cursor", why="it is not a cursor that this list returned") from None
-    return moment, last_id
 
 
 def _to_row(volume: Volume) -> dict[str, Any]:

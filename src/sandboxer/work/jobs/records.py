@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -20,18 +18,16 @@ from sqlalchemy import (
     Row,
     Table,
     Text,
-    and_,
     delete,
     func,
     insert,
-    or_,
     select,
     update,
 )
 
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
+from sandboxer.store.paging import newest_first, next_cursor
 from sandboxer.work.jobs.lifecycle import FINAL, State
 
 OUTPUT_DROPPED = {
@@ -219,34 +215,12 @@ def page(
         query = query.where(jobs.c.account == account)
     if state is not None:
         query = query.where(jobs.c.state == state.value)
-    if cursor is not None:
-        at, last_id = _open_cursor(cursor)
-        older = and_(jobs.c.created_at == at, jobs.c.id < last_id)
-        query = query.where(or_(jobs.c.created_at < at, older))
-    rows = conn.execute(query.order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(limit + 1))
+    rows = conn.execute(newest_first(query, jobs, cursor=cursor, limit=limit))
     found = [_from_row(row) for row in rows]
-    more = len(found) > limit
-    return Page(jobs=found[:limit], next_cursor=_make_cursor(found[limit - 1]) if more else None)
+    return Page(jobs=found[:limit], next_cursor=next_cursor(found, limit))
 
 
 def _from_row(row: Row[Any]) -> Job:
     cells = row._mapping
     plain: dict[str, Any] = {name: cells.get(name) for name in _NAMES}
     return Job(**{**plain, "state": State(cells["state"])})
-
-
-def _make_cursor(last: Job) -> str:
-    text = json.dumps([last.created_at.isoformat(), last.id])
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
-
-
-def _open_cursor(cursor: str) -> tuple[datetime, str]:
-    try:
-        padded = cursor + "=" * (-len(cursor) % 4)
-        at, last_id = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-        moment = datetime.fromisoformat(at)
-        if moment.tzinfo is None or not isinstance(last_id, str):
-            raise ValueError("not a cursor of ours")
-    except (binascii.Error, ValueError, TypeError, RecursionError):
-        raise InvalidRequest(field="cursor", why="it is not a cursor that this list returned") from None
-    return moment, last_id

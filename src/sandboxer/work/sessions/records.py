@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
@@ -19,16 +16,14 @@ from sqlalchemy import (
     Row,
     Table,
     Text,
-    and_,
     insert,
-    or_,
     select,
     update,
 )
 
-from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.observe import events
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
+from sandboxer.store.paging import newest_first, next_cursor
 from sandboxer.work.sessions.lifecycle import State
 from sandboxer.work.sessions.lifetime import Span
 
@@ -144,31 +139,9 @@ def load_page(
         query = query.where(sessions.c.sandbox_id == sandbox_id)
     wanted = sessions.c.state != State.ENDED.value if state is None else sessions.c.state == state.value
     query = query.where(wanted)
-    if cursor is not None:
-        at, last = _open_cursor(cursor)
-        same = and_(sessions.c.created_at == at, sessions.c.id < last)
-        query = query.where(or_(sessions.c.created_at < at, same))
-    query = query.order_by(sessions.c.created_at.desc(), sessions.c.id.desc()).limit(limit + 1)
+    query = newest_first(query, sessions, cursor=cursor, limit=limit)
     found = [_from_row(row) for row in conn.execute(query)]
-    more = len(found) > limit
-    return Page(sessions=found[:limit], next_cursor=_make_cursor(found[limit - 1]) if more else None)
-
-
-def _make_cursor(last: Session) -> str:
-    text = json.dumps([last.created_at.isoformat(), last.id])
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
-
-
-def _open_cursor(cursor: str) -> tuple[datetime, str]:
-    try:
-        padded = cursor + "=" * (-len(cursor) % 4)
-        at, last_id = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-        moment = datetime.fromisoformat(at)
-        if moment.tzinfo is None or not isinstance(last_id, str):
-            raise ValueError("not a cursor of ours")
-    except (binascii.Error, ValueError, TypeError, RecursionError):
-        raise InvalidRequest(field="cursor", why="it is not a cursor that this list returned") from None
-    return moment, last_id
+    return Page(sessions=found[:limit], next_cursor=next_cursor(found, limit))
 
 
 def _tell(conn: Connection, session: Session, actor: str, now: datetime) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -33,8 +30,8 @@ from sandboxer.artifacts.images.published.scanning import Finding
 from sandboxer.artifacts.snapshots.lifecycle import OVER, USABLE, State
 from sandboxer.artifacts.snapshots.policy import Holding
 from sandboxer.backends.contract import Resources
-from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
+from sandboxer.store.paging import newest_first, next_cursor
 
 
 class Visibility(StrEnum):
@@ -241,31 +238,9 @@ def load_page(conn: Connection, *, account: str, which: Filter, cursor: str | No
         Filter.PUBLIC: public,
     }[which]
     query = select(table).where(wanted)
-    if cursor is not None:
-        at, last_id = _open_cursor(cursor)
-        older = and_(table.c.created_at == at, table.c.id < last_id)
-        query = query.where(or_(table.c.created_at < at, older))
-    query = query.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(limit + 1)
+    query = newest_first(query, table, cursor=cursor, limit=limit)
     found = [_from_row(row) for row in conn.execute(query)]
-    more = len(found) > limit
-    return ImagePage(images=found[:limit], next_cursor=_make_cursor(found[limit - 1]) if more else None)
-
-
-def _make_cursor(last: PublishedImage) -> str:
-    text = json.dumps([last.created_at.isoformat(), last.id])
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
-
-
-def _open_cursor(cursor: str) -> tuple[datetime, str]:
-    try:
-        padded = cursor + "=" * (-len(cursor) % 4)
-        at, last_id = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-        moment = datetime.fromisoformat(at)
-        if moment.tzinfo is None or not isinstance(last_id, str):
-            raise ValueError("not a cursor of ours")
-    except (binascii.Error, ValueError, TypeError, RecursionError):
-        raise InvalidRequest(field="cursor", why="it is not a cursor that this list returned") from None
-    return moment, last_id
+    return ImagePage(images=found[:limit], next_cursor=next_cursor(found, limit))
 
 
 def _to_row(image: PublishedImage) -> dict[str, Any]:
