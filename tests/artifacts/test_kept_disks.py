@@ -244,6 +244,24 @@ async def test_a_copy_has_its_own_limit_and_what_nobody_else_covers_stays_promis
     assert backend.ground.promised.kept_mb == 0
 
 
+async def test_copies_that_go_at_the_same_moment_give_back_all_they_were_promised(
+    backend: NamespacesBackend,
+) -> None:
+    before = backend.ground.promised
+    _, source = await box(backend)
+    disk_id = await kept(backend, source)
+    with_source = backend.ground.promised
+    small = Resources(vcpus=0.1, memory_mb=32, disk_mb=16, pids=16)
+    copies = [await box(backend, origin=disk_id, resources=small) for _ in range(12)]
+    async with asyncio.TaskGroup() as group:
+        for order, _ in copies:
+            group.create_task(backend.teardown(order.sandbox_id))
+    assert backend.ground.promised == with_source
+    await backend.teardown(source.sandbox_id)
+    await backend.drop(disk_id)
+    assert backend.ground.promised == before
+
+
 async def test_a_restore_that_would_promise_too_much_is_refused_before_it_touches_anything(
     backend: NamespacesBackend,
 ) -> None:

@@ -23,16 +23,16 @@ class Ending:
         """Everything with this id, recorded or not. Gone already is success."""
         ground = self._ground
         ground.deaths.forget(sandbox_id)
+        is_shared = ground.heritages.is_shared(sandbox_id)
         await in_thread(ground.threads, self._remove_now, sandbox_id)
         box = ground.known.pop(sandbox_id, None)
         if box is not None:
             self._release_running(box)
             ground.promised = ground.promised.with_disk(box.resources, -1)
-        if ground.heritages.known:
-            # What others hold of it is now nobody's.
-            ground.promised = ground.promised.with_kept(
-                await in_thread(ground.threads, ground.counting.kept_mb)
-            )
+        if is_shared:
+            # What others hold of it is now nobody's. Counted first: `promised` may change meanwhile.
+            kept_mb = await in_thread(ground.threads, ground.counting.kept_mb)
+            ground.promised = ground.promised.with_kept(kept_mb)
 
     async def stop(self, sandbox_id: str, *, discards_disk: bool = False) -> None:
         """No process left, its disk kept, its uid range free for others.

@@ -40,14 +40,13 @@ class Counting:
         """Freed if this one were dropped: its own, and what of the gone nobody else may hold."""
         if not self._copies.are_instant:
             return heritage.bytes or 0
-        others = {o for one in self._heritages.known.values() if one.id != heritage.id for o in one.owners}
-        mine = set(heritage.owners) & self._ownerless() - others
-        numbers = {self._copies.number(heritage.id), *(owner.number for owner in mine)}
+        alone = (o for o in heritage.owners if not self._heritages.is_held_by_others(o, heritage))
+        mine = {owner.number for owner in alone if not self._lives(owner)}
+        numbers = {self._copies.number(heritage.id), *mine}
         return sum(self._pool.charged(number) for number in numbers)
 
     def _ownerless(self) -> set[Owner]:
-        owners = {owner for one in list(self._heritages.known.values()) for owner in one.owners}
-        return {owner for owner in owners if not self._lives(owner)}
+        return {owner for owner in self._heritages.owners() if not self._lives(owner)}
 
     def _lives(self, owner: Owner) -> bool:
         try:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -50,22 +52,36 @@ class HeritageFolder:
         self._path = path
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.known: dict[str, Heritage] = {}
+        # How many may hold something that was written under this number, or by this sandbox.
+        self._holders: Counter[Owner | str] = Counter()
+        self._changing = threading.Lock()
         for id_ in self._ids():
             found = self._read(id_)
             if found is not None:
-                self.known[id_] = found
+                self._know(found)
 
     def write(self, heritage: Heritage) -> None:
         """Whole or not at all."""
         fresh = self._path / f".{heritage.id}"
         fresh.write_text(json.dumps(asdict(heritage)))
         os.rename(fresh, self._path / f"{heritage.id}.json")
-        self.known[heritage.id] = heritage
+        self._know(heritage)
 
     def remove(self, id_: str) -> None:
-        self.known.pop(id_, None)
+        self._forget(id_)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path / f"{id_}.json")
+
+    def is_shared(self, sandbox_id: str) -> bool:
+        """Whether its disk began as a copy, or others may hold something of it."""
+        return sandbox_id in self.known or self._holders[sandbox_id] > 0
+
+    def owners(self) -> list[Owner]:
+        with self._changing:
+            return [whom for whom in self._holders if isinstance(whom, Owner)]
+
+    def is_held_by_others(self, owner: Owner, heritage: Heritage) -> bool:
+        return self._holders[owner] > (owner in heritage.owners)
 
     def find_kept(self, disk_id: str) -> Heritage | None:
         found = self.known.get(disk_id)
@@ -73,6 +89,29 @@ class HeritageFolder:
 
     def kept(self) -> list[Heritage]:
         return [one for one in self.known.values() if one.is_kept]
+
+    def _know(self, heritage: Heritage) -> None:
+        with self._changing:
+            self._drop(heritage.id)
+            self.known[heritage.id] = heritage
+            for owner in heritage.owners:
+                self._count(owner, +1)
+
+    def _forget(self, id_: str) -> None:
+        with self._changing:
+            self._drop(id_)
+
+    def _drop(self, id_: str) -> None:
+        older = self.known.pop(id_, None)
+        if older is not None:
+            for owner in older.owners:
+                self._count(owner, -1)
+
+    def _count(self, owner: Owner, change: int) -> None:
+        for whom in (owner, owner.sandbox_id):
+            self._holders[whom] += change
+            if not self._holders[whom]:
+                del self._holders[whom]
 
     def _ids(self) -> Iterator[str]:
         for name in os.listdir(self._path):
