@@ -13,6 +13,7 @@ from sandboxer.edges.proxy.path_door import PathDoor
 from sandboxer.edges.proxy.peers import peer_of
 from tests.http.conftest import Served
 from tests.http.flows import flow
+from tests.http.test_accounts import cut, funded
 
 
 @flow("createPreview", "listPreviews", "revokePreview")
@@ -140,3 +141,25 @@ async def test_previews_that_are_over_do_not_pile_up(served: Served, monkeypatch
     box = path.rpartition("/")[2]
     count = select(func.count()).select_from(previews).where(previews.c.sandbox_id == box)
     assert await served.platform.store.read(lambda conn: conn.execute(count).scalar_one()) <= 4
+
+
+async def test_a_key_that_may_not_wake_a_sandbox_makes_no_link_that_does(served: Served) -> None:
+    parent = await funded(served, "team")
+    runner = await cut(served, parent, scopes=["sandboxes:read", "sandboxes:create", "exec"])
+    keeper = await cut(
+        served, parent, scopes=["sandboxes:read", "sandboxes:create", "sandboxes:manage", "exec"]
+    )
+    path = f"/v1/sandboxes/{(await runner.post('/v1/sandboxes', {})).json()['id']}"
+    refused = await runner.post(f"{path}/previews", {"port": 3000, "wakes": True})
+    assert (refused.status_code, refused.json()["scope"]) == (403, "sandboxes:manage"), refused.text
+    made = (await runner.post(f"{path}/previews", {"port": 3000, "hold_s": 0})).json()
+    assert made["wakes"] is False
+    assert (await served.client.post(f"{path}/freeze")).status_code == 200
+    async with httpx.AsyncClient() as http:
+        asleep = await http.get(
+            f"{served.url}{path}/ports/3000/", headers={"x-sandboxer-preview": made["token"]}
+        )
+    assert (asleep.status_code, asleep.json()["reason"]) == (503, "asleep"), asleep.text
+    assert (await served.client.get(path)).json()["state"] == "frozen"
+    own = f"/v1/sandboxes/{(await keeper.post('/v1/sandboxes', {})).json()['id']}"
+    assert (await keeper.post(f"{own}/previews", {"port": 3000})).json()["wakes"] is True

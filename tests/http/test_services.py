@@ -254,6 +254,24 @@ async def test_a_delegated_key_needs_the_scopes_of_what_it_does(served: Served) 
     assert (await reader.get("/v1/services")).status_code == 200
 
 
+async def test_no_verb_of_a_service_lets_a_key_spend_without_the_scope_for_it(served: Served) -> None:
+    parent = await funded(served, "team")
+    runs = ["sandboxes:read", "sandboxes:create", "sandboxes:destroy", "exec"]
+    runner = await cut(served, parent, scopes=runs)
+    service = await made(runner)
+    path = f"/v1/services/{service['id']}"
+    for body in ({"vcpus": 2}, {"wake": True}, {"env": {"A": "b"}}):
+        refused = await runner.send("PATCH", path, body=body)
+        assert (refused.status_code, refused.json()["scope"]) == (403, "sandboxes:manage"), refused.text
+    assert (await runner.post(f"{path}/redeploy", {"env": {"A": "c"}})).status_code == 200
+    await served.client.post(f"{path}/freeze")
+    for body in ({"env": {"A": "d"}}, {"files": [{"path": "a", "content": "b"}]}):
+        refused = await runner.post(f"{path}/redeploy", body)
+        assert (refused.status_code, refused.json()["scope"]) == (403, "sandboxes:manage"), refused.text
+    assert (await runner.get(path)).json()["state"] == "sleeping"
+    assert (await runner.delete(path)).status_code == 200
+
+
 def _points_here(monkeypatch: pytest.MonkeyPatch) -> None:
     here = socket.getaddrinfo
 

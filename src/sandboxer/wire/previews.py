@@ -34,8 +34,14 @@ class CreatePreview(Request):
         bool, Field(description="The link works once; the browser that used it goes on by a cookie.")
     ] = False
     wakes: Annotated[
-        bool, Field(description="A request thaws or resumes a sleeping sandbox, which then costs again.")
-    ] = True
+        bool | None,
+        Field(
+            description=(
+                "A request thaws or resumes a sleeping sandbox, which then costs again: "
+                "needs `sandboxes:manage`, and is so by default for a key that has it."
+            )
+        ),
+    ] = None
     hold_s: Annotated[
         int,
         Field(ge=0, le=MAX_HOLD_S, description="How long a request waits while nothing listens there yet."),

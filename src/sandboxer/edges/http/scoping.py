@@ -6,6 +6,7 @@ Only delegated keys are asked: every other key may do what its account may.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 from sandboxer.accounts.scopes import Scope
@@ -14,8 +15,10 @@ from sandboxer.kernel.errors import Forbidden
 READ = frozenset({"GET", "HEAD"})
 # "nothing": needs no scope (prices, what there is, one's own session). None: not for delegated keys.
 Needed = Scope | Literal["nothing"] | None
+# By method where a change is not like a removal.
+ByMethod = Mapping[str, Needed]
 _A_SANDBOX = r"/v1/sandboxes/[^/]+"
-_ROWS: tuple[tuple[str, Needed, Needed], ...] = (
+_ROWS: tuple[tuple[str, Needed, Needed | ByMethod], ...] = (
     (r"/v1/sandboxes", Scope.SANDBOXES_READ, Scope.SANDBOXES_CREATE),
     (_A_SANDBOX + r"/(exec|processes|terminals?)(/.*)?", Scope.EXEC, Scope.EXEC),
     # It makes a sandbox; the route asks for `exec` too.
@@ -28,7 +31,11 @@ _ROWS: tuple[tuple[str, Needed, Needed], ...] = (
     (r"/v1/services/[^/]+/logs", Scope.EXEC, None),
     (r"/v1/services/[^/]+/(env|redeploy)", Scope.SANDBOXES_READ, Scope.EXEC),
     (r"/v1/services/[^/]+/.+", Scope.SANDBOXES_READ, Scope.SANDBOXES_MANAGE),
-    (r"/v1/services/[^/]+", Scope.SANDBOXES_READ, Scope.SANDBOXES_DESTROY),
+    (
+        r"/v1/services/[^/]+",
+        Scope.SANDBOXES_READ,
+        {"PATCH": Scope.SANDBOXES_MANAGE, "DELETE": Scope.SANDBOXES_DESTROY},
+    ),
     # What listens there can do whatever a command can.
     (_A_SANDBOX + r"/ports/.*", Scope.EXEC, Scope.EXEC),
     (_A_SANDBOX + r"/previews(/.*)?", Scope.SANDBOXES_READ, Scope.EXEC),
@@ -81,11 +88,15 @@ _ROWS: tuple[tuple[str, Needed, Needed], ...] = (
 _TABLE = tuple((re.compile(path), to_read, to_change) for path, to_read, to_change in _ROWS)
 
 
+def _changing(needed: Needed | ByMethod, method: str) -> Needed:
+    return needed.get(method) if isinstance(needed, Mapping) else needed
+
+
 def scope_for(method: str, path: str) -> Scope | None:
     """The scope; None: any key may. Raises Forbidden for what delegated keys may never do."""
     for pattern, to_read, to_change in _TABLE:
         if pattern.fullmatch(path):
-            needed = to_read if method in READ else to_change
+            needed = to_read if method in READ else _changing(to_change, method)
             if needed is not None:
                 return None if needed == "nothing" else needed
             break

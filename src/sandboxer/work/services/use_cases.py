@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound
+from sandboxer.kernel.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from sandboxer.sandboxes.book import Also
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.room import actor_of
@@ -81,19 +81,28 @@ class ServiceUseCases:
         return await self._keep_spec(service, spec, caller)
 
     async def redeploy(
-        self, service_id: str, caller: Caller, wanted: Redeploy, *, wait: bool = True
+        self,
+        service_id: str,
+        caller: Caller,
+        wanted: Redeploy,
+        *,
+        wait: bool = True,
+        may_wake: bool = True,
     ) -> Service:
-        """Raises Conflict if the new process never got well: the old one goes on then."""
+        """Raises Conflict if the new process never got well: the old one goes on then.
+
+        `may_wake`: whether the caller may make a sleeping sandbox cost again; else that is Forbidden.
+        """
         service = self.get(service_id, caller)
         if wanted.files:
-            await self._up(service, caller)
+            await self._up(service, caller, may_wake=may_wake)
             await creating.write_files(self.means, service.sandbox_id, wanted.files)
         spec = service.spec
         if wanted.bootstrap is not None or wanted.command is not None:
             spec = replace(spec, bootstrap=wanted.bootstrap, command=wanted.command)
         if wanted.env is not None:
             spec = replace(spec, env=dict(wanted.env))
-        return await self._redeploy(service, spec, caller, wait=wait)
+        return await self._redeploy(service, spec, caller, wait=wait, may_wake=may_wake)
 
     async def freeze(self, service_id: str, caller: Caller) -> Service:
         """Sleep now. Asleep already is success."""
@@ -196,12 +205,14 @@ class ServiceUseCases:
 
         return await self.means.book.amend(service.id, "vault_changed", actor=actor_of(caller), decide=decide)
 
-    async def _redeploy(self, service: Service, spec: Spec, caller: Caller, *, wait: bool) -> Service:
+    async def _redeploy(
+        self, service: Service, spec: Spec, caller: Caller, *, wait: bool, may_wake: bool = True
+    ) -> Service:
         keeper = self.supervisor.keeper(service.id)
         async with keeper.alone() as service:
             if service.state is State.CREATING:
                 raise Conflict(why="it is still being made", reason="creating")
-            await self._up(service, caller)
+            await self._up(service, caller, may_wake=may_wake)
             if service.state is State.SLEEPING:
                 service = await self.means.book.move(service.id, Signal.WAKE, "woken for a redeploy")
             if service.state in (State.RUNNING, State.UNHEALTHY):
@@ -227,9 +238,16 @@ class ServiceUseCases:
         self.supervisor.keeper(service.id).stir()
         return changed
 
-    async def _up(self, service: Service, caller: Caller) -> None:
+    async def _up(self, service: Service, caller: Caller, *, may_wake: bool = True) -> None:
         """Its sandbox runs. Raises what refuses that."""
         ground = self.means.ground(service)
+        if not may_wake and ground not in (Ground.UP, Ground.COMING, Ground.GONE):
+            raise Forbidden(
+                why=f"its sandbox is {ground.value}, and this key may not wake it",
+                reason="missing_scope",
+                scope="sandboxes:manage",
+                hint="Use a key with the scope sandboxes:manage, or start the service by one first.",
+            )
         if ground is Ground.FROZEN:
             await self.means.sandboxes.thaw(service.sandbox_id, caller)
         elif ground in (Ground.STOPPED, Ground.HALTED, Ground.REAPED):

@@ -40,7 +40,7 @@ def create(
     """
     with client(url, state_dir) as platform:
         made = platform.sandbox(sandbox_id).previews.create(
-            port, ttl=ttl, public=public, one_time=one_time, wakes=not no_wake
+            port, ttl=ttl, public=public, one_time=one_time, wakes=False if no_wake else None
         )
     if json:
         print_json(made)

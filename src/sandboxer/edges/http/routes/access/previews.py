@@ -11,9 +11,11 @@ from starlette.responses import Response
 
 from sandboxer.access.ports.ports import Ports
 from sandboxer.access.ports.tokens import Preview
+from sandboxer.accounts.scopes import Scope
 from sandboxer.edges.http.answers import json_response, nothing
 from sandboxer.edges.http.failures import failures
 from sandboxer.edges.http.idempotency import IdempotencyKey, once
+from sandboxer.edges.http.key_scopes import demand_scope, holds_scope
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.kernel.durations import parse_duration
 from sandboxer.kernel.errors import InvalidRequest
@@ -51,7 +53,7 @@ async def create(
             ttl=_ttl(body),
             is_public=body.public,
             is_one_time=body.one_time,
-            wakes=body.wakes,
+            wakes=await _wakes(request, body),
             hold_s=body.hold_s,
         )
         return json_response(wire.NewPreview(**_facts(ports, made, token), token=token), 201)
@@ -83,6 +85,15 @@ async def list_all(request: Request, sandbox_id: SandboxId) -> Response:
 async def revoke(request: Request, sandbox_id: SandboxId, preview_id: wire.PreviewId) -> Response:
     await platform_of(request).access.ports.previews.revoke(sandbox_id, preview_id, caller(request))
     return nothing()
+
+
+async def _wakes(request: Request, body: wire.CreatePreview) -> bool:
+    """Whoever opens it spends by waking: no key gives away what it may not do itself."""
+    if body.wakes is None:
+        return await holds_scope(request, Scope.SANDBOXES_MANAGE)
+    if body.wakes:
+        await demand_scope(request, Scope.SANDBOXES_MANAGE)
+    return body.wakes
 
 
 def _ttl(body: wire.CreatePreview) -> timedelta | None:

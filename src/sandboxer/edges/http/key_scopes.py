@@ -1,0 +1,27 @@
+"""Scopes that depend on what a request says, not on its route alone: asked for by the route itself."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from sandboxer.accounts.authority import demand
+from sandboxer.accounts.scopes import Scope
+from sandboxer.edges.http.state import caller, platform_of
+
+
+async def demand_scope(request: Request, scope: Scope) -> None:
+    """Raises Forbidden for a delegated key without it; any other key may do what its account may."""
+    platform, who = platform_of(request), caller(request)
+    if who.is_owner:
+        return
+    authority = await platform.authorities.of(who)
+    if authority.is_delegated:
+        demand(authority, scope, now=platform.clock.now())
+
+
+async def holds_scope(request: Request, scope: Scope) -> bool:
+    platform, who = platform_of(request), caller(request)
+    if who.is_owner:
+        return True
+    authority = await platform.authorities.of(who)
+    return not authority.is_delegated or scope in authority.scopes
