@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 
+from sandboxer.artifacts.snapshots.cloning import Batch
 from sandboxer.artifacts.snapshots.desk import Wanted
 from sandboxer.artifacts.snapshots.keeper import Purse, demanded
 from sandboxer.artifacts.snapshots.lifecycle import TRANSITIONS, Signal, State, next_state
@@ -105,7 +106,7 @@ async def test_a_restart_settles_what_was_under_way_and_finds_what_is_missing(
         assert (await desk.get(third.id, ALICE)).state is State.DROPPED
         assert set(backend.kept_disks) == {second.id}
         # It works on: forked, and the source may go.
-        made_ = await platform.artifacts.cloning.clone(second.id, CreateRequest(), ALICE, count=2)
+        made_ = await platform.artifacts.cloning.clone(second.id, CreateRequest(), ALICE, Batch(count=2))
         assert {each.origin for each in made_.sandboxes} == {second.id}
         again = await platform.sandboxes.recreate(made_.sandboxes[0].id, ALICE)
         assert ("provision", again.id) in backend.calls

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from sandboxer.artifacts.snapshots.cloning import Batch
 from sandboxer.artifacts.snapshots.desk import Wanted
 from sandboxer.backends.guest import Command
 from sandboxer.backends.namespaces import backend as namespaces
@@ -119,7 +120,7 @@ async def _keep(platform: Platform, sandbox_id: str, dice: random.Random) -> Non
     if act == "restore":
         await desk.restore(snapshot.id, OWNER)
     elif act == "clone":
-        await platform.artifacts.cloning.clone(snapshot.id, CreateRequest(), OWNER, count=2)
+        await platform.artifacts.cloning.clone(snapshot.id, CreateRequest(), OWNER, Batch(count=2))
     else:
         await desk.drop(snapshot.id, OWNER)
 

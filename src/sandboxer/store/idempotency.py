@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any
 
 from sqlalchemy import (
+    Case,
     Column,
     Connection,
     Index,
@@ -28,6 +29,7 @@ from sqlalchemy import (
     Row,
     Table,
     Text,
+    case,
     delete,
     insert,
     select,
@@ -145,12 +147,18 @@ def spend(conn: Connection, fresh: Fresh) -> bool:
     return _settle(conn, fresh, state=_SPENT)
 
 
-def bind(conn: Connection, fresh: Fresh, made: str) -> None:
+def bind(conn: Connection, fresh: Fresh, made: str | Case[str]) -> None:
     """In the transaction that makes it. Raises Conflict if the key was given up meanwhile."""
     if not _settle(conn, fresh, made=made):
         raise Conflict(
             why="the request that wanted this was given up", hint="Repeat it with the same Idempotency-Key."
         )
+
+
+def bind_one_more(conn: Connection, fresh: Fresh, made: str) -> None:
+    """As `bind`, beside what is bound already: for several things under one key. No word of it has spaces."""
+    before = idempotency.c.made
+    bind(conn, fresh, case((before.is_(None), made), else_=before + f" {made}"))
 
 
 def leave(conn: Connection, fresh: Fresh) -> None:

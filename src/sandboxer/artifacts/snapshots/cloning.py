@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+
+from sqlalchemy import Connection
 
 from sandboxer.accounts.authority import AuthorityBook
 from sandboxer.artifacts.snapshots.desk import SnapshotDesk
 from sandboxer.artifacts.snapshots.records import Snapshot
+from sandboxer.backends.contract import VolumeMount
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Broken, InvalidRequest, SandboxerError
+from sandboxer.sandboxes.book import Also
 from sandboxer.sandboxes.profiles import excess
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.sandboxes.requests import CreateRequest, Origin, WantedResources
+from sandboxer.sandboxes.requests import CreateRequest, Origin, WantedResources, refuse_many_writers
 from sandboxer.sandboxes.slots import Slots
+from sandboxer.sandboxes.use_cases import SandboxUseCases
 
 MOST_AT_ONCE = 100
 
@@ -24,6 +29,59 @@ class Clones:
     sandboxes: Sequence[Sandbox]
     # By number, from 0: what kept one from being made.
     failed: Mapping[int, SandboxerError] = field(default_factory=dict)
+    # What the sandbox had of which they are clones, and they have not.
+    volumes_left_out: Sequence[VolumeMount] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """How many, and what ties them to a request that may be repeated after a crash."""
+
+    count: int
+    # By number: what an earlier try, which nobody answered for, began to make.
+    begun: Mapping[int, str] = field(default_factory=dict)
+    # Written with each one's record, with its number.
+    also: Callable[[Connection, int, str], None] | None = None
+
+    def also_of(self, number: int) -> Also | None:
+        bind = self.also
+        return None if bind is None else lambda conn, made: bind(conn, number, made)
+
+
+async def make_all(
+    sandboxes: SandboxUseCases,
+    wanted: CreateRequest,
+    caller: Caller,
+    batch: Batch,
+    create: Callable[[CreateRequest, Also | None], Awaitable[Sandbox]],
+) -> Clones:
+    """All at once; each is made or not by itself. Raises what went wrong if none could be made."""
+    refuse_many_writers(wanted.volumes, batch.count)
+    made: dict[int, Sandbox] = {}
+    failed: dict[int, SandboxerError] = {}
+
+    async def one(number: int) -> None:
+        named = wanted
+        if batch.count > 1 and wanted.name is not None:
+            named = replace(wanted, name=f"{wanted.name[:59]}-{number + 1}")
+        try:
+            known = batch.begun.get(number)
+            found = None if known is None else await sandboxes.recall(known, caller)
+            made[number] = found or await create(named, batch.also_of(number))
+        except SandboxerError as error:
+            failed[number] = error
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(batch.count):
+            group.create_task(one(number))
+    if not made:
+        raise failed.get(0) or Broken(why="nothing was made, and nobody knows why")
+    return Clones(sandboxes=[made[number] for number in sorted(made)], failed=dict(sorted(failed.items())))
+
+
+def check_count(count: int) -> None:
+    if not 1 <= count <= MOST_AT_ONCE:
+        raise InvalidRequest(field="count", why=f"from 1 to {MOST_AT_ONCE}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,35 +100,25 @@ class Cloning:
             origin=Origin(disk_id=snapshot.id, backend=snapshot.backend, image=snapshot.image),
         )
 
-    async def clone(self, snapshot_id: str, request: CreateRequest, caller: Caller, *, count: int) -> Clones:
-        """All at once; each is made or not by itself. Raises what went wrong if none could be made."""
-        if not 1 <= count <= MOST_AT_ONCE:
-            raise InvalidRequest(field="count", why=f"from 1 to {MOST_AT_ONCE}")
+    async def clone(self, snapshot_id: str, request: CreateRequest, caller: Caller, batch: Batch) -> Clones:
+        """See `make_all`."""
+        check_count(batch.count)
         wanted = await self.request_for(snapshot_id, request, caller)
-        made: dict[int, Sandbox] = {}
-        failed: dict[int, SandboxerError] = {}
 
-        async def one(number: int) -> None:
-            named = wanted
-            if count > 1 and wanted.name is not None:
-                named = replace(wanted, name=f"{wanted.name[:59]}-{number + 1}")
-            try:
-                made[number] = await self._create(named, caller)
-            except SandboxerError as error:
-                failed[number] = error
+        async def create(one: CreateRequest, also: Also | None) -> Sandbox:
+            async with self.slots.taken(await self.authorities.of(caller)):
+                return await self.desk.sandboxes.create(one, caller, also=also)
 
-        async with asyncio.TaskGroup() as group:
-            for number in range(count):
-                group.create_task(one(number))
-        if not made:
-            raise failed.get(0) or Broken(why="no clone was made, and nobody knows why")
-        return Clones(
-            sandboxes=[made[number] for number in sorted(made)], failed=dict(sorted(failed.items()))
-        )
+        made = await make_all(self.desk.sandboxes, wanted, caller, batch, create)
+        return replace(made, volumes_left_out=await self._left_out(snapshot_id, wanted))
 
-    async def _create(self, request: CreateRequest, caller: Caller) -> Sandbox:
-        async with self.slots.taken(await self.authorities.of(caller)):
-            return await self.desk.sandboxes.create(request, caller)
+    async def _left_out(self, snapshot_id: str, wanted: CreateRequest) -> Sequence[VolumeMount]:
+        """Volumes are no part of a snapshot: whoever clones says which the clones shall have."""
+        snapshot = await self.desk.book.find(snapshot_id)
+        sandboxes = self.desk.sandboxes.room.book
+        source = None if snapshot is None else await sandboxes.find(snapshot.sandbox_id)
+        have = {one.volume_id for one in wanted.volumes}
+        return [] if source is None else [one for one in source.volumes if one.volume_id not in have]
 
     def _resources(self, snapshot: Snapshot, request: CreateRequest) -> WantedResources:
         """Those of its sandbox, as far as the profile allows them now."""

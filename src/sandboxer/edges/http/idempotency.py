@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated
 
 from fastapi import Header
@@ -24,6 +24,9 @@ _KEPT_HEADERS = ("content-type", "location", "payment-response", "x-payment-id")
 Bind = Callable[[Connection, str], None]
 Act = Callable[[Bind | None], Awaitable[Response]]
 Recall = Callable[[str], Awaitable[Response | None]]
+# The same for one of several things made under one key, with its number.
+BindOne = Callable[[Connection, int, str], None]
+ActMany = Callable[[Mapping[int, str], BindOne | None], Awaitable[Response]]
 
 IdempotencyKey = Annotated[
     str | None,
@@ -50,6 +53,25 @@ async def once(
     return await once_bound(request, act_unbound, keep_answer=keep_answer)
 
 
+async def once_many(request: Request, act: ActMany) -> Response:
+    """As `once_bound`, for several things at once: `act` is told the ids of those that an earlier try, which
+    nobody answered for, began to make, by number; it makes the others."""
+    begun: dict[int, str] = {}
+
+    async def recall(made: str) -> Response | None:
+        begun.update((int(number), id_) for number, _, id_ in (word.partition("=") for word in made.split()))
+        return None
+
+    async def act_on(bind: Bind | None) -> Response:
+        def bind_one(conn: Connection, number: int, id_: str) -> None:
+            if bind is not None:
+                bind(conn, f"{number}={id_}")
+
+        return await act(begun, None if bind is None else bind_one)
+
+    return await once_bound(request, act_on, recall=recall, is_many=True)
+
+
 async def once_bound(
     request: Request,
     act: Act,
@@ -58,10 +80,13 @@ async def once_bound(
     keep_answer: bool = True,
     redact: Callable[[bytes], bytes] | None = None,
     owner: str | None = None,
+    content: str | None = None,
+    is_many: bool = False,
 ) -> Response:
     """As `once`, for what is made in a transaction of ours.
 
     `redact` takes out of the kept answer what is shown once. `owner` is whose key it is, if not an account's.
+    `content` stands for a body that is too large to be read beforehand.
 
     `act` hands `bind` to the transaction that makes the thing: from then on the key stands for it, whatever
     becomes of us before the answer is kept. `recall` answers for it then; None: it came to nothing, do it.
@@ -72,7 +97,7 @@ async def once_bound(
         return await act(None)
     if _FORM.fullmatch(key) is None:
         raise InvalidRequest(field="Idempotency-Key", why="it must be 1 to 255 visible ASCII characters")
-    begun = await _begin(request, key, owner)
+    begun = await _begin(request, key, owner, content)
     if not isinstance(begun, Fresh | Made):
         return _again(begun)
     fresh = begun.fresh if isinstance(begun, Made) else begun
@@ -86,7 +111,8 @@ async def once_bound(
         if answer is None:
             # What was bound may be there all the same: the database went away after the commit.
             give_up = idempotency.leave
-            answer = await act(lambda conn, made: idempotency.bind(conn, fresh, made))
+            bind = idempotency.bind_one_more if is_many else idempotency.bind
+            answer = await act(lambda conn, made: bind(conn, fresh, made))
     except SandboxerError:
         await store.write(lambda conn: give_up(conn, fresh))
         raise
@@ -104,10 +130,10 @@ async def once_bound(
     return answer
 
 
-async def _begin(request: Request, key: str, owner: str | None) -> idempotency.Begun:
+async def _begin(request: Request, key: str, owner: str | None, content: str | None) -> idempotency.Begun:
     platform = platform_of(request)
     digest = hashlib.sha256(f"{request.method} {target_of(request.scope)}\n".encode())
-    digest.update(await request.body())
+    digest.update(await request.body() if content is None else content.encode())
     scope = f"{owner or caller(request).account} {request.method} {request.url.path}"
     now = platform.clock.now()
     return await platform.store.write(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, fields, replace
 
 from sandboxer.accounts.authority import AuthorityBook
 from sandboxer.artifacts.images.published.desk import ImageDesk
 from sandboxer.artifacts.images.published.records import PublishedImage
-from sandboxer.artifacts.snapshots.cloning import MOST_AT_ONCE, Clones
+from sandboxer.artifacts.snapshots.cloning import Batch, Clones, check_count, make_all
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.errors import Broken, InvalidRequest, SandboxerError
+from sandboxer.sandboxes.book import Also
 from sandboxer.sandboxes.profiles import excess
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.requests import CreateRequest, Origin, WantedResources
@@ -43,30 +42,17 @@ class Spawning:
                 origin=Origin(disk_id=image.id, backend=image.backend, image=image.id),
             )
 
-    async def spawn(self, image_id: str, request: CreateRequest, caller: Caller, *, count: int) -> Clones:
-        """All at once; each is made or not by itself. Raises what went wrong if none could be made."""
-        if not 1 <= count <= MOST_AT_ONCE:
-            raise InvalidRequest(field="count", why=f"from 1 to {MOST_AT_ONCE}")
+    async def spawn(self, image_id: str, request: CreateRequest, caller: Caller, batch: Batch) -> Clones:
+        """See `cloning.make_all`."""
+        check_count(batch.count)
         wanted = await self.request_for(image_id, request, caller)
-        made: dict[int, Sandbox] = {}
-        failed: dict[int, SandboxerError] = {}
 
-        async def one(number: int) -> None:
-            named = wanted
-            if count > 1 and wanted.name is not None:
-                named = replace(wanted, name=f"{wanted.name[:59]}-{number + 1}")
-            try:
-                async with self.slots.taken(await self.authorities.of(caller)):
-                    made[number] = await self.desk.sandboxes.create(named, caller)
-            except SandboxerError as error:
-                failed[number] = error
+        async def create(one: CreateRequest, also: Also | None) -> Sandbox:
+            async with self.slots.taken(await self.authorities.of(caller)):
+                return await self.desk.sandboxes.create(one, caller, also=also)
 
-        async with self.desk.reading(image_id, caller), asyncio.TaskGroup() as group:
-            for number in range(count):
-                group.create_task(one(number))
-        if not made:
-            raise failed.get(0) or Broken(why="nothing was made, and nobody knows why")
-        return Clones(sandboxes=[made[n] for n in sorted(made)], failed=dict(sorted(failed.items())))
+        async with self.desk.reading(image_id, caller):
+            return await make_all(self.desk.sandboxes, wanted, caller, batch, create)
 
     def _resources(self, image: PublishedImage, request: CreateRequest, profile_id: str) -> WantedResources:
         profile = self.desk.sandboxes.room.profiles.get(profile_id)

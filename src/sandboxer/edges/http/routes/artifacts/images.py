@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from fastapi import APIRouter
@@ -13,11 +13,13 @@ from sandboxer.artifacts.images.published import records
 from sandboxer.artifacts.images.published.desk import Wanted
 from sandboxer.artifacts.images.published.policy import is_theirs
 from sandboxer.artifacts.images.published.records import Visibility
+from sandboxer.artifacts.snapshots.cloning import Batch
 from sandboxer.edges.http import answers, problems
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.confirming import confirm_locked, pass_gate
 from sandboxer.edges.http.failures import failures, inside
-from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once, once_bound
+from sandboxer.edges.http.idempotency import Bind, BindOne, IdempotencyKey, once_bound, once_many
+from sandboxer.edges.http.mounting import mounts
 from sandboxer.edges.http.published import shown_image
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.edges.http.visiting import note_use
@@ -140,12 +142,12 @@ async def spawn(
 ) -> Response:
     artifacts, who = platform_of(request).artifacts, caller(request)
 
-    async def act() -> Response:
-        wanted = await artifacts.spawning.request_for(image_id, _request(body), who)
+    async def act(begun: Mapping[int, str], bind: BindOne | None) -> Response:
+        asked = replace(_request(body), volumes=await mounts(request, body.volumes))
+        wanted = await artifacts.spawning.request_for(image_id, asked, who)
         await pass_gate(request, wanted.profile)
-        made = await artifacts.spawning.spawn(
-            image_id, replace(_request(body), profile=wanted.profile), who, count=body.count
-        )
+        batch = Batch(count=body.count, begun=begun, also=bind)
+        made = await artifacts.spawning.spawn(image_id, replace(asked, profile=wanted.profile), who, batch)
         failed = [
             FailedClone.model_construct(number=number, problem=_problem(request, error))
             for number, error in made.failed.items()
@@ -153,7 +155,7 @@ async def spawn(
         shown = [answers.sandbox(each) for each in made.sandboxes]
         return json_response(Clones.model_construct(sandboxes=shown, failed=failed), 201)
 
-    return await once(request, act)
+    return await once_many(request, act)
 
 
 async def _once(request: Request, act: Act) -> Response:

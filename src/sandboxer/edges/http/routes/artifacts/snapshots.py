@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -9,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.artifacts.snapshots import records
+from sandboxer.artifacts.snapshots.cloning import Batch
 from sandboxer.artifacts.snapshots.desk import Wanted
 from sandboxer.artifacts.snapshots.lifecycle import State
 from sandboxer.artifacts.snapshots.lineage import flattened
@@ -17,7 +20,8 @@ from sandboxer.edges.http import answers, problems
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.confirming import confirm_locked, pass_gate
 from sandboxer.edges.http.failures import failures, inside
-from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once, once_bound
+from sandboxer.edges.http.idempotency import Bind, BindOne, IdempotencyKey, once_bound, once_many
+from sandboxer.edges.http.mounting import mounts
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.kernel.ids import is_volume_id
@@ -190,18 +194,22 @@ async def clone(
 ) -> Response:
     artifacts, who = platform_of(request).artifacts, caller(request)
 
-    async def act() -> Response:
-        wanted = await artifacts.cloning.request_for(snapshot_id, _request(body), who)
+    async def act(begun: Mapping[int, str], bind: BindOne | None) -> Response:
+        asked = replace(_request(body), volumes=await mounts(request, body.volumes))
+        wanted = await artifacts.cloning.request_for(snapshot_id, asked, who)
         await pass_gate(request, wanted.profile)
-        made = await artifacts.cloning.clone(snapshot_id, wanted, who, count=body.count)
+        batch = Batch(count=body.count, begun=begun, also=bind)
+        made = await artifacts.cloning.clone(snapshot_id, wanted, who, batch)
         failed = [
             FailedClone.model_construct(number=number, problem=_problem(request, error))
             for number, error in made.failed.items()
         ]
         shown = [answers.sandbox(each) for each in made.sandboxes]
-        return json_response(Clones.model_construct(sandboxes=shown, failed=failed), 201)
+        left_out = [answers.attached_volume(one) for one in made.volumes_left_out]
+        told = Clones.model_construct(sandboxes=shown, failed=failed, volumes_left_out=left_out)
+        return json_response(told, 201)
 
-    return await once(request, act)
+    return await once_many(request, act)
 
 
 @router.post(
