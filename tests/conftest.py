@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from sandboxer.store.engine import Store, open_store
 from tests.chains.fixtures import bitcoin, dogecoin, litecoin, monero  # noqa: F401
 from tests.servers.postgres import running_postgres, why_no_postgres
+from tests.servers.schemas import PostgresDatabases, copied_schema
 
-_count = itertools.count()
 # What walls stand on is counted for the whole host (mounts, cgroups, loops, uids), and some of it is timed.
 _ALONE = frozenset({"bench", "contract", "crash", "deploy", "guest", "images", "walls"})
 _ALONE_FILES = frozenset({"test_real.py", "test_charging.py", "test_gift_cards.py"})
@@ -45,16 +43,39 @@ def postgres_url() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def postgres_databases(postgres_url: str) -> PostgresDatabases:
+    return PostgresDatabases(postgres_url)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _schema_is_made_once() -> Iterator[None]:
+    with copied_schema():
+        yield
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database of its own for each test, on each kind."""
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A database of its own for each test, on each kind: migrated on PostgreSQL, none yet on SQLite."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/sandboxer.db"
-    server: str = request.getfixturevalue("postgres_url")
-    name = f"test_{next(_count)}"
-    with psycopg.connect(server, autocommit=True) as conn:
-        conn.execute(f"CREATE DATABASE {name}")
-    return server.rpartition("/")[0] + "/" + name
+        yield f"sqlite:///{tmp_path}/sandboxer.db"
+        return
+    databases: PostgresDatabases = request.getfixturevalue("postgres_databases")
+    name = databases.take()
+    yield databases.url(name)
+    databases.give_back(name)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """For tests of the migrations themselves."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/sandboxer.db"
+        return
+    databases: PostgresDatabases = request.getfixturevalue("postgres_databases")
+    name = databases.make_empty()
+    yield databases.url(name)
+    databases.drop(name)
 
 
 @pytest.fixture

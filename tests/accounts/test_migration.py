@@ -12,8 +12,8 @@ from sandboxer.store.databases import open_database
 from tests.accounts.conftest import NOW
 
 
-def test_accounts_that_had_only_a_key_get_their_record(database_url: str) -> None:
-    database = open_database(database_url)
+def test_accounts_that_had_only_a_key_get_their_record(empty_database_url: str) -> None:
+    database = open_database(empty_database_url)
     with database.writing.begin() as conn:
         config = Config()
         config.set_main_option("script_location", str(migrations._SCRIPTS).replace("%", "%%"))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Iterator
 
 import pytest
 from alembic import command
@@ -16,6 +17,13 @@ from sandboxer.store.databases import open_database
 from sandboxer.store.engine import Store, open_store
 from sandboxer.store.metadata import metadata
 from sandboxer.store.migrate import _SCRIPTS, known_head, migrate, revision_of
+from tests.servers.schemas import migrating_for_real
+
+
+@pytest.fixture
+def database_url(empty_database_url: str) -> Iterator[str]:
+    with migrating_for_real():
+        yield empty_database_url
 
 
 def declare_all_tables() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from alembic import command
@@ -33,7 +34,7 @@ def migrate(database: Database) -> None:
 
 def known_head() -> str | None:
     """The revision a database of this program has."""
-    return ScriptDirectory(str(_SCRIPTS)).get_current_head()
+    return _scripts()[0]
 
 
 def revision_of(conn: Connection) -> str | None:
@@ -41,12 +42,18 @@ def revision_of(conn: Connection) -> str | None:
 
 
 def refuse_newer(found: str | None) -> None:
-    known = {script.revision for script in ScriptDirectory(str(_SCRIPTS)).walk_revisions()}
-    if found is not None and found not in known:
+    if found is not None and found not in _scripts()[1]:
         raise Conflict(
             why=f"the database is at revision {found}, which is newer than this program knows (up to"
             f" {known_head()}); start the newer sandboxer, or restore a backup made by this one"
         )
+
+
+@cache
+def _scripts() -> tuple[str | None, frozenset[str]]:
+    """The newest revision and all of them, read once: they are part of this program."""
+    scripts = ScriptDirectory(str(_SCRIPTS))
+    return scripts.get_current_head(), frozenset(script.revision for script in scripts.walk_revisions())
 
 
 def _upgrade(conn: Connection) -> None:
