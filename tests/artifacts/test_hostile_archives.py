@@ -8,10 +8,13 @@ import io
 import json
 import os
 import tarfile
+import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from backports import zstd
 
 from sandboxer.artifacts.images.oci.applying import Applying
 from sandboxer.artifacts.images.oci.reading import layer_members, understand
@@ -218,18 +221,68 @@ def read_through(archive: bytes, most_bytes: int = 1 << 30) -> int:
     return sum(1 for blob in found.layers for _ in layer_members(held, blob, most_bytes=most_bytes))
 
 
+def in_pieces(pack: Callable[[bytes], bytes], layer: bytes) -> bytes:
+    """As estargz and zstd:chunked write it: every few bytes packed for themselves."""
+    return b"".join(pack(layer[at : at + 700]) for at in range(0, len(layer), 700))
+
+
+# Something that says of itself that it is to be skipped.
+NOTE = b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"notes"
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress], ids=["gzip", "zstd"])
+def test_packed_layers_are_read_in_one_piece_and_in_many(pack: Callable[[bytes], bytes]) -> None:
+    layer = packed(*(file(f"some{n}", bytes([n]) * 5000) for n in range(50)))
+    assert read_through(docker_archive(layer, raw=pack(layer))) == 50
+    assert read_through(docker_archive(layer, raw=in_pieces(pack, layer))) == 50
+    with pytest.raises(InvalidRequest, match=r"cut short|in the middle"):
+        read_through(docker_archive(layer, raw=pack(layer)[:-1]))
+    with pytest.raises(InvalidRequest, match="damaged"):
+        read_through(docker_archive(layer, raw=pack(layer) + b"something else"))
+
+
+def test_notes_beside_what_is_packed_with_zstd_are_passed_over() -> None:
+    layer = packed(file("some"))
+    assert read_through(docker_archive(layer, raw=NOTE + zstd.compress(layer) + NOTE)) == 1
+
+
+def test_a_layer_that_wants_gigabytes_of_memory_to_be_unpacked_is_refused() -> None:
+    options = {zstd.CompressionParameter.window_log: 30, zstd.CompressionParameter.content_size_flag: 0}
+    packer = zstd.ZstdCompressor(options=options)
+    layer = packed(file("zeros", b"\0" * 5000))
+    raw = packer.compress(layer) + packer.flush()
+    with pytest.raises(InvalidRequest, match="128 MB"):
+        read_through(docker_archive(layer, raw=raw))
+
+
+def test_nobody_reads_empty_pieces_for_ever() -> None:
+    layer = packed(file("some"))
+    archive = io.BytesIO(docker_archive(layer, raw=zstd.compress(layer) + NOTE * 100_000))
+    (blob,) = understand(archive).layers
+    with pytest.raises(TooLarge, match="time"):
+        list(layer_members(archive, blob, most_bytes=1 << 30, ends=time.monotonic()))
+
+
 def test_a_layer_that_is_not_what_its_digest_says_is_refused() -> None:
     layer = packed(file("some"))
     assert read_through(docker_archive(layer)) == 1
-    assert read_through(docker_archive(layer, raw=gzip.compress(layer))) == 1
     with pytest.raises(InvalidRequest, match="not what its config says"):
         read_through(docker_archive(layer, diff_id="0" * 64))
 
 
-def test_a_bomb_is_defused() -> None:
-    layer = packed(file("zeros", b"\0" * (20 << 20)))
-    with pytest.raises(TooLarge):
-        read_through(docker_archive(layer, raw=gzip.compress(layer)), most_bytes=1 << 20)
+@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress], ids=["gzip", "zstd"])
+def test_a_bomb_is_defused(pack: Callable[[bytes], bytes]) -> None:
+    """A few KB that would be 40 MB: never more than some pieces of a MB are held."""
+    layer = packed(file("zeros", b"\0" * (40 << 20)))
+    archive = docker_archive(layer, raw=pack(layer))
+    del layer
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLarge):
+            read_through(archive, most_bytes=20 << 20)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
+from sqlalchemy import Connection, select
+
+from sandboxer.store.idempotency import idempotency
 from tests.http.conftest import Served
 from tests.http.flows import flow
 from tests.http.signed import Client
@@ -18,6 +25,10 @@ async def published(client: Client, **wanted: object) -> Any:
     made = await client.post("/v1/images", {"snapshot": kept, "name": "tool", **wanted})
     assert made.status_code == 201, made.text
     return made.json()
+
+
+def keys(conn: Connection) -> list[str]:
+    return list(conn.execute(select(idempotency.c.key)).scalars())
 
 
 @flow("publishImage", "getImage", "verifyImage", "spawnImage", "cloneImage", "removeImage", "changeImage")
@@ -75,6 +86,68 @@ async def test_what_is_exported_can_be_imported(served: Served) -> None:
         assert word.content == b"hello"
     broken = await client.send("POST", "/v1/images/import?name=x", content=b"no tar" * 200)
     assert (broken.status_code, broken.json()["field"]) == (422, "archive")
+
+
+async def test_an_import_is_repeated_by_its_key_without_a_second_image(served: Served) -> None:
+    client = await served.stranger("alice")
+    path = f"/v1/images/{(await published(client))['id']}"
+    archive = (await client.get(f"{path}/export")).content
+    words = {"content": archive, "headers": {"idempotency-key": "import-1"}}
+    first = await client.send("POST", "/v1/images/import?name=back", **words)
+    again = await client.send("POST", "/v1/images/import?name=back", **words)
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert (again.content, again.headers["idempotent-replayed"]) == (first.content, "true")
+    assert again.headers["location"] == first.headers["location"]
+    for other in ({"target": "/v1/images/import?name=other"}, {"content": archive + b"\0" * 512}):
+        bent = {"target": "/v1/images/import?name=back", **words, **other}
+        refused = await client.send("POST", **bent)
+        assert (refused.status_code, refused.json()["code"]) == (409, "idempotency_conflict")
+    # What failed may be mended and sent again under the same key.
+    head = {"idempotency-key": "import-2"}
+    broken = await client.send("POST", "/v1/images/import?name=x", content=b"no tar" * 200, headers=head)
+    assert broken.status_code == 422
+    mended = await client.send("POST", "/v1/images/import?name=x", content=archive, headers=head)
+    assert mended.status_code == 201, mended.text
+    named = [one["name"] for one in (await client.get("/v1/images?filter=owned")).json()["published"]]
+    assert sorted(named) == ["back", "tool", "x"]
+
+
+async def test_a_key_is_taken_while_its_archive_arrives_and_free_when_the_sender_is_gone(
+    served: Served,
+) -> None:
+    client = await served.stranger("alice")
+    path = f"/v1/images/{(await published(client))['id']}"
+    archive = (await client.get(f"{path}/export")).content
+    target, head = "/v1/images/import?name=back", {"idempotency-key": "import-1"}
+    started, gone = asyncio.Event(), asyncio.Event()
+
+    async def halves() -> AsyncIterator[bytes]:
+        yield archive[:2000]
+        started.set()
+        await gone.wait()
+
+    signed = client.request("POST", target, content=archive, headers=head).headers
+    slow = client.http.build_request("POST", target, content=halves(), headers=signed)
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(client.http.send(slow))
+        await started.wait()
+
+        async def repeated() -> httpx.Response:
+            return await client.send("POST", target, content=archive, headers=head)
+
+        deadline = time.monotonic() + 30
+        while "import-1" not in await served.platform.store.read(keys):
+            assert time.monotonic() < deadline, "the key was never taken"
+            await asyncio.sleep(0.02)
+        early = await repeated()
+        assert (early.status_code, "under way" in early.json()["detail"]) == (409, True)
+        first.cancel()
+        while (after := await repeated()).status_code == 409:
+            assert time.monotonic() < deadline, "the key was never given back"
+            await asyncio.sleep(0.02)
+        assert after.status_code == 201, after.text
+    named = [one["name"] for one in (await client.get("/v1/images?filter=owned")).json()["published"]]
+    assert sorted(named) == ["back", "tool"]
 
 
 @flow("lockImage", "unlockImage")

@@ -113,8 +113,9 @@ def receive(body: Body, wanted: Mapping[str, Any]) -> Call[wire.PublishedImage]:
         method="POST",
         target=target("/v1/images/import", query=wanted),
         body=body,
-        headers={"content-type": "application/x-tar"},
+        headers={"content-type": "application/x-tar", "idempotency-key": new_idempotency_key()},
         read=model(wire.PublishedImage),
+        is_repeatable=True,
         timeout_s=SLOW_S,
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -65,9 +66,11 @@ class Importing:
             limit_mb = (weight.bytes + weight.entries * _PER_ENTRY) // _MB + _HEADROOM_MB
 
             def fill(root: int) -> None:
-                applying = Applying(root, self.desk.policy.bounds)
+                bounds = self.desk.policy.bounds
+                applying = Applying(root, bounds)
                 for blob in found.layers:
-                    applying.apply(layer_members(file, blob, most_bytes=self.desk.policy.bounds.bytes))
+                    inside = layer_members(file, blob, most_bytes=bounds.bytes, ends=applying.ends)
+                    applying.apply(inside)
                 applying.furnish()
 
             return await self.desk.receive(
@@ -99,9 +102,9 @@ class Importing:
 
     def _weigh(self, file: IO[bytes]) -> tuple[Found, Weight]:
         found, bounds = understand(file), self.desk.policy.bounds
-        held, entries = 0, 0
+        held, entries, ends = 0, 0, time.monotonic() + bounds.seconds
         for blob in found.layers:
-            for member in layer_members(file, blob, most_bytes=bounds.bytes):
+            for member in layer_members(file, blob, most_bytes=bounds.bytes, ends=ends):
                 entries += 1
                 if member.kind == FILE:
                     held += -(-member.size // _BLOCK) * _BLOCK

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zlib
+import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
 from sandboxer.artifacts.images.oci import tar_reading
 from sandboxer.artifacts.images.oci.tar_reading import FILE, Member, odd
+from sandboxer.artifacts.images.oci.unpacking import FEED, Packing, packing_of
 from sandboxer.kernel.errors import TooLarge
 
 _MOST_JSON = 4 << 20
 _MOST_PARTS = 10_000
 _MOST_LAYERS = 512
 _CHUNK = 1 << 20
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 # What of a config is kept, as it is.
 _KEPT = ("Env", "Entrypoint", "Cmd", "WorkingDir", "User", "Labels", "ExposedPorts", "Volumes", "StopSignal")
 _MOST_CONFIG = 64 * 1024
@@ -58,9 +59,14 @@ def understand(file: IO[bytes]) -> Found:
     raise odd("it is neither an OCI layout (index.json) nor a Docker archive (manifest.json)")
 
 
-def layer_members(file: IO[bytes], blob: Blob, *, most_bytes: int) -> Iterator[Member]:
-    """What is in a layer, its digests checked at its end: nothing may be kept before that."""
-    source = _Checked(file, blob, most_bytes)
+def layer_members(
+    file: IO[bytes], blob: Blob, *, most_bytes: int, ends: float = math.inf
+) -> Iterator[Member]:
+    """What is in a layer, its digests checked at its end: nothing may be kept before that.
+
+    `ends`: when, by the monotonic clock, nobody reads on.
+    """
+    source = _Checked(file, blob, most_bytes, ends)
     yield from tar_reading.members(source)
     source.finish()
 
@@ -223,67 +229,62 @@ class _Seekable:
 
 @dataclass(slots=True)
 class _Checked:
-    """A layer's own bytes: decompressed as they are asked for, counted, and hashed on both sides."""
+    """A layer's own bytes: unpacked as they are asked for, counted, and hashed on both sides."""
 
     file: IO[bytes]
     blob: Blob
     most_bytes: int
+    ends: float
     _at: int = 0
     _total: int = 0
     _held: bytes = b""
-    _inflate: Any = None
-    _is_begun: bool = False
+    # Of what is held, how much was taken.
+    _taken: int = 0
+    _packing: Packing | None = None
     _outer: Any = field(default_factory=hashlib.sha256)
     _inner: Any = field(default_factory=hashlib.sha256)
 
     def read(self, count: int, /) -> bytes:
-        while not self._held:
+        while self._taken == len(self._held):
             more = self._more()
             if more is None:
                 return b""
-            self._held = more
-        taken, self._held = self._held[:count], self._held[count:]
-        self._inner.update(taken)
-        return taken
+            self._held, self._taken = more, 0
+        start, self._taken = self._taken, min(self._taken + count, len(self._held))
+        return self._held[start : self._taken]
 
     def finish(self) -> None:
         """What follows the end of the tar belongs to its digest too."""
         while self.read(_CHUNK):
             pass
+        if self._packing is not None:
+            self._packing.finish()
         if self.blob.digest and "sha256:" + self._outer.hexdigest() != self.blob.digest:
             raise odd(f"a layer in it is not what its digest says ({self.blob.digest})")
         if "sha256:" + self._inner.hexdigest() != self.blob.diff_id:
             raise odd(f"a layer in it is not what its config says ({self.blob.diff_id})")
 
     def _more(self) -> bytes | None:
-        if self._inflate is not None and self._inflate.unconsumed_tail:
-            return self._inflated(self._inflate.unconsumed_tail)
-        self.file.seek(self.blob.part.offset + self._at)
-        raw = self.file.read(min(_CHUNK, self.blob.part.size - self._at))
-        if not raw:
-            return None
-        self._at += len(raw)
-        self._outer.update(raw)
-        if not self._is_begun:
-            self._is_begun = True
-            if raw.startswith(_ZSTD):
-                raise odd("its layers are packed with zstd; save it with gzip, or unpacked")
-            if raw.startswith(_GZIP):
-                self._inflate = zlib.decompressobj(wbits=31)
-        return self._counted(raw) if self._inflate is None else self._inflated(raw)
-
-    def _inflated(self, raw: bytes) -> bytes:
-        """At most one piece at a time: a small blob may hold a very large layer."""
-        try:
-            if self._inflate.eof:
-                self._inflate = zlib.decompressobj(wbits=31)
-            content: bytes = self._inflate.decompress(raw, _CHUNK)
-        except zlib.error:
-            raise odd("a layer in it is damaged") from None
-        return self._counted(content)
-
-    def _counted(self, content: bytes) -> bytes:
+        fed = b""
+        if self._packing is None or self._packing.is_hungry:
+            fed = self._packed()
+            if not fed:
+                return None
+        if self._packing is None:
+            self._packing = packing_of(fed)
+        content = self._packing.unpack(fed)
         self._total += len(content)
         if self._total > self.most_bytes:
             raise TooLarge(what="image", limit=f"{self.most_bytes >> 20} MB in a layer")
+        self._inner.update(content)
         return content
+
+    def _packed(self) -> bytes:
+        # Empty pieces take as long as full ones, and an archive may hold nothing else.
+        if time.monotonic() > self.ends:
+            raise TooLarge(what="image", limit="the time there is to read it")
+        self.file.seek(self.blob.part.offset + self._at)
+        fed = self.file.read(min(FEED, self.blob.part.size - self._at))
+        self._at += len(fed)
+        self._outer.update(fed)
+        return fed

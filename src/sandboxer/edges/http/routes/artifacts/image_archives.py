@@ -16,6 +16,7 @@ from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.authentication import TooSlow
 from sandboxer.edges.http.downloads import Download
 from sandboxer.edges.http.failures import Responses, inside, octets
+from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
 from sandboxer.edges.http.published import shown_image
 from sandboxer.edges.http.routes.files import body_of
 from sandboxer.edges.http.state import caller, platform_of
@@ -71,18 +72,40 @@ async def receive(
     visibility: Annotated[Visibility, Query()] = "private",
     clean: Annotated[bool, Query(description="Leave out files that look like secrets.")] = False,
     profile: Annotated[ProfileId | None, Query(description="What sandboxes of it are made as.")] = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> Response:
+    artifacts, who = platform_of(request).artifacts, caller(request)
     wanted = Wanted(
         name=name, description=description, visibility=records.Visibility(visibility), clean=clean
     )
-    try:
-        made = await platform_of(request).artifacts.importing.receive(
-            body_of(request), wanted, caller(request), profile=profile
+
+    async def act(bind: Bind | None) -> Response:
+        return _made(
+            await artifacts.importing.receive(body_of(request), wanted, who, profile=profile, also=bind)
         )
+
+    async def recall(image_id: str) -> Response | None:
+        made = await artifacts.images.recall(image_id, who)
+        return None if made is None else _made(made)
+
+    try:
+        return await once_bound(request, act, recall=recall, content=_announced(request))
     except TooSlow:
         return problems.framework_response(
             408, "The body came too slowly.", problems.request_id_of(request.scope), {"connection": "close"}
         )
-    answer = json_response(shown_image(made, is_theirs=True), 201)
-    answer.headers["location"] = f"/v1/images/{made.id}"
+
+
+def _announced(request: Request) -> str:
+    """What the head says of the archive. Its digest is as good as signed: another body is refused at its end.
+
+    A session's token signs nothing; there its length has to do.
+    """
+    told = request.headers.get("x-content-sha256", "").lower()
+    return told or "length " + request.headers.get("content-length", "unknown")
+
+
+def _made(image: records.PublishedImage) -> Response:
+    answer = json_response(shown_image(image, is_theirs=True), 201)
+    answer.headers["location"] = f"/v1/images/{image.id}"
     return answer
