@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from sandboxer.accounts import gifts, records
 from sandboxer.kernel.errors import InsufficientCredit, NotFound
 from sandboxer.money.buckets import Bucket, settle_account, unconfirmed
+from sandboxer.money.dryness import Standing
 from sandboxer.money.metering import open_meter
 from sandboxer.money.meters import Use
 from sandboxer.money.verification import verify
@@ -98,6 +99,27 @@ def test_a_payment_that_fails_is_taken_back_and_what_it_bought_is_owed(conn: Con
     assert not crediting.pending_fail(conn, ALICE, payment_id="pay_1", reason="expired", now=later)
     after = bucket(conn, later)
     assert (after.posted, after.debt, unconfirmed(conn, ALICE)) == (0, 30, 0)
+
+
+@pytest.mark.parametrize("how", ["reversed", "failed"])
+def test_grace_earned_by_money_that_went_back_goes_back_with_it(conn: Connection, how: str) -> None:
+    if how == "reversed":
+        crediting.credit_final(conn, ALICE, 1000, id="inv:1", source="invoice", now=NOW)
+    else:
+        begin(conn, 1000)
+    open_meter(conn, ALICE, id="m", subject="sbx", use=Use.RUNNING, rate=1000, now=NOW)
+    spent = NOW + timedelta(seconds=600)
+    assert bucket(conn, spent).collected == 600
+    if how == "reversed":
+        crediting.reverse_final(conn, ALICE, 1000, id="inv:1:reorg", reason="reorg", now=spent)
+    else:
+        crediting.pending_fail(conn, ALICE, payment_id="pay_1", reason="dropped", now=spent)
+    after = bucket(conn, spent)
+    assert (after.debt, after.collected) == (600, 0)
+    assert after.health.standing is Standing.REAPED
+    # What is paid for the time all the same has earned its grace, once.
+    crediting.credit_final(conn, ALICE, 600, id="inv:2", source="invoice", now=spent)
+    assert (bucket(conn, spent).debt, bucket(conn, spent).collected) == (0, 600)
 
 
 def test_a_paying_wallet_has_one_account_whatever_its_chain(conn: Connection) -> None:

@@ -63,7 +63,7 @@ class Bucket:
     due_at: datetime | None
     # How long it may run on when it is dry: as the operator says, or not at all for a budget someone gave.
     policy: GracePolicy
-    # What its meters have been paid in all: grace is earned by it.
+    # What its meters have been paid in all, and has not gone back: grace is earned by it.
     collected: Sats
     # So much of what runs is kept back from other spending: a hold that renews itself, ends with the meter.
     reserve: timedelta

@@ -96,7 +96,7 @@ money_buckets = Table(
     Column("warned_s", Integer),
     # False for a budget that someone else gave: it ends with its last sat.
     Column("has_grace", Boolean, nullable=False, server_default=true()),
-    # What was charged to it and paid, ever: what grace is measured by.
+    # What was charged to it and paid for good, ever: what grace is measured by.
     Column("collected_sats", BigInteger, nullable=False, server_default="0"),
     # When a room above wants to be woken about it: a spending cap will be reached then.
     Column("look_at", UtcDateTime),

@@ -42,6 +42,7 @@ MAX_FAULTS = 100
 # By place, in the order of these columns: a million transfers are added up in them.
 _TOTALS = ("debits_posted", "debits_pending", "credits_posted", "credits_pending", "transfers", "digest")
 _DEBITS, _CREDITS, _TRANSFERS, _DIGEST = 0, 2, 4, 5
+_OF_DEBTS = debt_id("")
 
 
 @dataclass(slots=True)
@@ -136,6 +137,10 @@ def _read_transfer(
         repaid[row.debit] += row.amount
     elif row.kind == "refund":
         charged[row.credit] -= row.amount
+    elif row.kind == "reversal":
+        # Out of the bucket it is what was still there; out of the debt, what had been spent of it.
+        if row.debit.startswith(_OF_DEBTS):
+            repaid[row.debit] -= row.amount
 
 
 def _effect(transfer: Transfer, pendings: dict[str, Transfer], proof: Proof) -> tuple[int, int]:
@@ -210,7 +215,7 @@ def _compare_buckets(conn: Connection, charged: Counter[str], repaid: Counter[st
         if bucket.rate_msats != rates[owner]:
             proof.find(f"bucket {owner}: its rate is {bucket.rate_msats}, its meters say {rates[owner]}")
         sats = charged[bucket_id(owner)] + charged[debt_id(owner)]
-        collected = charged[bucket_id(owner)] + repaid[bucket_id(owner)]
+        collected = charged[bucket_id(owner)] + repaid[bucket_id(owner)] + repaid[debt_id(owner)]
         if bucket.collected_sats != collected:
             proof.find(f"bucket {owner}: {bucket.collected_sats} sats collected, transfers say {collected}")
         if not 0 <= bucket.carried_nsats < NSATS_PER_SAT:

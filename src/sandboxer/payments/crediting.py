@@ -252,6 +252,10 @@ def _take_back(
                 id=name, debit=side, credit=to, amount=amount, kind=REVERSAL, reason=reason, at=now
             )
             post_transfer(conn, taken)
-    after = replace(bucket, posted=bucket.posted - there, debt=bucket.debt + sats - there)
-    conclude(conn, after, now=now)
+    owed = sats - there
+    # What ran on money that went back was not paid: it has earned no grace, until its debt is paid.
+    after = replace(
+        bucket, posted=bucket.posted - there, debt=bucket.debt + owed, collected=bucket.collected - owed
+    )
+    conclude(conn, after, now=now, before=bucket)
     return True
