@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_FILE_LINES = 500
@@ -17,44 +16,78 @@ BANNED_WORDS = {"utils", "util", "helpers", "helper", "common", "misc", "base", 
 BANNED_CLASS_ENDINGS = ("Manager", "Handler", "Factory", "Impl", "Utils", "Helper")
 
 
-def tracked(*patterns: str) -> list[Path]:
+@cache
+def _listed() -> tuple[str, ...]:
     listing = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    return [ROOT / line for line in listing.splitlines() if (ROOT / line).is_file()]
+    return tuple(line for line in listing.splitlines() if (ROOT / line).is_file())
 
 
-def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
+def tracked(*endings: str, under: str = "") -> list[Path]:
+    return [ROOT / line for line in _listed() if line.startswith(under) and line.endswith(endings or ("",))]
 
 
-@pytest.mark.parametrize("path", tracked("*.py", "*.c", "*.h"), ids=lambda p: str(p.relative_to(ROOT)))
-def test_no_file_is_longer_than_five_hundred_lines(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= MAX_FILE_LINES
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text(errors="replace")
 
 
-@pytest.mark.parametrize("path", tracked("*.py"), ids=lambda p: str(p.relative_to(ROOT)))
-def test_no_function_is_longer_than_seventy_lines(path: Path) -> None:
+@dataclass(frozen=True)
+class Facts:
+    """What the rules ask of a file; its tree is not kept."""
+
+    has_docstring: bool
+    classes: tuple[str, ...]
+    functions: tuple[tuple[str, int], ...]
+
+
+@cache
+def facts_of(path: Path) -> Facts:
+    module = ast.parse(text_of(path))
+    classes, functions = [], []
+    for node in ast.walk(module):
+        if isinstance(node, ast.ClassDef):
+            classes.append(node.name)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            functions.append((node.name, (node.end_lineno or 0) - node.lineno + 1))
+    return Facts(ast.get_docstring(module) is not None, tuple(classes), tuple(functions))
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+# One test for each rule, which names every file that breaks it.
+
+
+def test_no_file_is_longer_than_five_hundred_lines() -> None:
+    lines = {named(path): len(text_of(path).splitlines()) for path in tracked(".py", ".c", ".h")}
+    assert not {name: count for name, count in lines.items() if count > MAX_FILE_LINES}
+
+
+def test_no_function_is_longer_than_seventy_lines() -> None:
     long = [
-        f"{node.name}: {(node.end_lineno or 0) - node.lineno + 1}"
-        for node in functions(path)
-        if (node.end_lineno or 0) - node.lineno + 1 > MAX_FUNCTION_LINES
+        f"{named(path)}: {name}: {lines}"
+        for path in tracked(".py")
+        for name, lines in facts_of(path).functions
+        if lines > MAX_FUNCTION_LINES
     ]
     assert not long
 
 
 def test_no_module_or_class_hides_behind_an_empty_word() -> None:
-    bad = [str(p.relative_to(ROOT)) for p in tracked("src/*.py") if p.stem in BANNED_WORDS]
-    for path in tracked("src/*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef) and node.name.endswith(BANNED_CLASS_ENDINGS):
-                bad.append(f"{path.relative_to(ROOT)}: {node.name}")
+    bad = [named(path) for path in tracked(".py", under="src/") if path.stem in BANNED_WORDS]
+    bad += [
+        f"{named(path)}: {name}"
+        for path in tracked(".py", under="src/")
+        for name in facts_of(path).classes
+        if name.endswith(BANNED_CLASS_ENDINGS)
+    ]
     assert not bad
 
 
@@ -63,34 +96,31 @@ def test_only_settings_reads_the_environment() -> None:
     allowed = {"src/sandboxer/settings.py", "src/sandboxer/sdk/credentials.py"}
     # They run inside a sandbox, whose environment is what the platform gave it.
     inside = "src/sandboxer/work/sessions/drivers/"
-    named = [str(p.relative_to(ROOT)) for p in tracked("src/*.py") if pattern.search(p.read_text())]
-    bad = [name for name in named if name not in allowed and not name.startswith(inside)]
+    reading = [named(path) for path in tracked(".py", under="src/") if pattern.search(text_of(path))]
+    bad = [name for name in reading if name not in allowed and not name.startswith(inside)]
     assert not bad
 
 
 def test_only_the_problem_table_of_the_http_edge_knows_status_codes_of_errors() -> None:
     bad = [
-        str(p.relative_to(ROOT))
-        for p in tracked("src/*.py")
-        if "HTTPException" in p.read_text() and "edges/http" not in str(p)
+        named(path)
+        for path in tracked(".py", under="src/")
+        if "HTTPException" in text_of(path) and "edges/http" not in named(path)
     ]
     assert not bad
 
 
 def test_every_module_says_why_it_exists() -> None:
     silent = [
-        str(p.relative_to(ROOT))
-        for p in tracked("src/*.py")
-        if p.read_text().strip() and ast.get_docstring(ast.parse(p.read_text())) is None
+        named(path)
+        for path in tracked(".py", under="src/")
+        if text_of(path).strip() and not facts_of(path).has_docstring
     ]
     assert not silent
 
 
 def test_nothing_is_started_and_forgotten() -> None:
-    bad = []
-    for path in tracked("src/*.py"):
-        text = path.read_text()
-        bad += [f"{path.relative_to(ROOT)}: asyncio.gather"] if "asyncio.gather(" in text else []
+    bad = [named(path) for path in tracked(".py", under="src/") if "asyncio.gather(" in text_of(path)]
     assert not bad
 
 
@@ -98,8 +128,8 @@ def test_no_machine_path_or_secret_is_committed() -> None:
     pattern = re.compile(r"/work/(main|shared)|sbx-sk-[A-Za-z0-9_-]{20,}")
     me = Path(__file__).resolve()
     bad = [
-        str(p.relative_to(ROOT))
-        for p in tracked()
-        if p.resolve() != me and p.suffix not in {".png"} and pattern.search(p.read_text(errors="replace"))
+        named(path)
+        for path in tracked()
+        if path.resolve() != me and path.suffix not in {".png"} and pattern.search(text_of(path))
     ]
     assert not bad
