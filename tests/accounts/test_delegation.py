@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, insert, select, update
 
 from sandboxer.accounts import records
 from sandboxer.accounts.audit import page
@@ -30,7 +30,7 @@ from sandboxer.accounts.revocation import (
 from sandboxer.accounts.scopes import Scope
 from sandboxer.accounts.tree import Node, tree
 from sandboxer.identity.keys import keys
-from sandboxer.kernel.errors import Conflict, InsufficientCredit, NotFound
+from sandboxer.kernel.errors import Conflict, Forbidden, InsufficientCredit, NotFound
 from sandboxer.money.buckets import credit, load_bucket, settle_account
 from sandboxer.money.dryness import Standing
 from sandboxer.money.holds import hold_slice
@@ -266,6 +266,58 @@ def test_a_key_ends_at_its_time_with_all_below_it(conn: Connection) -> None:
     assert {key.account for key in ending(conn)} == {short, below_it}
     assert next_expiry(conn) == later(600)
     assert load_key(conn, long).state is KeyState.ACTIVE
+
+
+def test_an_end_set_or_shortened_later_ends_the_whole_subtree_at_that_moment(conn: Connection) -> None:
+    root = rich(conn)
+    first = child_of(conn, root, expires_at=later(3600))
+    second = child_of(conn, first.account, budget_sats=50, depth=1)
+    third = child_of(conn, second.account, budget_sats=10, depth=0)
+    bystander = child_of(conn, root)
+    for name, account, ends in (("key-of-acc_root", root, None), (first.public_key, first.account, 3600)):
+        put_key(conn, name, account, ends)
+    assert next_expiry(conn) == later(3600)
+
+    # The key that the root holds, and that cut no one of these: nothing happens to them.
+    put_key(conn, "another", root, 10)
+    assert next_expiry(conn) == later(3600)
+
+    conn.execute(update(keys).where(keys.c.public_key == first.public_key).values(expires_at=later(60)))
+    assert next_expiry(conn) == later(60)
+    assert expire_due(conn, now=later(59)) == []
+    expire_due(conn, now=later(60))
+    assert {key.account for key in ending(conn)} == {first.account, second.account, third.account}
+    assert load_key(conn, bystander.account).state is KeyState.ACTIVE
+
+    # The ordinary key that cut what is left.
+    conn.execute(update(keys).where(keys.c.public_key == "key-of-acc_root").values(expires_at=later(90)))
+    assert next_expiry(conn) == later(90)
+    expire_due(conn, now=later(90))
+    assert load_key(conn, bystander.account).state is KeyState.ENDING
+    assert next_expiry(conn) is None
+
+
+def test_what_a_key_cuts_ends_with_it_also_by_its_own_record(conn: Connection) -> None:
+    root = rich(conn)
+    put_key(conn, f"key-of-{root}", root, 60)
+    assert child_of(conn, root).expires_at == later(60)
+    with pytest.raises(Forbidden, match="expires_at"):
+        child_of(conn, root, expires_at=later(61))
+
+
+def put_key(conn: Connection, name: str, account: str, ends: float | None) -> None:
+    conn.execute(
+        insert(keys).values(
+            public_key=name,
+            account=account,
+            name="",
+            sealed_secret=b"",
+            is_owner=False,
+            accepts_v1=False,
+            created_at=NOW,
+            expires_at=None if ends is None else later(ends),
+        )
+    )
 
 
 def test_what_an_ordinary_key_cut_ends_with_that_key(conn: Connection) -> None:

@@ -19,7 +19,7 @@ from sandboxer.accounts.records import Kind
 from sandboxer.accounts.scopes import Scope
 from sandboxer.accounts.sums import GIVEN, spent_by
 from sandboxer.accounts.tables import delegated_keys
-from sandboxer.identity.keys import is_public_key
+from sandboxer.identity.keys import is_public_key, keys
 from sandboxer.kernel.errors import Conflict, Forbidden, InsufficientCredit, InvalidRequest, NotFound
 from sandboxer.kernel.ids import new_id
 from sandboxer.money.amounts import MAX_AMOUNT, Sats, checked_amount
@@ -142,7 +142,7 @@ def cut(
     open_bucket(conn, parent, now=now)
     authority = load_authority(conn, parent, root_depth=root_depth)
     demand(authority, Scope.KEYS_DELEGATE, now=now)
-    granted = attenuate(_allowance(conn, authority, slots_in_use), wish, now=now)
+    granted = attenuate(_allowance(conn, authority, cut_by, slots_in_use), wish, now=now)
     if _living_children(conn, parent) >= MAX_CHILDREN:
         raise Conflict(why=f"an account has at most {MAX_CHILDREN} living delegated keys", limit=MAX_CHILDREN)
     child = account or new_id("acc")
@@ -285,12 +285,14 @@ def slots_left(conn: Connection, authority: Authority, slots_in_use: int) -> int
     return max(0, authority.slots - int(given or 0) - slots_in_use)
 
 
-def _allowance(conn: Connection, authority: Authority, slots_in_use: int) -> Allowance:
+def _allowance(conn: Connection, authority: Authority, cut_by: str, slots_in_use: int) -> Allowance:
+    own_end = conn.execute(select(keys.c.expires_at).where(keys.c.public_key == cut_by)).scalar()
+    ends = [moment for moment in (authority.expires_at, own_end) if moment is not None]
     return Allowance(
         scopes=authority.scopes,
         depth=authority.depth,
         slots=slots_left(conn, authority, slots_in_use),
-        expires_at=authority.expires_at,
+        expires_at=min(ends, default=None),
         caps=authority.caps,
     )
 

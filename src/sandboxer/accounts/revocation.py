@@ -10,12 +10,13 @@ what outsiders paid stays.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
-from sqlalchemy import Connection, exists, select, update
+from sqlalchemy import Column, Connection, Select, exists, select, update
 
 from sandboxer.accounts import audit, records
 from sandboxer.accounts.authority import KeyState
@@ -157,26 +158,30 @@ def revoke_children(
 
 def expire_due(conn: Connection, *, now: datetime) -> list[Revocation]:
     """Revoke some of the keys whose time is over; empty when done."""
-    columns = delegated_keys.c
-    query = (
-        select(columns.account)
-        .where(columns.state == KeyState.ACTIVE.value, columns.expires_at <= now)
-        .order_by(columns.expires_at, columns.generation)
-        .limit(AT_ONCE)
-    )
-    found = list(conn.execute(query).scalars())
+    found: dict[str, None] = {}
+    for moment, query in _living_by_end():
+        due = query.where(moment <= now).order_by(moment, delegated_keys.c.generation).limit(AT_ONCE)
+        found |= dict.fromkeys(row.account for row in conn.execute(due))
     return [revoke(conn, account, actor=ACTOR, reason="expired", now=now) for account in found]
 
 
 def next_expiry(conn: Connection) -> datetime | None:
+    firsts = [
+        conn.execute(query.where(moment.is_not(None)).order_by(moment).limit(1)).first()
+        for moment, query in _living_by_end()
+    ]
+    return min((first.ends for first in firsts if first is not None), default=None)
+
+
+def _living_by_end() -> Iterator[tuple[Column[Any], Select[Any]]]:
+    """Active keys by each moment that bounds them: the one they were cut with; and, which an operator may set
+    later, that of the key itself and that of the ordinary or delegated key that cut it."""
     columns = delegated_keys.c
-    query = (
-        select(columns.expires_at)
-        .where(columns.state == KeyState.ACTIVE.value, columns.expires_at.is_not(None))
-        .order_by(columns.expires_at)
-        .limit(1)
-    )
-    return conn.execute(query).scalar()
+    active = columns.state == KeyState.ACTIVE.value
+    yield columns.expires_at, select(columns.account, columns.expires_at.label("ends")).where(active)
+    for name in (columns.public_key, columns.cut_by):
+        named = select(columns.account, keys.c.expires_at.label("ends")).join(keys, keys.c.public_key == name)
+        yield keys.c.expires_at, named.where(active)
 
 
 def ending(conn: Connection, *, limit: int = 500) -> list[DelegatedKey]:

@@ -137,10 +137,9 @@ def _read_transfer(
         repaid[row.debit] += row.amount
     elif row.kind == "refund":
         charged[row.credit] -= row.amount
-    elif row.kind == "reversal":
-        # Out of the bucket it is what was still there; out of the debt, what had been spent of it.
-        if row.debit.startswith(_OF_DEBTS):
-            repaid[row.debit] -= row.amount
+    elif row.kind == "reversal" and row.debit.startswith(_OF_DEBTS):
+        # What had been spent of it; out of a bucket goes what was still there.
+        repaid[row.debit] -= row.amount
 
 
 def _effect(transfer: Transfer, pendings: dict[str, Transfer], proof: Proof) -> tuple[int, int]:
