@@ -1,4 +1,4 @@
-"""Images as archives: Podman loads and runs what we exported, and we run what Podman saved."""
+"""Images as archives: Docker and Podman load and run what we exported, and we run what they saved."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import asyncio
 import os
 import shutil
 import subprocess
+import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from sandboxer.settings import Settings
+from tests.artifacts.engines import BUSYBOX, Engine, Podman, docker_daemon, why_no_docker
 from tests.flows.test_flow_10_images import sh_as
 from tests.http.conftest import Served, serving
 from tests.http.test_real import GUEST, why_not
 
-BUSYBOX = "/bin/busybox"
-TAG = "localhost/sandboxer-two-layers:latest"
+TAG = f"localhost/sandboxer-two-layers-{os.getpid()}:latest"
+ZSTD = b"\x28\xb5\x2f\xfd"
 SCRIPT = (
     "mkdir -p /opt/tool && echo hello > /opt/tool/word && rm /etc/version"
     " && mv /usr/share/doc /usr/share/papers && echo more > /usr/share/papers/sub/more"
@@ -38,8 +40,10 @@ SEEN = (
 
 @pytest.fixture
 async def real(tmp_path: Path) -> AsyncIterator[Served]:
-    """With a base image of a few files: Podman copies a large one for a minute."""
-    if why := why_not() or ("" if os.path.exists(BUSYBOX) else "busybox-static is not installed"):
+    """With a base image of a few files: a large one is copied for a minute."""
+    if why := why_not() or (
+        "" if os.path.exists(BUSYBOX) else "busybox-static is not installed: scripts/system-packages ci"
+    ):
         pytest.skip(why)
     make_tree(tmp_path / "images" / "tiny" / "rootfs")
     state = tmp_path / "state"
@@ -85,30 +89,23 @@ def make_tree(root: Path) -> None:
         (root / name).write_text("12\n")
 
 
-@pytest.fixture
-def podman() -> Podman:
-    if shutil.which("podman") is None:
-        pytest.skip("podman is not installed: scripts/system-packages bench")
-    return Podman()
+@pytest.fixture(params=["podman", "docker"])
+async def engine(request: pytest.FixtureRequest) -> AsyncIterator[Engine]:
+    if request.param == "podman":
+        if shutil.which("podman") is None:
+            pytest.skip("podman is not installed: scripts/system-packages ci")
+        yield Podman()
+        return
+    if why := why_no_docker():
+        pytest.skip(why)
+    async with docker_daemon() as docker:
+        yield docker
 
 
-class Podman:
-    """With what this host forces on it: crun refuses cgroup v1 and v2 at once, hosts its limits."""
-
-    RUN = ("--rm", "--network=none", "--cgroups=disabled", "--ulimit=nofile=1024:1024", "--ulimit=nproc=4096")
-    HIDE = 'umount -l /sys/fs/cgroup/unified 2>/dev/null; exec podman "$@"'
-
-    async def __call__(self, *words: str) -> str:
-        argv = ["unshare", "--mount", "sh", "-c", self.HIDE, "podman", *words]
-        done = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{words}: {done.stderr}"
-        return done.stdout
-
-    async def run(self, image: str, script: str) -> str:
-        return await self("run", *self.RUN, image, "/bin/sh", "-c", script)
-
-
-async def test_podman_loads_and_runs_what_was_exported(real: Served, podman: Podman, tmp_path: Path) -> None:
+async def test_docker_and_podman_load_and_run_what_was_exported(
+    real: Served, engine: Engine, tmp_path: Path
+) -> None:
+    """In both forms each: Docker's manifest stands beside the layout too."""
     sandbox = (await real.sandbox()).rsplit("/", 1)[1]
     assert await sh_as(real.client, sandbox, SCRIPT) == ""
     image = (await real.client.post("/v1/images", {"sandbox": sandbox, "name": "Tool Box"})).json()
@@ -118,53 +115,62 @@ async def test_podman_loads_and_runs_what_was_exported(real: Served, podman: Pod
         assert int(answer.headers["content-length"]) == len(answer.content)
         archive = tmp_path / f"{form}.tar"
         archive.write_bytes(answer.content)
-        loaded = (await podman("load", "--input", str(archive))).strip().rsplit(": ", 1)[1]
+        loaded = await engine.load(archive)
         try:
-            assert await podman.run(loaded, PROBE) == SEEN
+            assert loaded == "localhost/tool-box:latest"
+            assert await engine.run(loaded, PROBE) == SEEN
         finally:
-            await podman("rmi", "--force", loaded)
+            await engine.remove(loaded)
             archive.unlink()
 
 
-async def test_a_sandbox_runs_on_what_podman_saved(real: Served, podman: Podman, tmp_path: Path) -> None:
-    """Two layers, the second of which hides and replaces what the first brought; both forms."""
-    await make_two_layers(podman, tmp_path)
+async def test_a_sandbox_runs_on_what_docker_and_podman_saved(
+    real: Served, engine: Engine, tmp_path: Path
+) -> None:
+    """Layers that hide and replace what others brought, in every form and packing there is."""
+    await make_two_layers(engine, tmp_path)
     try:
-        for form in ("docker-archive", "oci-archive"):
-            archive = tmp_path / f"{form}.tar"
-            await podman("save", "--format", form, "--output", str(archive), TAG)
-            sent = await real.client.send(
-                "POST", "/v1/images/import?name=saved", content=archive.read_bytes()
-            )
-            assert sent.status_code == 201, sent.text
-            image = sent.json()
-            assert image["base"] == "scratch"
-            assert image["config"]["WorkingDir"] == "/srv"
-            assert "GREETING=hi" in image["config"]["Env"]
-            made = await real.client.post(f"/v1/images/{image['id']}/spawn", {"resources": {"disk_mb": 64}})
-            assert made.status_code == 201, made.text
-            sandbox = made.json()["sandboxes"][0]["id"]
-            probe = "cat /srv/word; echo $GREETING; test -e /srv/gone || echo hidden; ls /srv/folder"
-            assert await sh_as(real.client, sandbox, probe) == "second\nhi\nhidden\nnew\n"
+        for form in engine.forms:
+            archive = tmp_path / "saved.tar"
+            await engine.save(form, TAG, archive)
+            assert starts_in(archive).count(ZSTD) >= 3 * (form == "zstd")
+            await check_import(real, archive)
             archive.unlink()
     finally:
-        await podman("rmi", "--force", TAG)
+        await engine.remove(TAG)
 
 
-async def make_two_layers(podman: Podman, tmp_path: Path) -> None:
+def starts_in(archive: Path) -> list[bytes]:
+    with tarfile.open(archive) as inside:
+        found = [inside.extractfile(one) for one in inside if one.isfile()]
+        return [one.read(4) for one in found if one is not None]
+
+
+async def check_import(real: Served, archive: Path) -> None:
+    sent = await real.client.send("POST", "/v1/images/import?name=saved", content=archive.read_bytes())
+    assert sent.status_code == 201, sent.text
+    image = sent.json()
+    assert image["base"] == "scratch"
+    assert image["config"]["WorkingDir"] == "/srv"
+    assert "GREETING=hi" in image["config"]["Env"]
+    made = await real.client.post(f"/v1/images/{image['id']}/spawn", {"resources": {"disk_mb": 64}})
+    assert made.status_code == 201, made.text
+    sandbox = made.json()["sandboxes"][0]["id"]
+    probe = "cat /srv/word; echo $GREETING; test -e /srv/gone || echo hidden; ls /srv/folder"
+    assert await sh_as(real.client, sandbox, probe) == "second\nhi\nhidden\nnew\n"
+
+
+async def make_two_layers(engine: Engine, tmp_path: Path) -> None:
     context = tmp_path / "context"
     (context / "bin").mkdir(parents=True)
     shutil.copy(BUSYBOX, context / "bin/busybox")
     (context / "Containerfile").write_text(
         "FROM scratch\n"
         "COPY bin /bin\n"
-        'RUN ["/bin/busybox", "--install", "-s", "/bin"]\n'
-        "RUN mkdir -p /srv/folder && echo first > /srv/word && touch /srv/gone /srv/folder/old\n"
+        'RUN ["/bin/busybox", "sh", "-c", "/bin/busybox --install -s /bin && mkdir -p /srv/folder'
+        ' && echo first > /srv/word && touch /srv/gone /srv/folder/old"]\n'
         "RUN echo second > /srv/word && rm /srv/gone && rm -r /srv/folder && mkdir /srv/folder"
         " && touch /srv/folder/new\n"
         "ENV GREETING=hi\nWORKDIR /srv\n"
     )
-    limits = [word for word in Podman.RUN if word.startswith("--ulimit")]
-    await podman(
-        "build", "--network=host", "--isolation=chroot", "--layers", *limits, "--tag", TAG, str(context)
-    )
+    await engine.build(context, TAG)

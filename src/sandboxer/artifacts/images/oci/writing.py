@@ -1,5 +1,7 @@
 """An image as one tar: the same blobs named as an OCI layout names them, or as `docker save` does. Pure but
 for the layers, which are read anew each time they are asked for.
+
+The layout also has Docker's manifest, as Docker 25 and later write it: so Docker 20 reads either form.
 """
 
 from __future__ import annotations
@@ -98,12 +100,14 @@ def _oci(layers: Sequence[Layer], about: bytes, tag: str) -> Parts:
     )
     named = {**_descriptor(_MANIFEST, manifest), "annotations": {"org.opencontainers.image.ref.name": tag}}
     index = _json({"schemaVersion": 2, "mediaType": _INDEX, "manifests": [named]})
+    names = [f"blobs/sha256/{one.measured.digest}" for one in layers]
     return [
         ("oci-layout", _json({"imageLayoutVersion": "1.0.0"})),
         ("index.json", index),
+        ("manifest.json", _json([{"Config": _blob(about), "RepoTags": [tag], "Layers": names}])),
         (_blob(manifest), manifest),
         (_blob(about), about),
-        *_once([(f"blobs/sha256/{one.measured.digest}", one) for one in layers]),
+        *_once(list(zip(names, layers, strict=True))),
     ]
 
 
