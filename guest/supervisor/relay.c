@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "worker.h"
@@ -115,8 +116,24 @@ static _Noreturn void carry(struct line *l, int fd)
     _exit(0);
 }
 
+/* A socket in the file system, named instead of a port. */
+static _Noreturn void socket_connect(struct line *l, const struct request *r)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    const char *path = work_path(l, r->path);
+    if (strlen(path) >= sizeof to.sun_path)
+        work_fail(l, ENAMETOOLONG, S_CONNECT);
+    strcpy(to.sun_path, path);
+    int err, fd = dial(AF_UNIX, (struct sockaddr *)&to, sizeof to, &err);
+    if (fd < 0)
+        work_fail(l, err, S_CONNECT);
+    carry(l, fd);
+}
+
 void port_connect(struct line *l, const struct request *r)
 {
+    if (r->path.len)
+        socket_connect(l, r);
     if (!r->port || r->port > 65535)
         work_fail(l, EINVAL, S_CONNECT);
     int err, fd = dial_loopback(r->port, &err), on = 1;

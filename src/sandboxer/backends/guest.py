@@ -248,6 +248,14 @@ class Relay(Protocol):
 
 
 @runtime_checkable
+class Sockets(Protocol):
+    """A guest that can reach unix sockets inside."""
+
+    async def connect_socket(self, path: str) -> Connection:
+        """A connection to the unix socket there. Raises GuestRefused, PathNotFound."""
+
+
+@runtime_checkable
 class Relays(Protocol):
     """A guest that can relay inside ports outwards."""
 

@@ -1,4 +1,4 @@
-"""How many may knock, and be inside, at once: per address, per sandbox, in all. Pure counting."""
+"""How many may knock, and be inside, at once: per address, sandbox and account, in all. Pure counting."""
 
 from __future__ import annotations
 
@@ -13,11 +13,19 @@ class Bounds:
     unknown_per_address: int = 20
     per_address: int = 100
     per_sandbox: int = 32
+    per_account: int = 128
+    # How long one may take to say who it is.
+    login_s: float = 20
     # Keys one connection may offer; every refusal counts for its address too.
     offers: int = 8
     refusals_per_minute: int = 120
     # Shells, commands, transfers and forwards of one connection at once.
     channels: int = 64
+    # Each may hold a window of bytes that nobody takes yet.
+    channels_per_account: int = 256
+    window_bytes: int = 1024 * 1024
+    # Answers that wait for a client that does not read them.
+    unread_bytes: int = 16 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -26,6 +34,8 @@ class Crowd:
     unknown: Counter[str] = field(default_factory=Counter)
     addresses: Counter[str] = field(default_factory=Counter)
     sandboxes: Counter[str] = field(default_factory=Counter)
+    accounts: Counter[str] = field(default_factory=Counter)
+    channels: Counter[str] = field(default_factory=Counter)
     refusals: dict[str, deque[float]] = field(default_factory=dict)
 
     def may_knock(self, address: str, now: float) -> bool:
@@ -45,20 +55,35 @@ class Crowd:
         if self._recent(address, now) < self.bounds.refusals_per_minute:
             self.refusals.setdefault(address, deque()).append(now)
 
-    def may_enter(self, sandbox_id: str) -> bool:
-        return self.sandboxes[sandbox_id] < self.bounds.per_sandbox
+    def may_enter(self, sandbox_id: str, account: str) -> bool:
+        return (
+            self.sandboxes[sandbox_id] < self.bounds.per_sandbox
+            and self.accounts[account] < self.bounds.per_account
+        )
 
-    def entered(self, address: str, sandbox_id: str) -> None:
+    def entered(self, address: str, sandbox_id: str, account: str) -> None:
         _less(self.unknown, address)
         self.sandboxes[sandbox_id] += 1
+        self.accounts[account] += 1
 
-    def left(self, address: str, sandbox_id: str | None) -> None:
-        """`sandbox_id` is None for one that never entered."""
+    def left(self, address: str, inside: tuple[str, str] | None) -> None:
+        """`inside`: the sandbox it was in, and whose; None for one that never entered."""
         _less(self.addresses, address)
-        if sandbox_id is None:
+        if inside is None:
             _less(self.unknown, address)
         else:
-            _less(self.sandboxes, sandbox_id)
+            _less(self.sandboxes, inside[0])
+            _less(self.accounts, inside[1])
+
+    def may_open(self, account: str, has_open: int) -> bool:
+        """One more channel, for a connection that has so many?"""
+        return has_open < self.bounds.channels and self.channels[account] < self.bounds.channels_per_account
+
+    def opened(self, account: str) -> None:
+        self.channels[account] += 1
+
+    def closed(self, account: str) -> None:
+        _less(self.channels, account)
 
     def sweep(self, now: float) -> None:
         for address in list(self.refusals):

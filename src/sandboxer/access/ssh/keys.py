@@ -135,10 +135,16 @@ class SshKeys:
                     return key
         return None
 
-    def is_open(self, key: SshKey, sandbox_id: str) -> bool:
-        """Does it still open what it opened?"""
+    def why_shut(self, key: SshKey, sandbox_id: str) -> str | None:
+        """Why it does not open any more what it opened; None: it does."""
         known = self._by_id.get(key.id)
-        return known is not None and self.opening(sandbox_id, known.fingerprint) is not None
+        if known is None:
+            return "the SSH key was revoked"
+        if not known.stands(self._clock.now()):
+            return "the SSH key's time is over"
+        if self.opening(sandbox_id, known.fingerprint) is None:
+            return f"{sandbox_id} is gone"
+        return None
 
     async def tell_of(self, key: SshKey, sandbox_id: str, address: str) -> None:
         """Somebody came in."""

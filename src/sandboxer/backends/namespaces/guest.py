@@ -99,6 +99,9 @@ class NamespacesGuest:
     async def connect(self, port: int) -> Connection:
         return await self._line.connect(port)
 
+    async def connect_socket(self, path: str) -> Connection:
+        return await self._line.connect_socket(path)
+
     async def listen(self, port: int) -> Relay:
         return await self._line.listen(port)
 

@@ -112,6 +112,9 @@ class SupervisorGuest(Guest):
         _check_port(port)
         return await self._stream(frame(Frame.CONNECT, u32(Tag.PORT, port)), subject=f"port {port}")
 
+    async def connect_socket(self, path: str) -> Connection:
+        return await self._stream(frame(Frame.CONNECT, text(Tag.PATH, path)), subject=path)
+
     async def listen(self, port: int) -> SupervisorRelay:
         _check_port(port)
         request = frame(Frame.LISTEN, u32(Tag.PORT, port))

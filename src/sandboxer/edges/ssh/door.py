@@ -1,31 +1,36 @@
 """One connection: who may knock, whose key opens which sandbox, and what it may ask for then.
 
-Public keys only. All else is refused: passwords, agents, X11, remote and unix forwards, tunnels.
+Public keys only. All else is refused: passwords, agents, X11, remote forwards, tunnels.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 
 import asyncssh
-from asyncssh.stream import SSHTCPStreamSession
 
 from sandboxer.access.ssh.keys import SshKey
 from sandboxer.access.ssh.public_keys import fingerprint_of
 from sandboxer.accounts.authority import demand, demand_active
 from sandboxer.accounts.limits import client_address
 from sandboxer.accounts.scopes import Scope
-from sandboxer.backends.guest import Connection
 from sandboxer.edges.http.hanging_up import standing_of
+from sandboxer.edges.ssh.channels import BoundedChannel, Session, bounded_channel, unread
+from sandboxer.edges.ssh.forwards import refuse_elsewhere, refuse_no_path, to_port, to_socket
 from sandboxer.edges.ssh.house import House, Visit
+from sandboxer.edges.ssh.sessions import asleep, serve_session
+from sandboxer.edges.ssh.sftp import open_sftp
 from sandboxer.kernel.errors import SandboxerError, Unauthenticated
-from sandboxer.sandboxes.access import ActivityKind
+from sandboxer.sandboxes.lifecycle import State
 
 log = logging.getLogger(__name__)
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-_PIECE = 65536
+# Where no process is, and none comes back by itself.
+_OVER = frozenset(
+    {State.STOPPED, State.REAPED, State.FAILED, State.EXPIRED, State.DESTROYING, State.DESTROYED}
+)
 
 
 class Door(asyncssh.SSHServer):
@@ -37,11 +42,8 @@ class Door(asyncssh.SSHServer):
         self._offers = 0
         self._opened_by: SshKey | None = None
         self.visit: Visit | None = None
-        self.channels = 0
-
-    @property
-    def most_channels(self) -> int:
-        return self._house.crowd.bounds.channels
+        self._channels = 0
+        self._was_awake = False
 
     # -- coming and going
 
@@ -61,16 +63,34 @@ class Door(asyncssh.SSHServer):
         self._house.doors.discard(self)
         if self._is_counted:
             self._is_counted = False
-            self._house.crowd.left(self._address, None if self.visit is None else self.visit.sandbox_id)
+            while self._channels:
+                self._close_channel()
+            visit = self.visit
+            inside = None if visit is None else (visit.sandbox_id, visit.key.account)
+            self._house.crowd.left(self._address, inside)
 
     async def look(self) -> None:
-        """End it if what opened it does not stand any more."""
+        """End it if what opened it does not stand any more, or nobody is inside to talk to."""
+        if self._conn is not None and unread(self._conn) > self._house.crowd.bounds.unread_bytes:
+            # It asks and asks, and reads no answer. No word would reach it.
+            self._conn.abort()
+            return
         if self.visit is None:
             return
         try:
             await self.visit.standing()
         except SandboxerError as error:
             self.hang_up(str(error))
+            return
+        self._look_inside(self.visit)
+
+    def _look_inside(self, visit: Visit) -> None:
+        """Its processes ended with all they were asked by this connection. A frozen one's did not."""
+        sandbox = self._house.platform.sandboxes.room.book.peek(visit.sandbox_id)
+        if sandbox is not None and sandbox.state not in _OVER:
+            self._was_awake = True
+        elif self._was_awake:
+            self.hang_up(asleep(visit.sandbox_id, "gone" if sandbox is None else sandbox.state.value))
 
     def hang_up(self, why: str) -> None:
         if self._conn is not None:
@@ -104,12 +124,19 @@ class Door(asyncssh.SSHServer):
             self.hang_up("nothing was opened")
             return
         sandbox_id = str(conn.get_extra_info("username"))
-        self._house.crowd.entered(self._address, sandbox_id)
+        self._house.crowd.entered(self._address, sandbox_id, key.account)
         self.visit = Visit(self._house, sandbox_id, key, self._address, self._standing(key, sandbox_id))
+        try:
+            # Counted here, since a connection is written down; what it asks for first is in that.
+            await self.visit.count()
+        except SandboxerError as error:
+            self.hang_up(f"{error} {error.next_step}")
+            return
+        self.visit.prepaid = 1
         await self._house.platform.access.ssh.keys.tell_of(key, sandbox_id, self._address)
 
     async def _may_enter(self, key: SshKey, sandbox_id: str) -> bool:
-        if not self._house.crowd.may_enter(sandbox_id):
+        if not self._house.crowd.may_enter(sandbox_id, key.account):
             return False
         try:
             await self._standing(key, sandbox_id)()
@@ -123,8 +150,8 @@ class Door(asyncssh.SSHServer):
         credentials = standing_of(platform, key.caller(), None)
 
         async def check() -> None:
-            if not platform.access.ssh.keys.is_open(key, sandbox_id):
-                raise Unauthenticated(why="the key was revoked or is over, or the sandbox is gone")
+            if why := platform.access.ssh.keys.why_shut(key, sandbox_id):
+                raise Unauthenticated(why=why)
             await credentials()
             authority = await platform.authorities.of(key.caller())
             if authority.is_delegated:
@@ -134,65 +161,48 @@ class Door(asyncssh.SSHServer):
 
         return check
 
-    # -- forwards: to the sandbox's own loopback, and nowhere else
+    # -- channels: shells, commands and files; forwards to the sandbox itself, and nowhere else
+
+    def session_requested(self) -> tuple[BoundedChannel, Session]:
+        conn, visit = self._let_in()
+        self._open_channel(visit)
+        channel = bounded_channel(conn, self._house.crowd.bounds.window_bytes)
+        run = partial(serve_session, visit)
+        return channel, Session(run, partial(open_sftp, visit), self._close_channel)
 
     def connection_requested(
         self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
-    ) -> asyncssh.SSHTCPSession[bytes]:
+    ) -> Coroutine[None, None, asyncssh.SSHTCPSession[bytes]]:
         del orig_host, orig_port
-        if dest_host not in _LOOPBACK or self.visit is None or not 0 < dest_port < 65536:
-            raise asyncssh.ChannelOpenError(
-                asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED,
-                "only localhost, the sandbox itself, can be reached",
-            )
-        return self._connected(self.visit, dest_port)  # type: ignore[return-value]
+        _, visit = self._let_in()
+        refuse_elsewhere(dest_host, dest_port)
+        self._open_channel(visit)
+        return to_port(visit, dest_port, self._close_channel)
 
-    async def _connected(self, visit: Visit, port: int) -> object:
-        """Dialled before the client is told that it is open, so that a refusal is one."""
-        if self.channels >= self.most_channels:
+    def unix_connection_requested(
+        self, dest_path: str
+    ) -> Coroutine[None, None, asyncssh.SSHUNIXSession[bytes]]:
+        _, visit = self._let_in()
+        refuse_no_path(dest_path)
+        self._open_channel(visit)
+        return to_socket(visit, dest_path, self._close_channel)
+
+    def _let_in(self) -> tuple[asyncssh.SSHServerConnection, Visit]:
+        if self._conn is None or self.visit is None:
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "nobody is there")
+        return self._conn, self.visit
+
+    def _open_channel(self, visit: Visit) -> None:
+        if not self._house.crowd.may_open(visit.key.account, self._channels):
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_RESOURCE_SHORTAGE, "too many channels are open")
-        try:
-            await visit.count()
-            async with visit.guest(ActivityKind.PORT) as guest:
-                inside = await guest.connect(port)
-        except SandboxerError as error:
-            raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, str(error)) from None
+        self._channels += 1
+        self._house.crowd.opened(visit.key.account)
 
-        async def carry(reader: asyncssh.SSHReader[bytes], writer: asyncssh.SSHWriter[bytes]) -> None:
-            self.channels += 1
-            try:
-                with visit.house.platform.sandboxes.room.activity.working(visit.sandbox_id):
-                    await _carry(inside, reader, writer)
-            finally:
-                self.channels -= 1
-
-        return SSHTCPStreamSession[bytes](carry)
-
-
-async def _carry(
-    inside: Connection, reader: asyncssh.SSHReader[bytes], writer: asyncssh.SSHWriter[bytes]
-) -> None:
-    async def inwards() -> None:
-        while data := await reader.read(_PIECE):
-            await inside.write(data)
-        await inside.close_write()
-
-    async def outwards() -> None:
-        while data := await inside.read(_PIECE):
-            writer.write(data)
-            await writer.drain()
-        writer.write_eof()
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(inwards())
-            group.create_task(outwards())
-    except* (SandboxerError, asyncssh.Error, OSError):
-        # Either end went away; the other is told by the close below.
-        pass
-    finally:
-        await inside.close()
-        writer.close()
+    def _close_channel(self) -> None:
+        # Those that were open when the connection ended are counted out by then.
+        if self._channels > 0 and self.visit is not None:
+            self._channels -= 1
+            self._house.crowd.closed(self.visit.key.account)
 
 
 def _now() -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,15 +18,23 @@ from sandboxer.access.ssh.public_keys import fingerprint_of
 from sandboxer.access.ssh.room import HOST_KEY_FILE, Gateway
 from sandboxer.edges.ssh.door import Door
 from sandboxer.edges.ssh.house import House
-from sandboxer.edges.ssh.sessions import serve_session
-from sandboxer.edges.ssh.sftp import Sftp
 from sandboxer.identity.private_files import create_private_file
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.wiring import Platform
 
 LOOK_EVERY_S = 0.5
-LOGIN_S = 20
 KEEPALIVE_S = 30
+# No SHA-1, which RSA keys of old clients would sign with.
+SIGNATURES = [
+    "ssh-ed25519",
+    "sk-ssh-ed25519@openssh.com",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "sk-ecdsa-sha2-nistp256@openssh.com",
+    "rsa-sha2-512",
+    "rsa-sha2-256",
+]
 
 
 @asynccontextmanager
@@ -41,12 +50,8 @@ async def open_gateway(
         sock=listening,
         server_factory=lambda: Door(house),
         server_host_keys=[key],
-        process_factory=_process,
-        sftp_factory=_sftp,
         encoding=None,
-        # Legacy scp is the sandbox's own program; a terminal's line discipline is its kernel's.
-        allow_scp=False,
-        line_editor=False,
+        window=house.crowd.bounds.window_bytes,
         public_key_auth=True,
         password_auth=False,
         kbdint_auth=False,
@@ -55,7 +60,8 @@ async def open_gateway(
         agent_forwarding=False,
         x11_forwarding=False,
         compression_algs=["none"],
-        login_timeout=LOGIN_S,
+        signature_algs=SIGNATURES,
+        login_timeout=house.crowd.bounds.login_s,
         keepalive_interval=KEEPALIVE_S,
         keepalive_count_max=4,
         server_version="sandboxer",
@@ -91,29 +97,7 @@ async def _look_after(house: House) -> None:
         for door in list(house.doors):
             await door.look()
         house.crowd.sweep(loop.time())
-
-
-async def _process(channel: asyncssh.SSHServerProcess[bytes]) -> None:
-    door = channel.channel.get_connection().get_owner()
-    if not isinstance(door, Door) or door.visit is None or channel.subsystem is not None:
-        channel.exit(255)
-        return
-    if door.channels >= door.most_channels:
-        channel.stderr.write(b"sandboxer: too many channels are open\r\n")
-        channel.exit(255)
-        return
-    door.channels += 1
-    try:
-        await serve_session(door.visit, channel)
-    finally:
-        door.channels -= 1
-
-
-def _sftp(channel: asyncssh.SSHServerChannel[bytes]) -> Sftp:
-    door = channel.get_connection().get_owner()
-    if not isinstance(door, Door) or door.visit is None:
-        raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "nobody is there")
-    return Sftp(door.visit, channel)
+        house.pace.sweep(time.monotonic())
 
 
 def _gateway(platform: Platform, listening: socket.socket, key: asyncssh.SSHKey) -> Gateway:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sandboxer.access.ssh.crowd import Crowd
 from sandboxer.access.ssh.keys import SshKey
+from sandboxer.access.ssh.pace import Pace
 from sandboxer.accounts.limits import Route, quotas
 from sandboxer.backends.guest import Guest
 from sandboxer.identity.keys import Caller
@@ -29,12 +31,13 @@ class House:
     platform: Platform
     crowd: Crowd = field(default_factory=Crowd)
     doors: set[Door] = field(default_factory=set)
+    pace: Pace = field(default_factory=Pace)
 
     def lines(self) -> Lines:
         return Lines(self.platform.sandboxes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Visit:
     """One connection that was let in: whose, and to which sandbox."""
 
@@ -45,6 +48,8 @@ class Visit:
     address: str
     # Raises what would refuse it now.
     standing: Callable[[], Awaitable[None]]
+    # Requests that were counted before they were made: the first one, with the connection.
+    prepaid: int = 0
 
     @property
     def caller(self) -> Caller:
@@ -52,11 +57,20 @@ class Visit:
 
     async def count(self) -> None:
         """A shell, command, transfer or forward is a request like any other. Raises TooManyRequests."""
+        if self.prepaid:
+            self.prepaid -= 1
+            return
         platform = self.house.platform
         authority = await platform.authorities.of(self.caller)
         sender = authority.sender(self.caller, now=platform.clock.now())
         wanted = quotas(Route.API, address=self.address, caller=sender, policy=platform.limits)
         platform.limiter.admit(wanted, now=time.monotonic())
+
+    async def keep_pace(self, cost: float) -> None:
+        """A step of a transfer: who is too fast waits."""
+        wait = self.house.pace.wait_for(self.key.account, cost, time.monotonic())
+        if wait > 0:
+            await asyncio.sleep(wait)
 
     def line(self, activity: ActivityKind) -> AbstractAsyncContextManager[Line]:
         return self.house.lines().open(self.sandbox_id, self.caller, activity)

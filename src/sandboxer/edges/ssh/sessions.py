@@ -9,6 +9,7 @@ import signal
 import asyncssh
 
 from sandboxer.backends.guest import Exit, Process, Stream, TerminalSize
+from sandboxer.edges.ssh.channels import Session, breathe
 from sandboxer.edges.ssh.house import HOME, Visit
 from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, PathNotFound, SandboxerError
 from sandboxer.sandboxes.access import ActivityKind
@@ -32,7 +33,7 @@ async def serve_session(visit: Visit, channel: asyncssh.SSHServerProcess[bytes])
         await visit.count()
         activity = ActivityKind.EXEC if channel.term_type is None else ActivityKind.TERMINAL
         async with visit.line(activity) as line:
-            await _run(line, channel)
+            await _run(visit, line, channel)
     except SandboxerError as error:
         _tell(channel, _words(error, visit.sandbox_id))
         channel.exit(_FAILED)
@@ -40,20 +41,26 @@ async def serve_session(visit: Visit, channel: asyncssh.SSHServerProcess[bytes])
         channel.close()
 
 
-async def _run(line: Line, channel: asyncssh.SSHServerProcess[bytes]) -> None:
+async def _run(visit: Visit, line: Line, channel: asyncssh.SSHServerProcess[bytes]) -> None:
     process = await _start(line, channel)
     ended: Exit | None = None
+    lost: Exception | None = None
     try:
         async with process, asyncio.TaskGroup() as group:
-            feeding = group.create_task(_feed(channel, process))
+            feeding = group.create_task(_feed(visit, channel, process))
             ended = await _pass_on(process, channel)
             feeding.cancel()
     except* (asyncssh.Error, ConnectionError):
         # The client went away.
         pass
+    except* SandboxerError as found:
+        # The sandbox did.
+        lost = found.exceptions[0]
     finally:
         if ended is None:
             await _hang_up(process)
+    if lost is not None:
+        raise lost
     if ended is not None:
         _end(channel, ended)
 
@@ -85,18 +92,23 @@ async def _start(line: Line, channel: asyncssh.SSHServerProcess[bytes]) -> Proce
                 raise
 
 
-async def _feed(channel: asyncssh.SSHServerProcess[bytes], process: Process) -> None:
+async def _feed(visit: Visit, channel: asyncssh.SSHServerProcess[bytes], process: Process) -> None:
     """stdin, and what a client says about its window and signals, which arrives among it."""
     while True:
         try:
             data = await channel.stdin.read(_PIECE)
         except asyncssh.TerminalSizeChanged as change:
-            await process.resize(_size((change.width, change.height)))
+            _heard(channel)
+            await visit.keep_pace(1)
+            await _resize(process, _size((change.width, change.height)))
             continue
         except asyncssh.SignalReceived as received:
+            _heard(channel)
+            await visit.keep_pace(1)
             await _signal(process, received.signal)
             continue
         except (asyncssh.BreakReceived, asyncssh.misc.SoftEOFReceived):
+            _heard(channel)
             continue
         try:
             if not data:
@@ -115,7 +127,21 @@ async def _pass_on(process: Process, channel: asyncssh.SSHServerProcess[bytes]) 
         writer = channel.stdout if item.stream is Stream.STDOUT else channel.stderr
         writer.write(item.data)
         await writer.drain()
+        await breathe(channel.channel.get_connection())
     return None
+
+
+def _heard(channel: asyncssh.SSHServerProcess[bytes]) -> None:
+    if isinstance(channel, Session):
+        channel.heard()
+
+
+async def _resize(process: Process, size: TerminalSize) -> None:
+    try:
+        await process.resize(size)
+    except SandboxerError:
+        # It has ended, or never had a terminal.
+        return
 
 
 async def _signal(process: Process, name: str) -> None:
@@ -151,16 +177,20 @@ def _tell(channel: asyncssh.SSHServerProcess[bytes], words: str) -> None:
         return
 
 
+def asleep(sandbox_id: str, state: str) -> str:
+    wake = {"frozen": "thaw", "stopped": "resume", "reaped": "resume"}.get(state)
+    hint = "" if wake is None else f" Wake it first: sandboxer {wake} {sandbox_id}"
+    return f"sandboxer: {sandbox_id} is {state}.{hint}"
+
+
 def _words(error: SandboxerError, sandbox_id: str) -> str:
     hint = error.facts.get("hint") or error.next_step
-    if isinstance(error, IllegalTransition):
-        wake = {"frozen": "thaw", "stopped": "resume"}.get(str(error.facts.get("state")))
-        if wake is not None:
-            state = error.facts.get("state")
-            return f"sandboxer: {sandbox_id} is {state}. Wake it first: sandboxer {wake} {sandbox_id}"
+    if isinstance(error, IllegalTransition) and error.facts.get("state") in ("frozen", "stopped", "reaped"):
+        return asleep(sandbox_id, str(error.facts["state"]))
     return f"sandboxer: {error} {hint}"
 
 
 def _size(given: tuple[int, ...]) -> TerminalSize:
-    cols, rows = (min(max(1, number), _LARGEST) for number in given)
+    """A client without a window of its own says 0."""
+    cols, rows = (min(max(0, number), _LARGEST) for number in given)
     return TerminalSize(cols=cols or 80, rows=rows or 24)

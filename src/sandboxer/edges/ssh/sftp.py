@@ -11,28 +11,27 @@ import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from weakref import WeakSet
 
 import asyncssh
 from asyncssh import SFTPAttrs, SFTPName
+from asyncssh.channel import SSHChannel
 
+from sandboxer.access.ssh.pace import PROGRAM
 from sandboxer.backends.guest import Command, Exit, FileInfo, FileKind, Guest
-from sandboxer.edges.ssh.house import HOME, Visit
+from sandboxer.edges.ssh.channels import MAX_WAITING, breathe
+from sandboxer.edges.ssh.house import Visit
+from sandboxer.edges.ssh.sftp_words import Listing, attributes, inside_path, refusal
 from sandboxer.edges.ssh.uploads import Upload
-from sandboxer.kernel.errors import PathNotFound, PermissionDenied, SandboxerError
+from sandboxer.kernel.errors import PathNotFound, SandboxerError
 from sandboxer.sandboxes.access import ActivityKind
 from sandboxer.work.commands import DEFAULT_ENV
 
 MAX_OPEN = 64
 MAX_READ = 1024 * 1024
-# What may wait for a client that does not read.
-MAX_WAITING = 4 * 1024 * 1024
+# Pieces below this are steps like others.
+SMALL = 16 * 1024
 _LOOK_S = 0.01
-_TYPES = {
-    FileKind.FILE: stat.S_IFREG,
-    FileKind.DIRECTORY: stat.S_IFDIR,
-    FileKind.SYMLINK: stat.S_IFLNK,
-    FileKind.OTHER: stat.S_IFIFO,
-}
 _PROGRAM_S = 30.0
 
 
@@ -41,16 +40,36 @@ class Download:
     path: str
 
 
+async def open_sftp(visit: Visit, channel: SSHChannel[bytes]) -> Sftp:
+    """A transfer is a request, and may be one too many; its steps have a pace."""
+    assert isinstance(channel, asyncssh.SSHServerChannel)
+    try:
+        await visit.count()
+    except SandboxerError as error:
+        # Clients show a failure's code, not its words.
+        channel.write_stderr(f"sandboxer: {error} {error.next_step}\r\n".encode())
+        return Sftp(visit, channel, shut=refusal(error))
+    return Sftp(visit, channel)
+
+
 class Sftp(asyncssh.SFTPServer):
-    def __init__(self, visit: Visit, channel: asyncssh.SSHServerChannel[bytes]) -> None:
+    def __init__(
+        self,
+        visit: Visit,
+        channel: asyncssh.SSHServerChannel[bytes],
+        *,
+        shut: asyncssh.SFTPError | None = None,
+    ) -> None:
         super().__init__(channel)
         self._visit = visit
+        self._shut = shut
         self._open: set[Upload | Download] = set()
+        self._listings: WeakSet[Listing] = WeakSet()
 
     # -- files
 
     async def open(self, path: bytes, pflags: int, attrs: SFTPAttrs) -> object:
-        where = _path(path)
+        where = inside_path(path)
         if len(self._open) >= MAX_OPEN:
             raise asyncssh.SFTPFailure(f"at most {MAX_OPEN} files are open at once")
         if not pflags & (asyncssh.FXF_WRITE | asyncssh.FXF_APPEND):
@@ -81,13 +100,14 @@ class Sftp(asyncssh.SFTPServer):
         return upload
 
     async def _carry(self, upload: Upload) -> None:
-        async with self._inside(ActivityKind.FILES) as guest:
+        async with self._inside(ActivityKind.FILES, cost=0) as guest:
             await upload.carry(guest)
 
     async def read(self, file_obj: object, offset: int, size: int) -> bytes:
         if not isinstance(file_obj, Download):
             raise asyncssh.SFTPPermissionDenied("it was opened to be written")
-        async with self._inside(ActivityKind.FILES) as guest:
+        # Bytes are held up by whoever takes them, and small pieces are a client's own loss.
+        async with self._inside(ActivityKind.FILES, cost=size < SMALL) as guest:
             length = min(size, MAX_READ)
             pieces = [piece async for piece in guest.files.read(file_obj.path, offset=offset, length=length)]
         return b"".join(pieces)
@@ -95,6 +115,8 @@ class Sftp(asyncssh.SFTPServer):
     async def write(self, file_obj: object, offset: int, data: bytes) -> int:
         if not isinstance(file_obj, Upload):
             raise asyncssh.SFTPPermissionDenied("it was opened to be read")
+        if len(data) < SMALL:
+            await self._visit.keep_pace(1)
         await file_obj.write(offset, data)
         return len(data)
 
@@ -126,11 +148,11 @@ class Sftp(asyncssh.SFTPServer):
 
     async def lstat(self, path: bytes) -> SFTPAttrs:
         async with self._inside(ActivityKind.FILES) as guest:
-            return _attrs(await guest.files.stat(_path(path), follow=False))
+            return attributes(await guest.files.stat(inside_path(path), follow=False))
 
     async def stat(self, path: bytes) -> SFTPAttrs:
         async with self._inside(ActivityKind.FILES) as guest:
-            return _attrs(await guest.files.stat(_path(path)))
+            return attributes(await guest.files.stat(inside_path(path)))
 
     async def fstat(self, file_obj: object) -> SFTPAttrs:
         if isinstance(file_obj, Upload):
@@ -138,18 +160,25 @@ class Sftp(asyncssh.SFTPServer):
         assert isinstance(file_obj, Download)
         return await self.stat(file_obj.path.encode("utf-8", "surrogateescape"))
 
-    async def scandir(self, path: bytes) -> AsyncIterator[SFTPName]:
+    def scandir(self, path: bytes) -> AsyncIterator[SFTPName]:
+        if len(self._listings) >= MAX_OPEN:
+            raise asyncssh.SFTPFailure(f"at most {MAX_OPEN} folders are open at once")
+        listing = Listing(self._entries(path))
+        self._listings.add(listing)
+        return listing
+
+    async def _entries(self, path: bytes) -> AsyncIterator[SFTPName]:
         async with self._inside(ActivityKind.FILES) as guest:
-            async for info in guest.files.list(_path(path)):
+            async for info in guest.files.list(inside_path(path)):
                 name = posixpath.basename(info.path).encode("utf-8", "surrogateescape")
-                yield SFTPName(name, attrs=_attrs(info))
+                yield SFTPName(name, attrs=attributes(info))
 
     async def realpath(self, path: bytes) -> bytes:
-        return _path(path).encode("utf-8", "surrogateescape")
+        return inside_path(path).encode("utf-8", "surrogateescape")
 
     async def readlink(self, path: bytes) -> bytes:
         async with self._inside(ActivityKind.FILES) as guest:
-            found = await guest.files.stat(_path(path), follow=False)
+            found = await guest.files.stat(inside_path(path), follow=False)
         if found.link_target is None:
             raise asyncssh.SFTPFailure("it is not a link")
         return found.link_target.encode("utf-8", "surrogateescape")
@@ -165,21 +194,21 @@ class Sftp(asyncssh.SFTPServer):
 
     async def remove(self, path: bytes) -> None:
         async with self._inside(ActivityKind.FILES) as guest:
-            await guest.files.remove(_path(path))
+            await guest.files.remove(inside_path(path))
 
     async def mkdir(self, path: bytes, attrs: SFTPAttrs) -> None:
         mode = 0o755 if attrs.permissions is None else attrs.permissions & 0o7777
         async with self._inside(ActivityKind.FILES) as guest:
-            if await self._known(_path(path)) is not None:
+            if await self._known(inside_path(path)) is not None:
                 raise asyncssh.SFTPFailure("it exists")
-            await guest.files.mkdir(_path(path), mode=mode, parents=False)
+            await guest.files.mkdir(inside_path(path), mode=mode, parents=False)
 
     async def rmdir(self, path: bytes) -> None:
         found = await self.lstat(path)
         if not stat.S_ISDIR(found.permissions or 0):
             raise asyncssh.SFTPFailure("it is not a directory")
         async with self._inside(ActivityKind.FILES) as guest:
-            await guest.files.remove(_path(path))
+            await guest.files.remove(inside_path(path))
 
     async def rename(self, oldpath: bytes, newpath: bytes) -> None:
         await self._move(oldpath, newpath, overwrite=False)
@@ -188,18 +217,18 @@ class Sftp(asyncssh.SFTPServer):
         await self._move(oldpath, newpath, overwrite=True)
 
     async def symlink(self, oldpath: bytes, newpath: bytes) -> None:
-        _path(oldpath)
+        inside_path(oldpath)
         target = oldpath.decode("utf-8", "surrogateescape")
-        await self._program("ln", "-sn", "--", target, _path(newpath))
+        await self._program("ln", "-sn", "--", target, inside_path(newpath))
 
     async def link(self, oldpath: bytes, newpath: bytes) -> None:
-        await self._program("ln", "-n", "--", _path(oldpath), _path(newpath))
+        await self._program("ln", "-n", "--", inside_path(oldpath), inside_path(newpath))
 
     async def setstat(self, path: bytes, attrs: SFTPAttrs) -> None:
-        await self._set(_path(path), attrs)
+        await self._set(inside_path(path), attrs)
 
     async def lsetstat(self, path: bytes, attrs: SFTPAttrs) -> None:
-        await self._set(_path(path), attrs, follow=False)
+        await self._set(inside_path(path), attrs, follow=False)
 
     async def fsetstat(self, file_obj: object, attrs: SFTPAttrs) -> None:
         if isinstance(file_obj, Upload):
@@ -221,7 +250,7 @@ class Sftp(asyncssh.SFTPServer):
 
     async def _move(self, oldpath: bytes, newpath: bytes, *, overwrite: bool) -> None:
         async with self._inside(ActivityKind.FILES) as guest:
-            await guest.files.move(_path(oldpath), _path(newpath), overwrite=overwrite)
+            await guest.files.move(inside_path(oldpath), inside_path(newpath), overwrite=overwrite)
 
     async def _known(self, where: str) -> FileInfo | None:
         try:
@@ -230,7 +259,7 @@ class Sftp(asyncssh.SFTPServer):
         except PathNotFound:
             return None
         except SandboxerError as error:
-            raise _refusal(error) from None
+            raise refusal(error) from None
 
     async def _set(self, where: str, attrs: SFTPAttrs, *, follow: bool = True) -> None:
         link = () if follow else ("-h",)
@@ -249,7 +278,7 @@ class Sftp(asyncssh.SFTPServer):
         said, code = bytearray(), -1
         try:
             async with (
-                self._inside(ActivityKind.EXEC) as guest,
+                self._inside(ActivityKind.EXEC, cost=PROGRAM) as guest,
                 asyncio.timeout(_PROGRAM_S),
                 await guest.run(command) as process,
             ):
@@ -263,46 +292,20 @@ class Sftp(asyncssh.SFTPServer):
         if code != 0:
             raise asyncssh.SFTPFailure(said[:400].decode("utf-8", "replace").strip() or f"{argv[0]} failed")
 
-    async def _breathe(self) -> None:
-        """The library answers without asking whether anybody reads; so we ask before there is more."""
+    @asynccontextmanager
+    async def _inside(self, activity: ActivityKind, *, cost: float = 1) -> AsyncIterator[Guest]:
+        if self._shut is not None:
+            raise self._shut
+        # The library answers without asking whether anybody reads; so we ask before there is more.
         while self.channel.get_write_buffer_size() > MAX_WAITING:
             if self.channel.is_closing():
                 raise asyncssh.SFTPConnectionLost("the client is gone")
             await asyncio.sleep(_LOOK_S)
-
-    @asynccontextmanager
-    async def _inside(self, activity: ActivityKind) -> AsyncIterator[Guest]:
-        await self._breathe()
+        await breathe(self.channel.get_connection())
+        if cost:
+            await self._visit.keep_pace(cost)
         try:
             async with self._visit.guest(activity) as guest:
                 yield guest
         except SandboxerError as error:
-            raise _refusal(error) from None
-
-
-def _path(given: bytes) -> str:
-    """Absolute and tidy; relative ones begin at home."""
-    if b"\0" in given:
-        raise asyncssh.SFTPNoSuchFile("a name holds a NUL")
-    joined = posixpath.normpath(posixpath.join(HOME, given.decode("utf-8", "surrogateescape")))
-    # POSIX keeps two leading slashes.
-    return "/" + joined.lstrip("/")
-
-
-def _attrs(info: FileInfo) -> SFTPAttrs:
-    return SFTPAttrs(
-        size=info.size,
-        uid=info.uid,
-        gid=info.gid,
-        permissions=_TYPES[info.kind] | (info.mode & 0o7777),
-        atime=int(info.modified_at),
-        mtime=int(info.modified_at),
-    )
-
-
-def _refusal(error: SandboxerError) -> asyncssh.SFTPError:
-    if isinstance(error, PathNotFound):
-        return asyncssh.SFTPNoSuchFile(str(error))
-    if isinstance(error, PermissionDenied):
-        return asyncssh.SFTPPermissionDenied(str(error))
-    return asyncssh.SFTPFailure(str(error))
+            raise refusal(error) from None
