@@ -76,7 +76,7 @@ async def with_volume(platform: Platform, name: str, *, read_only: bool = False)
     desk = platform.artifacts.volumes
     mounts = await desk.mounts([WantedVolume(volume=name, path="/data", is_read_only=read_only)], ALICE)
     request = CreateRequest(volumes=mounts)
-    sandbox = await platform.sandboxes.create(request, ALICE, also=desk.attaching(mounts, ALICE, None))
+    sandbox = await platform.sandboxes.create(request, ALICE)
     return sandbox.id
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sandboxer.edges.cli.creating import mounts
 from sandboxer.edges.cli.exits import CommandFailed, Exit
+from sandboxer.edges.cli.mounting import mounts
 from tests.cli.conftest import Cli
 
 

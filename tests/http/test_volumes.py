@@ -199,6 +199,125 @@ async def test_a_locked_volume_is_dropped_only_with_the_other_factor(served: Ser
     assert (await client.delete(where)).json()["state"] == "dropped"
 
 
+@flow("restoreVolume")
+async def test_a_volume_is_put_back_renamed_and_its_lineage_is_shown(served: Served) -> None:
+    client = served.client
+    one = await made(client)
+    box = await attached(client, "models")
+    assert await write(client, box, "old") == 200
+    kept = (await client.post("/v1/volumes/models/snapshots", {"name": "first"})).json()
+    assert await write(client, box, "new") == 200
+    back = {"snapshot": kept["id"]}
+    # Not under what runs; a stopped sandbox finds it when it is resumed.
+    refused = await client.post("/v1/volumes/models/restore", back)
+    assert (refused.status_code, refused.json()["reason"]) == (409, "attached")
+    assert "Stop" in refused.json()["next_step"]
+    assert await read(client, box) == "new"
+    assert (await client.post(f"{box}/stop")).status_code == 200
+    restored = await client.post("/v1/volumes/models/restore", back)
+    assert (restored.status_code, restored.json()["id"], restored.json()["size_mb"]) == (200, one["id"], 64)
+    assert (await client.post(f"{box}/resume")).status_code == 200
+    assert await read(client, box) == "old"
+    copy = await made(client, "copy", from_snapshot=kept["id"])
+    second = (await client.post("/v1/volumes/copy/snapshots", {"name": "second"})).json()
+    assert second["parent_id"] == kept["id"]
+    lines = (await client.get("/v1/snapshots/tree")).json()["lines"]
+    assert [(line["name"], line["depth"], line["volume_ids"]) for line in lines] == [
+        ("first", 0, [one["id"]]),
+        ("second", 1, [copy["id"]]),
+    ]
+    # Any of one's own volumes can be put to it, if it is large enough; nothing that is not a volume's.
+    await client.send("PATCH", "/v1/volumes/copy", body={"size_mb": 16})
+    assert (await client.post("/v1/volumes/copy/restore", back)).status_code == 200
+    disk = (await client.post(f"{await served.sandbox()}/snapshots", {})).json()
+    refused = await client.post("/v1/volumes/copy/restore", {"snapshot": disk["id"]})
+    assert (refused.status_code, refused.json()["reason"]) == (409, "other_kind")
+    # Another name: who has it attached keeps it, and the old name is free.
+    renamed = await client.send("PATCH", "/v1/volumes/models", body={"name": "weights"})
+    assert (renamed.json()["name"], renamed.json()["id"]) == ("weights", one["id"])
+    assert len(renamed.json()["attachments"]) == 1
+    assert (await client.get("/v1/volumes/models")).status_code == 404
+    refused = await client.send("PATCH", "/v1/volumes/weights", body={"name": "copy", "size_mb": 128})
+    assert (refused.status_code, refused.json()["reason"]) == (409, "name_taken")
+    assert (await client.get("/v1/volumes/weights")).json()["size_mb"] == 64
+    await made(client, "models")
+
+
+async def test_whatever_makes_a_sandbox_takes_volumes_in_the_same_words(served: Served) -> None:
+    client = served.client
+    await made(client)
+    rw, ro = having("models"), having("models", mode="ro")
+    write_it = {"language": "bash", "code": "echo one > /data/file", **rw}
+    # Code run once: the volume is free when the answer is there.
+    for _ in range(3):
+        ran = await client.post("/v1/execute", write_it)
+        assert (ran.status_code, ran.json()["exit_code"]) == (200, 0), ran.text
+    assert (await client.get("/v1/volumes/models")).json()["attachments"] == []
+    read_it = {"language": "bash", "code": "cat /data/file", **ro}
+    readers = await asyncio.gather(*(client.post("/v1/execute", read_it) for _ in range(3)))
+    assert [each.json()["stdout"] for each in readers] == ["one\n"] * 3
+    # A service has it until it is removed; whoever else would write is refused, whatever they make.
+    body = {"name": "db", "command": "echo-server 4242", "port": 4242, **rw}
+    service = await client.post("/v1/services?wait=false", body)
+    assert service.status_code == 201, service.text
+    assert [each["path"] for each in service.json()["volumes"]] == ["/data"]
+    snapshot = (await client.post(f"{await served.sandbox()}/snapshots", {})).json()["id"]
+    clone = f"/v1/snapshots/{snapshot}/clone"
+    for target, wanted in (
+        ("/v1/sandboxes", rw),
+        ("/v1/sandboxes", {"snapshot": snapshot, **ro}),
+        ("/v1/execute", write_it),
+        ("/v1/services", {**body, "name": "other"}),
+        ("/v1/sessions", {"language": "python", **rw}),
+        (clone, rw),
+    ):
+        refused = await client.post(target, wanted)
+        assert (refused.status_code, refused.json()["reason"]) == (409, "attached"), (target, refused.text)
+        assert refused.json()["sandbox_id"] == service.json()["sandbox_id"]
+    # A job waits for it instead.
+    job = (await client.post("/v1/execute/async", write_it)).json()["id"]
+    await eventually_put_back(client, job)
+    assert (await client.delete("/v1/services/db")).status_code == 200
+    # Many clones read; only one may write, and that is said before any is made.
+    refused = await client.post(clone, {"count": 2, **rw})
+    assert (refused.status_code, refused.json()["field"]) == (422, "volumes.0.mode")
+    await job_ended(client, job)
+    cloned = (await client.post(clone, {"count": 2, **ro})).json()
+    assert [len(each["volumes"]) for each in cloned["sandboxes"]] == [1, 1]
+    assert (cloned["failed"], cloned["volumes_left_out"]) == ([], [])
+
+
+async def eventually_put_back(client: Client, job: str) -> None:
+    for _ in range(600):
+        shown = (await client.get(f"/v1/jobs/{job}")).json()
+        if (shown["state"], shown["reason"]) == ("queued", "conflict"):
+            return
+        assert shown["state"] in ("queued", "running"), shown
+        await asyncio.sleep(0.05)
+    raise AssertionError("it did not wait")
+
+
+async def job_ended(client: Client, job: str) -> None:
+    shown = (await client.get(f"/v1/jobs/{job}?wait_s=30")).json()
+    assert (shown["state"], shown["result"]["exit_code"]) == ("finished", 0), shown
+    # Its sandbox goes after its answer.
+    for _ in range(600):
+        if not (await client.get("/v1/volumes/models")).json()["attachments"]:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("its sandbox never went")
+
+
+async def test_clones_of_a_sandbox_with_a_volume_come_without_it_and_that_is_said(served: Served) -> None:
+    client = served.client
+    one = await made(client)
+    box = await attached(client, "models")
+    kept = (await client.post(f"{box}/snapshots", {})).json()["id"]
+    cloned = (await client.post(f"/v1/snapshots/{kept}/clone", {"count": 2})).json()
+    assert [each["volumes"] for each in cloned["sandboxes"]] == [[], []]
+    assert cloned["volumes_left_out"] == [{"volume_id": one["id"], "path": "/data", "mode": "rw"}]
+
+
 @pytest.fixture
 async def paid(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Served]:
     # A volume of 16 MB costs a sat a second.

@@ -8,6 +8,7 @@ a crash of the server at any instruction. All resources it makes are named after
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -260,6 +261,16 @@ class Snapshots(Protocol):
         """Ids of all that is kept on this host, half-made ones included."""
 
 
+@runtime_checkable
+class CopiesAhead(Protocol):
+    def copies_ahead(self, disk_id: str, count: int) -> AbstractAsyncContextManager[None]:
+        """Within it so many sandboxes with this `Order.origin` are about to be made: what takes no longer for
+        all of them than for one can be done at once. Nothing of it is left afterwards.
+
+        Raises NotFound, or Conflict if it is not what was kept.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptLayers:
     """Where a kept disk lies on this host, read-only: a layer over a tree.
@@ -324,6 +335,13 @@ class Volumes(Protocol):
     async def take_volume(self, volume_id: str, disk_id: str) -> KeptDisk:
         """As `Snapshots.take`, of a volume, attached or not."""
 
+    async def restore_volume(self, volume_id: str, disk_id: str) -> None:
+        """It becomes what the kept disk is; what is on it now is lost, its size stays; on any failure all stays.
+
+        Raises Conflict while it is attached to something that runs; NoCapacity; NotFound, Conflict (altered)
+        and InvalidRequest for the kept disk, as `make_volume` does.
+        """
+
     async def drop_volume(self, volume_id: str) -> None:
         """Gone already is success. Raises Conflict while it is attached to something that runs."""
 
@@ -338,6 +356,12 @@ class Volumes(Protocol):
 class KnowsImages(Protocol):
     def check_image(self, image: str) -> None:
         """Cheap; asked before anything is recorded. Raises InvalidRequest unless there is such an image."""
+
+
+@runtime_checkable
+class LiesOverTrees(Protocol):
+    async def lies_over(self) -> Mapping[str, str]:
+        """By id of a sandbox or of a kept disk, half-made ones included: the tree that it is a layer over."""
 
 
 @runtime_checkable

@@ -82,6 +82,7 @@ class Charges(Protocol):
 
 Watcher = Callable[[Sandbox, Sequence[Step]], None]
 Also = Callable[[Connection, str], None]
+Join = Callable[[Connection, Sandbox], None]
 
 
 class Book:
@@ -93,10 +94,15 @@ class Book:
         # Ids that ended lately.
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._watchers: list[Watcher] = []
+        self._joins: list[Join] = []
 
     def on_change(self, watcher: Watcher) -> None:
         """Called with the new record and the steps to it after every commit. Must be quick and not raise."""
         self._watchers.append(watcher)
+
+    def with_each_new(self, join: Join) -> None:
+        """Written with every new record, in its transaction. What it raises refuses the sandbox."""
+        self._joins.append(join)
 
     async def load_living(self) -> Sequence[Sandbox]:
         """Fill the memory; once, at start."""
@@ -167,6 +173,8 @@ class Book:
             admitted = requested if self._charges is None else self._charges.admit(conn, requested, now=now)
             final, chain = _walk(admitted, steps, now)
             insert_record(conn, final)
+            for join in self._joins:
+                join(conn, final)
             if also is not None:
                 also(conn, final.id)
             facts = self._charge(conn, None, final, now)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sandboxer.backends.contract import VolumeMount
+from sandboxer.kernel.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,5 +48,15 @@ class CreateRequest:
     quote_id: str | None = None
     # Instead of an image. Whoever names it has made sure that the caller may use it.
     origin: Origin | None = None
-    # The same; and whoever names them writes down with the record that they are attached.
+    # The same. Whether they are free is decided in the transaction of the sandbox's record.
     volumes: tuple[VolumeMount, ...] = ()
+
+
+def refuse_many_writers(volumes: Sequence[VolumeMount], count: int) -> None:
+    """Raises InvalidRequest if so many sandboxes at once want to write to one volume. Pure."""
+    for number, one in enumerate(volumes):
+        if count > 1 and not one.is_read_only:
+            raise InvalidRequest(
+                field=f"volumes.{number}.mode",
+                why=f"one sandbox alone may write to a volume, not {count}; all of them may read it (ro)",
+            )

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from sandboxer.wire.exec import Argument, OutputText
+from sandboxer.wire.sandboxes import WantedVolumes
 from sandboxer.wire.webhooks import WebhookUrl
 from sandboxer.wire.words import NO_NUL, Answer, Encoding, Env, Request, Trust
 
@@ -82,6 +83,7 @@ class ExecuteCode(Request):
         Annotated[str, Field(max_length=63, pattern=NO_NUL)] | None,
         Field(description="Recipe of the sandbox. Default: one that has the language."),
     ] = None
+    volumes: WantedVolumes = Field(default_factory=list)
     artifacts: Annotated[
         list[ArtifactPattern],
         Field(max_length=32, description="Files to bring back.", default_factory=list),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from sandboxer.wire.accounts import AccountId
-from sandboxer.wire.sandboxes import ProfileId, Resources, WantedResources
+from sandboxer.wire.sandboxes import ProfileId, Resources, WantedResources, WantedVolumes
 from sandboxer.wire.services import ServiceId
 from sandboxer.wire.words import (
     Answer,
@@ -84,6 +84,10 @@ class SpawnImage(Request):
     resources: WantedResources | None = None
     env: Env = Field(default_factory=dict)
     labels: Labels = Field(default_factory=dict)
+    volumes: Annotated[
+        WantedVolumes,
+        Field(description="Disks to attach to each. Several sandboxes can have one only to read (`ro`)."),
+    ] = Field(default_factory=list)
 
 
 class Finding(Answer):

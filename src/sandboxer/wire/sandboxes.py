@@ -112,6 +112,16 @@ class WantedVolume(Request):
     mode: VolumeMode = "rw"
 
 
+WantedVolumes = Annotated[
+    list[WantedVolume],
+    Field(
+        max_length=8,
+        description="Disks to attach, until the sandbox is destroyed; see POST /v1/volumes.",
+        examples=[[{"volume": "data", "path": "/data", "mode": "rw"}]],
+    ),
+]
+
+
 class CreateSandbox(Request):
     """Everything is optional: an empty body makes a sandbox of the default profile."""
 
@@ -155,10 +165,7 @@ class CreateSandbox(Request):
         SnapshotId | None,
         Field(description="Begin as a copy of this snapshot, instead of an image; it says what is left out."),
     ] = None
-    volumes: Annotated[
-        list[WantedVolume],
-        Field(max_length=8, description="Disks to attach, until it is destroyed; see POST /v1/volumes."),
-    ] = Field(default_factory=list)
+    volumes: WantedVolumes = Field(default_factory=list)
 
 
 class Resources(Answer):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from sandboxer.wire.sandboxes import ImageName, ProfileId, WantedResources
+from sandboxer.wire.sandboxes import AttachedVolume, ImageName, ProfileId, WantedResources, WantedVolumes
 from sandboxer.wire.words import (
     NO_NUL,
     AbsolutePath,
@@ -199,6 +199,7 @@ class CreateService(Request):
     snapshot: Annotated[
         SnapshotId | None, Field(description="Its disk begins as a copy of this snapshot, not of an image.")
     ] = None
+    volumes: WantedVolumes = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _one_program(self) -> CreateService:
@@ -325,6 +326,9 @@ class Service(Answer):
     stop_timeout_s: float
     vcpus: Annotated[float | None, Field(description="CPUs of its sandbox.")] = None
     memory_mb: int | None = None
+    volumes: Annotated[list[AttachedVolume], Field(description="Of its sandbox.")] = Field(
+        default_factory=list
+    )
     locked_at: Moment | None = None
     created_at: Moment
     deployed_at: Moment

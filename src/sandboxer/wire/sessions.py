@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from sandboxer.wire.sandboxes import ImageName, ProfileId, WantedResources
+from sandboxer.wire.sandboxes import ImageName, ProfileId, WantedResources, WantedVolumes
 from sandboxer.wire.words import (
     AbsolutePath,
     Answer,
@@ -65,6 +65,7 @@ class StartSession(Request):
     resources: Annotated[
         WantedResources | None, Field(description="Of its own sandbox; `vcpus` above wins.")
     ] = None
+    volumes: WantedVolumes = Field(default_factory=list)
     env: Env = Field(default_factory=dict)
     cwd: Annotated[AbsolutePath | None, Field(description="Default: /workspace.")] = None
     ttl: Annotated[
@@ -76,9 +77,11 @@ class StartSession(Request):
 
     @model_validator(mode="after")
     def _one_place(self) -> StartSession:
-        own = (self.profile, self.image, self.trust, self.vcpus, self.resources)
+        own = (self.profile, self.image, self.trust, self.vcpus, self.resources, self.volumes or None)
         if self.sandbox_id is not None and any(value is not None for value in own):
-            raise ValueError("profile, image, trust, vcpus and resources are for a sandbox of its own")
+            raise ValueError(
+                "profile, image, trust, vcpus, resources and volumes are for a sandbox of its own"
+            )
         return self
 
 

@@ -7,7 +7,14 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from sandboxer.wire.problems import Problem
-from sandboxer.wire.sandboxes import ProfileId, Resources, Sandbox, WantedResources
+from sandboxer.wire.sandboxes import (
+    AttachedVolume,
+    ProfileId,
+    Resources,
+    Sandbox,
+    WantedResources,
+    WantedVolumes,
+)
 from sandboxer.wire.words import (
     Answer,
     Cursor,
@@ -61,6 +68,10 @@ class CloneSnapshot(Request):
     resources: WantedResources | None = None
     env: Env = Field(default_factory=dict)
     labels: Labels = Field(default_factory=dict)
+    volumes: Annotated[
+        WantedVolumes,
+        Field(description="Disks to attach to each. Several clones can have one only to read (`ro`)."),
+    ] = Field(default_factory=list)
 
 
 class Snapshot(Answer):
@@ -123,6 +134,10 @@ class Clones(Answer):
 
     sandboxes: list[Sandbox]
     failed: list[FailedClone] = Field(default_factory=list)
+    volumes_left_out: Annotated[
+        list[AttachedVolume],
+        Field(description="What the sandbox had attached of which they are clones, and they have not."),
+    ] = Field(default_factory=list)
 
 
 class SnapshotLine(Answer):
@@ -141,6 +156,9 @@ class SnapshotLine(Answer):
     sandbox_ids: Annotated[
         list[str], Field(description="Living sandboxes whose disk descends from this one, and no later one.")
     ]
+    volume_ids: Annotated[list[str], Field(description="Volumes that descend from it in the same way.")] = (
+        Field(default_factory=list)
+    )
 
 
 class SnapshotTree(Answer):

@@ -39,10 +39,17 @@ class CreateVolume(Request):
 class ChangeVolume(Request):
     """What is left out stays as it is."""
 
+    name: Annotated[VolumeName | None, Field(description="Another name; its id stays.")] = None
     size_mb: Annotated[
         VolumeSize | None, Field(description="At once, also while it is attached; not below what it holds.")
     ] = None
     labels: Labels | None = None
+
+
+class RestoreVolume(Request):
+    snapshot: Annotated[
+        SnapshotId, Field(description="A snapshot of this volume, or of another one of the same account.")
+    ]
 
 
 class VolumeAttachment(Answer):

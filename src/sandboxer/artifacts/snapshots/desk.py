@@ -161,17 +161,23 @@ class SnapshotDesk:
             )
         )
 
-    async def tree(self, caller: Caller) -> Sequence[Branch]:
-        """The caller's own snapshots by descent, with the sandboxes that descend from each."""
+    async def tree(
+        self, caller: Caller, *, volumes: Sequence[tuple[str, str | None]] = ()
+    ) -> Sequence[Branch]:
+        """The caller's own snapshots by descent, with the sandboxes and volumes that descend from each.
+
+        `volumes`: the caller's, each with the snapshot it began as a copy of.
+        """
         account = caller.account
 
         def read(conn: Connection) -> tuple[list[Snapshot], dict[str, str]]:
             found = records.load_tree(conn, account, limit=MAX_TREE)
-            return found, {one.id: h for one in mine if (h := records.head_of(conn, one.id)) is not None}
+            return found, {id_: h for id_, _ in mine if (h := records.head_of(conn, id_)) is not None}
 
-        mine = [one for one in self.sandboxes.room.book.living() if one.account == account]
+        living = self.sandboxes.room.book.living()
+        mine = [*((one.id, one.origin) for one in living if one.account == account), *volumes]
         found, heads = await self.store.read(read)
-        descent = [(one.id, head) for one in mine if (head := heads.get(one.id) or one.origin) is not None]
+        descent = [(id_, head) for id_, origin in mine if (head := heads.get(id_) or origin) is not None]
         return lineage.grow(found, descent)
 
     async def change(
@@ -405,7 +411,8 @@ def refuse_other_kind(snapshot: Snapshot, *, of_volume: bool) -> None:
         raise Conflict(
             why=f"{snapshot.id} was taken of a {'sandbox' if of_volume else 'volume'}",
             reason="other_kind",
-            hint="A volume's becomes a volume (POST /v1/volumes), a sandbox's becomes a sandbox.",
+            hint="A volume's becomes a volume (POST /v1/volumes, or /v1/volumes/{id}/restore), a sandbox's a "
+            "sandbox.",
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from sandboxer.artifacts.snapshots.lifecycle import USABLE
 from sandboxer.artifacts.snapshots.records import Snapshot
+from sandboxer.kernel.ids import is_volume_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,11 +15,13 @@ class Branch:
     snapshot: Snapshot
     # Sandboxes whose disk began as a copy of it, or was last taken to it or put back to it.
     sandbox_ids: tuple[str, ...] = ()
+    # The same of volumes.
+    volume_ids: tuple[str, ...] = ()
     branches: tuple[Branch, ...] = field(default_factory=tuple)
 
 
-def grow(snapshots: Iterable[Snapshot], sandboxes: Iterable[tuple[str, str]]) -> Sequence[Branch]:
-    """`sandboxes` are (sandbox id, id of the snapshot its disk descends from).
+def grow(snapshots: Iterable[Snapshot], disks: Iterable[tuple[str, str]]) -> Sequence[Branch]:
+    """`disks` are (id of a sandbox or volume, id of the snapshot its disk descends from).
 
     What is gone is left out, unless something that is not gone descends from it.
     """
@@ -27,14 +30,17 @@ def grow(snapshots: Iterable[Snapshot], sandboxes: Iterable[tuple[str, str]]) ->
     for one in sorted(known.values(), key=lambda each: (each.created_at, each.id)):
         children.setdefault(one.parent_id if one.parent_id in known else None, []).append(one)
     living: dict[str, list[str]] = {}
-    for sandbox_id, snapshot_id in sandboxes:
-        living.setdefault(snapshot_id, []).append(sandbox_id)
+    for id_, snapshot_id in disks:
+        living.setdefault(snapshot_id, []).append(id_)
     # From the leaves up, without recursion: a lineage may be a thousand deep.
     grown: dict[str, Branch | None] = {}
     for one in _leaves_first(children):
         below = tuple(b for child in children.get(one.id, ()) if (b := grown[child.id]) is not None)
-        held = tuple(sorted(living.get(one.id, ())))
-        grown[one.id] = Branch(one, held, below) if below or held or one.state in USABLE else None
+        held = sorted(living.get(one.id, ()))
+        volumes = tuple(id_ for id_ in held if is_volume_id(id_))
+        others = tuple(id_ for id_ in held if not is_volume_id(id_))
+        is_shown = bool(below or held) or one.state in USABLE
+        grown[one.id] = Branch(one, others, volumes, below) if is_shown else None
     return [b for root in children.get(None, ()) if (b := grown[root.id]) is not None]
 
 

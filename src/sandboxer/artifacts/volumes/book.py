@@ -42,6 +42,8 @@ class Step:
     check: Callable[[Volume], None] | None = None
     # Asked in the same transaction, with the record's row held. Raises what refuses the step.
     check_stored: Callable[[Connection, Volume], None] | None = None
+    # Written in the same transaction.
+    also: Callable[[Connection], None] | None = None
     # When it became true, if the charge ends there.
     at: datetime | None = None
 
@@ -107,8 +109,7 @@ class VolumeBook:
 
         def write(conn: Connection) -> None:
             check(conn)
-            if records.load_named(conn, wanted.account, wanted.name) is not None:
-                raise _taken(wanted)
+            refuse_name(conn, wanted.account, wanted.name)
             self.admit(conn, wanted, now=now)
             records.insert_record(conn, wanted)
             if also is not None:
@@ -119,7 +120,7 @@ class VolumeBook:
             await self.store.write(write)
         except IntegrityError:
             # Another server's database may let two look at once.
-            raise _taken(wanted) from None
+            raise _taken(wanted.name) from None
         self._told()
         return wanted
 
@@ -135,7 +136,12 @@ class VolumeBook:
             def write(conn: Connection, b: Volume = before, a: Volume = after, at: datetime = now) -> bool:
                 return self._write(conn, b, a, step, at)
 
-            if await self.store.write(write):
+            try:
+                is_written = await self.store.write(write)
+            except IntegrityError:
+                # All that can be taken is its name.
+                raise _taken(after.name) from None
+            if is_written:
                 self._told()
                 return after
         raise Conflict(why=f"volume {volume_id} is changing too fast")
@@ -145,6 +151,8 @@ class VolumeBook:
             return False
         if step.check_stored is not None:
             step.check_stored(conn, after)
+        if step.also is not None:
+            step.also(conn)
         if self._charges is not None:
             self._charges.apply(conn, paid(after), now=now, at=step.at)
         data = {"from": before.state.value, "to": after.state.value, **step.data}
@@ -157,9 +165,15 @@ class VolumeBook:
             watcher()
 
 
-def _taken(wanted: Volume) -> Conflict:
+def refuse_name(conn: Connection, account: str, name: str) -> None:
+    """Raises Conflict if another volume of the account has it."""
+    if records.load_named(conn, account, name) is not None:
+        raise _taken(name)
+
+
+def _taken(name: str) -> Conflict:
     return Conflict(
-        why=f"there is a volume {wanted.name} already",
+        why=f"there is a volume {name} already",
         reason="name_taken",
         hint="Give it another name, or drop that one first.",
     )

@@ -10,10 +10,10 @@ from sqlalchemy import Connection
 
 from sandboxer.artifacts.snapshots.desk import SnapshotDesk
 from sandboxer.artifacts.snapshots.desk import Wanted as WantedSnapshot
-from sandboxer.artifacts.snapshots.records import Snapshot
+from sandboxer.artifacts.snapshots.records import Snapshot, set_head
 from sandboxer.artifacts.volumes import records
-from sandboxer.artifacts.volumes.attaching import WantedVolume, attach, refuse_attached
-from sandboxer.artifacts.volumes.book import Also, Step, VolumeBook
+from sandboxer.artifacts.volumes.attaching import WantedVolume, refuse_attached, refuse_in_use
+from sandboxer.artifacts.volumes.book import Also, Step, VolumeBook, refuse_name
 from sandboxer.artifacts.volumes.lifecycle import OVER, USABLE, Signal, State
 from sandboxer.artifacts.volumes.policy import VolumePolicy, check_room
 from sandboxer.artifacts.volumes.records import Attachment, Volume, VolumePage
@@ -98,7 +98,7 @@ class VolumeDesk:
             return None
 
     async def mounts(self, wanted: Sequence[WantedVolume], caller: Caller) -> tuple[VolumeMount, ...]:
-        """For a sandbox of this caller's. Whether they are free is decided with its record: `attaching`."""
+        """For a sandbox of this caller's. Whether they are free is decided with its record (`attaching`)."""
         found = []
         for one in wanted:
             volume = await self.get(one.volume, caller)
@@ -108,40 +108,33 @@ class VolumeDesk:
         check_volume_paths(found)
         return tuple(found)
 
-    def attaching(self, mounts: Sequence[VolumeMount], caller: Caller, also: Also | None) -> Also | None:
-        """What is written with the record of the sandbox that shall have them, beside `also`."""
-        if not mounts:
-            return also
-
-        def write(conn: Connection, sandbox_id: str) -> None:
-            if also is not None:
-                also(conn, sandbox_id)
-            now = self.clock.now()
-            attach(conn, sandbox_id, mounts, account=caller.account, actor=actor_of(caller), now=now)
-
-        return write
-
     async def change(
         self,
         ref: str,
         caller: Caller,
         *,
+        name: str | None = None,
         labels: Mapping[str, str] | None = None,
         size_mb: int | None = None,
     ) -> Volume:
-        """None: as it is. Its size changes at once, whatever has it attached."""
+        """None: as it is. All of it at once, whatever has it attached. Raises Conflict for a name in use."""
         volume = await self.get(ref, caller)
 
         async def act() -> Volume:
             current = await self.get(volume.id, caller)
             _refuse_over(current)
             changes: dict[str, object] = {}
+            if name is not None and name != current.name:
+                # Asked before the size changes; decided when the record does.
+                await self.book.store.read(lambda conn: refuse_name(conn, current.account, name))
+                changes["name"] = name
             if labels is not None:
                 changes["labels"] = dict(labels)
             if size_mb is not None and size_mb != current.size_mb:
                 await self._resize(current, size_mb)
                 changes |= {"size_mb": size_mb, "rate_msats": self.book.rate(current.account, size_mb)}
-            return await self._amend(current.id, caller, "changed", changes, {"size_mb": size_mb})
+            told = {"size_mb": size_mb, "former_name": current.name if "name" in changes else None}
+            return await self._amend(current.id, caller, "changed", changes, told)
 
         return await self.operations.perform(volume.id, "change", act)
 
@@ -170,6 +163,42 @@ class VolumeDesk:
             take=take,
             also=also,
         )
+
+    async def restore(
+        self, ref: str, snapshot_id: str, caller: Caller, *, despite_lock: bool = False
+    ) -> Volume:
+        """It becomes what a volume of this account was; what is on it now is lost, its size stays.
+
+        Raises Conflict while a sandbox that is not stopped has it. `despite_lock`: a second proof came.
+        """
+        volume = await self.get(ref, caller)
+        source = await self.snapshots.usable(snapshot_id, caller, of_volume=True)
+        if source.account != volume.account:
+            raise NotFound(what="snapshot", id=snapshot_id)
+
+        async def act() -> Volume:
+            current = await self.get(volume.id, caller)
+            _refuse_over(current)
+            if not despite_lock:
+                refuse_locked(current)
+            await self.book.store.read(lambda conn: refuse_in_use(conn, current))
+            # The backend asks the same again, and lets nobody attach it meanwhile.
+            await self.keeper(current).restore_volume(current.id, source.id)
+            step = Step(
+                signal=None,
+                actor=actor_of(caller),
+                reason="restored_by_caller",
+                kind="volume.restored",
+                data={"snapshot_id": source.id},
+                also=lambda conn: set_head(conn, current.id, source.id),
+            )
+            return await self.book.move(current.id, step)
+
+        return await self.operations.perform(volume.id, "restore", act)
+
+    async def descent(self, caller: Caller) -> Sequence[tuple[str, str | None]]:
+        """The caller's own, each with the snapshot it began as a copy of."""
+        return [(one.id, one.origin) for one in await self.book.living(caller.account)]
 
     async def lock(self, ref: str, caller: Caller) -> Volume:
         """Locked already is success."""

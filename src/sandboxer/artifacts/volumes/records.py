@@ -156,13 +156,15 @@ def held_by(conn: Connection, account: str) -> Held:
     return Held(count=int(count), size_mb=int(size_mb))
 
 
-def attachments_of(conn: Connection, volume_ids: Iterable[str]) -> dict[str, list[Attachment]]:
-    """Of these volumes, to sandboxes that have or may have processes again."""
-    wanted = list(volume_ids)
+def attachments_of(
+    conn: Connection, volume_ids: Iterable[str], *, without: Sequence[SandboxState] = ()
+) -> dict[str, list[Attachment]]:
+    """Of these volumes, to sandboxes that have or may have processes again, and are not in `without`."""
+    wanted, states = list(volume_ids), [*_LET_GO, *(state.value for state in without)]
     query = (
         select(volume_attachments)
         .join(sandboxes, sandboxes.c.id == volume_attachments.c.sandbox_id)
-        .where(volume_attachments.c.volume_id.in_(wanted), sandboxes.c.state.not_in(_LET_GO))
+        .where(volume_attachments.c.volume_id.in_(wanted), sandboxes.c.state.not_in(states))
         .order_by(volume_attachments.c.attached_at, volume_attachments.c.sandbox_id)
     )
     found: dict[str, list[Attachment]] = {one: [] for one in wanted}
@@ -174,10 +176,6 @@ def attachments_of(conn: Connection, volume_ids: Iterable[str]) -> dict[str, lis
 def insert_attachment(conn: Connection, attachment: Attachment) -> None:
     values = {f.name: getattr(attachment, f.name) for f in fields(Attachment)}
     conn.execute(insert(volume_attachments).inline(), values)
-
-
-def backend_of_sandbox(conn: Connection, sandbox_id: str) -> str | None:
-    return conn.execute(select(sandboxes.c.backend).where(sandboxes.c.id == sandbox_id)).scalar()
 
 
 def owners_of_volumes(conn: Connection, subjects: Iterable[str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from sandboxer.artifacts.snapshots.charging import KeepCharges
 from sandboxer.artifacts.snapshots.desk import SnapshotDesk
+from sandboxer.artifacts.volumes.attaching import attach
 from sandboxer.artifacts.volumes.book import VolumeBook
 from sandboxer.artifacts.volumes.desk import VolumeDesk
 from sandboxer.artifacts.volumes.keeper import VolumeKeeper
@@ -25,6 +26,9 @@ async def open_volumes(
         book=VolumeBook(snapshots.store, snapshots.clock, charges),
         operations=snapshots.operations,
         policy=policy,
+    )
+    snapshots.sandboxes.room.book.with_each_new(
+        lambda conn, sandbox: attach(conn, sandbox, now=desk.clock.now())
     )
     keeper = VolumeKeeper(desk)
     await keeper.reconcile()

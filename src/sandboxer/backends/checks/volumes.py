@@ -109,6 +109,32 @@ async def a_volume_is_copied_by_way_of_a_kept_disk(bench: Bench) -> None:
             await backend.drop(disk_id)
 
 
+@suite.check("a mistake can be taken back", needs=Capability.VOLUMES)
+async def a_volume_is_put_back_to_a_kept_disk_while_nothing_runs_on_it(bench: Bench) -> None:
+    backend, disk_id = bench.backend, new_id("snp")
+    assert isinstance(backend, Volumes)
+    assert isinstance(backend, Snapshots)
+    assert isinstance(backend, Stops)
+    async with volume(bench) as volume_id, having(bench, volume_id) as box:
+        await box.run(f"echo one > {PATH}/one")
+        await backend.take_volume(volume_id, disk_id)
+        try:
+            await box.run(f"echo two > {PATH}/one; echo more > {PATH}/more")
+            async with raises(Conflict):
+                await backend.restore_volume(volume_id, disk_id)
+            await backend.stop(box.handle)
+            await backend.restore_volume(volume_id, disk_id)
+            usage = await backend.volume_usage(volume_id)
+            expect(usage.limit_bytes in (0, SIZE_MB << 20), f"its size became {usage}")
+            again = Box(bench.backend, box.order, await backend.resume(box.handle, box.order))
+            seen = await text(again, f"cat {PATH}/*; echo two > {PATH}/one")
+            expect(seen == b"one\n", f"it was not put back: {seen!r}")
+        finally:
+            await backend.drop(disk_id)
+        async with raises(NotFound):
+            await backend.restore_volume(volume_id, disk_id)
+
+
 @suite.check("a tenant gets what it pays for", needs=Capability.VOLUMES)
 async def a_volume_has_a_size_that_can_be_changed(bench: Bench) -> None:
     backend = bench.backend

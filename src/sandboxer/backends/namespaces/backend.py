@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 
 from sandboxer.backends.contract import (
@@ -80,6 +80,9 @@ class NamespacesBackend:
 
     def check_image(self, image: str) -> None:
         self.ground.image_tree(image)
+
+    async def lies_over(self) -> Mapping[str, str]:
+        return await in_thread(self.ground.threads, self.ground.lies_over)
 
     async def capacity(self) -> Capacity:
         return await in_thread(self.ground.threads, self.ground.capacity)
@@ -173,6 +176,9 @@ class NamespacesBackend:
     async def check_kept(self, disk_id: str) -> None:
         await self._keeping.check(disk_id)
 
+    def copies_ahead(self, disk_id: str, count: int) -> AbstractAsyncContextManager[None]:
+        return self._keeping.ahead(disk_id, count)
+
     async def sizes(self, disk_id: str) -> KeptSizes:
         return await self._keeping.sizes(disk_id)
 
@@ -196,6 +202,9 @@ class NamespacesBackend:
 
     async def take_volume(self, volume_id: str, disk_id: str) -> KeptDisk:
         return await to_the_end(self._volumes.take(volume_id, disk_id))
+
+    async def restore_volume(self, volume_id: str, disk_id: str) -> None:
+        await to_the_end(self._volumes.restore(volume_id, disk_id))
 
     async def drop_volume(self, volume_id: str) -> None:
         await to_the_end(self._volumes.drop(volume_id))

@@ -59,6 +59,8 @@ class Ground:
     known: dict[str, Box] = field(default_factory=dict)
     locks: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
     masked: tuple[str, ...] = ()
+    # Volumes whose disk is being exchanged: nobody may have one attached meanwhile.
+    exchanged: set[str] = field(default_factory=set)
 
     def has_processes(self, box: Box) -> bool:
         """Whether any of its processes can be alive: not after a reboot, whatever the record says."""
@@ -129,6 +131,16 @@ class Ground:
             )
         target = os.path.basename(os.readlink(path)) if os.path.islink(path) else name
         return target if (self.settings.images_dir / target).is_dir() else name
+
+    def lies_over(self) -> dict[str, str]:
+        """Of everything that has a disk: the tree below it; of a restored one both."""
+        trees = {one.id: one.image for one in self.heritages.kept()}
+        for box in list(self.known.values()):
+            trees[box.sandbox_id] = box.image
+            restored = self.pool.image_of(box.sandbox_id)
+            if restored is not None:
+                trees[f"{box.sandbox_id} (restored)"] = restored
+        return trees
 
     def image_path(self, name: str) -> Path:
         if name == SCRATCH:

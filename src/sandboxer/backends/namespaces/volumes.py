@@ -74,12 +74,27 @@ class VolumeKeeping:
         heritage = await in_thread(self._ground.threads, self._take_now, volume_id, disk_id)
         return KeptDisk(disk_id=disk_id, content=Content.FILES, at_most_bytes=heritage.at_most_bytes)
 
+    async def restore(self, volume_id: str, disk_id: str) -> None:
+        ground = self._ground
+        usage = await self.usage(volume_id)
+        size_mb = usage.limit_bytes // MB
+        source = await self._origin(disk_id, size_mb or None, field="snapshot")
+        left_mb = await in_thread(ground.threads, ground.counting.left_behind_mb, volume_id)
+        wanted = ground.promised.with_kept(ground.promised.kept_mb + left_mb)
+        admission.admit(ground.host, ground.settings.overcommit, wanted)
+        self._refuse_attached(volume_id)
+        ground.exchanged.add(volume_id)
+        try:
+            kept_mb = await in_thread(ground.threads, self._exchange_now, volume_id, size_mb, source)
+        finally:
+            ground.exchanged.discard(volume_id)
+        ground.promised = ground.promised.with_kept(kept_mb)
+
     async def drop(self, volume_id: str) -> None:
         if not is_volume_id(volume_id):
             raise NotFound(what="volume", id=volume_id)
         ground = self._ground
-        if holder := next(iter(ground.attached(volume_id)), None):
-            raise Conflict(why=f"{volume_id} is attached to {holder}", reason="attached")
+        self._refuse_attached(volume_id)
         size_mb = ground.pool.usage(volume_id).limit_bytes // MB if ground.pool.has_disk(volume_id) else 0
         kept_mb = await in_thread(ground.threads, self._drop_now, volume_id)
         self._take_back(size_mb)
@@ -92,10 +107,13 @@ class VolumeKeeping:
     async def all(self) -> list[str]:
         return await in_thread(self._ground.threads, self._ground.pool.volume_ids)
 
-    async def _origin(self, disk_id: str, size_mb: int) -> Heritage:
+    async def _origin(self, disk_id: str, size_mb: int | None, *, field: str = "from_snapshot") -> Heritage:
+        """`size_mb` None: nothing limits it."""
         heritage = await self._keeping.check(disk_id)
         if heritage.image != VOLUME:
-            raise InvalidRequest(field="from_snapshot", why=f"{disk_id} was not taken of a volume")
+            raise InvalidRequest(field=field, why=f"{disk_id} was not taken of a volume")
+        if size_mb is None:
+            return heritage
         held = heritage.at_most_bytes
         if held > size_mb * MB:
             held = (await self._keeping.sizes(disk_id)).referenced_bytes
@@ -119,6 +137,21 @@ class VolumeKeeping:
             raise
         finally:
             copies.discard(volume_id)
+
+    def _exchange_now(self, volume_id: str, size_mb: int, source: Heritage) -> int:
+        ground = self._ground
+        ground.copies.prepare(source.id, volume_id, limit_mb=size_mb, image=VOLUME)
+        try:
+            os.chmod(ground.copies.prepared(volume_id), 0o755)
+            older = ground.heritages.known.get(volume_id)
+            both = {*source.owners, *(() if older is None else older.owners)}
+            # Either disk may be there after a crash.
+            ground.heritages.write(Heritage(id=volume_id, owners=tuple(sorted(both))))
+            ground.copies.swap(volume_id)
+            ground.heritages.write(Heritage(id=volume_id, owners=source.owners))
+        finally:
+            ground.copies.discard(volume_id)
+        return ground.counting.kept_mb()
 
     def _take_now(self, volume_id: str, disk_id: str) -> Heritage:
         ground = self._ground
@@ -154,6 +187,12 @@ class VolumeKeeping:
         if not is_volume_id(volume_id) or not self._ground.pool.has_disk(volume_id):
             raise NotFound(what="volume", id=volume_id)
 
+    def _refuse_attached(self, volume_id: str) -> None:
+        if holder := next(iter(self._ground.attached(volume_id)), None):
+            raise Conflict(why=f"{volume_id} is attached to {holder}", reason="attached", sandbox_id=holder)
+        if volume_id in self._ground.exchanged:
+            raise _being_restored(volume_id)
+
     def _promise(self, size_mb: int) -> None:
         """Raises NoCapacity. No await between question and promise."""
         ground = self._ground
@@ -171,6 +210,8 @@ def check_attachable(ground: Ground, order: Order) -> None:
     for mount in order.volumes:
         if not is_volume_id(mount.volume_id) or not ground.pool.has_disk(mount.volume_id):
             raise NotFound(what="volume", id=mount.volume_id)
+        if mount.volume_id in ground.exchanged:
+            raise _being_restored(mount.volume_id)
         _refuse_taken(ground, order.sandbox_id, mount)
 
 
@@ -182,6 +223,10 @@ def _refuse_taken(ground: Ground, sandbox_id: str, mount: VolumeMount) -> None:
                 why=f"{mount.volume_id} is attached to {holder}, {how}",
                 reason="attached",
             )
+
+
+def _being_restored(volume_id: str) -> Conflict:
+    return Conflict(why=f"{volume_id} is being restored", reason="restoring", hint="Try again in a moment.")
 
 
 def _disk(size_mb: int) -> Resources:

@@ -283,6 +283,10 @@ class Scripted:
         self._volumes.taken.add(disk_id)
         return KeptDisk(disk_id=disk_id, content=Content.FILES, at_most_bytes=disk.used_bytes)
 
+    async def restore_volume(self, volume_id: str, disk_id: str) -> None:
+        self._begin("restore_volume", volume_id)
+        self._volumes.restore(volume_id, disk_id, self._kept(disk_id))
+
     async def drop_volume(self, volume_id: str) -> None:
         self._begin("drop_volume", volume_id)
         self._volumes.drop(volume_id)

@@ -44,11 +44,23 @@ class ScriptedVolumes:
             raise Conflict(why=f"{volume_id} holds more", reason="too_small")
         disk.limit_bytes = size_mb * MB
 
+    def restore(self, volume_id: str, disk_id: str, source: Disk) -> None:
+        disk = self.find(volume_id)
+        if disk_id not in self.taken:
+            raise InvalidRequest(field="snapshot", why=f"{disk_id} was not taken of a volume")
+        if source.used_bytes > disk.limit_bytes:
+            raise InvalidRequest(field="size_mb", why=f"{disk_id} holds more")
+        self._refuse_attached(volume_id)
+        self.disks[volume_id] = source.copy(disk.limit_bytes)
+
     def drop(self, volume_id: str) -> None:
+        self._refuse_attached(volume_id)
+        self.disks.pop(volume_id, None)
+
+    def _refuse_attached(self, volume_id: str) -> None:
         for (id_, holder), _ in self.attached.items():
             if id_ == volume_id:
                 raise Conflict(why=f"{volume_id} is attached to {holder}", reason="attached")
-        self.disks.pop(volume_id, None)
 
     def check(self, order: Order) -> None:
         check_volume_paths(order.volumes)

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.finding import show_sandbox
+from sandboxer.edges.cli.mounting import VolumeOption, mounts
 from sandboxer.edges.cli.options import Json, StateDir, Url, client, pairs
 from sandboxer.edges.cli.output import err, facts_table, out, print_json
 from sandboxer.sdk.sync.sandbox import Sandbox
@@ -50,9 +50,7 @@ def create(
     ] = None,
     quote: Annotated[str | None, typer.Option(help="Id of a quote (`sandboxer quote`) to pay by.")] = None,
     snapshot: Annotated[str | None, typer.Option(help="Begin as a copy of this snapshot.")] = None,
-    volume: Annotated[
-        list[str] | None, typer.Option("--volume", help="NAME:/PATH or NAME:/PATH:ro; can be repeated.")
-    ] = None,
+    volume: VolumeOption = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Answer before it is ready.")] = False,
     json: Json = False,
     url: Url = None,
@@ -88,22 +86,6 @@ def create(
     if report is not None:
         out.print(facts_table(_readable(report), title="\nWhat it sees of its host"))
     err.print(f"[dim]next:[/] sandboxer shell {sandbox.id}")
-
-
-def mounts(words: list[str] | None) -> list[dict[str, str]]:
-    """`data:/data`, `models:/models:ro` as given by a repeatable option."""
-    found = []
-    for word in words or []:
-        name, _, rest = word.partition(":")
-        path, _, mode = rest.partition(":")
-        mode = mode or "rw"
-        if not name or not path.startswith("/") or mode not in ("rw", "ro"):
-            raise CommandFailed(
-                f"--volume {word!r} is not NAME:/PATH or NAME:/PATH:ro",
-                next_step="Write --volume data:/data, or data:/data:ro to only read it.",
-            )
-        found.append({"volume": name, "path": path, "mode": mode})
-    return found
 
 
 def host_report(sandbox: Sandbox) -> Mapping[str, Any]:

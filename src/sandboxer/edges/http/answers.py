@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from sandboxer.backends import guest
+from sandboxer.backends.contract import VolumeMount
 from sandboxer.kernel.durations import format_duration
 from sandboxer.observe import events
 from sandboxer.sandboxes import records
@@ -58,13 +59,14 @@ def sandbox(record: records.Sandbox) -> sandboxes.Sandbox:
         report=None if record.report is None else dict(record.report),
         quote_id=record.terms.quote_id,
         snapshot=record.origin if (record.origin or "").startswith("snp_") else None,
-        volumes=[
-            sandboxes.AttachedVolume.model_construct(
-                volume_id=one.volume_id, path=one.path, mode="ro" if one.is_read_only else "rw"
-            )
-            for one in record.volumes
-        ],
+        volumes=[attached_volume(one) for one in record.volumes],
         rate_msats_per_s=rate_now(record),
+    )
+
+
+def attached_volume(mount: VolumeMount) -> sandboxes.AttachedVolume:
+    return sandboxes.AttachedVolume.model_construct(
+        volume_id=mount.volume_id, path=mount.path, mode="ro" if mount.is_read_only else "rw"
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from starlette.requests import Request
 
+from sandboxer.edges.http.answers import attached_volume
 from sandboxer.edges.http.routes.exec import bytes_of
 from sandboxer.edges.http.state import platform_of
 from sandboxer.kernel.errors import SandboxerError
@@ -128,6 +129,7 @@ async def shown(request: Request, service: records.Service) -> wire.Service:
         stop_timeout_s=spec.stop_timeout_s,
         vcpus=None if sandbox is None else sandbox.resources.vcpus,
         memory_mb=None if sandbox is None else sandbox.resources.memory_mb,
+        volumes=[] if sandbox is None else [attached_volume(one) for one in sandbox.volumes],
         locked_at=None if sandbox is None else sandbox.locked_at,
         created_at=service.created_at,
         deployed_at=service.deployed_at,

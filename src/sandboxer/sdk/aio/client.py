@@ -115,7 +115,7 @@ class AsyncSandboxer:
         consumer: Mapping[str, Any] | None = None,
         quote_id: str | None = None,
         snapshot: str | None = None,
-        volumes: Sequence[Mapping[str, str]] | None = None,
+        volumes: sandboxes.VolumesIn | None = None,
         wait: bool = True,
         idempotency_key: str | None = None,
     ) -> AsyncSandbox:
@@ -132,7 +132,7 @@ class AsyncSandboxer:
         }
         wanted |= {"idle_timeout": idle_timeout, "resources": resources, "env": env, "labels": labels}
         wanted |= {"inputs": inputs, "consumer": consumer, "quote_id": quote_id, "snapshot": snapshot}
-        wanted["volumes"] = None if volumes is None else [dict(one) for one in volumes]
+        wanted["volumes"] = sandboxes.volumes_in(volumes)
         info = await self._line.do(sandboxes.create(wanted, wait=wait, idempotency_key=idempotency_key))
         return AsyncSandbox(self._line, info.id, info)
 

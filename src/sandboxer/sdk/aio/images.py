@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from sandboxer.sdk.aio.line import AsyncLine
 from sandboxer.sdk.bodies import CHUNK, Content, Progress, body_of, watched
 from sandboxer.sdk.routes import images as routes
+from sandboxer.sdk.routes.sandboxes import VolumesIn, volumes_in
 from sandboxer.wire import images as wire
 from sandboxer.wire.snapshots import Clones
 
@@ -85,10 +87,17 @@ class AsyncPublishedImages:
         resources: Mapping[str, float] | None = None,
         env: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
+        volumes: VolumesIn | None = None,
     ) -> Clones:
         """New sandboxes that begin as the image; `failed` says which of them could not be made."""
         wanted = {"count": count, "name": name, "profile": profile, "trust": trust, "ttl": ttl}
-        more = {"idle_timeout": idle_timeout, "resources": resources, "env": env, "labels": labels}
+        more: dict[str, Any] = {
+            "idle_timeout": idle_timeout,
+            "resources": resources,
+            "env": env,
+            "labels": labels,
+        }
+        more |= {"volumes": volumes_in(volumes)}
         return await self._line.do(routes.spawn(image_id, {**wanted, **more}))
 
     async def grants(self, image_id: str) -> Sequence[str]:

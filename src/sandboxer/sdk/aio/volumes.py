@@ -43,10 +43,15 @@ class AsyncVolumes:
         return await self._line.do(routes.get(volume))
 
     async def change(
-        self, volume: str, *, size_mb: int | None = None, labels: Mapping[str, str] | None = None
+        self,
+        volume: str,
+        *,
+        name: str | None = None,
+        size_mb: int | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> wire.Volume:
         """What is left out stays as it is."""
-        return await self._line.do(routes.change(volume, size_mb=size_mb, labels=labels))
+        return await self._line.do(routes.change(volume, name=name, size_mb=size_mb, labels=labels))
 
     async def snapshot(
         self,
@@ -58,6 +63,10 @@ class AsyncVolumes:
     ) -> Snapshot:
         """Keep it as it is now; whoever writes to it goes on."""
         return await self._line.do(routes.take(volume, name=name, ttl=ttl, labels=labels))
+
+    async def restore(self, volume: str, snapshot: str) -> wire.Volume:
+        """Put it back to what the snapshot has; what is on it now is lost. Refused while it is in use."""
+        return await self._line.do(routes.restore(volume, snapshot))
 
     async def lock(self, volume: str) -> wire.Volume:
         return await self._line.do(routes.guard(volume, "lock"))

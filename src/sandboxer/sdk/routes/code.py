@@ -11,7 +11,7 @@ from sandboxer.sdk.calls import Call, json_body, new_idempotency_key, target
 from sandboxer.sdk.errors import api_error
 from sandboxer.sdk.routes.reading import model, nothing, parse
 from sandboxer.sdk.routes.running import EVENT_STREAM, MARGIN_S, Chunk
-from sandboxer.sdk.routes.sandboxes import STREAM_TIMEOUT_S
+from sandboxer.sdk.routes.sandboxes import STREAM_TIMEOUT_S, VolumesIn, volumes_in
 from sandboxer.sdk.sse import ServerEvent
 from sandboxer.wire.execute import TTL_DEFAULT_S, Execution, ExecutionBegan, ExecutionOutput
 from sandboxer.wire.jobs import Job, JobPage, JobSummary
@@ -35,6 +35,8 @@ class Options(TypedDict, total=False):
     memory_mb: int | None
     disk_mb: int | None
     profile: str | None
+    # `volume`, `path` and `mode` of each.
+    volumes: VolumesIn | None
     # Names and patterns of files to bring back.
     artifacts: Sequence[str]
     output_limit_bytes: int | None
@@ -144,6 +146,7 @@ def _patience(options: Options) -> float:
 
 def _fields(code: str, language: str | None, options: Options) -> dict[str, Any]:
     fields: dict[str, Any] = {"code": code, "language": language, **options}
+    fields["volumes"] = volumes_in(options.get("volumes"))
     if "files" in options:
         fields["files"] = [{"name": name, **_content(data)} for name, data in options["files"].items()]
     if isinstance(stdin := options.get("stdin"), bytes):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from sandboxer.sdk.calls import Call, json_body, new_idempotency_key, target
@@ -14,6 +14,12 @@ Verb = Literal["recreate", "stop", "resume", "freeze", "thaw", "lock", "unlock"]
 CREATE_TIMEOUT_S = 180.0
 # Between two pieces of a stream; the server sends comments to show that it is alive.
 STREAM_TIMEOUT_S = 120.0
+# `volume`, `path` and `mode` of each.
+VolumesIn = Sequence[Mapping[str, str]]
+
+
+def volumes_in(volumes: VolumesIn | None) -> list[dict[str, str]] | None:
+    return None if volumes is None else [dict(one) for one in volumes]
 
 
 def create(

@@ -11,7 +11,7 @@ from sandboxer.sdk.calls import Call, json_body, new_idempotency_key, target
 from sandboxer.sdk.errors import api_error
 from sandboxer.sdk.routes.reading import model, nothing, parse
 from sandboxer.sdk.routes.running import EVENT_STREAM, MARGIN_S, Chunk
-from sandboxer.sdk.routes.sandboxes import CREATE_TIMEOUT_S, STREAM_TIMEOUT_S
+from sandboxer.sdk.routes.sandboxes import CREATE_TIMEOUT_S, STREAM_TIMEOUT_S, VolumesIn, volumes_in
 from sandboxer.sdk.sse import ServerEvent
 from sandboxer.wire.problems import Problem
 from sandboxer.wire.sandboxes import Sandbox
@@ -41,6 +41,8 @@ class StartOptions(TypedDict, total=False):
     trust: str | None
     vcpus: int | None
     resources: Mapping[str, float] | None
+    # `volume`, `path` and `mode` of each, for a sandbox of its own.
+    volumes: VolumesIn | None
     env: Mapping[str, str]
     cwd: str | None
     ttl: str | None
@@ -60,6 +62,7 @@ CellPiece = CellEnd | Chunk | Shown
 
 def start(language: str, options: StartOptions, *, idempotency_key: str | None = None) -> Call[Session]:
     fields: dict[str, Any] = {"language": language, **options}
+    fields["volumes"] = volumes_in(options.get("volumes"))
     body, headers = json_body({name: value for name, value in fields.items() if value is not None})
     return Call(
         method="POST",

@@ -37,8 +37,10 @@ def get(volume: str) -> Call[wire.Volume]:
     return Call(method="GET", target=target("/v1/volumes/{}", volume), read=model(wire.Volume))
 
 
-def change(volume: str, *, size_mb: int | None, labels: Mapping[str, str] | None) -> Call[wire.Volume]:
-    body, headers = json_body(_given({"size_mb": size_mb, "labels": labels}))
+def change(
+    volume: str, *, name: str | None, size_mb: int | None, labels: Mapping[str, str] | None
+) -> Call[wire.Volume]:
+    body, headers = json_body(_given({"name": name, "size_mb": size_mb, "labels": labels}))
     where = target("/v1/volumes/{}", volume)
     return Call(method="PATCH", target=where, body=body, headers=headers, read=model(wire.Volume))
 
@@ -54,6 +56,18 @@ def take(
         headers={**headers, "idempotency-key": new_idempotency_key()},
         read=model(Snapshot),
         is_repeatable=True,
+        timeout_s=CREATE_TIMEOUT_S,
+    )
+
+
+def restore(volume: str, snapshot: str) -> Call[wire.Volume]:
+    body, headers = json_body({"snapshot": snapshot})
+    return Call(
+        method="POST",
+        target=target("/v1/volumes/{}/restore", volume),
+        body=body,
+        headers=headers,
+        read=model(wire.Volume),
         timeout_s=CREATE_TIMEOUT_S,
     )
 

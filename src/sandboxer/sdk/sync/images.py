@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from sandboxer.sdk.bodies import CHUNK, Content, Progress, body_of, watched
 from sandboxer.sdk.routes import images as routes
+from sandboxer.sdk.routes.sandboxes import VolumesIn, volumes_in
 from sandboxer.sdk.sync.line import Line
 from sandboxer.wire import images as wire
 from sandboxer.wire.snapshots import Clones
@@ -81,10 +83,17 @@ class PublishedImages:
         resources: Mapping[str, float] | None = None,
         env: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
+        volumes: VolumesIn | None = None,
     ) -> Clones:
         """New sandboxes that begin as the image; `failed` says which of them could not be made."""
         wanted = {"count": count, "name": name, "profile": profile, "trust": trust, "ttl": ttl}
-        more = {"idle_timeout": idle_timeout, "resources": resources, "env": env, "labels": labels}
+        more: dict[str, Any] = {
+            "idle_timeout": idle_timeout,
+            "resources": resources,
+            "env": env,
+            "labels": labels,
+        }
+        more |= {"volumes": volumes_in(volumes)}
         return self._line.do(routes.spawn(image_id, {**wanted, **more}))
 
     def grants(self, image_id: str) -> Sequence[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sandboxer.sdk.routes import services as routes
+from sandboxer.sdk.routes.sandboxes import VolumesIn, volumes_in
 from sandboxer.sdk.routes.services import FilesIn
 from sandboxer.sdk.sync.line import Line
 from sandboxer.sdk.sync.streams import server_events
@@ -36,6 +37,7 @@ class Services:
         profile: str | None = None,
         image: str | None = None,
         snapshot: str | None = None,
+        volumes: VolumesIn | None = None,
         resources: Mapping[str, float] | None = None,
         wait: bool = True,
         idempotency_key: str | None = None,
@@ -45,6 +47,7 @@ class Services:
         wanted |= {"files": routes.files_in(files), "env": env, "secrets": secrets, "port": port}
         wanted |= {"health": health, "restart": restart, "idle_s": idle_s, "wake": wake, "public": public}
         wanted |= {"profile": profile, "image": image, "snapshot": snapshot, "resources": resources}
+        wanted |= {"volumes": volumes_in(volumes)}
         return self._line.do(routes.create(wanted, wait=wait, idempotency_key=idempotency_key))
 
     def list(self, *, state: str | None = None) -> Sequence[wire.Service]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from sandboxer.sdk.routes import snapshots as routes
+from sandboxer.sdk.routes.sandboxes import VolumesIn, volumes_in
 from sandboxer.sdk.sync.line import Line
 from sandboxer.wire import snapshots as wire
 from sandboxer.wire.sandboxes import Sandbox
@@ -73,10 +75,17 @@ class Snapshots:
         resources: Mapping[str, float] | None = None,
         env: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
+        volumes: VolumesIn | None = None,
     ) -> wire.Clones:
         """New sandboxes that begin as it was; `failed` says which of them could not be made."""
         wanted = {"count": count, "name": name, "profile": profile, "trust": trust, "ttl": ttl}
-        more = {"idle_timeout": idle_timeout, "resources": resources, "env": env, "labels": labels}
+        more: dict[str, Any] = {
+            "idle_timeout": idle_timeout,
+            "resources": resources,
+            "env": env,
+            "labels": labels,
+        }
+        more |= {"volumes": volumes_in(volumes)}
         return self._line.do(routes.clone(snapshot_id, {**wanted, **more}))
 
     def lock(self, snapshot_id: str) -> wire.Snapshot:

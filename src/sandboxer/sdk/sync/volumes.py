@@ -42,10 +42,15 @@ class Volumes:
         return self._line.do(routes.get(volume))
 
     def change(
-        self, volume: str, *, size_mb: int | None = None, labels: Mapping[str, str] | None = None
+        self,
+        volume: str,
+        *,
+        name: str | None = None,
+        size_mb: int | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> wire.Volume:
         """What is left out stays as it is."""
-        return self._line.do(routes.change(volume, size_mb=size_mb, labels=labels))
+        return self._line.do(routes.change(volume, name=name, size_mb=size_mb, labels=labels))
 
     def snapshot(
         self,
@@ -57,6 +62,10 @@ class Volumes:
     ) -> Snapshot:
         """Keep it as it is now; whoever writes to it goes on."""
         return self._line.do(routes.take(volume, name=name, ttl=ttl, labels=labels))
+
+    def restore(self, volume: str, snapshot: str) -> wire.Volume:
+        """Put it back to what the snapshot has; what is on it now is lost. Refused while it is in use."""
+        return self._line.do(routes.restore(volume, snapshot))
 
     def lock(self, volume: str) -> wire.Volume:
         return self._line.do(routes.guard(volume, "lock"))

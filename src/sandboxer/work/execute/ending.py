@@ -97,6 +97,11 @@ class Endings:
             await asyncio.wait(going)
         return bool(going)
 
+    async def gone(self, sandbox_id: str) -> None:
+        """Returns when it is gone, or could not be removed."""
+        if (going := self._going.get(sandbox_id)) is not None:
+            await asyncio.wait((going,))
+
     async def sweep(self, *, at_start: bool = False) -> None:
         """Remove what runs of the past left behind; at the start, all that nobody here owns."""
         now = self._clock.now()

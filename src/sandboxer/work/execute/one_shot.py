@@ -113,6 +113,9 @@ class OneShots:
             sats = await cost(self._store, self._clock, sandbox)
         finally:
             placement.end()
+        if plan.submission.volumes:
+            # Whoever has the answer finds them free.
+            await self._endings.gone(sandbox.id)
         yield Done(outcome=recorder.outcome(), sandbox_id=sandbox.id, sats=sats)
 
     async def _happen(self, sandbox: Sandbox, caller: Caller, plan: Plan) -> AsyncGenerator[Event, None]:

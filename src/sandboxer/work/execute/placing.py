@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sandboxer.accounts.authority import AuthorityBook
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.errors import Forbidden, NoCapacity, SandboxerError
+from sandboxer.kernel.errors import Conflict, Forbidden, NoCapacity, SandboxerError
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.slots import Slots
 from sandboxer.sandboxes.use_cases import SandboxUseCases
@@ -30,4 +30,5 @@ class Places:
 def will_pass(error: SandboxerError) -> bool:
     """Is it refused only because of what others, or runs before it, still hold?"""
     is_slots = isinstance(error, Forbidden) and error.facts.get("reason") in ("slots", "no_slots")
-    return is_slots or isinstance(error, NoCapacity)
+    is_attached = isinstance(error, Conflict) and error.facts.get("reason") == "attached"
+    return is_slots or is_attached or isinstance(error, NoCapacity)

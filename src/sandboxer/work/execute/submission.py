@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sandboxer.backends.contract import VolumeMount
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.work.commands import WORKSPACE
@@ -52,6 +53,7 @@ class Submission:
     memory_mb: int | None = None
     disk_mb: int | None = None
     profile: str | None = None
+    volumes: tuple[VolumeMount, ...] = ()
     # Names and patterns of files to bring back from the working folder.
     artifacts: tuple[str, ...] = ()
     # Bytes kept of each stream.
@@ -151,6 +153,7 @@ def _create(submission: Submission, language: Language) -> CreateRequest:
             vcpus=submission.vcpus, memory_mb=submission.memory_mb, disk_mb=submission.disk_mb
         ),
         env=submission.env,
+        volumes=submission.volumes,
         consumer={"kind": "execute", "language": language.name},
     )
 
@@ -170,6 +173,7 @@ def to_json(submission: Submission) -> dict[str, Any]:
         "memory_mb": submission.memory_mb,
         "disk_mb": submission.disk_mb,
         "profile": submission.profile,
+        "volumes": [[one.volume_id, one.path, one.is_read_only] for one in submission.volumes],
         "artifacts": list(submission.artifacts),
         "output_limit": submission.output_limit,
     }
@@ -184,5 +188,10 @@ def from_json(kept: Mapping[str, Any]) -> Submission:
             "stdin": None if stdin is None else base64.b64decode(stdin),
             "files": tuple(InputFile(name=n, data=base64.b64decode(data)) for n, data in kept["files"]),
             "artifacts": tuple(kept["artifacts"]),
+            # Those that were queued by an older server have none.
+            "volumes": tuple(
+                VolumeMount(volume_id=id_, path=path, is_read_only=only)
+                for id_, path, only in kept.get("volumes", ())
+            ),
         }
     )

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from sqlalchemy import Connection
 
+from sandboxer.backends.contract import VolumeMount
 from sandboxer.backends.guest import Guest, Process
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.durations import format_duration, parse_duration
@@ -51,6 +52,7 @@ class WantedSession:
     trust: str | None = None
     vcpus: int | None = None
     resources: WantedResources = field(default_factory=WantedResources)
+    volumes: tuple[VolumeMount, ...] = ()
     name: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
@@ -84,6 +86,7 @@ class Sessions:
             ttl=format_duration(min(lifetime.TTL_MAX, profile.ttl_max)),
             idle_timeout=format_duration(idle + timedelta(minutes=1)),
             resources=resources,
+            volumes=wanted.volumes,
             labels={"sandboxer/session": interpreter.name},
         )
 

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from sandboxer.edges.cli.confirming import GivenProof, Wallet, with_wallet
 from sandboxer.edges.cli.copying import progress
+from sandboxer.edges.cli.mounting import VolumeOption, mounts
 from sandboxer.edges.cli.options import Json, StateDir, Url, client
 from sandboxer.edges.cli.output import ago, columns, err, facts_table, out, plain, print_json, size
 from sandboxer.wire.images import PublishedImage
@@ -121,6 +122,7 @@ def spawn(
     count: Annotated[int, typer.Option(help="How many, up to 100.")] = 1,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
     ttl: Annotated[str | None, typer.Option(help="How long each lives: 30m, 4h.")] = None,
+    volume: VolumeOption = None,
     json: Json = False,
     url: Url = None,
     state_dir: StateDir = None,
@@ -132,7 +134,7 @@ def spawn(
         sandboxer image spawn img_0123456789abcdefghjkmnpqrs --count 3
     """
     with client(url, state_dir, timeout_s=_SLOW_S) as platform, _busy("making sandboxes", json):
-        made = platform.published.spawn(id, count=count, name=name, ttl=ttl)
+        made = platform.published.spawn(id, count=count, name=name, ttl=ttl, volumes=mounts(volume) or None)
     if json:
         print_json(made)
         return

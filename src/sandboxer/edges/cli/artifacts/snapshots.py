@@ -12,6 +12,7 @@ from rich.tree import Tree
 
 from sandboxer.edges.cli.confirming import GivenProof, Wallet, with_wallet
 from sandboxer.edges.cli.exits import Exit
+from sandboxer.edges.cli.mounting import VolumeOption, mounts
 from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, client, pairs
 from sandboxer.edges.cli.output import (
     ago,
@@ -152,6 +153,7 @@ def clone(
     ttl: Annotated[str | None, typer.Option(help="How long each lives: 30m, 4h.")] = None,
     env: Annotated[list[str] | None, typer.Option("--env", help="NAME=VALUE; repeatable.")] = None,
     label: LabelOption = None,
+    volume: VolumeOption = None,
     json: Json = False,
     url: Url = None,
     state_dir: StateDir = None,
@@ -173,10 +175,14 @@ def clone(
             ttl=ttl,
             env=pairs(env, "--env"),
             labels=pairs(label, "--label"),
+            volumes=mounts(volume) or None,
         )
     if json:
         print_json(made)
     else:
+        for left in made.volumes_left_out:
+            words = f"without volume {left.volume_id} ({left.path}), which belongs to its source"
+            err.print(Text(words, style="yellow"))
         for sandbox in made.sandboxes:
             out.print(plain(sandbox.id), state_text(sandbox.state))
         for failed in made.failed:
@@ -189,7 +195,7 @@ def clone(
 
 @app.command("tree")
 def tree(json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
-    """Show what came from what: snapshots, and the sandboxes that descend from them.
+    """Show what came from what: snapshots, and the sandboxes and volumes that descend from them.
 
     Examples:
 
@@ -302,6 +308,8 @@ def _grown(lines: Sequence[SnapshotLine]) -> list[Tree]:
         path.append(made)
         for sandbox_id in line.sandbox_ids:
             made.add(Text(sandbox_id, style="cyan"))
+        for volume_id in line.volume_ids:
+            made.add(Text(volume_id, style="magenta"))
     return roots
 
 

@@ -106,6 +106,46 @@ def resize(
         _show(platform.volumes.change(volume, size_mb=size_mb), json)
 
 
+@app.command("rename")
+def rename(
+    volume: Ref,
+    name: Annotated[str, typer.Argument(help="A name of yours that is free.", metavar="NAME")],
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Give it another name; its id stays, and so does what has it attached.
+
+    Examples:
+
+        sandboxer volume rename data data-2026
+    """
+    with client(url, state_dir) as platform:
+        _show(platform.volumes.change(volume, name=name), json)
+
+
+@app.command("restore")
+def restore(
+    volume: Ref,
+    snapshot: Annotated[str, typer.Argument(help="A snapshot of a volume (snp_…).", metavar="SNAPSHOT")],
+    wallet: Wallet = None,
+    proof: GivenProof = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Put a volume back to what a snapshot has; what is on it now is lost.
+
+    Refused while a sandbox uses it: stop that first, and resume it afterwards.
+
+    Examples:
+
+        sandboxer volume restore data snp_0123456789abcdefghjkmnpqrs
+    """
+    with client(url, state_dir, timeout_s=180.0, confirm=with_wallet(wallet, proof)) as platform:
+        _show(platform.volumes.restore(volume, snapshot), json)
+
+
 @app.command("snapshot")
 def snapshot(
     volume: Ref,

@@ -12,6 +12,7 @@ import typer
 from rich.text import Text
 
 from sandboxer.edges.cli.exits import CommandFailed
+from sandboxer.edges.cli.mounting import VolumeOption, mounts
 from sandboxer.edges.cli.options import Json, StateDir, Url, client, pairs
 from sandboxer.edges.cli.output import err, out, plain, print_json
 from sandboxer.edges.cli.running import open_stdin, write_chunk
@@ -46,6 +47,7 @@ def run(
     memory_mb: Annotated[int | None, typer.Option(help="Memory in MiB.")] = None,
     disk_mb: Annotated[int | None, typer.Option(help="Disk in MiB.")] = None,
     profile: Annotated[str | None, typer.Option(help="Recipe of the sandbox.")] = None,
+    volume: VolumeOption = None,
     is_async: Annotated[
         bool, typer.Option("--async", help="Queue it as a job and print the job's id.")
     ] = False,
@@ -66,7 +68,7 @@ def run(
 
         sandboxer run plot.py --file data.csv --artifact '*.png' -- --title 'A plot'
 
-        sandboxer run train.py --ttl 900 --async
+        sandboxer run train.py --volume models:/models:ro --ttl 900 --async
     """
     code = _read(file)
     options = Options(
@@ -79,6 +81,7 @@ def run(
         memory_mb=memory_mb,
         disk_mb=disk_mb,
         profile=profile,
+        volumes=mounts(volume),
         artifacts=artifact or [],
     )
     if file != STDIN and (piped := open_stdin()) is not None:

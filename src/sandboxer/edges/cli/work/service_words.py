@@ -81,6 +81,7 @@ def show_service(service: Service, is_json: bool) -> None:
         ("restart", f"{restart.policy}, {service.crashes} ends lately"),
         ("restarts", until(service.restart_at)),
         ("sleeps", f"after {service.idle_s:g} s" if service.idle_s else "never"),
+        ("volumes", " ".join(f"{one.volume_id}:{one.path}:{one.mode}" for one in service.volumes)),
         ("secrets", " ".join(service.secrets)),
         ("deployed", ago(service.deployed_at)),
         ("locked", ago(service.locked_at)),

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sandboxer.edges.cli.confirming import GivenProof, Wallet, with_wallet
+from sandboxer.edges.cli.mounting import VolumeOption, mounts
 from sandboxer.edges.cli.options import Json, StateDir, Url, client, pairs
 from sandboxer.edges.cli.output import ago, columns, err, out, plain, print_json
 from sandboxer.edges.cli.work.service_life import app as life
@@ -77,6 +78,7 @@ def create(
     vcpus: Annotated[float | None, typer.Option(help="CPU cores.")] = None,
     memory_mb: Annotated[int | None, typer.Option(help="Memory in MiB.")] = None,
     disk_mb: Annotated[int | None, typer.Option(help="Disk in MiB.")] = None,
+    volume: VolumeOption = None,
     json: Json = False,
     url: Url = None,
     state_dir: StateDir = None,
@@ -88,6 +90,8 @@ def create(
         sandboxer service create files --command 'exec python3 -m http.server $PORT' --public
 
         sandboxer service create hello --file app.py --command 'exec python3 app.py' --health / --idle 300
+
+        sandboxer service create db --bootstrap db.sh --volume db-data:/var/lib/db
     """
     asked = {"vcpus": vcpus, "memory_mb": memory_mb, "disk_mb": disk_mb}
     sizes = {key: value for key, value in asked.items() if value is not None}
@@ -109,6 +113,7 @@ def create(
             snapshot=snapshot,
             profile=profile,
             resources=sizes or None,
+            volumes=mounts(volume) or None,
         )
     tell(made, json)
 

@@ -11,6 +11,7 @@ import typer
 
 from sandboxer.edges.cli.confirming import GivenProof, Wallet, with_wallet
 from sandboxer.edges.cli.exits import CommandFailed, Exit
+from sandboxer.edges.cli.mounting import VolumeOption, mounts
 from sandboxer.edges.cli.options import Json, StateDir, Url, client, pairs
 from sandboxer.edges.cli.output import ago, err, facts_table, out, plain, print_json, state_text, table
 from sandboxer.edges.cli.running import write_chunk
@@ -40,6 +41,7 @@ def start(
     profile: Annotated[str | None, typer.Option(help="Recipe of its sandbox.")] = None,
     image: Annotated[str | None, typer.Option(help="Image of its sandbox.")] = None,
     trust: Annotated[str | None, typer.Option(help="Network: zero or semi.")] = None,
+    volume: VolumeOption = None,
     json: Json = False,
     url: Url = None,
     state_dir: StateDir = None,
@@ -48,7 +50,7 @@ def start(
 
     Examples:
 
-        sandboxer session start python
+        sandboxer session start python --volume data:/data
 
         sandboxer session attach $(sandboxer session start r)
     """
@@ -63,6 +65,7 @@ def start(
         profile=profile,
         image=image,
         trust=trust,
+        volumes=mounts(volume),
     )
     with client(url, state_dir) as platform:
         made = platform.sessions.start(language, **options)
@@ -81,7 +84,7 @@ def list_sessions(
 
     Examples:
 
-        sandboxer session list --state busy
+        sandboxer session list --state ready
     """
     with client(url, state_dir) as platform:
         found = list(platform.sessions.list(sandbox_id=sandbox, state=state))

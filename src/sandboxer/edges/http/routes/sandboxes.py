@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.artifacts.images.published.spawning import is_image_id
-from sandboxer.artifacts.volumes.attaching import WantedVolume
 from sandboxer.edges.http import answers
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.buying import buy_sandbox, extend, named_payer
@@ -18,6 +17,7 @@ from sandboxer.edges.http.confirming import confirm_locked, pass_gate
 from sandboxer.edges.http.failures import failures, inside
 from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
 from sandboxer.edges.http.lean import LeanRoute
+from sandboxer.edges.http.mounting import mounts
 from sandboxer.edges.http.paying import offering, paying_caller, price_of_create, price_of_extend
 from sandboxer.edges.http.purchases import presented_in, purchase, settled_headers
 from sandboxer.edges.http.state import caller, platform_of
@@ -76,18 +76,15 @@ async def create(
         wanted = await platform.artifacts.cloning.request_for(body.snapshot, wanted, who)
     elif body.image is not None and is_image_id(body.image):
         wanted = await platform.artifacts.spawning.request_for(body.image, wanted, who)
-    volumes = platform.artifacts.volumes
-    if body.volumes:
-        wanted = replace(wanted, volumes=await volumes.mounts(_wanted_volumes(body), who))
 
     async def act(bind: Bind | None) -> Response:
         await pass_gate(request, wanted.profile)
-        also = volumes.attaching(wanted.volumes, who, bind)
+        asked = replace(wanted, volumes=await mounts(request, body.volumes)) if body.volumes else wanted
         async with (
             offering(request, lambda: price_of_create(platform, wanted, who.account)),
             platform.slots.taken(await platform.authorities.of(who)),
         ):
-            return _created(await platform.sandboxes.create(wanted, who, wait=wait, also=also))
+            return _created(await platform.sandboxes.create(asked, who, wait=wait, also=bind))
 
     async def recall(sandbox_id: str) -> Response | None:
         made = await platform.sandboxes.recall(sandbox_id, who, wait=wait)
@@ -380,12 +377,6 @@ def _wanted(body: CreateSandbox) -> CreateRequest:
         consumer=body.consumer,
         quote_id=body.quote_id,
     )
-
-
-def _wanted_volumes(body: CreateSandbox) -> list[WantedVolume]:
-    return [
-        WantedVolume(volume=one.volume, path=one.path, is_read_only=one.mode == "ro") for one in body.volumes
-    ]
 
 
 def _labels(filters: list[str]) -> dict[str, str]:

@@ -101,10 +101,11 @@ async def list_snapshots(
     operation_id="getSnapshotTree",
     response_model=SnapshotTree,
     responses=failures(),
-    summary="What came from what: snapshots, and the sandboxes that descend from them",
+    summary="What came from what: snapshots, and the sandboxes and volumes that descend from them",
 )
 async def tree(request: Request) -> Response:
-    grown = await platform_of(request).artifacts.snapshots.tree(caller(request))
+    artifacts, who = platform_of(request).artifacts, caller(request)
+    grown = await artifacts.snapshots.tree(who, volumes=await artifacts.volumes.descent(who))
     lines = [
         SnapshotLine.model_construct(
             id=branch.snapshot.id,
@@ -117,6 +118,7 @@ async def tree(request: Request) -> Response:
             created_at=branch.snapshot.created_at,
             locked_at=branch.snapshot.locked_at,
             sandbox_ids=list(branch.sandbox_ids),
+            volume_ids=list(branch.volume_ids),
         )
         for depth, branch in flattened(grown)
     ]

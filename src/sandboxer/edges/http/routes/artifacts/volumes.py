@@ -21,10 +21,12 @@ from sandboxer.edges.http.failures import failures
 from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
 from sandboxer.edges.http.routes.artifacts.snapshots import taken_snapshot
 from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.edges.http.visiting import note_use
 from sandboxer.wire.snapshots import Snapshot, TakeSnapshot
 from sandboxer.wire.volumes import (
     ChangeVolume,
     CreateVolume,
+    RestoreVolume,
     Volume,
     VolumeAttachment,
     VolumePage,
@@ -98,11 +100,11 @@ async def get(request: Request, volume: VolumeRef) -> Response:
     operation_id="changeVolume",
     response_model=Volume,
     responses=failures(402, 404, 409),
-    summary="Make it larger or smaller, or label it",
+    summary="Make it larger or smaller, rename it, or label it",
 )
 async def change(request: Request, volume: VolumeRef, body: ChangeVolume) -> Response:
     changed = await platform_of(request).artifacts.volumes.change(
-        volume, caller(request), labels=body.labels, size_mb=body.size_mb
+        volume, caller(request), name=body.name, labels=body.labels, size_mb=body.size_mb
     )
     return await _shown(request, changed)
 
@@ -144,6 +146,23 @@ async def take(
         return None if made is None else taken_snapshot(made)
 
     return await once_bound(request, act, recall=recall)
+
+
+@router.post(
+    "/{volume}/restore",
+    operation_id="restoreVolume",
+    response_model=Volume,
+    responses=failures(404, 409, 428),
+    summary="Put it back to what a snapshot of a volume has; what is on it now is lost",
+)
+async def restore(request: Request, volume: VolumeRef, body: RestoreVolume) -> Response:
+    platform, who = platform_of(request), caller(request)
+    desk = platform.artifacts.volumes
+    found = await desk.get(volume, who)
+    await note_use(platform, who, "snapshots", body.snapshot, "restore")
+    is_confirmed = await confirm_locked(request, found, action="restore")
+    restored = await desk.restore(found.id, body.snapshot, who, despite_lock=is_confirmed)
+    return await _shown(request, restored)
 
 
 @router.post(

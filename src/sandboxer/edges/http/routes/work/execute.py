@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandboxer.accounts.authority import demand
 from sandboxer.accounts.scopes import Scope
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.confirming import pass_gate
@@ -18,7 +18,9 @@ from sandboxer.edges.http.disconnect import until_client_goes
 from sandboxer.edges.http.executions import execution, job_summary
 from sandboxer.edges.http.failures import failures, stream
 from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once, once_bound
+from sandboxer.edges.http.key_scopes import demand_scope
 from sandboxer.edges.http.lean import LeanRoute
+from sandboxer.edges.http.mounting import mounts
 from sandboxer.edges.http.paying import offering, price_of_create
 from sandboxer.edges.http.routes.exec import bytes_of
 from sandboxer.edges.http.sse import EVENT_STREAM, EventStream, ServerEvent
@@ -48,7 +50,7 @@ _STREAMED = stream(
 )
 async def execute(request: Request, body: ExecuteCode, idempotency_key: IdempotencyKey = None) -> Response:
     began = time.perf_counter()
-    plan = make_plan(submission(body))
+    plan = make_plan(await _submission(request, body))
     if EVENT_STREAM in request.headers.get("accept", ""):
         if "idempotency-key" in request.headers:
             raise InvalidRequest(field="Idempotency-Key", why="a stream cannot be given a second time")
@@ -79,7 +81,7 @@ async def execute_later(
     request: Request, body: ExecuteLater, idempotency_key: IdempotencyKey = None
 ) -> Response:
     platform, who = platform_of(request), caller(request)
-    plan = make_plan(submission(body))
+    plan = make_plan(await _submission(request, body))
     if body.webhook_url is not None:
         platform.webhooks.check_url(body.webhook_url)
 
@@ -98,12 +100,12 @@ async def execute_later(
 
 async def _admit(request: Request, plan: Plan) -> None:
     """May this caller run code in a sandbox made for it?"""
-    platform, who = platform_of(request), caller(request)
     await pass_gate(request, plan.create.profile)
-    if not who.is_owner:
-        authority = await platform.authorities.of(who)
-        if authority.is_delegated:
-            demand(authority, Scope.EXEC, now=platform.clock.now())
+    await demand_scope(request, Scope.EXEC)
+
+
+async def _submission(request: Request, body: ExecuteCode) -> Submission:
+    return replace(submission(body), volumes=await mounts(request, body.volumes))
 
 
 def submission(body: ExecuteCode) -> Submission:

@@ -18,6 +18,7 @@ from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.confirming import confirm_locked, pass_gate
 from sandboxer.edges.http.failures import SERVER_EVENT, failures, inside
 from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
+from sandboxer.edges.http.mounting import mounts
 from sandboxer.edges.http.paying import offering, price_of_create
 from sandboxer.edges.http.sse import EventStream, ServerEvent
 from sandboxer.edges.http.state import caller, platform_of
@@ -62,13 +63,15 @@ async def create(
 
     async def act(bind: Bind | None) -> Response:
         await _may_run(request)
-        asked = price_request(platform.services.means, wanted)
+        volumes = await mounts(request, body.volumes)
+        having = replace(wanted, sandbox=replace(wanted.sandbox, volumes=volumes))
+        asked = price_request(platform.services.means, having)
         await pass_gate(request, asked.profile)
         async with (
             offering(request, lambda: price_of_create(platform, asked, who.account)),
             platform.slots.taken(await platform.authorities.of(who)),
         ):
-            made = await platform.services.create(wanted, who, wait=wait, also=bind)
+            made = await platform.services.create(having, who, wait=wait, also=bind)
         return await _created(request, made)
 
     async def recall(service_id: str) -> Response | None:

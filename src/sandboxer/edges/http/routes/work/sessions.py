@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandboxer.accounts.authority import demand
 from sandboxer.accounts.scopes import Scope
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.confirming import confirm_locked, pass_gate
 from sandboxer.edges.http.disconnect import until_client_goes
 from sandboxer.edges.http.failures import failures, inside, stream
 from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
+from sandboxer.edges.http.key_scopes import demand_scope
 from sandboxer.edges.http.lean import LeanRoute
+from sandboxer.edges.http.mounting import mounts
 from sandboxer.edges.http.paying import offering, price_of_create
 from sandboxer.edges.http.sessions import cell_events, shown_cell, shown_end, shown_session
 from sandboxer.edges.http.sse import EVENT_STREAM, EventStream
@@ -83,14 +85,15 @@ async def start(request: Request, body: StartSession, idempotency_key: Idempoten
         if wanted.sandbox_id is not None:
             await note_use(platform, who, "sandboxes", wanted.sandbox_id, "sessions")
             return _answer(request, await platform.sessions.create(wanted, who, also=bind), 201)
-        create = platform.sessions.sandbox_request(wanted)
-        await _demand(request, who, Scope.SANDBOXES_CREATE)
+        having = replace(wanted, volumes=await mounts(request, body.volumes))
+        create = platform.sessions.sandbox_request(having)
+        await demand_scope(request, Scope.SANDBOXES_CREATE)
         await pass_gate(request, create.profile)
         async with (
             offering(request, lambda: price_of_create(platform, create, who.account)),
             platform.slots.taken(await platform.authorities.of(who)),
         ):
-            return _answer(request, await platform.sessions.create(wanted, who, also=bind), 201)
+            return _answer(request, await platform.sessions.create(having, who, also=bind), 201)
 
     async def recall(session_id: str) -> Response | None:
         made = await platform.sessions.recall(session_id, who)
@@ -148,7 +151,7 @@ async def end(request: Request, session_id: SessionId) -> Response:
     is_confirmed = False
     if session.owns_sandbox and session.state is not State.ENDED:
         # Its sandbox ends with it, and all that is on its disk.
-        await _demand(request, who, Scope.SANDBOXES_DESTROY)
+        await demand_scope(request, Scope.SANDBOXES_DESTROY)
         is_confirmed = await _confirm(request, session, "destroy")
     return _answer(request, await platform.sessions.end(session_id, who, despite_lock=is_confirmed))
 
@@ -304,15 +307,6 @@ async def _on_sandbox(
 async def _confirm(request: Request, session: records.Session, action: str) -> bool:
     found = await platform_of(request).sandboxes.get(session.sandbox_id, caller(request))
     return is_guarded(found) and await confirm_locked(request, found, action=action)
-
-
-async def _demand(request: Request, who: Caller, scope: Scope) -> None:
-    """Beside `exec`, of a delegated key."""
-    platform = platform_of(request)
-    if not who.is_owner:
-        authority = await platform.authorities.of(who)
-        if authority.is_delegated:
-            demand(authority, scope, now=platform.clock.now())
 
 
 def _answer(request: Request, session: records.Session, status: int = 200) -> Response:
