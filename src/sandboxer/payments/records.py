@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, select, tuple_, update
+from sqlalchemy import Column, ColumnElement, Connection, Row, func, select, tuple_, update
 
 from sandboxer.kernel.errors import Conflict, NotFound
 from sandboxer.kernel.ids import new_id
@@ -32,6 +32,17 @@ class Purpose(StrEnum):
     EXTEND = "extend"
     TOPUP = "topup"
     KEY = "key"
+
+
+@dataclass(frozen=True, slots=True)
+class Networks:
+    """These, or all but these."""
+
+    names: frozenset[str]
+    are_meant: bool = True
+
+    def has(self, network: Column[Any]) -> ColumnElement[bool]:
+        return network.in_(self.names) if self.are_meant else network.not_in(self.names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,13 +278,19 @@ def interrupted(conn: Connection) -> list[Payment]:
     return [_payment(row) for row in conn.execute(select(payments).where(payments.c.state.in_(states)))]
 
 
-def due(conn: Connection, *, now: datetime, limit: int = 50) -> list[Payment]:
-    query = select(payments).where(payments.c.look_at <= now).order_by(payments.c.look_at).limit(limit)
+def due(conn: Connection, networks: Networks, *, now: datetime, limit: int = 50) -> list[Payment]:
+    query = (
+        select(payments)
+        .where(payments.c.look_at <= now, networks.has(payments.c.network))
+        .order_by(payments.c.look_at)
+        .limit(limit)
+    )
     return [_payment(row) for row in conn.execute(query)]
 
 
-def next_look(conn: Connection) -> datetime | None:
-    earliest: datetime | None = conn.execute(select(func.min(payments.c.look_at))).scalar()
+def next_look(conn: Connection, networks: Networks) -> datetime | None:
+    query = select(func.min(payments.c.look_at)).where(networks.has(payments.c.network))
+    earliest: datetime | None = conn.execute(query).scalar()
     return earliest
 
 
