@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 from sandboxer.artifacts.images.published.policy import ImagePolicy
 from sandboxer.artifacts.snapshots.policy import SnapshotPolicy
@@ -28,7 +28,7 @@ from sandboxer.money.pricing import Pricing
 from sandboxer.payments.chains.configuration import ChainPlan, chains_from_json
 from sandboxer.payments.gift_cards.config import MailServer
 from sandboxer.payments.refunding.config import HotWalletPlan, read_hot_wallet
-from sandboxer.work.jobs.policy import JobPolicy
+from sandboxer.settings_work import WorkSettings
 
 PREFIX = "SANDBOXER_"
 # Belong to the client (CLI and SDK), which shares the prefix.
@@ -40,7 +40,7 @@ SESSION_SECRET = "SESSION_AUTH_SECRET"
 _SOURCE_TREE = Path(__file__).resolve().parents[2]
 
 
-class Settings(BaseModel):
+class Settings(WorkSettings):
     """Frozen for the life of the server. Paths that are not given lie in `state_dir`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -124,19 +124,12 @@ class Settings(BaseModel):
     ] = 8.0
     metrics_public: Annotated[bool, Field(description="Serve /metrics to others than loopback.")] = False
     retention: Annotated[str, Field(description="How long stopped and failed sandboxes are kept.")] = "7d"
-    jobs_running: Annotated[
-        int, Field(ge=1, le=10_000, description="Jobs of one account that run at once; others wait.")
-    ] = 4
-    jobs_running_total: Annotated[
-        int, Field(ge=1, le=10_000, description="Jobs of all that run at once.")
-    ] = 64
-    jobs_queued: Annotated[
-        int, Field(ge=1, le=100_000, description="Jobs of one account that may wait; more are refused.")
-    ] = 100
+    garbage_grace: Annotated[
+        str, Field(description="How long what nobody needs stays (older builds of images).")
+    ] = "1d"
     events_retention: Annotated[
         str, Field(description="How long events are kept; those that webhooks have not read stay longer.")
     ] = "30d"
-    jobs_retention: Annotated[str, Field(description="How long ended jobs and their output are kept.")] = "7d"
     snapshots_per_account: Annotated[
         int, Field(ge=0, le=1_000_000, description="Snapshots that one account may keep.")
     ] = 100
@@ -182,9 +175,6 @@ class Settings(BaseModel):
             description="Let webhooks go to private and loopback addresses, and by http; for one's own use."
         ),
     ] = False
-    domain_proof_port: Annotated[
-        int, Field(ge=1, le=65535, description="Port at which a customer's own domain must serve its token.")
-    ] = 80
     trusted_proxies: Annotated[
         tuple[str, ...], Field(description="Networks whose X-Forwarded-For is believed; comma-separated.")
     ] = ()
@@ -383,6 +373,10 @@ class Settings(BaseModel):
         return parse_duration(self.events_retention, field="events_retention")
 
     @property
+    def garbage_kept_for(self) -> timedelta:
+        return parse_duration(self.garbage_grace, field="garbage_grace")
+
+    @property
     def retention_time(self) -> timedelta:
         return parse_duration(self.retention, field="retention")
 
@@ -411,15 +405,6 @@ class Settings(BaseModel):
             retention=self.retention_time,
         )
 
-    @property
-    def job_policy(self) -> JobPolicy:
-        return JobPolicy(
-            running_per_account=self.jobs_running,
-            running=self.jobs_running_total,
-            queued_per_account=self.jobs_queued,
-            retention=parse_duration(self.jobs_retention, field="jobs_retention"),
-        )
-
 
 def load_settings(environment: Mapping[str, str] | None = None, **flags: object) -> Settings:
     """Settings from the environment and flags (None: not given). Raises InvalidRequest naming the key."""
@@ -428,9 +413,10 @@ def load_settings(environment: Mapping[str, str] | None = None, **flags: object)
     try:
         settings = Settings.model_validate(values)
         # A bad duration or price must be refused here, not at the first stop.
-        _ = settings.events_kept_for
+        _ = settings.events_kept_for, settings.garbage_kept_for
         _ = settings.retention_time, settings.prices, settings.holds, settings.grace, settings.chain_plans
         _ = settings.mail_server, settings.hot_wallet_plan, settings.job_policy
+        _ = settings.records_kept_for, settings.domain_policy
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0]) if first["loc"] else "settings"

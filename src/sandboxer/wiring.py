@@ -21,6 +21,7 @@ from sandboxer.accounts.limiter import Limiter
 from sandboxer.accounts.limits import LimitPolicy, Network, parse_networks
 from sandboxer.accounts.offers import NO_OFFERS, PaymentOffers
 from sandboxer.accounts.tree import accounts_above
+from sandboxer.artifacts.garbage.trees import Trees
 from sandboxer.artifacts.images.published.records import owners_of_images
 from sandboxer.artifacts.room import Artifacts, open_artifacts
 from sandboxer.artifacts.snapshots.charging import KeepCharges
@@ -73,6 +74,7 @@ from sandboxer.store.engine import Store, open_store
 from sandboxer.store.idempotency import abandon_all_in_flight, keep_pruned
 from sandboxer.store.lock import hold_database, hold_state_dir
 from sandboxer.work.execute.room import Execution, open_execution
+from sandboxer.work.forgetting import keep_forgetting, kept
 from sandboxer.work.jobs.records import owners_of_jobs
 from sandboxer.work.room import Work, open_work
 from sandboxer.work.services.room import open_services
@@ -206,6 +208,8 @@ def _open_artifacts(
         spool_dir=settings.state_dir / "imports",
         default_profile=settings.default_profile,
         volume_policy=settings.volume_policy,
+        trees=Trees(settings.images_dir, is_ours=settings.images_dir.is_relative_to(settings.state_dir)),
+        garbage_grace=settings.garbage_kept_for,
     )
 
 
@@ -256,6 +260,8 @@ async def _open_rooms(
                     loops.start(payments.x402.reconciler.run(), name="payments")
                 loops.start(work.run(living), name="overdue processes")
                 loops.start(keep_pruned(store, clock), name="idempotency keys")
+                old = kept(jobs_for=settings.job_policy.retention, records_for=settings.records_kept_for)
+                loops.start(keep_forgetting(store, clock, old), name="old records of work")
                 loops.start(
                     keep_events_pruned(store, clock, kept=settings.events_kept_for, spared=(AUDIT,)),
                     name="old events",
@@ -316,6 +322,7 @@ async def _open_above(
             domain=settings.proxy_domain,
             domain_port=settings.domain_proof_port,
             allow_private=settings.webhook_allow_private,
+            domain_policy=settings.domain_policy,
         )
     )
     ssh = await open_ssh(sandboxes, store, clock)

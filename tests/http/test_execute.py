@@ -259,7 +259,8 @@ async def test_so_many_run_at_once_and_so_many_wait(few: Settings) -> None:
         await until(served.client, first, lambda job: job["state"] == "running")
         waiting = [await submit(served.client, bash("echo later")) for _ in range(2)]
         full = await served.client.post("/v1/execute/async", bash("true"))
-        assert (full.status_code, full.json()["reason"]) == (409, "queue_full")
+        assert (full.status_code, full.json()["code"], full.json()["of"]) == (429, "queue_full", "account")
+        assert int(full.headers["retry-after"]) > 0
         other = await served.stranger()
         assert (await look(other, await submit(other, bash("true")), wait_s=10))["state"] == "finished"
         assert (await look(served.client, waiting[0]))["state"] == "queued"
@@ -267,6 +268,32 @@ async def test_so_many_run_at_once_and_so_many_wait(few: Settings) -> None:
         assert (dropped["state"], dropped["result"]) == ("cancelled", None)
         await served.client.delete(f"/v1/jobs/{first}")
         assert printed(await look(served.client, waiting[0], wait_s=10)) == "later\n"
+
+
+async def test_what_waits_is_bounded_by_its_bytes_of_one_and_of_all(settings: Settings) -> None:
+    bounds = {"jobs_running_total": 1, "jobs_queued_mb": 1, "jobs_queued_total_mb": 2}
+    few = settings.model_copy(update=bounds)
+    big = "true # " + "x" * 700_000
+    async with serving(few, {"ext.namespaces": Scripted(name="ext.namespaces")}) as served:
+        first = await submit(served.client, FOREVER)
+        await until(served.client, first, lambda job: job["state"] == "running")
+        never = await served.client.post("/v1/execute/async", bash("true", stdin="x" * 1_000_000))
+        assert (never.status_code, never.json()["code"]) == (413, "too_large"), never.text
+        waiting = await submit(served.client, bash(big))
+        full = await served.client.post("/v1/execute/async", bash(big))
+        told = full.json()
+        assert (full.status_code, told["code"], told["reason"], told["of"]) == (
+            429,
+            "queue_full",
+            "bytes",
+            "account",
+        )
+        await submit(await served.stranger("one"), bash(big))
+        crowded = await (await served.stranger("two")).post("/v1/execute/async", bash(big))
+        assert (crowded.status_code, crowded.json()["of"]) == (429, "platform"), crowded.text
+        await served.client.delete(f"/v1/jobs/{waiting}")
+        assert await submit(served.client, bash(big))
+        await served.client.delete(f"/v1/jobs/{first}")
 
 
 async def test_a_full_host_puts_a_job_back_and_a_broken_one_fails_it(settings: Settings) -> None:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import aclosing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from sandboxer.kernel.errors import NotFound
+from sandboxer.kernel.errors import Conflict, NotFound, SandboxerError
 from sandboxer.settings import Settings
+from sandboxer.work.services.names.asking import ELSEWHERE
+from sandboxer.work.services.names.policy import DomainPolicy
+from sandboxer.work.services.names.rechecking import Rechecking
 from sandboxer.work.services.records import Domain, domain_holder
 from tests.http.conftest import Served
 from tests.http.flows import flow
@@ -19,6 +24,7 @@ from tests.http.signed import Client
 from tests.http.test_accounts import cut, funded
 from tests.http.test_locks import with_both
 from tests.http.wallets import proof
+from tests.identity.conftest import StillClock
 
 LISTENS = "echo up; python3 -c '# scripted: echo-server 9000'"
 HELLO = {
@@ -70,6 +76,36 @@ async def test_a_service_is_made_listed_found_by_name_and_removed(served: Served
     assert (await served.client.get("/v1/services/hello")).status_code == 404
     box = (await served.client.get(f"/v1/sandboxes/{service['sandbox_id']}")).json()
     assert box["state"] == "destroyed"
+
+
+async def test_services_are_listed_by_pages_with_as_many_reads_for_one_as_for_many(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"s{number}" for number in range(5)]
+    for name in names:
+        await made(served.client, name=name)
+    read, reads = served.platform.store.read, 0
+
+    async def counted(*given: Any, **more: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return await read(*given, **more)
+
+    seen: list[str] = []
+    spent: list[int] = []
+    monkeypatch.setattr(served.platform.store, "read", counted)
+    cursor = ""
+    for wanted in (1, 3, 3):
+        before = reads
+        page = (await served.client.get(f"/v1/services?limit={wanted}{cursor}")).json()
+        spent.append(reads - before)
+        seen += [one["name"] for one in page["services"]]
+        cursor = f"&cursor={page['next_cursor']}"
+    assert seen == names[::-1]
+    assert page["next_cursor"] is None
+    assert len(set(spent)) == 1, spent
+    assert (await served.client.get("/v1/services?cursor=nonsense")).status_code == 422
+    assert (await served.client.get("/v1/services?limit=0")).status_code == 422
 
 
 async def test_a_name_is_taken_once_in_an_account_and_free_in_another(served: Served) -> None:
@@ -246,6 +282,67 @@ async def test_a_domain_is_had_by_who_proves_it(served: Served, monkeypatch: pyt
     assert await served.platform.access.ports.targets.by_domain("app.example.com") is None
 
 
+async def test_a_domain_that_is_somebody_else_s_now_leads_here_no_more(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = await made(served.client, public=True)
+    path, name = "/v1/services/hello/domains", "app.example.com"
+    token = (await served.client.post(path, {"domain": name})).json()["token"]
+    _points_here(monkeypatch)
+    async with _serving(served.platform.settings.domain_proof_port, token):
+        assert (await served.client.post(f"{path}/{name}/verify")).status_code == 200
+    where, ports = served.platform.access.ports.where, served.platform.access.ports
+    assert where is not None
+    async with httpx.AsyncClient() as http:
+        proof = await http.get(
+            f"http://127.0.0.1:{where.port}/.well-known/sandboxer-domain", headers={"host": name}
+        )
+    assert (proof.status_code, proof.text) == (200, token), "the edge serves the proof of who has the domain"
+    said: list[bytes | SandboxerError] = []
+
+    async def ask(domain: str) -> bytes:
+        assert domain == name
+        answer = said.pop(0)
+        if isinstance(answer, SandboxerError):
+            raise answer
+        return answer
+
+    clock = StillClock(served.platform.clock.now())
+    policy = DomainPolicy(every=timedelta(hours=1), grace=timedelta(hours=2))
+    rechecking = Rechecking(served.platform.services.means.book, clock, ask, policy)
+    away = Conflict(why="connection refused")
+    moved = Conflict(why="no such name", found=ELSEWHERE)
+
+    async def look(answer: bytes | SandboxerError) -> tuple[bool, bool]:
+        said.append(answer)
+        await rechecking.look()
+        claim = (await served.client.get(path)).json()["domains"][0]
+        leads_here = await ports.targets.by_domain(name) is not None
+        assert leads_here == claim["verified"]
+        clock.moment += timedelta(hours=1)
+        return claim["verified"], claim["failing_since"] is not None
+
+    assert await look(token.encode()) == (True, False)
+    assert await look(away) == (True, False), "a bad day of the network is no news of the name"
+    assert await look(moved) == (True, True)
+    assert await look(away) == (True, True)
+    assert await look(token.encode()) == (True, False), "it came back"
+    assert await look(b"something else") == (True, True)
+    assert await look(moved) == (True, True)
+    assert await look(moved) == (False, False)
+    said.append(b"never asked")
+    await rechecking.look()
+    assert said == [b"never asked"]
+    told = (await served.client.get(f"/v1/sandboxes/{service['sandbox_id']}/events?follow=false")).text
+    for kind in ("claimed", "verified", "failing", "lost"):
+        assert f"service.domain_{kind}" in told
+    other = await served.stranger()
+    await made(other)
+    theirs = (await other.post(path, {"domain": name})).json()["token"]
+    async with _serving(served.platform.settings.domain_proof_port, theirs):
+        assert (await other.post(f"{path}/{name}/verify")).status_code == 200, "free for who has it now"
+
+
 async def test_a_delegated_key_needs_the_scopes_of_what_it_does(served: Served) -> None:
     parent = await funded(served, "team")
     reader = await cut(served, parent, scopes=["sandboxes:read", "sandboxes:create"])
@@ -265,8 +362,8 @@ async def test_no_verb_of_a_service_lets_a_key_spend_without_the_scope_for_it(se
         assert (refused.status_code, refused.json()["scope"]) == (403, "sandboxes:manage"), refused.text
     assert (await runner.post(f"{path}/redeploy", {"env": {"A": "c"}})).status_code == 200
     await served.client.post(f"{path}/freeze")
-    for body in ({"env": {"A": "d"}}, {"files": [{"path": "a", "content": "b"}]}):
-        refused = await runner.post(f"{path}/redeploy", body)
+    for redeployed in ({"env": {"A": "d"}}, {"files": [{"path": "a", "content": "b"}]}):
+        refused = await runner.post(f"{path}/redeploy", redeployed)
         assert (refused.status_code, refused.json()["scope"]) == (403, "sandboxes:manage"), refused.text
     assert (await runner.get(path)).json()["state"] == "sleeping"
     assert (await runner.delete(path)).status_code == 200

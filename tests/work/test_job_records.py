@@ -52,7 +52,7 @@ async def store(database_url: str) -> AsyncIterator[Store]:
 
 
 async def test_a_job_is_kept_moved_once_listed_and_pruned(store: Store) -> None:
-    made = [job(number) for number in range(3)]
+    made = [job(number, size_bytes=10) for number in range(3)]
     for one in made:
         await store.write(lambda conn, one=one: records.add(conn, one))  # type: ignore[misc]
     assert await store.read(lambda conn: records.find(conn, made[0].id)) == made[0]
@@ -60,7 +60,9 @@ async def test_a_job_is_kept_moved_once_listed_and_pruned(store: Store) -> None:
         made[0].id,
         made[1].id,
     ]
-    assert await store.read(lambda conn: records.count_waiting(conn, "a")) == 3
+    assert await store.read(lambda conn: records.queue(conn, "a")) == records.Queue(3, 30)
+    assert await store.read(lambda conn: records.queue(conn, "b")) == records.Queue(0, 0)
+    assert await store.read(lambda conn: records.queue(conn)) == records.Queue(3, 30)
     done = {"state": "finished", "ended_at": NOW, "submission": None, "result": b'{"x": 1}'}
     assert await store.write(lambda conn: records.change(conn, made[0], done))
     assert not await store.write(lambda conn: records.change(conn, made[0], done))

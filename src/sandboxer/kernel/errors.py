@@ -21,6 +21,7 @@ SandboxerError
 │   ├── NotAvailable        exists in the design, not on this platform (yet): `what`, `why`
 │   ├── TooLarge            `what`, `limit`
 │   ├── TooManyRequests     slow down: `limit` a minute, `retry_after_s`
+│   │   └── QueueFull       no more may wait: `why`, `retry_after_s`
 │   └── GuestRefused        the sandbox's own file system or kernel said no: `errno_name`
 │       ├── PathNotFound  ├── PathExists  ├── NotADirectory  ├── IsADirectory
 │       ├── NotARegularFile ├── PermissionDenied ├── DirectoryNotEmpty └── DiskFull
@@ -194,6 +195,13 @@ class TooManyRequests(Refused):
 
     code = "too_many_requests"
     next_step = "Wait retry_after_s seconds, then go on more slowly."
+
+
+class QueueFull(TooManyRequests):
+    """The queue is full: {why}. Try again in {retry_after_s} s."""
+
+    code = "queue_full"
+    next_step = "Wait until some of what is queued has run, or cancel some of it."
 
 
 class GuestRefused(Refused):

@@ -68,7 +68,8 @@
     GET    /v1/invoices -> InvoiceList; POST …/{id}/look -> Invoice; GET /v1/refunds -> RefundList;
            POST /v1/refunds/{id}/sent SentRefund -> Refund                                         (owner)
     POST   /v1/services?wait=true                  CreateService -> 201 Service      (Idempotency-Key)
-    GET    /v1/services?state= -> ServiceList; GET | PATCH ChangeService | DELETE /v1/services/{id or name}
+    GET    /v1/services?state=&cursor=&limit= -> ServicePage
+    GET | PATCH ChangeService | DELETE /v1/services/{id or name}                        -> Service
     POST   /v1/services/{id}/redeploy RedeployService|freeze|thaw|stop|start|lock|unlock -> Service
     GET    /v1/services/{id}/logs?tail=100&follow=false&after=            -> LogPage, or SSE of line
     GET | PUT SetVault | PATCH ChangeVault | DELETE /v1/services/{id}/env -> Vault, names only
@@ -86,6 +87,7 @@
            (unsigned)
     GET    /v1/cluster -> Cluster; /v1/pools -> Pools; /v1/stats -> Stats; /v1/limits -> Limits
     GET    /v1/host -> Host; /v1/host/stale -> StaleList; POST /v1/host/reap-stale -> Reaped       (owner)
+    GET    /v1/host/garbage -> Garbage; POST /v1/host/collect-garbage?now= -> Collected                (owner)
 
 Query paths are percent-encoded bytes: names that are not UTF-8 travel unharmed.
 """

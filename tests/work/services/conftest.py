@@ -122,7 +122,7 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Groun
 @pytest_asyncio.fixture(loop_scope="module")
 async def ground(house: Ground) -> AsyncIterator[Ground]:
     yield house
-    for service in house.services.list(OWNER):
+    for service in (await house.services.list(OWNER)).services:
         await house.services.remove(service.id, OWNER)
 
 

@@ -33,6 +33,10 @@ class Targets(Protocol):
         """What a service's id stands for."""
         ...
 
+    def proof_of(self, host: str) -> str | None:
+        """The token of a customer's own domain that leads here, for whoever looks at its proof again."""
+        ...
+
     async def woken(self, target: Target) -> None:
         """A request has woken this target's sandbox: start again what has to run in it."""
         ...
@@ -51,6 +55,10 @@ class NoTargets:
 
     async def by_service(self, service_id: str) -> Target | None:
         del service_id
+        return None
+
+    def proof_of(self, host: str) -> str | None:
+        del host
         return None
 
     async def woken(self, target: Target) -> None:

@@ -144,6 +144,10 @@ def redirect(location: bytes, cookie: str) -> bytes:
     return _message(303, headers, b"")
 
 
+def plain(text: str) -> bytes:
+    return _message(200, {"content-type": "text/plain", "cache-control": "no-store"}, text.encode())
+
+
 def _message(status: int, headers: Mapping[str, str], body: bytes) -> bytes:
     phrase = http.HTTPStatus(status).phrase
     lines = [f"HTTP/1.1 {status} {phrase}", *(f"{name}: {value}" for name, value in headers.items())]

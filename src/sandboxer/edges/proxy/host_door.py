@@ -20,11 +20,13 @@ from sandboxer.edges.proxy.doors import Admission, Standing, Way
 from sandboxer.edges.proxy.owners import Owners
 from sandboxer.edges.proxy.peers import Peer
 from sandboxer.kernel.errors import NotFound, Unauthenticated
+from sandboxer.work.services.names.asking import WELL_KNOWN
 
 REMEMBERED_S = 1.0
 _MOST = 4096
 _COOKIE = COOKIE.encode() + b"="
 _QUERY = QUERY.encode() + b"="
+_PROOF = WELL_KNOWN.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class HostDoor:
             self._known.clear()
             self._version = self._ports.previews.version
             return None
-        if PREVIEW_HEADER in head.judged or _QUERY in head.target:
+        if PREVIEW_HEADER in head.judged or _QUERY in head.target or head.target == _PROOF:
             return None
         known = self._known.get((head.host, None)) or self._known.get((head.host, _cookie(head)))
         if known is None or known.until < time.monotonic():
@@ -64,6 +66,8 @@ class HostDoor:
             if is_ours(name, self._domain):
                 raise NotFound(what="service", id=name, hint="Check the name in the address.")
             return answers.misdirected(name)
+        if head.target == _PROOF and (proof := self._ports.targets.proof_of(name)) is not None:
+            return answers.plain(proof)
         await self._owners(target.account)
         clean, token = without_token(head.target)
         if target.is_public:

@@ -34,9 +34,9 @@ def create(wanted: Mapping[str, Any], *, wait: bool, idempotency_key: str | None
     )
 
 
-def listed(state: str | None) -> Call[wire.ServiceList]:
-    where = target("/v1/services", query={"state": state})
-    return Call(method="GET", target=where, read=model(wire.ServiceList))
+def page(*, state: str | None, cursor: str | None, limit: int | None) -> Call[wire.ServicePage]:
+    where = target("/v1/services", query={"state": state, "cursor": cursor, "limit": limit})
+    return Call(method="GET", target=where, read=model(wire.ServicePage))
 
 
 def get(service: str) -> Call[wire.Service]:

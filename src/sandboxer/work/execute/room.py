@@ -49,6 +49,5 @@ async def open_execution(
         await jobs.adopt()
         await endings.sweep(at_start=True)
         tasks.start(jobs.run(), name="jobs")
-        tasks.start(jobs.keep_pruned(), name="old jobs")
         tasks.start(endings.run(), name="ends of runs")
         yield Execution(one_shots=OneShots(places, store, clock, endings), jobs=jobs)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 
 from sqlalchemy import Connection
 
@@ -20,13 +20,13 @@ from sandboxer.work.execute.outcome import Outcome
 from sandboxer.work.execute.submission import Plan, to_json
 from sandboxer.work.jobs import records
 from sandboxer.work.jobs.book import JobBook, Step
+from sandboxer.work.jobs.bounds import refuse_alone, refuse_one_more
 from sandboxer.work.jobs.lifecycle import FINAL, Signal, State
 from sandboxer.work.jobs.policy import JobPolicy
 from sandboxer.work.jobs.records import Job, Page
 from sandboxer.work.jobs.runner import RETRY, Live, Runner
 
 log = logging.getLogger(__name__)
-PRUNE_EVERY = timedelta(hours=1)
 # Queued jobs looked at in one go.
 LOOK_AHEAD = 1000
 # Of one account beyond those that may run: the first may have to wait for their moment.
@@ -59,8 +59,9 @@ class Jobs:
     async def submit(
         self, plan: Plan, caller: Caller, *, webhook_url: str | None = None, also: Also | None = None
     ) -> Job:
-        """Queue it. `also` is written with the record. Raises Conflict when the queue is full."""
+        """Queue it. `also` is written with the record. Raises QueueFull, and TooLarge for what never fits."""
         now = self._clock.now()
+        given = to_json(plan.submission)
         job = Job(
             id=new_id("job"),
             version=0,
@@ -70,7 +71,7 @@ class Jobs:
             state=State.QUEUED,
             reason="queued",
             language=plan.language.name,
-            submission=to_json(plan.submission),
+            submission=given,
             webhook_url=webhook_url,
             sandbox_id=None,
             compile_process=None,
@@ -82,15 +83,14 @@ class Jobs:
             started_at=None,
             deadline=None,
             ended_at=None,
+            size_bytes=len(json.dumps(given)),
         )
+        refuse_alone(job.size_bytes, self._policy)
 
         def write(conn: Connection) -> None:
-            if records.count_waiting(conn, job.account) >= self._policy.queued_per_account:
-                raise Conflict(
-                    why=f"{self._policy.queued_per_account} jobs of this account are waiting already",
-                    reason="queue_full",
-                    hint="Wait until some have run, or cancel some.",
-                )
+            refuse_one_more(
+                job.size_bytes, records.queue(conn, job.account), records.queue(conn), self._policy
+            )
             self._book.open(conn, job)
             if also is not None:
                 also(conn, job.id)
@@ -161,15 +161,6 @@ class Jobs:
                     await self._called.wait()
             except TimeoutError:
                 continue
-
-    async def keep_pruned(self) -> None:
-        while True:
-            before = self._clock.now() - self._policy.retention
-            try:
-                await self._book.store.write(lambda conn, at=before: records.prune(conn, at))  # type: ignore[misc]
-            except Exception:
-                log.exception("could not prune jobs")
-            await self._clock.sleep(PRUNE_EVERY)
 
     def figures(self) -> Mapping[str, int]:
         return {"running": len(self._live)}

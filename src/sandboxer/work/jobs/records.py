@@ -67,9 +67,13 @@ jobs = Table(
     Column("ended_at", UtcDateTime),
     # JSON of the outcome; large, so only read for one job at a time.
     Column("result", LargeBinary),
+    # Bytes of what it was given, counted while it waits.
+    Column("size_bytes", Integer, nullable=False, server_default="0"),
     Index(None, "account", "created_at", "id"),
     Index(None, "state", "created_at"),
     Index(None, "ended_at"),
+    # Holds all that the bounds of the queue ask for: the rows themselves may be megabytes.
+    Index(None, "state", "account", "size_bytes"),
     Index(None, "sandbox_id"),
 )
 
@@ -96,6 +100,7 @@ class Job:
     started_at: datetime | None
     deadline: datetime | None
     ended_at: datetime | None
+    size_bytes: int = 0
 
     @property
     def caller(self) -> Caller:
@@ -173,14 +178,31 @@ def waiting(conn: Connection, limit: int, *, per_account: int) -> list[Waiting]:
     return [Waiting(row.id, row.account, row.not_before) for row in conn.execute(query)]
 
 
-def count_waiting(conn: Connection, account: str) -> int:
-    query = select(func.count()).where(jobs.c.account == account, jobs.c.state == State.QUEUED.value)
-    return int(conn.execute(query).scalar_one())
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """How many wait, and how much they were given together."""
+
+    jobs: int
+    bytes: int
 
 
-def prune(conn: Connection, before: datetime) -> int:
-    old = delete(jobs).where(jobs.c.state.in_([s.value for s in FINAL]), jobs.c.ended_at < before)
-    return conn.execute(old).rowcount
+def queue(conn: Connection, account: str | None = None) -> Queue:
+    """Of one account, or of all."""
+    query = select(func.count(), func.coalesce(func.sum(jobs.c.size_bytes), 0))
+    query = query.where(jobs.c.state == State.QUEUED.value)
+    if account is not None:
+        query = query.where(jobs.c.account == account)
+    count, size = conn.execute(query).one()
+    return Queue(int(count), int(size))
+
+
+def prune(conn: Connection, before: datetime, limit: int = _AT_ONCE) -> int:
+    """Some of those that ended before; how many."""
+    ended = jobs.c.state.in_([s.value for s in FINAL])
+    ids = select(jobs.c.id).where(ended, jobs.c.ended_at < before).limit(limit)
+    old = [row.id for row in conn.execute(ids)]
+    conn.execute(delete(jobs).where(jobs.c.id.in_(old)))
+    return len(old)
 
 
 def drop_old_results(conn: Connection, account: str, *, keep_bytes: int) -> int:

@@ -20,7 +20,7 @@ from sandboxer.observe import events
 from sandboxer.store.engine import Store
 from sandboxer.work.services import records
 from sandboxer.work.services.records import Domain, Service, stepped
-from sandboxer.work.services.states import FINAL, Signal, next_state
+from sandboxer.work.services.states import FINAL, Signal, State, next_state
 
 ACTOR = "system:services"
 _TRIES = 8
@@ -33,7 +33,9 @@ class ServiceBook:
         self._by_id: dict[str, Service] = {}
         self._by_slug: dict[str, str] = {}
         self._by_sandbox: dict[str, str] = {}
-        self._domains: dict[tuple[str, str], Domain] = {}
+        self._by_name: dict[tuple[str, str], str] = {}
+        # Of each service, by name.
+        self._domains: dict[str, dict[str, Domain]] = {}
         # Proven domains, by name: asked for every request.
         self._proven: dict[str, str] = {}
         self._waiting: dict[str, set[asyncio.Event]] = {}
@@ -64,10 +66,12 @@ class ServiceBook:
             raise NotFound(what="service", id=service_id)
         return service
 
-    def of(self, caller: Caller) -> Sequence[Service]:
-        """Newest first; the owner sees everyone's."""
-        seen = [s for s in self._by_id.values() if caller.is_owner or s.account == caller.account]
-        return sorted(seen, key=lambda service: (service.created_at, service.id), reverse=True)
+    async def page(
+        self, *, account: str | None, state: State | None, cursor: str | None, limit: int
+    ) -> records.Page:
+        return await self._store.read(
+            lambda conn: records.page(conn, account=account, state=state, cursor=cursor, limit=limit)
+        )
 
     def opening(self, service: Service) -> Callable[[Connection], None]:
         """For the transaction that makes its sandbox: the record of a new service, and the event."""
@@ -186,24 +190,34 @@ class ServiceBook:
             self._by_id.pop(service.id, None)
             self._by_slug.pop(service.slug, None)
             self._by_sandbox.pop(service.sandbox_id, None)
-            for key in [key for key in self._domains if key[0] == service.id]:
-                self._drop_domain(*key)
+            if self._by_name.get((service.account, service.name)) == service.id:
+                del self._by_name[service.account, service.name]
+            for domain in list(self._domains.get(service.id, ())):
+                self._drop_domain(service.id, domain)
         else:
             self._by_id[service.id] = service
             self._by_slug[service.slug] = service.id
             self._by_sandbox[service.sandbox_id] = service.id
+            self._by_name[service.account, service.name] = service.id
         for changed in self._waiting.get(service.id, ()):
             changed.set()
         return service
 
     def _named(self, name: str, account: str) -> Service | None:
-        return next((s for s in self._by_id.values() if s.name == name and s.account == account), None)
+        return self._by_id.get(self._by_name.get((account, name), ""))
 
     # Domains.
 
     def domains_of(self, service_id: str) -> Sequence[Domain]:
-        found = [domain for key, domain in self._domains.items() if key[0] == service_id]
-        return sorted(found, key=lambda one: one.domain)
+        return sorted(self._domains.get(service_id, {}).values(), key=lambda one: one.domain)
+
+    def proven_domains(self) -> Sequence[Domain]:
+        return [self._domains[service_id][name] for name, service_id in self._proven.items()]
+
+    def proof_of(self, host: str) -> str | None:
+        """The token of a proven domain."""
+        service_id = self._proven.get(host)
+        return None if service_id is None else self._domains[service_id][host].token
 
     def by_domain(self, host: str) -> Service | None:
         """Whose proven domain this is."""
@@ -238,17 +252,22 @@ class ServiceBook:
             records.drop_domain(conn, service.id, domain)
             _tell(conn, service, "domain_removed", actor, now, domain=domain)
 
-        if (service.id, domain) in self._domains:
+        if domain in self._domains.get(service.id, {}):
             await self._store.write(write)
             self._drop_domain(service.id, domain)
 
     def _keep_domain(self, claim: Domain) -> None:
-        self._domains[claim.service_id, claim.domain] = claim
+        self._domains.setdefault(claim.service_id, {})[claim.domain] = claim
         if claim.verified_at is not None:
             self._proven[claim.domain] = claim.service_id
+        elif self._proven.get(claim.domain) == claim.service_id:
+            del self._proven[claim.domain]
 
     def _drop_domain(self, service_id: str, domain: str) -> None:
-        self._domains.pop((service_id, domain), None)
+        mine = self._domains.get(service_id, {})
+        mine.pop(domain, None)
+        if not mine:
+            self._domains.pop(service_id, None)
         if self._proven.get(domain) == service_id:
             del self._proven[domain]
 

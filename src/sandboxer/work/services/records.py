@@ -5,7 +5,7 @@ Queries are plain functions of a connection: the caller owns the transaction. Th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -29,6 +29,7 @@ from sqlalchemy import (
 )
 
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
+from sandboxer.store.paging import newest_first, next_cursor
 from sandboxer.work.services import specs
 from sandboxer.work.services.specs import Spec
 from sandboxer.work.services.states import State
@@ -77,6 +78,14 @@ class Domain:
     token: str
     verified_at: datetime | None
     created_at: datetime
+    # Proven, and its proof is missing since.
+    failing_since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    services: Sequence[Service]
+    next_cursor: str | None
 
 
 services = Table(
@@ -123,6 +132,7 @@ service_domains = Table(
     Column("token", Text, nullable=False),
     Column("verified_at", UtcDateTime),
     Column("created_at", UtcDateTime, nullable=False),
+    Column("failing_since", UtcDateTime),
     # Anyone may claim; one may have.
     Index(
         "ix_service_domains_verified",
@@ -156,6 +166,32 @@ def load_left(conn: Connection) -> list[Service]:
     return [_from_row(row) for row in conn.execute(wanted)]
 
 
+def page(
+    conn: Connection, *, account: str | None, state: State | None, cursor: str | None, limit: int
+) -> Page:
+    """Newest first, without those that were removed. `account` None: everyone's."""
+    query = select(services).where(services.c.state != State.REMOVED.value)
+    if account is not None:
+        query = query.where(services.c.account == account)
+    if state is not None:
+        query = query.where(services.c.state == state.value)
+    found = [
+        _from_row(row) for row in conn.execute(newest_first(query, services, cursor=cursor, limit=limit))
+    ]
+    return Page(services=found[:limit], next_cursor=next_cursor(found, limit))
+
+
+def prune(conn: Connection, before: datetime, limit: int) -> int:
+    """Some of those removed before; how many."""
+    old = select(services.c.id).where(
+        services.c.state == State.REMOVED.value, services.c.state_since < before
+    )
+    ids = [row.id for row in conn.execute(old.limit(limit))]
+    conn.execute(delete(service_domains).where(service_domains.c.service_id.in_(ids)))
+    conn.execute(delete(services).where(services.c.id.in_(ids)))
+    return len(ids)
+
+
 def find_named(conn: Connection, account: str, name: str) -> str | None:
     wanted = select(services.c.id).where(
         services.c.account == account, services.c.name == name, services.c.state != State.REMOVED.value
@@ -187,6 +223,7 @@ def put_domain(conn: Connection, domain: Domain) -> None:
             "token": domain.token,
             "verified_at": domain.verified_at,
             "created_at": domain.created_at,
+            "failing_since": domain.failing_since,
         },
     )
 

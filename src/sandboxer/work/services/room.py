@@ -12,9 +12,12 @@ from sandboxer.kernel.tasks import own_tasks
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.store.engine import Store
 from sandboxer.work.services.book import ServiceBook
-from sandboxer.work.services.domains import Domains, asking
 from sandboxer.work.services.keeping.means import Means
 from sandboxer.work.services.keeping.supervisor import Supervisor
+from sandboxer.work.services.names.asking import Resolve, asking, system_resolver
+from sandboxer.work.services.names.claims import Domains
+from sandboxer.work.services.names.policy import DomainPolicy
+from sandboxer.work.services.names.rechecking import Rechecking
 from sandboxer.work.services.use_cases import ServiceUseCases
 from sandboxer.work.services.vault import Vault
 
@@ -30,19 +33,23 @@ async def open_services(
     domain: str,
     domain_port: int,
     allow_private: bool,
+    domain_policy: DomainPolicy,
+    resolve: Resolve = system_resolver,
 ) -> AsyncIterator[ServiceUseCases]:
     """After sandboxes were reconciled. On leaving, services go on and nobody keeps them.
 
     `domain` is the platform's own, below which every service has a name; `domain_port` and `allow_private`
-    are for the proof that a domain is somebody's.
+    are for the proof that a domain is somebody's, as is `resolve`, which finds the addresses of a name.
     """
     book = ServiceBook(store, clock)
     await book.load()
     means = Means(
         book=book, sandboxes=sandboxes, clock=clock, vault=Vault(seal), folder=state_dir / "services"
     )
-    ask = asking(port=domain_port, allow_private=allow_private)
+    ask = asking(port=domain_port, allow_private=allow_private, resolve=resolve)
     async with own_tasks() as tasks:
         supervisor = Supervisor(means, tasks)
         await supervisor.adopt()
+        rechecking = Rechecking(book, clock, ask, domain_policy)
+        tasks.start(rechecking.run(), name="proofs of domains")
         yield ServiceUseCases(means, supervisor, Domains(book, clock, ask, ours=domain), domain)

@@ -61,6 +61,9 @@ class ServiceTargets(Generic[T]):
         service = self._means.book.peek(service_id)
         return None if service is None else self._target(service)
 
+    def proof_of(self, host: str) -> str | None:
+        return self._means.book.proof_of(host)
+
     async def woken(self, target: T) -> None:
         """Its sandbox runs again: so shall its process. Trouble is the keeper's to mend, and to tell of."""
         service = self._means.book.by_sandbox(target.sandbox_id)

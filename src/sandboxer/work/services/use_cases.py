@@ -11,12 +11,12 @@ from sandboxer.sandboxes.book import Also
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.room import actor_of
 from sandboxer.work.services import creating
-from sandboxer.work.services.domains import Domains
 from sandboxer.work.services.keeping.decisions import Ground
 from sandboxer.work.services.keeping.logs import Line
 from sandboxer.work.services.keeping.means import SYSTEM, Means
 from sandboxer.work.services.keeping.supervisor import Supervisor
-from sandboxer.work.services.records import Service, drop_domain
+from sandboxer.work.services.names.claims import Domains
+from sandboxer.work.services.records import Page, Service, drop_domain
 from sandboxer.work.services.redeploying import replace_process
 from sandboxer.work.services.requests import NewService, Redeploy
 from sandboxer.work.services.specs import Spec, runs_alike
@@ -62,13 +62,20 @@ class ServiceUseCases:
             return None
         return await self._settled(service) if wait else service
 
-    def list(self, caller: Caller, *, state: State | None = None) -> Sequence[Service]:
+    async def list(
+        self, caller: Caller, *, state: State | None = None, cursor: str | None = None, limit: int = 50
+    ) -> Page:
         """Newest first. The owner sees everyone's."""
-        return [s for s in self.means.book.of(caller) if state is None or s.state is state]
+        account = None if caller.is_owner else caller.account
+        return await self.means.book.page(account=account, state=state, cursor=cursor, limit=limit)
 
     def get(self, service_id: str, caller: Caller) -> Service:
         """By id or name. Raises NotFound."""
         return self.means.book.visible(service_id, caller)
+
+    def glance(self, service: Service) -> Sandbox | None:
+        """Its sandbox as it is, from memory; None: it is gone."""
+        return self.means.sandboxes.room.book.peek(service.sandbox_id)
 
     async def sandbox(self, service: Service) -> Sandbox:
         return await self.means.sandboxes.get(service.sandbox_id, SYSTEM)

@@ -16,6 +16,7 @@ from sqlalchemy import (
     Row,
     Table,
     Text,
+    delete,
     insert,
     select,
     update,
@@ -142,6 +143,14 @@ def load_page(
     query = newest_first(query, sessions, cursor=cursor, limit=limit)
     found = [_from_row(row) for row in conn.execute(query)]
     return Page(sessions=found[:limit], next_cursor=next_cursor(found, limit))
+
+
+def prune(conn: Connection, before: datetime, limit: int) -> int:
+    """Some of those that ended before; how many."""
+    old = select(sessions.c.id).where(sessions.c.state == State.ENDED.value, sessions.c.ended_at < before)
+    ids = [row.id for row in conn.execute(old.limit(limit))]
+    conn.execute(delete(sessions).where(sessions.c.id.in_(ids)))
+    return len(ids)
 
 
 def _tell(conn: Connection, session: Session, actor: str, now: datetime) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandboxer.work.services.names.asking import WELL_KNOWN
+
 ASK = "/v1/edge/ask"
 
 
@@ -37,6 +39,8 @@ def render(plan: EdgePlan) -> str:
     if plan.site is not None:
         parts.append(_api(plan))
     parts.append(_ports(plan))
+    if not plan.is_supervised:
+        parts.append(_plain(plan))
     return "\n".join(parts)
 
 
@@ -89,6 +93,23 @@ https://:{plan.https_port} {{
 	}}
 }}
 """
+
+
+def _plain(plan: EdgePlan) -> str:
+    return f"""# All else goes on by TLS; the proof of a customer's domain is looked at again without.
+http:// {{
+	handle {WELL_KNOWN} {{
+		reverse_proxy {plan.ports}
+	}}
+	handle {{
+		redir https://{{host}}{_suffix(plan)}{{uri}} 308
+	}}
+}}
+"""
+
+
+def _suffix(plan: EdgePlan) -> str:
+    return "" if plan.https_port == 443 else f":{plan.https_port}"
 
 
 def _quoted(path: Path) -> str:

@@ -1,37 +1,29 @@
 """Domains of one's own: claimed by anyone, given to whoever proves control, had by one service at a time.
 
 The proof: the domain serves a token that we made up, at a path that we chose, over plain HTTP. That is asked
-before the name points here, so it needs no change of DNS beforehand, and no DNS server that knows TXT.
+before the name points here, so it needs no change of DNS beforehand, and no DNS server that knows TXT. Once
+it points here our own edge serves the token of who has it, so that the proof can be looked at again.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hmac
-import ipaddress
 import re
 import secrets
-import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.addresses import permitted
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound
 from sandboxer.sandboxes.room import actor_of
 from sandboxer.work.services.book import ServiceBook
+from sandboxer.work.services.names.asking import WELL_KNOWN, Ask
 from sandboxer.work.services.records import Domain, Service
 
-WELL_KNOWN = "/.well-known/sandboxer-domain"
 MAX_DOMAINS = 16
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _DOMAIN = re.compile(rf"(?=.{{4,253}}$){_LABEL}(\.{_LABEL})*\.[a-z][a-z0-9-]{{0,61}}[a-z0-9]")
-_TIMEOUT_S = 10.0
-_MAX_ANSWER = 16 * 1024
-
-# What a domain answers at the well-known path. Raises Conflict saying why there is no answer.
-Ask = Callable[[str], Awaitable[bytes]]
 
 
 class Domains:
@@ -99,56 +91,3 @@ class Domains:
         if domain == self._ours or domain.endswith(f".{self._ours}"):
             raise InvalidRequest(field="domain", why=f"names below {self._ours} are given by the platform")
         return domain
-
-
-def asking(*, port: int, allow_private: bool) -> Ask:
-    """Over the network, to an address that was checked; redirects are not followed."""
-
-    async def ask(domain: str) -> bytes:
-        try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                return await _get(await _address(domain, port, allow_private), domain, port)
-        except TimeoutError:
-            raise _no_answer(domain, f"no answer within {_TIMEOUT_S:g} s") from None
-        except OSError as error:
-            raise _no_answer(domain, error.strerror or str(error)) from None
-
-    return ask
-
-
-async def _address(domain: str, port: int, allow_private: bool) -> str:
-    loop = asyncio.get_running_loop()
-    try:
-        found = await loop.getaddrinfo(domain, port, type=socket.SOCK_STREAM)
-    except (socket.gaierror, UnicodeError):
-        raise _no_answer(domain, "the name does not resolve") from None
-    for info in found:
-        address = str(info[4][0]).partition("%")[0]
-        if permitted(ipaddress.ip_address(address), allow_private=allow_private):
-            return address
-    raise _no_answer(domain, "it resolves to no public address")
-
-
-async def _get(address: str, domain: str, port: int) -> bytes:
-    reader, writer = await asyncio.open_connection(address, port, limit=_MAX_ANSWER)
-    try:
-        ask = f"GET {WELL_KNOWN} HTTP/1.0\r\nHost: {domain}\r\nUser-Agent: sandboxer-domains/1\r\n\r\n"
-        writer.write(ask.encode("ascii"))
-        raw = b""
-        while len(raw) < _MAX_ANSWER and (chunk := await reader.read(_MAX_ANSWER)):
-            raw += chunk
-    finally:
-        writer.close()
-    head, _, body = raw.partition(b"\r\n\r\n")
-    status = re.match(rb"HTTP/1\.[01] ([0-9]{3})", head)
-    if status is None or status[1] != b"200":
-        raise _no_answer(domain, f"{WELL_KNOWN} was answered by {head[:40].decode('latin-1')!r}")
-    return body
-
-
-def _no_answer(domain: str, why: str) -> Conflict:
-    return Conflict(
-        why=f"{domain} does not serve the token: {why}",
-        reason="not_proven",
-        hint=f"Serve the claim's token at http://{domain}{WELL_KNOWN}, and verify again.",
-    )

@@ -1,0 +1,1 @@
+"""Domains of customers: claimed, proven, looked at again."""

@@ -1,0 +1,85 @@
+"""Asks a domain for its token: over plain HTTP, to an address that was checked, following no redirect."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+
+from sandboxer.kernel.addresses import permitted
+from sandboxer.kernel.errors import Conflict
+
+WELL_KNOWN = "/.well-known/sandboxer-domain"
+_TIMEOUT_S = 10.0
+_MAX_ANSWER = 16 * 1024
+# What says that somebody else has the name now; all else may be a bad day of the network.
+ELSEWHERE = "elsewhere"
+
+# What a domain answers at the well-known path. Raises Conflict saying why there is no answer.
+Ask = Callable[[str], Awaitable[bytes]]
+# The addresses of a name. Raises OSError or UnicodeError if there are none.
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+
+
+async def system_resolver(domain: str, port: int) -> Sequence[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(domain, port, type=socket.SOCK_STREAM)
+    return [str(info[4][0]).partition("%")[0] for info in found]
+
+
+def asking(*, port: int, allow_private: bool, resolve: Resolve = system_resolver) -> Ask:
+    async def ask(domain: str) -> bytes:
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                return await _get(await _address(domain, port, allow_private, resolve), domain, port)
+        except TimeoutError:
+            raise _no_answer(domain, f"no answer within {_TIMEOUT_S:g} s") from None
+        except OSError as error:
+            raise _no_answer(domain, error.strerror or str(error)) from None
+
+    return ask
+
+
+async def _address(domain: str, port: int, allow_private: bool, resolve: Resolve) -> str:
+    try:
+        found = await resolve(domain, port)
+    except socket.gaierror as error:
+        # The name server being away is not the name being gone.
+        found_out = None if error.errno == socket.EAI_AGAIN else ELSEWHERE
+        raise _no_answer(domain, "the name does not resolve", found_out) from None
+    except UnicodeError:
+        raise _no_answer(domain, "the name does not resolve") from None
+    for address in found:
+        if permitted(ipaddress.ip_address(address), allow_private=allow_private):
+            return address
+    raise _no_answer(domain, "it resolves to no public address", ELSEWHERE)
+
+
+async def _get(address: str, domain: str, port: int) -> bytes:
+    reader, writer = await asyncio.open_connection(address, port, limit=_MAX_ANSWER)
+    try:
+        ask = f"GET {WELL_KNOWN} HTTP/1.0\r\nHost: {domain}\r\nUser-Agent: sandboxer-domains/1\r\n\r\n"
+        writer.write(ask.encode("ascii"))
+        raw = b""
+        while len(raw) < _MAX_ANSWER and (chunk := await reader.read(_MAX_ANSWER)):
+            raw += chunk
+    finally:
+        writer.close()
+    head, _, body = raw.partition(b"\r\n\r\n")
+    status = re.match(rb"HTTP/1\.[01] ([0-9]{3})", head)
+    if status is None or status[1] != b"200":
+        # A redirect is what a TLS edge before us answers with; trouble there is no news of the name.
+        is_news = status is not None and status[1][:1] == b"4"
+        why = f"{WELL_KNOWN} was answered by {head[:40].decode('latin-1')!r}"
+        raise _no_answer(domain, why, ELSEWHERE if is_news else None)
+    return body
+
+
+def _no_answer(domain: str, why: str, found_out: str | None = None) -> Conflict:
+    return Conflict(
+        why=f"{domain} does not serve the token: {why}",
+        reason="not_proven",
+        found=found_out,
+        hint=f"Serve the claim's token at http://{domain}{WELL_KNOWN}, and verify again.",
+    )
