@@ -11,6 +11,7 @@ from sandboxer.wire.words import (
     NO_NUL,
     AbsolutePath,
     Answer,
+    Cursor,
     Duration,
     Encoding,
     Env,
@@ -253,6 +254,10 @@ class Domain(Answer):
     proof_url: Annotated[str, Field(description="Where the token must be served for the proof.")]
     verified: bool
     verified_at: Moment | None = None
+    failing_since: Annotated[
+        Moment | None,
+        Field(description="It no longer serves the token; if that goes on, it leads here no more."),
+    ] = None
 
 
 class DomainList(Answer):
@@ -336,8 +341,9 @@ class Service(Answer):
     rate_msats_per_s: Annotated[int, Field(description="What it costs now, in thousandths of a sat.")] = 0
 
 
-class ServiceList(Answer):
+class ServicePage(Answer):
     services: list[Service]
+    next_cursor: Cursor | None = None
 
 
 class LogLine(Answer):

@@ -9,14 +9,13 @@ from starlette.requests import Request
 from sandboxer.edges.http.answers import attached_volume
 from sandboxer.edges.http.routes.exec import bytes_of
 from sandboxer.edges.http.state import platform_of
-from sandboxer.kernel.errors import SandboxerError
 from sandboxer.sandboxes.charging import rate_now
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.wire import services as wire
 from sandboxer.work.services import records
 from sandboxer.work.services.creating import PROFILE
-from sandboxer.work.services.domains import WELL_KNOWN
 from sandboxer.work.services.keeping.logs import Line
+from sandboxer.work.services.names.asking import WELL_KNOWN
 from sandboxer.work.services.requests import NewFile, NewService, Redeploy
 from sandboxer.work.services.specs import Health, Policy, Restart, Spec
 
@@ -78,13 +77,10 @@ def redeploy(body: wire.RedeployService) -> Redeploy:
     )
 
 
-async def shown(request: Request, service: records.Service) -> wire.Service:
+def shown(request: Request, service: records.Service) -> wire.Service:
     platform = platform_of(request)
     spec, services, where = service.spec, platform.services, platform.access.ports.where
-    try:
-        sandbox = await services.sandbox(service)
-    except SandboxerError:
-        sandbox = None
+    sandbox = services.glance(service)
     host = services.host(service)
     proven = [claim.domain for claim in services.domains.list(service) if claim.verified_at is not None]
     return wire.Service.model_construct(
@@ -151,6 +147,7 @@ def domain(claim: records.Domain) -> wire.Domain:
         proof_url=f"http://{claim.domain}{WELL_KNOWN}",
         verified=claim.verified_at is not None,
         verified_at=claim.verified_at,
+        failing_since=claim.failing_since,
     )
 
 

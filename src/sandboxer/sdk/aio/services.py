@@ -50,8 +50,18 @@ class AsyncServices:
         wanted |= {"volumes": volumes_in(volumes)}
         return await self._line.do(routes.create(wanted, wait=wait, idempotency_key=idempotency_key))
 
-    async def list(self, *, state: str | None = None) -> Sequence[wire.Service]:
-        return (await self._line.do(routes.listed(state))).services
+    async def list(
+        self, *, state: str | None = None, limit: int | None = None
+    ) -> AsyncIterator[wire.Service]:
+        """All of them, newest first, page by page; `limit` is the size of a page."""
+        cursor: str | None = None
+        while True:
+            page = await self._line.do(routes.page(state=state, cursor=cursor, limit=limit))
+            for found in page.services:
+                yield found
+            cursor = page.next_cursor
+            if cursor is None:
+                return
 
     async def get(self, service: str) -> wire.Service:
         return await self._line.do(routes.get(service))

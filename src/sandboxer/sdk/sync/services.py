@@ -50,8 +50,15 @@ class Services:
         wanted |= {"volumes": volumes_in(volumes)}
         return self._line.do(routes.create(wanted, wait=wait, idempotency_key=idempotency_key))
 
-    def list(self, *, state: str | None = None) -> Sequence[wire.Service]:
-        return self._line.do(routes.listed(state)).services
+    def list(self, *, state: str | None = None, limit: int | None = None) -> Iterator[wire.Service]:
+        """All of them, newest first, page by page; `limit` is the size of a page."""
+        cursor: str | None = None
+        while True:
+            page = self._line.do(routes.page(state=state, cursor=cursor, limit=limit))
+            yield from page.services
+            cursor = page.next_cursor
+            if cursor is None:
+                return
 
     def get(self, service: str) -> wire.Service:
         return self._line.do(routes.get(service))

@@ -132,7 +132,7 @@ def listed(
         sandboxer service list --state sleeping
     """
     with client(url, state_dir) as platform:
-        found = platform.services.list(state=state)
+        found = list(platform.services.list(state=state))
     if json:
         print_json(found)
         return

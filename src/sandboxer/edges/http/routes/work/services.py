@@ -11,13 +11,13 @@ from fastapi import APIRouter, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandboxer.accounts.authority import demand
 from sandboxer.accounts.scopes import Scope
 from sandboxer.edges.http import serving_services as words
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.confirming import confirm_locked, pass_gate
 from sandboxer.edges.http.failures import SERVER_EVENT, failures, inside
 from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
+from sandboxer.edges.http.key_scopes import demand_scope, holds_scope
 from sandboxer.edges.http.mounting import mounts
 from sandboxer.edges.http.paying import offering, price_of_create
 from sandboxer.edges.http.sse import EventStream, ServerEvent
@@ -30,10 +30,11 @@ from sandboxer.wire.services import (
     LogPage,
     RedeployService,
     Service,
-    ServiceList,
+    ServicePage,
     ServiceRef,
     ServiceState,
 )
+from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, Cursor
 from sandboxer.work.services import records
 from sandboxer.work.services.creating import price_request
 from sandboxer.work.services.keeping.logs import Line
@@ -62,7 +63,8 @@ async def create(
         wanted = replace(wanted, sandbox=copied)
 
     async def act(bind: Bind | None) -> Response:
-        await _may_run(request)
+        # What it runs is the caller's code.
+        await demand_scope(request, Scope.EXEC)
         volumes = await mounts(request, body.volumes)
         having = replace(wanted, sandbox=replace(wanted.sandbox, volumes=volumes))
         asked = price_request(platform.services.means, having)
@@ -72,11 +74,11 @@ async def create(
             platform.slots.taken(await platform.authorities.of(who)),
         ):
             made = await platform.services.create(having, who, wait=wait, also=bind)
-        return await _created(request, made)
+        return _created(request, made)
 
     async def recall(service_id: str) -> Response | None:
         made = await platform.services.recall(service_id, who, wait=wait)
-        return None if made is None else await _created(request, made)
+        return None if made is None else _created(request, made)
 
     return await once_bound(request, act, recall=recall)
 
@@ -84,17 +86,21 @@ async def create(
 @router.get(
     "",
     operation_id="listServices",
-    response_model=ServiceList,
+    response_model=ServicePage,
     responses=failures(),
     summary="List services, newest first",
 )
 async def list_services(
-    request: Request, state: Annotated[ServiceState | None, Query(description="Default: all.")] = None
+    request: Request,
+    state: Annotated[ServiceState | None, Query(description="Default: all.")] = None,
+    cursor: Annotated[Cursor | None, Query()] = None,
+    limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT_MAX)] = PAGE_LIMIT_DEFAULT,
 ) -> Response:
-    wanted = None if state is None else State(state)
-    found = platform_of(request).services.list(caller(request), state=wanted)
-    shown = [await words.shown(request, service) for service in found]
-    return json_response(ServiceList.model_construct(services=shown))
+    page = await platform_of(request).services.list(
+        caller(request), state=None if state is None else State(state), cursor=cursor, limit=limit
+    )
+    shown = [words.shown(request, service) for service in page.services]
+    return json_response(ServicePage.model_construct(services=shown, next_cursor=page.next_cursor))
 
 
 @router.get(
@@ -105,7 +111,7 @@ async def list_services(
     summary="Look at a service",
 )
 async def get(request: Request, service: ServiceRef) -> Response:
-    return await _answer(request, platform_of(request).services.get(service, caller(request)))
+    return _answer(request, platform_of(request).services.get(service, caller(request)))
 
 
 @router.patch(
@@ -116,7 +122,7 @@ async def get(request: Request, service: ServiceRef) -> Response:
     summary="Change how it is kept; a change of env or port makes a new process",
 )
 async def change(request: Request, service: ServiceRef, body: ChangeService, wait: Wait = True) -> Response:
-    await _may_run(request)
+    await demand_scope(request, Scope.EXEC)
     services, who = platform_of(request).services, caller(request)
     spec = words.changed(services.get(service, who).spec, body)
     changed = await services.change(service, who, spec, wait=wait)
@@ -124,7 +130,7 @@ async def change(request: Request, service: ServiceRef, body: ChangeService, wai
         await platform_of(request).sandboxes.unboost(changed.sandbox_id, who)
     elif body.vcpus is not None:
         await platform_of(request).sandboxes.boost(changed.sandbox_id, body.vcpus, who)
-    return await _answer(request, changed)
+    return _answer(request, changed)
 
 
 @router.delete(
@@ -139,7 +145,7 @@ async def remove(request: Request, service: ServiceRef) -> Response:
     found = services.get(service, who)
     is_confirmed = await confirm_locked(request, await services.sandbox(found), action="destroy")
     removed = await services.remove(found.id, who, despite_lock=is_confirmed)
-    return await _answer(request, removed)
+    return _answer(request, removed)
 
 
 @router.post(
@@ -152,10 +158,13 @@ async def remove(request: Request, service: ServiceRef) -> Response:
 async def redeploy(
     request: Request, service: ServiceRef, body: RedeployService, wait: Wait = True
 ) -> Response:
-    await _may_run(request)
     services = platform_of(request).services
-    done = await services.redeploy(service, caller(request), words.redeploy(body), wait=wait)
-    return await _answer(request, done)
+    # A sleeping one is woken for it, and costs again.
+    may_wake = await holds_scope(request, Scope.SANDBOXES_MANAGE)
+    done = await services.redeploy(
+        service, caller(request), words.redeploy(body), wait=wait, may_wake=may_wake
+    )
+    return _answer(request, done)
 
 
 @router.post(
@@ -166,7 +175,7 @@ async def redeploy(
     summary="Put it to sleep: frozen in memory, at the frozen price",
 )
 async def freeze(request: Request, service: ServiceRef) -> Response:
-    return await _answer(request, await platform_of(request).services.freeze(service, caller(request)))
+    return _answer(request, await platform_of(request).services.freeze(service, caller(request)))
 
 
 @router.post(
@@ -177,7 +186,7 @@ async def freeze(request: Request, service: ServiceRef) -> Response:
     summary="Wake it",
 )
 async def thaw(request: Request, service: ServiceRef) -> Response:
-    return await _answer(request, await platform_of(request).services.thaw(service, caller(request)))
+    return _answer(request, await platform_of(request).services.thaw(service, caller(request)))
 
 
 @router.post(
@@ -188,7 +197,7 @@ async def thaw(request: Request, service: ServiceRef) -> Response:
     summary="End its process and stop its sandbox; the disk is kept",
 )
 async def stop(request: Request, service: ServiceRef) -> Response:
-    return await _answer(request, await platform_of(request).services.stop(service, caller(request)))
+    return _answer(request, await platform_of(request).services.stop(service, caller(request)))
 
 
 @router.post(
@@ -200,7 +209,7 @@ async def stop(request: Request, service: ServiceRef) -> Response:
 )
 async def start(request: Request, service: ServiceRef, wait: Wait = True) -> Response:
     services = platform_of(request).services
-    return await _answer(request, await services.start(service, caller(request), wait=wait))
+    return _answer(request, await services.start(service, caller(request), wait=wait))
 
 
 @router.post(
@@ -216,7 +225,7 @@ async def lock(request: Request, service: ServiceRef) -> Response:
     # Else nobody could unlock it again.
     await platform.wallets.second_proofs.demand_two(found.account)
     await platform.sandboxes.lock(found.sandbox_id, who)
-    return await _answer(request, found)
+    return _answer(request, found)
 
 
 @router.post(
@@ -231,7 +240,7 @@ async def unlock(request: Request, service: ServiceRef) -> Response:
     found = platform.services.get(service, who)
     await confirm_locked(request, await platform.services.sandbox(found), action="unlock")
     await platform.sandboxes.unlock(found.sandbox_id, who)
-    return await _answer(request, found)
+    return _answer(request, found)
 
 
 @router.get(
@@ -271,21 +280,11 @@ async def _lines(source: AsyncIterator[Line]) -> AsyncIterator[ServerEvent]:
             yield ServerEvent("line", words.line(line), str(line.number))
 
 
-async def _created(request: Request, made: records.Service) -> Response:
-    answer = json_response(await words.shown(request, made), 201)
+def _created(request: Request, made: records.Service) -> Response:
+    answer = json_response(words.shown(request, made), 201)
     answer.headers["location"] = f"/v1/services/{made.id}"
     return answer
 
 
-async def _answer(request: Request, service: records.Service) -> Response:
-    return json_response(await words.shown(request, service))
-
-
-async def _may_run(request: Request) -> None:
-    """What a service runs is the caller's code: a delegated key needs `exec` for that too."""
-    platform, who = platform_of(request), caller(request)
-    if who.is_owner:
-        return
-    authority = await platform.authorities.of(who)
-    if authority.is_delegated:
-        demand(authority, Scope.EXEC, now=platform.clock.now())
+def _answer(request: Request, service: records.Service) -> Response:
+    return json_response(words.shown(request, service))
