@@ -1,9 +1,11 @@
-"""What the egress scenario runs in a network namespace of its own, whose one address looks public.
+"""What the egress scenario runs in network namespaces of its own: a host, and behind a cable the world.
 
     python -m bench.outward serve PORT ADDRESS        our proxy alone, on loopback
+    python -m bench.outward big                       a server of one large file
     python -m bench.outward measure ROUNDS FOLDER IMAGES    everything in turns; prints JSON
 
-The proxy is the product's own, with no switch: its rules allow the one address. For the bench only.
+The proxy is the product's own, with no switch: the world's one address looks public, and its rules allow it.
+For the bench only.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from bench.platform import free_port, open_platform
 from sandboxer.access.egress.decision import Rules
 from sandboxer.access.egress.outlet import NoSecrets, Outlet
 from sandboxer.access.egress.proxy.dialing import Dialer, SystemResolver
-from sandboxer.access.egress.proxy.errand import Errand, Means
+from sandboxer.access.egress.proxy.errand import Errand
+from sandboxer.access.egress.proxy.means import Means
 from sandboxer.access.egress.proxy.wire import Wire
 from sandboxer.access.egress.rules import Action, Policy, Rule, check_policy
 from sandboxer.kernel.tasks import own_tasks
@@ -36,6 +39,8 @@ from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.sandbox import Sandbox
 
 ADDRESS = "93.184.215.14"
+# This host's own, which is not to be reached.
+OWN = "185.199.108.153"
 BIG_PORT = 8080
 BIG_MB = 256
 CONNECTIONS = 16
@@ -75,14 +80,14 @@ async def serve(port: int, address: str) -> None:
 
 
 def measure(rounds: int, folder: Path, images: Path) -> dict[str, list[float]]:
-    for words in ("link set lo up", f"addr add {ADDRESS}/32 dev lo"):
-        subprocess.run(["ip", *words.split()], check=True)
     program = folder / "upstream"
     subprocess.run(["gcc", "-O2", "-static", "-o", str(program), str(SOURCE)], check=True)
     told: dict[str, list[float]] = {}
     with ExitStack() as opened:
-        opened.enter_context(_running([str(program), "80", ADDRESS], (ADDRESS, 80)))
-        threading.Thread(target=_big_server, daemon=True).start()
+        far = opened.enter_context(_world())
+        opened.enter_context(_running([*far, str(program), "80", ADDRESS], (ADDRESS, 80)))
+        big = [sys.executable, "-m", "bench.outward", "big"]
+        opened.enter_context(_running([*far, *big], (ADDRESS, BIG_PORT)))
         ours, theirs = free_port(), free_port()
         serving = [sys.executable, "-m", "bench.outward", "serve", str(ours), ADDRESS]
         opened.enter_context(_running(serving, ("127.0.0.1", ours)))
@@ -99,6 +104,35 @@ def measure(rounds: int, folder: Path, images: Path) -> dict[str, list[float]]:
                 said = sandbox.exec(["python3", "-c", _FETCH])
                 told.setdefault("tunnel inside", []).append(float(said.stdout))
     return told
+
+
+@contextmanager
+def _world() -> Iterator[list[str]]:
+    """Words that run a program out there."""
+    holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
+    try:
+        here = os.readlink("/proc/self/ns/net")
+        deadline = time.monotonic() + 30
+        while os.readlink(f"/proc/{holder.pid}/ns/net") == here:
+            if time.monotonic() > deadline:
+                raise RuntimeError("there is no network namespace to be had")
+            time.sleep(0.01)
+        far = ["nsenter", "--net", "--target", str(holder.pid)]
+        _ip([], f"link add out type veth peer name far netns {holder.pid}", *_wired("out", OWN))
+        _ip(far, *_wired("far", ADDRESS))
+        yield far
+    finally:
+        holder.terminate()
+        holder.wait(20)
+
+
+def _wired(name: str, address: str) -> list[str]:
+    cable = [f"addr add {address}/32 dev {name}", f"link set {name} up", f"route add 0.0.0.0/0 dev {name}"]
+    return ["link set lo up", *cable]
+
+
+def _ip(far: list[str], *lines: str) -> None:
+    subprocess.run([*far, "ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
 
 
 def _requests(port: int, folder: Path, *, seconds: int = ROUND_S) -> float:
@@ -183,5 +217,7 @@ def _running(words: list[str], at: tuple[str, int]) -> Iterator[None]:
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
         uvloop.run(serve(int(sys.argv[2]), sys.argv[3]))
+    elif sys.argv[1] == "big":
+        _big_server()
     else:
         print(json.dumps(measure(int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4]))))

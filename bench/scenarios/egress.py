@@ -1,8 +1,9 @@
 """The egress proxy against tinyproxy, and a decision with ten thousand rules.
 
 Both proxies stand outside of a sandbox, before the same servers and under the same clients (`wrk`, a new
-connection for each request; `curl` through CONNECT), in turns in one run. They live in a network namespace
-whose one address looks public, so ours runs as it is. The way through a sandbox's relay is told beside it.
+connection for each request; `curl` through CONNECT), in turns in one run. They live in a network namespace,
+the servers in another one whose address looks public, so ours runs as it is. Towards them it keeps
+connections, as any proxy may, and tinyproxy does not. The way through a sandbox's relay is told beside it.
 """
 
 from __future__ import annotations

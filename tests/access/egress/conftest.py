@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -13,8 +14,9 @@ import pytest
 from sandboxer.access.egress.authority import Authority, make_authority
 from sandboxer.access.egress.decision import Rules
 from sandboxer.access.egress.outlet import Outlet
-from sandboxer.access.egress.proxy.dialing import Dialer
-from sandboxer.access.egress.proxy.errand import Errand, Means, Patience
+from sandboxer.access.egress.proxy.dialing import Dialer, Network
+from sandboxer.access.egress.proxy.errand import Errand
+from sandboxer.access.egress.proxy.means import Means, Patience
 from sandboxer.access.egress.proxy.wire import Wire
 from sandboxer.access.egress.rules import Action, Policy, Rule, check_policy
 from sandboxer.kernel.tasks import TaskOwner, own_tasks
@@ -54,30 +56,51 @@ class Proxy:
     vault: Vault = field(default_factory=Vault)
     patience: Patience = field(default_factory=lambda: Patience(head_s=2, answer_s=2, idle_s=5))
     connect_s: float = 2.0
+    never: Sequence[Network] = ()
 
     def rules(self, *hosts: str, **policy: object) -> None:
         self.outlet.change(rules_of(*hosts, **policy))
 
     async def call(self) -> Call:
         ours, theirs = socket.socketpair()
-        ours.setblocking(False)
         theirs.setblocking(False)
-        _, client = await asyncio.get_running_loop().create_unix_connection(
-            lambda: Wire(self.outlet.heard), sock=ours
-        )
+        await self.serve(ours)
+        return Call(*await asyncio.open_unix_connection(sock=theirs))
+
+    async def serve(self, ours: socket.socket) -> None:
+        ours.setblocking(False)
+        connection = asyncio.get_running_loop().create_unix_connection
+        if ours.family != socket.AF_UNIX:
+            connection = asyncio.get_running_loop().create_connection  # type: ignore[assignment]
+        _, client = await connection(lambda: Wire(self.outlet.heard), sock=ours)
         means = Means(
-            dialer=Dialer(self.names, connect_s=self.connect_s),
+            dialer=Dialer(self.names, connect_s=self.connect_s, never=self.never),
             secrets=self.vault,
             now=lambda: datetime.now(UTC),
             patience=self.patience,
         )
         self.tasks.start(Errand(self.outlet, client, means).run(), name="errand")
-        return Call(*await asyncio.open_unix_connection(sock=theirs))
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[int]:
+        """For programs of others: a port on loopback, as inside."""
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            server.setblocking(False)
+
+            async def accept() -> None:
+                while True:
+                    await self.serve((await asyncio.get_running_loop().sock_accept(server))[0])
+
+            async with own_tasks() as tasks:
+                tasks.start(accept(), name="accept")
+                yield server.getsockname()[1]
 
     async def ask(self, data: bytes) -> bytes:
+        """What comes back for this and no more."""
         call = await self.call()
         try:
             call.writer.write(data)
+            call.writer.write_eof()
             return await call.read()
         finally:
             call.writer.close()
@@ -110,3 +133,4 @@ async def proxy(world: None) -> AsyncIterator[Proxy]:
     )
     async with own_tasks() as tasks:
         yield Proxy(outlet, Names(example_com="93.184.215.14"), tasks)
+    outlet.idle.close()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import socket
 import ssl
 import time
 
 import pytest
 
-from sandboxer.access.egress.proxy.errand import Patience
+from sandboxer.access.egress.proxy.means import Patience
 from sandboxer.access.egress.rules import Action, Limits
 from tests.access.egress.conftest import Call, Proxy
-from tests.access.egress.world import ADDRESS, OTHER, site
+from tests.access.egress.world import ADDRESS, ADDRESS_6, OTHER, OWN, OWN_6, ip, site
 from tests.http.conftest import eventually
 
 GET = b"GET http://example.com/ HTTP/1.1\r\nHost: example.com\r\n\r\n"
@@ -72,6 +74,42 @@ async def test_a_name_that_points_to_what_is_not_public_is_refused(proxy: Proxy,
         assert b'"not_public"' in answer
     assert proxy.denied() == [("example.com", "not_public")] * 2
     assert proxy.outlet.sent == 0
+
+
+@pytest.mark.parametrize("address", [OWN, OWN_6, f"::ffff:{OWN}"])
+async def test_the_hosts_own_public_addresses_are_no_part_of_the_world(proxy: Proxy, address: str) -> None:
+    """Something listens there, and a program that is not walled in would be served."""
+    proxy.names.set("example.com", address)
+    async with site(OWN_6 if address == OWN_6 else OWN) as own:
+        answer = await proxy.ask(GET)
+        assert answer.startswith(b"HTTP/1.1 403 "), answer
+        assert b'"own_address"' in answer
+        assert b'"own_address"' in await proxy.ask(connect("example.com:443"))
+        with socket.create_connection((OWN_6 if address == OWN_6 else OWN, 80), 5) as unwalled:
+            unwalled.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            await eventually(lambda: len(own.heads) == 1)
+    assert proxy.outlet.sent == 0
+
+
+async def test_an_address_is_the_hosts_own_from_the_moment_it_has_it(proxy: Proxy) -> None:
+    proxy.names.set("example.com", "185.199.109.153")
+    assert (await proxy.ask(GET)).startswith((b"HTTP/1.1 502 ", b"HTTP/1.1 504 "))
+    ip("addr add 185.199.109.153/32 dev out")
+    assert b'"own_address"' in await proxy.ask(GET)
+
+
+async def test_what_the_operator_keeps_from_sandboxes_is_refused(proxy: Proxy) -> None:
+    proxy.never = (ipaddress.IPv4Network("93.184.215.0/24"),)
+    async with site() as kept:
+        assert b'"own_address"' in await proxy.ask(GET)
+    assert not kept.heads
+
+
+async def test_a_site_with_ipv6_alone_is_reached(proxy: Proxy) -> None:
+    proxy.names.set("example.com", ADDRESS_6)
+    async with site(ADDRESS_6) as six:
+        assert (await proxy.ask(GET)).endswith(b"hello")
+    assert len(six.heads) == 1
 
 
 @pytest.mark.parametrize(
@@ -177,17 +215,18 @@ async def test_what_two_readers_could_read_in_two_ways_is_refused(proxy: Proxy, 
     assert proxy.denied()
 
 
-async def test_what_follows_a_request_is_not_looked_at(proxy: Proxy) -> None:
-    """A second request behind the first, to another host, goes nowhere."""
+async def test_what_follows_a_request_is_judged_by_itself(proxy: Proxy) -> None:
+    """A second request behind the first is asked about like the first; what hides behind a body is none."""
     async with site() as public:
-        answer = await proxy.ask(GET + b"GET http://evil.com/ HTTP/1.1\r\nHost: evil.com\r\n\r\n")
+        answer = await proxy.ask(GET + b"GET http://evil.com/ HTTP/1.1\r\nHost: evil.com\r\n\r\n" + GET)
+        assert answer.count(b"HTTP/1.1 200 ") == answer.count(b"HTTP/1.1 403 ") == 1
         posted = await proxy.ask(
             b"POST http://example.com/ HTTP/1.1\r\nHost: example.com\r\nContent-Length: 3\r\n\r\n"
-            b"abcGET / HTTP/1.1\r\n\r\n"
+            b"abcGET / HTTP/1.1\r\nHost: example.com\r\n\r\n"
         )
-    assert answer.count(b"HTTP/1.1 ") == posted.count(b"HTTP/1.1 ") == 1
+        assert posted.count(b"HTTP/1.1 200 ") == posted.count(b"HTTP/1.1 400 ") == 1
     assert public.bodies == [b"abc"]
-    assert b"Connection: close" in public.heads[0]
+    assert len(public.heads) == 2
 
 
 async def test_words_between_neighbours_and_credentials_for_proxies_go_no_further(proxy: Proxy) -> None:
@@ -301,6 +340,7 @@ async def test_a_program_that_does_not_read_is_not_read_ahead_for(proxy: Proxy) 
         call = await proxy.call()
         call.reader._transport.pause_reading()  # type: ignore[attr-defined]
         call.writer.write(GET)
+        call.writer.write_eof()
         await eventually(lambda: proxy.outlet.received > 100_000)
         before = -1
         while before != proxy.outlet.received:

@@ -44,7 +44,8 @@ async def ask(proxy: Proxy, request: bytes, *, trusted: bytes | None = None) -> 
 
 
 def request(line: str, *headers: str) -> bytes:
-    return "\r\n".join([f"{line} HTTP/1.1", "Host: example.com", *headers, "", ""]).encode()
+    lines = [f"{line} HTTP/1.1", "Host: example.com", "Connection: close", *headers, "", ""]
+    return "\r\n".join(lines).encode()
 
 
 async def test_a_secret_is_put_in_outside_and_replaces_what_the_program_says(proxy: Proxy, web: Site) -> None:

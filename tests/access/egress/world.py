@@ -1,6 +1,6 @@
-"""A world without a world: a network namespace whose only interface has public-looking addresses.
+"""A world without a world: this thread's own network namespace, and behind a cable another one: the internet.
 
-Nothing leaves it, and the proxy needs no switch to be tested: the addresses are public to whoever looks.
+Nothing leaves the two, and the proxy needs no switch to be tested: its addresses look public.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import socket
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -16,33 +17,86 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 CLONE_NEWNET = 0x40000000
-ADDRESS, OTHER = "93.184.215.14", "151.101.1.69"
+# Of sites far away.
+ADDRESS, OTHER, ADDRESS_6 = "93.184.215.14", "151.101.1.69", "2606:2800:21f:cb07:6820:80da:af6b:8b2c"
+# Of this host, on the interface that leads there.
+OWN, OWN_6 = "185.199.108.153", "2606:50c0:8000::153"
+# A private network nearby, and a cloud's metadata: there to be reached by mistake.
+_FAR = (f"{ADDRESS}/32", f"{OTHER}/32", f"{ADDRESS_6}/128 nodad", "10.1.2.3/32", "169.254.169.254/32")
+_NEAR = (f"{OWN}/32", f"{OWN_6}/128 nodad")
 _libc = ctypes.CDLL(None, use_errno=True)
+_far: list[int] = []
 
 
 @contextmanager
 def public_world() -> Iterator[None]:
     """This thread lives there until the block ends; its children are born there."""
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    far = -1
     try:
-        if _libc.unshare(CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), "unshare")
+        far = _new_namespace()
+        near = _new_namespace()
         try:
-            for words in (
-                "link set lo up",
-                f"addr add {ADDRESS}/32 dev lo",
-                f"addr add {OTHER}/32 dev lo",
-                # A private network nearby, and a cloud's metadata: there to be reached by mistake.
-                "addr add 10.1.2.3/32 dev lo",
-                "addr add 169.254.169.254/32 dev lo",
-            ):
-                subprocess.run(["ip", *words.split()], check=True)
+            cable = f"link add out type veth peer name far netns /proc/{os.getpid()}/fd/{far}"
+            ip(cable, *_wired("out", _NEAR))
+            with _inside(far):
+                ip(*_wired("far", _FAR))
+            _far.append(far)
             yield
         finally:
-            if _libc.setns(home, CLONE_NEWNET):
-                raise OSError(ctypes.get_errno(), "setns")
+            os.close(near)
+            if far in _far:
+                _far.remove(far)
+            _enter(home)
     finally:
         os.close(home)
+        if far >= 0:
+            os.close(far)
+
+
+def _wired(name: str, addresses: Sequence[str]) -> list[str]:
+    return [
+        *(f"addr add dev {name} {address}" for address in addresses),
+        "link set lo up",
+        f"link set {name} up",
+        f"route add 0.0.0.0/0 dev {name}",
+        f"route add ::/0 dev {name}",
+    ]
+
+
+def _new_namespace() -> int:
+    if _libc.unshare(CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "unshare")
+    return os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+
+
+def _enter(namespace: int) -> None:
+    if _libc.setns(namespace, CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+@contextmanager
+def _inside(namespace: int) -> Iterator[None]:
+    here = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    _enter(namespace)
+    try:
+        yield
+    finally:
+        _enter(here)
+        os.close(here)
+
+
+def ip(*lines: str) -> None:
+    subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
+
+
+def listening(address: str, port: int) -> socket.socket:
+    """Far away, unless the address is this host's own."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    if address in (OWN, OWN_6, "127.0.0.1"):
+        return socket.create_server((address, port), family=family)
+    with _inside(_far[-1]):
+        return socket.create_server((address, port), family=family)
 
 
 class Names:
@@ -101,7 +155,7 @@ async def site(
     address: str = ADDRESS, port: int = 80, *, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[Site]:
     made = Site()
-    server = await asyncio.start_server(made.serve, address, port, ssl=tls)
+    server = await asyncio.start_server(made.serve, sock=listening(address, port), ssl=tls)
     try:
         yield made
     finally:

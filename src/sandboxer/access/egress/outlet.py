@@ -14,6 +14,7 @@ from typing import Protocol
 from sandboxer.access.egress.authority import Authority
 from sandboxer.access.egress.decision import Allow, Ask, Deny, Rules, decide
 from sandboxer.access.egress.denials import Denials
+from sandboxer.access.egress.proxy.idle import Idle
 
 # What may burst beyond the rate, in seconds of it.
 _BURST_S = 0.25
@@ -31,7 +32,7 @@ class NoSecrets:
 
 
 class Flow(Protocol):
-    """A connection under way."""
+    """A request or a tunnel under way."""
 
     @property
     def ask(self) -> Ask: ...
@@ -41,6 +42,9 @@ class Flow(Protocol):
 
     def end(self, deny: Deny) -> None:
         """It is not allowed any more."""
+
+    def leave(self) -> None:
+        """It rests between two requests, and its place is wanted."""
 
 
 class Outlet:
@@ -65,6 +69,10 @@ class Outlet:
         self.sent = sent
         self.received = received
         self.flows: set[Flow] = set()
+        # Connections from inside between two of their requests, the longest resting first.
+        self.resting: dict[Flow, None] = {}
+        # Those to the world that may be used again.
+        self.idle = Idle()
         self._now = now
         self._free_at = 0.0
 
@@ -75,6 +83,7 @@ class Outlet:
     def change(self, rules: Rules) -> int:
         """How many connections ended by it."""
         self.rules = rules
+        self.idle.close()
         ended = 0
         for flow in tuple(self.flows):
             verdict = self.decide(flow.ask)
@@ -87,6 +96,13 @@ class Outlet:
                 Deny("rules_changed", f"the rules changed while it was open: {verdict.why}", verdict.rule)
             )
         return ended
+
+    def make_room(self) -> None:
+        """One that only rests leaves its place to a call that waits."""
+        for flow in self.resting:
+            del self.resting[flow]
+            flow.leave()
+            return
 
     def refuse(self, deny: Deny, ask: Ask | None, said: str = "") -> None:
         self.denials.add(deny, ask, said, self._now())
@@ -105,8 +121,10 @@ class Outlet:
 
     async def turn(self) -> None:
         """Returns when the pace allows more: many short connections are no faster than one long one."""
+        if self.rules.limits.bytes_per_s is None:
+            return
         wait = self._free_at - time.monotonic()
-        if self.rules.limits.bytes_per_s is not None and wait > 0:
+        if wait > 0:
             await asyncio.sleep(wait)
 
     def _pace(self, count: int) -> float:

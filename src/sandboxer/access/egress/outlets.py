@@ -18,7 +18,7 @@ from sandboxer.access.egress.denials import from_json, to_json
 from sandboxer.access.egress.inside import ENVIRONMENT, PROXY_PORT, place_files
 from sandboxer.access.egress.outlet import NoSecrets, Outlet, Secrets
 from sandboxer.access.egress.proxy.dialing import Dialer, Resolver, SystemResolver
-from sandboxer.access.egress.proxy.errand import Means, Patience
+from sandboxer.access.egress.proxy.means import Means, Patience
 from sandboxer.access.egress.records import KeptOutlet, KeptPolicy
 from sandboxer.access.egress.relaying import relay_calls
 from sandboxer.access.egress.rules import Policy, first_policy
@@ -147,6 +147,7 @@ class Outlets:
         if entry.task is not None:
             entry.task.cancel()
             entry.task = None
+        entry.outlet.idle.close()
         # Written down, and forgotten, by the next flush.
         entry.is_closed = True
 

@@ -7,7 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from sandboxer.access.egress.outlet import Outlet
-from sandboxer.access.egress.proxy.errand import Errand, Means
+from sandboxer.access.egress.proxy.errand import Errand
+from sandboxer.access.egress.proxy.means import Means
 from sandboxer.access.egress.proxy.wire import Wire
 from sandboxer.backends.guest import Connection, HandsOver, Relay
 from sandboxer.kernel.errors import SandboxerError
@@ -51,6 +52,7 @@ async def _take(outlet: Outlet, relay: Relay, means: Means, errands: TaskOwner) 
     running: set[asyncio.Task[None]] = set()
     while True:
         while len(running) >= outlet.rules.limits.connections:
+            outlet.make_room()
             await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         call = await relay.next_call()
         errand = errands.start(_carry(outlet, relay, call, means), name="egress")

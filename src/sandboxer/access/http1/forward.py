@@ -10,6 +10,7 @@ from sandboxer.access.http1.heads import (
     MAX_TARGET,
     REQUEST_LINE,
     BadHead,
+    asks_websocket,
     connection_words,
     expects_continue,
     request_length,
@@ -22,7 +23,7 @@ _ABSOLUTE = re.compile(rb"http://([^/?#]*)([/?][^#]*)?", re.IGNORECASE)
 _SPECIAL = HOP | {b"content-length", b"host", b"expect"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ForwardHead:
     method: str
     # `host` or `host:port`, as it was sent; empty for a path inside opened TLS.
@@ -34,6 +35,10 @@ class ForwardHead:
     # Bytes of body; None: in chunks.
     length: int | None
     expects_continue: bool
+    is_1_1: bool
+    # The connection may carry another request after this one.
+    keeps_alive: bool
+    is_websocket: bool
 
     @property
     def is_connect(self) -> bool:
@@ -50,11 +55,12 @@ def read_forward(head: bytes, *, is_opened: bool = False) -> ForwardHead:
     if len(target) > MAX_TARGET:
         raise BadHead("the URL is too long", 414)
     lines, judged = split_headers(head[end + 2 : -2], _SPECIAL)
-    connection_words(judged, lines)
+    tokens = connection_words(judged, lines)
+    is_1_1 = minor == b"1"
     hosts = judged.get(b"host", [])
-    if len(hosts) > 1 or (not hosts and (minor == b"1" and method != b"CONNECT")):
+    if len(hosts) > 1 or (not hosts and is_1_1 and method != b"CONNECT"):
         raise BadHead("it needs exactly one Host header")
-    length = request_length(judged, minor == b"1")
+    length = request_length(judged, is_1_1)
     if is_opened:
         authority, path = _inside(target, hosts)
     elif method == b"CONNECT":
@@ -65,13 +71,19 @@ def read_forward(head: bytes, *, is_opened: bool = False) -> ForwardHead:
         authority, path = _whole(target, hosts)
     if _AUTHORITY.fullmatch(authority) is None:
         raise BadHead("the host is malformed")
+    is_websocket = is_1_1 and method == b"GET" and b"upgrade" in tokens and asks_websocket(judged)
+    if is_websocket and length != 0:
+        raise BadHead("a WebSocket is asked for without a body")
     return ForwardHead(
         method=method.decode(),
         authority=authority.decode(),
         path=path.decode("latin-1"),
         lines=lines,
         length=length,
-        expects_continue=minor == b"1" and expects_continue(judged),
+        expects_continue=is_1_1 and expects_continue(judged),
+        is_1_1=is_1_1,
+        keeps_alive=is_1_1 and b"close" not in tokens,
+        is_websocket=is_websocket,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Protocol
 
 MAX_SIZE_LINE = 512
 MAX_TRAILERS = 8 * 1024
@@ -14,6 +15,52 @@ LAST_CHUNK = b"0\r\n\r\n"
 
 class BadChunk(Exception):
     """The chunks of a body are malformed."""
+
+
+class Body(Protocol):
+    """Says where a body ends as its bytes come, and how they go on."""
+
+    @property
+    def is_over(self) -> bool: ...
+
+    @property
+    def rest(self) -> bytes:
+        """What followed the body."""
+
+    def feed(self, data: bytes) -> bytes:
+        """What goes on of these bytes. Raises BadChunk."""
+
+
+class Counted:
+    """A body whose length was told."""
+
+    __slots__ = ("_left", "is_over", "rest")
+
+    def __init__(self, length: int) -> None:
+        self._left = length
+        self.is_over = not length
+        self.rest = b""
+
+    def feed(self, data: bytes) -> bytes:
+        left = self._left = self._left - len(data)
+        if left > 0:
+            return data
+        self.is_over = True
+        if left:
+            data, self.rest = data[:left], data[left:]
+            self._left = 0
+        return data
+
+
+class Endless:
+    """A body that ends with its connection."""
+
+    __slots__ = ()
+    is_over = False
+    rest = b""
+
+    def feed(self, data: bytes) -> bytes:
+        return data
 
 
 class Chunks:
@@ -82,3 +129,25 @@ class Chunks:
 
 def chunk(payload: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(payload), payload)
+
+
+class Rechunked:
+    """A body in chunks that goes on in chunks: ours, not those that came."""
+
+    __slots__ = ("_chunks",)
+
+    def __init__(self) -> None:
+        self._chunks = Chunks()
+
+    @property
+    def is_over(self) -> bool:
+        return self._chunks.is_over
+
+    @property
+    def rest(self) -> bytes:
+        return self._chunks.rest
+
+    def feed(self, data: bytes) -> bytes:
+        payload = self._chunks.feed(data)
+        told = chunk(payload) if payload else b""
+        return told + LAST_CHUNK if self._chunks.is_over else told

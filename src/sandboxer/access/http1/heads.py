@@ -125,7 +125,7 @@ def read_request(head: bytes) -> RequestHead:
     length = request_length(judged, is_1_1)
     if target[:1] != b"/":
         target = _origin_form(method, target, host)
-    is_websocket = is_1_1 and b"upgrade" in tokens and _is_websocket(judged) and method == b"GET"
+    is_websocket = is_1_1 and b"upgrade" in tokens and asks_websocket(judged) and method == b"GET"
     if is_websocket and length != 0:
         raise BadHead("a WebSocket is asked for without a body")
     return RequestHead(
@@ -164,7 +164,7 @@ def read_answer(head: bytes) -> AnswerHead:
         length=None if lengths is None else _length(lengths),
         is_chunked=encodings is not None,
         keeps_alive=minor == b"1" and b"close" not in tokens,
-        is_websocket=b"upgrade" in tokens and _is_websocket(judged),
+        is_websocket=b"upgrade" in tokens and asks_websocket(judged),
     )
 
 
@@ -247,6 +247,6 @@ def expects_continue(judged: dict[bytes, list[bytes]]) -> bool:
     return True
 
 
-def _is_websocket(judged: dict[bytes, list[bytes]]) -> bool:
+def asks_websocket(judged: dict[bytes, list[bytes]]) -> bool:
     upgrades = judged.get(b"upgrade", [])
     return len(upgrades) == 1 and upgrades[0].lower() == b"websocket"

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from sandboxer.access.egress.decision import Deny
 from sandboxer.access.egress.names import is_address
+from sandboxer.access.egress.proxy.own_addresses import OwnAddresses
 from sandboxer.access.egress.proxy.wire import Count, Wire
 from sandboxer.kernel.addresses import permitted
 
@@ -21,6 +22,8 @@ RESOLVE_S = 5.0
 CONNECT_S = 10.0
 _TRIED = 3
 _REMEMBERED, _REMEMBER_S = 1024, 5.0
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Resolver(Protocol):
@@ -68,8 +71,13 @@ class Refused(Exception):
 
 
 class Dialer:
-    def __init__(self, resolver: Resolver, *, connect_s: float = CONNECT_S) -> None:
+    def __init__(
+        self, resolver: Resolver, *, connect_s: float = CONNECT_S, never: Sequence[Network] = ()
+    ) -> None:
+        """`never`: networks that are no part of the world, whatever the rules say."""
         self._resolver = resolver
+        self._own = OwnAddresses()
+        self._never = tuple(never)
         self._connect_s = connect_s
         self._trust: ssl.SSLContext | None = None
 
@@ -123,12 +131,24 @@ class Dialer:
                 raise Unreachable(504, "name_timed_out", f"nobody said in time where {host} is") from None
         if not found:
             raise Unreachable(502, "no_such_name", f"there is no address for {host}")
-        good = [address for address in found if _is_public(address)]
-        if not good:
+        public = [address for address in found if _is_public(address)]
+        if not public:
             raise Refused(
                 Deny("not_public", f"{host} is {found[0]}, which is no public address of the world")
             )
+        good = [address for address in public if not self._is_ours(address)]
+        if not good:
+            why = f"{host} is {public[0]}, which is this host or what its operator keeps from sandboxes"
+            raise Refused(Deny("own_address", why))
         return good
+
+    def _is_ours(self, address: str) -> bool:
+        if self._never:
+            parsed = ipaddress.ip_address(address)
+            parsed = getattr(parsed, "ipv4_mapped", None) or parsed
+            if any(parsed in network for network in self._never):
+                return True
+        return self._own.has(address)
 
 
 @lru_cache(maxsize=4096)

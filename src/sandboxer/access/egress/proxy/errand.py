@@ -1,54 +1,40 @@
-"""One connection from inside, first byte to last: what is asked, whether it may be, and the way there."""
+"""One connection from inside, first byte to last: what is asked, whether it may be, and the way there.
+
+It may carry many requests; each is judged by itself, and the first that is refused is the last.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
 from typing import NoReturn
 
 from sandboxer.access.egress.decision import Ask, Deny
 from sandboxer.access.egress.names import BadName, authority_of
-from sandboxer.access.egress.outlet import Outlet, Secrets
+from sandboxer.access.egress.outlet import Outlet
 from sandboxer.access.egress.proxy.answers import ESTABLISHED, denied, problem
-from sandboxer.access.egress.proxy.dialing import Dialer, Refused, Unreachable
-from sandboxer.access.egress.proxy.exchange import BadAnswer, exchange
+from sandboxer.access.egress.proxy.dialing import Refused, Unreachable
+from sandboxer.access.egress.proxy.exchange import BadAnswer, Pace, Stale, exchange, join
 from sandboxer.access.egress.proxy.hello import ALERT_DENIED, NotTls, is_whole, server_name
+from sandboxer.access.egress.proxy.means import Means
+from sandboxer.access.egress.proxy.opening import secret_lines, shake_hands, without
 from sandboxer.access.egress.proxy.wire import Gone, Wire
 from sandboxer.access.http1.forward import ForwardHead, read_forward
 from sandboxer.access.http1.heads import BadHead
 
 LINGER_S = 20.0
 _PLAIN_WAY = "Ask for http:// URLs without CONNECT, as programs do that are told of an HTTP proxy."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    # For a whole head, or the first words of TLS.
-    head_s: float = 20.0
-    # For an upstream's answer to begin.
-    answer_s: float = 120.0
-    # Without a byte either way.
-    idle_s: float = 600.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
-    """What every errand works with."""
-
-    dialer: Dialer
-    secrets: Secrets
-    now: Callable[[], datetime]
-    patience: Patience = Patience()
+# Asked for again by a new connection if the one that was kept has just hung up.
+_REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Errand:
+    __slots__ = ("_ask", "_client", "_ended", "_means", "_outlet", "_pace", "_said", "_upstream", "is_opened")
+
     def __init__(self, outlet: Outlet, client: Wire, means: Means) -> None:
         self._outlet = outlet
         self._client = client
         self._means = means
+        self._pace = Pace(means.patience.answer_s, means.patience.idle_s)
         self._upstream: Wire | None = None
         self._ask: Ask | None = None
         self._ended: Deny | None = None
@@ -74,6 +60,10 @@ class Errand:
         if self._upstream is not None:
             self._upstream.abort()
 
+    def leave(self) -> None:
+        """It rests between two requests, and others wait for its place."""
+        self._client.close()
+
     async def run(self) -> None:
         """Returns when it is over. Raises nothing for what others do."""
         try:
@@ -94,6 +84,7 @@ class Errand:
             pass
         finally:
             self._outlet.flows.discard(self)
+            self._client.tied = None
             if self._upstream is not None:
                 self._upstream.abort()
             self._client.close()
@@ -114,38 +105,106 @@ class Errand:
         self._say(answer)
 
     async def _serve(self) -> None:
-        head = read_forward(await self._client.head(self._means.patience.head_s))
-        self._said = head.authority
-        host, port = authority_of(head.authority, default_port=None if head.is_connect else 80)
-        if head.is_connect:
-            self._ask = Ask(host, port, is_tls=port == 443)
-        else:
-            self._ask = Ask(host, port, False, head.method, head.path)
-        verdict = self._outlet.decide(self.ask)
+        is_first = True
+        while is_first or await self._rest():
+            head = read_forward(await self._client.head(self._means.patience.head_s))
+            self._said = head.authority
+            host, port = authority_of(head.authority, default_port=None if head.is_connect else 80)
+            if head.is_connect:
+                await self._connect(Ask(host, port, is_tls=port == 443))
+                return
+            if not await self._request(head, Ask(host, port, False, head.method, head.path), b""):
+                return
+            is_first = False
+
+    async def _rest(self) -> bool:
+        """Is there another request by this connection?"""
+        client = self._client
+        self._ask, self._said = None, ""
+        if client.is_full:
+            # No further answer for whoever does not read those it got.
+            async with asyncio.timeout(self._means.patience.idle_s):
+                await client.drained()
+        client.said = 0
+        self._outlet.resting[self] = None
+        try:
+            return await client.stirs(self._means.patience.next_s)
+        finally:
+            self._outlet.resting.pop(self, None)
+
+    # ---- messages ----
+
+    async def _request(self, head: ForwardHead, ask: Ask, secrets: bytes) -> bool:
+        """Says whether another one may follow."""
+        self._ask = ask
+        outlet, client = self._outlet, self._client
+        verdict = outlet.decide(ask)
         if isinstance(verdict, Deny):
             raise Refused(verdict)
-        if head.is_connect and port == 80:
-            raise Refused(Deny("connect_to_80", f"a tunnel to port 80 hides what is asked for. {_PLAIN_WAY}"))
-        self.is_opened = verdict.is_opened
-        self._outlet.flows.add(self)
-        if not head.is_connect:
-            await self._forward(head)
-        elif verdict.is_opened:
-            await self._open()
+        if self._ended is not None:
+            raise Gone
+        outlet.flows.add(self)
+        where = (ask.host, ask.port, ask.is_tls)
+        kept = outlet.idle.take(where) if head.length == 0 and head.method in _REPEATABLE else None
+        lines = self._host_line(ask) + secrets
+        try:
+            self._upstream = upstream = kept or await self._dial(ask)
+            ended = await exchange(client, upstream, head, lines, self._pace, is_kept=kept is not None)
+        except Stale:
+            if self._ended is not None:
+                raise Gone from None
+            self._upstream = upstream = await self._dial(ask)
+            ended = await exchange(client, upstream, head, lines, self._pace)
+        outlet.flows.discard(self)
+        client.tied = self._upstream = None
+        if ended.upstream and self._ended is None:
+            outlet.idle.give(where, upstream)
         else:
-            await self._tunnel()
+            upstream.abort()
+        return ended.client and self._ended is None
+
+    async def _open(self, connected: Ask) -> None:
+        """TLS ends here, and begins anew outside: each request is asked about by itself."""
+        client, outlet = self._client, self._outlet
+        await shake_hands(outlet, client, connected, self._means)
+        client.said = 0
+        is_first = True
+        while is_first or await self._rest():
+            self._ask = connected
+            head = read_forward(await client.head(self._means.patience.head_s), is_opened=True)
+            host, port = authority_of(head.authority, default_port=443)
+            if (host, port) != (connected.host, connected.port):
+                raise Refused(Deny("other_host", f"the request inside names {host}, not {connected.host}"))
+            ask = self._ask = Ask(host, port, True, head.method, head.path)
+            verdict = outlet.decide(ask)
+            if isinstance(verdict, Deny):
+                raise Refused(verdict)
+            secrets = await secret_lines(outlet, host, self._means)
+            head.lines = without(head.lines, secrets)
+            if not await self._request(head, ask, b"".join(secrets)):
+                return
+            is_first = False
 
     # ---- tunnels ----
 
-    async def _tunnel(self) -> None:
-        client, ask = self._client, self.ask
-        upstream = self._upstream = await self._dial(is_tls=False)
+    async def _connect(self, ask: Ask) -> None:
+        self._ask = ask
+        verdict = self._outlet.decide(ask)
+        if isinstance(verdict, Deny):
+            raise Refused(verdict)
+        if ask.port == 80:
+            raise Refused(Deny("connect_to_80", f"a tunnel to port 80 hides what is asked for. {_PLAIN_WAY}"))
+        self.is_opened = verdict.is_opened
+        self._outlet.flows.add(self)
+        if verdict.is_opened:
+            await self._open(ask)
+            return
+        client = self._client
+        upstream = self._upstream = client.tied = await self._dial(ask, is_whole=True)
         client.write(ESTABLISHED)
         if ask.is_tls:
             await self._check_hello()
-        client.pipe(upstream)
-        upstream.pipe(client)
-        await self._both_over(client, upstream)
+        await join(client, upstream, self._means.patience.idle_s)
 
     async def _check_hello(self) -> None:
         """TLS says to whom it wants to speak: another than the rules were asked about is refused."""
@@ -173,91 +232,20 @@ class Errand:
         self._client.write(ALERT_DENIED)
         raise Refused(deny)
 
-    async def _both_over(self, client: Wire, upstream: Wire) -> None:
-        """Until both ways are over, or nothing moved for long."""
-        while True:
-            moved = client.said, upstream.said
-            _, waiting = await asyncio.wait((client.over, upstream.over), timeout=self._means.patience.idle_s)
-            if not waiting or client.is_lost or upstream.is_lost:
-                return
-            if moved == (client.said, upstream.said):
-                return
+    # ---- the way there ----
 
-    # ---- messages ----
+    @staticmethod
+    def _host_line(ask: Ask) -> bytes:
+        default = 443 if ask.is_tls else 80
+        port = "" if ask.port == default else f":{ask.port}"
+        return f"Host: {ask.host}{port}\r\n".encode()
 
-    async def _forward(self, head: ForwardHead) -> None:
-        self._upstream = await self._dial(is_tls=False)
-        await exchange(
-            self._client, self._upstream, head, self._host_line(), [], self._means.patience.answer_s
-        )
-
-    async def _open(self) -> None:
-        """TLS ends here, and begins anew outside: each request is asked about by itself."""
-        await self._shake_hands()
-        head = read_forward(await self._client.head(self._means.patience.head_s), is_opened=True)
-        host, port = authority_of(head.authority, default_port=443)
-        if (host, port) != (self.ask.host, self.ask.port):
-            raise Refused(Deny("other_host", f"the request inside names {host}, not {self.ask.host}"))
-        self._ask = Ask(host, port, True, head.method, head.path)
-        verdict = self._outlet.decide(self.ask)
-        if isinstance(verdict, Deny):
-            raise Refused(verdict)
-        lines = await self._secret_lines(host)
-        replaced = {line.partition(b":")[0].lower() for line in lines}
-        head.lines[:] = [line for line in head.lines if line.partition(b":")[0].lower() not in replaced]
-        self._upstream = await self._dial(is_tls=True)
-        await exchange(
-            self._client, self._upstream, head, self._host_line(), lines, self._means.patience.answer_s
-        )
-
-    async def _shake_hands(self) -> None:
-        client, authority = self._client, self._outlet.authority
-        if authority is None or client.has_early_bytes:
-            raise BadHead("TLS begins after the answer to CONNECT")
-        context = authority.context_for(self.ask.host, self._means.now())
-        client.write(ESTABLISHED)
-        try:
-            opened = await asyncio.get_running_loop().start_tls(
-                client.transport,
-                client,
-                context,
-                server_side=True,
-                ssl_handshake_timeout=self._means.patience.head_s,
-            )
-        except (ssl.SSLError, ConnectionError) as error:
-            why = "the program inside did not take our certificate; it must trust SSL_CERT_FILE"
-            self._outlet.refuse(Deny("no_handshake", f"{why} ({error})"), self._ask, self._said)
-            raise Gone from None
-        if opened is None:
-            raise Gone
-        client.connection_made(opened)
-        client.said = 0
-
-    async def _secret_lines(self, host: str) -> list[bytes]:
-        lines = []
-        for one in self._outlet.rules.injections(host):
-            value = await self._means.secrets.value_of(self._outlet.account, one.secret)
-            if value is None:
-                raise Refused(Deny("no_secret", f"there is no secret {one.secret} to put into {one.header}"))
-            text = one.form.replace("{}", value)
-            if not text.isprintable() or not text.isascii():
-                raise Refused(Deny("no_secret", f"the secret {one.secret} cannot be put into a header"))
-            lines.append(f"{one.header}: {text}\r\n".encode())
-        return lines
-
-    def _host_line(self) -> bytes:
-        default = 443 if self.ask.is_tls else 80
-        port = "" if self.ask.port == default else f":{self.ask.port}"
-        return f"Host: {self.ask.host}{port}\r\n".encode()
-
-    async def _dial(self, *, is_tls: bool) -> Wire:
-        await self._outlet.turn()
+    async def _dial(self, ask: Ask, *, is_whole: bool = False) -> Wire:
+        """`is_whole`: TLS, if it is any, is the program's own."""
+        outlet = self._outlet
+        await outlet.turn()
         upstream = await self._means.dialer.dial(
-            self.ask.host,
-            self.ask.port,
-            self._outlet.count_received,
-            self._outlet.count_sent,
-            is_tls=is_tls,
+            ask.host, ask.port, outlet.count_received, outlet.count_sent, is_tls=ask.is_tls and not is_whole
         )
         if self._ended is not None:
             # The rules changed while it was dialled.

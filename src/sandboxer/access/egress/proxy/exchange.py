@@ -1,21 +1,24 @@
 """One request and its answer between a program inside and the world: both read strictly, both written anew.
 
-A connection carries one of them: what follows a request is not looked at, so nothing can hide behind it.
+Neither side's framing reaches the other: what is beyond a body belongs to the next request, which is judged
+by itself, or to nobody. Bodies go through by callbacks, without a task or a copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from dataclasses import dataclass
 
+from sandboxer.access.egress.proxy.websocket import is_agreed, key_of
 from sandboxer.access.egress.proxy.wire import Gone, Wire
 from sandboxer.access.http1.forward import ForwardHead
-from sandboxer.access.http1.framing import LAST_CHUNK, BadChunk, Chunks, chunk
+from sandboxer.access.http1.framing import Body, Chunks, Counted, Endless, Rechunked
 from sandboxer.access.http1.heads import AnswerHead, BadHead, read_answer
-from sandboxer.kernel.tasks import own_tasks
 
 _BODILESS = frozenset({204, 304})
 # Answers before the answer.
 _INTERIM = 8
+_UPGRADE = b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 
 
 class BadAnswer(Exception):
@@ -25,81 +28,80 @@ class BadAnswer(Exception):
         self.why = why
 
 
+class Stale(Exception):
+    """A connection that was kept hung up as it was taken: nobody has seen the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    # For an answer to begin.
+    answer_s: float
+    # Without a byte of its body.
+    idle_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What may be used again."""
+
+    client: bool
+    upstream: bool
+
+
+OVER = Ended(client=False, upstream=False)
+_BOTH = Ended(client=True, upstream=True)
+
+
 async def exchange(
-    client: Wire, upstream: Wire, head: ForwardHead, host_line: bytes, more: Sequence[bytes], answer_s: float
-) -> None:
-    """Returns when the answer has been passed on. Raises BadAnswer, Gone."""
-    parts = [f"{head.method} {head.path} HTTP/1.1\r\n".encode("latin-1"), host_line, *head.lines, *more]
+    client: Wire, upstream: Wire, head: ForwardHead, own_lines: bytes, pace: Pace, *, is_kept: bool = False
+) -> Ended:
+    """Returns when the answer has been passed on. `is_kept`: it was used before. Raises BadAnswer, BadHead,
+    Stale, Gone."""
+    client.tied = upstream
+    upstream.write(_request(head, own_lines))
+    if head.length is None:
+        client.pipe(upstream, Rechunked())
+    elif head.length:
+        client.pipe(upstream, Counted(head.length))
+    try:
+        answer = await _answer_head(client, upstream, head, pace.answer_s)
+    except TimeoutError:
+        raise BadAnswer(504, f"no answer came within {pace.answer_s:g} s") from None
+    except BadHead as error:
+        raise BadAnswer(502, f"its answer cannot be understood: {error.why}") from None
+    except Gone:
+        if client.fault is not None:
+            raise BadHead(str(client.fault)) from None
+        if is_kept and not upstream.has_early_bytes:
+            raise Stale from None
+        raise BadAnswer(502, "it hung up without an answer") from None
+    if answer.status == 101:
+        await _switch(client, upstream, head, answer, pace.idle_s)
+        return OVER
+    return await _pass_answer(client, upstream, head, answer, pace.idle_s)
+
+
+def _request(head: ForwardHead, own_lines: bytes) -> bytes:
+    parts = [f"{head.method} {head.path} HTTP/1.1\r\n".encode("latin-1"), own_lines, *head.lines]
     if head.length is None:
         parts.append(b"Transfer-Encoding: chunked\r\n")
     elif head.length or head.method in ("POST", "PUT", "PATCH"):
         parts.append(b"Content-Length: %d\r\n" % head.length)
     if head.expects_continue:
         parts.append(b"Expect: 100-continue\r\n")
-    parts.append(b"Connection: close\r\n\r\n")
-    upstream.write(b"".join(parts))
-    if head.length == 0:
-        await _answer(client, upstream, head, answer_s)
-        return
-    async with own_tasks() as tasks:
-        tasks.start(_body(client, upstream, head), name="body of a request")
-        await _answer(client, upstream, head, answer_s)
-
-
-async def _body(client: Wire, upstream: Wire, head: ForwardHead) -> None:
-    left, chunks = head.length, Chunks() if head.length is None else None
-    while left != 0:
-        piece = await client.piece()
-        if not piece:
-            upstream.abort()
-            return
-        if chunks is None:
-            piece = piece[:left]
-            left = (left or 0) - len(piece)
-            upstream.write(piece)
-            await upstream.drained()
-            continue
-        try:
-            piece = chunks.feed(piece)
-        except BadChunk:
-            upstream.abort()
-            return
-        if piece:
-            upstream.write(chunk(piece))
-            await upstream.drained()
-        if chunks.is_over:
-            upstream.write(LAST_CHUNK)
-            left = 0
-
-
-async def _answer(client: Wire, upstream: Wire, head: ForwardHead, answer_s: float) -> None:
-    try:
-        answer = await _answer_head(client, upstream, head, answer_s)
-    except TimeoutError:
-        raise BadAnswer(504, f"no answer came within {answer_s:g} s") from None
-    except BadHead as error:
-        raise BadAnswer(502, f"its answer cannot be understood: {error.why}") from None
-    except Gone:
-        raise BadAnswer(502, "it hung up without an answer") from None
-    parts = [answer.line, *answer.lines]
-    if answer.is_chunked:
-        parts.append(b"Transfer-Encoding: chunked\r\n")
-    elif answer.length is not None:
-        parts.append(b"Content-Length: %d\r\n" % answer.length)
-    parts.append(b"Connection: close\r\n\r\n")
-    client.write(b"".join(parts))
-    if head.method == "HEAD" or answer.status in _BODILESS or answer.length == 0:
-        return
-    upstream.pipe(client, _last(answer))
-    # Whoever is lost takes the other along.
-    await upstream.over
+    parts.append(_UPGRADE if head.is_websocket else b"\r\n")
+    return b"".join(parts)
 
 
 async def _answer_head(client: Wire, upstream: Wire, head: ForwardHead, answer_s: float) -> AnswerHead:
     for _ in range(_INTERIM):
         answer = read_answer(await upstream.head(answer_s))
         if answer.status == 101:
-            raise BadHead("it switched protocols unasked")
+            if not (
+                head.is_websocket and answer.is_websocket and is_agreed(key_of(head.lines), answer.lines)
+            ):
+                raise BadHead("it switched protocols unasked")
+            return answer
         if answer.status >= 200:
             return answer
         if answer.status == 100 and head.expects_continue:
@@ -107,26 +109,71 @@ async def _answer_head(client: Wire, upstream: Wire, head: ForwardHead, answer_s
     raise BadHead("it says over and over that it has begun")
 
 
-def _last(answer: AnswerHead) -> Callable[[bytes], bool] | None:
-    """Says when the last piece of the body has come; None: its connection's end does."""
-    if answer.is_chunked:
-        chunks = Chunks()
+async def _pass_answer(
+    client: Wire, upstream: Wire, head: ForwardHead, answer: AnswerHead, idle_s: float
+) -> Ended:
+    parts = [answer.line, *answer.lines]
+    body = _framing(head, answer, parts)
+    # An answer that came before the whole request leaves bytes that nobody will read.
+    keeps = head.keeps_alive and client.is_over and not isinstance(body, Endless)
+    parts.append(b"\r\n" if keeps else b"Connection: close\r\n\r\n")
+    if body is None:
+        client.write(b"".join(parts))
+    else:
+        upstream.pipe(client, body, b"".join(parts))
+        if not upstream.is_over:
+            await _until_over(upstream, idle_s)
+        if not body.is_over:
+            return OVER
+    if not client.is_over:
+        return OVER
+    is_clean = answer.keeps_alive and not upstream.has_early_bytes and not upstream.has_ended
+    return _BOTH if keeps and is_clean else Ended(client=keeps, upstream=is_clean)
 
-        def is_over(data: bytes) -> bool:
-            try:
-                chunks.feed(data)
-            except BadChunk:
-                return True
-            return chunks.is_over
 
-        return is_over
-    if answer.length is None:
+def _framing(head: ForwardHead, answer: AnswerHead, parts: list[bytes]) -> Body | None:
+    """How the body goes on, said in `parts`; None: there is none."""
+    if head.method == "HEAD" or answer.status in _BODILESS:
+        if answer.is_chunked:
+            parts.append(b"Transfer-Encoding: chunked\r\n")
+        elif answer.length is not None and answer.status != 204:
+            parts.append(b"Content-Length: %d\r\n" % answer.length)
         return None
-    left = answer.length
+    if answer.is_chunked:
+        if not head.is_1_1:
+            # It has never heard of chunks; the end of the connection ends the body.
+            return Chunks()
+        parts.append(b"Transfer-Encoding: chunked\r\n")
+        return Rechunked()
+    if answer.length is None:
+        return Endless()
+    parts.append(b"Content-Length: %d\r\n" % answer.length)
+    return Counted(answer.length) if answer.length else None
 
-    def is_counted(data: bytes) -> bool:
-        nonlocal left
-        left -= len(data)
-        return left <= 0
 
-    return is_counted
+async def _until_over(upstream: Wire, idle_s: float) -> None:
+    """Until the body has come, or nothing of it for long."""
+    tied = upstream.heard
+    while True:
+        _, waiting = await asyncio.wait((upstream.when_over(),), timeout=idle_s)
+        if not waiting or upstream.heard == tied:
+            return
+        tied = upstream.heard
+
+
+async def _switch(client: Wire, upstream: Wire, head: ForwardHead, answer: AnswerHead, idle_s: float) -> None:
+    client.write(b"".join([answer.line, *answer.lines, _UPGRADE]))
+    await join(client, upstream, idle_s)
+
+
+async def join(client: Wire, upstream: Wire, idle_s: float) -> None:
+    """One tunnel of two wires: until both ways are over, or nothing moved for long."""
+    client.pipe(upstream)
+    upstream.pipe(client)
+    while True:
+        moved = client.heard, upstream.heard
+        _, waiting = await asyncio.wait((client.when_over(), upstream.when_over()), timeout=idle_s)
+        if not waiting or client.is_lost or upstream.is_lost:
+            return
+        if moved == (client.heard, upstream.heard):
+            return

@@ -1,4 +1,4 @@
-"""One end of a proxied connection: read as a message at first, then piped to the other by callbacks alone."""
+"""One end of a proxied connection: read as a message, or piped to the other end by callbacks alone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
+from sandboxer.access.http1.framing import BadChunk, Body
 from sandboxer.access.http1.heads import MAX_HEAD, BadHead
 
 # Bytes that came and nobody asked for yet; beyond it the other side has to wait.
@@ -23,22 +24,27 @@ class Gone(Exception):
 
 class Wire(asyncio.Protocol):
     __slots__ = (
+        "_body",
         "_buffer",
         "_count",
         "_drained",
-        "_ends",
         "_halts",
         "_is_late",
         "_loop",
         "_lost",
+        "_over",
         "_peer",
         "_source",
         "_waiter",
         "_wrote",
+        "born",
+        "fault",
         "has_ended",
+        "heard",
         "is_lost",
-        "over",
+        "is_over",
         "said",
+        "tied",
         "transport",
     )
 
@@ -53,21 +59,27 @@ class Wire(asyncio.Protocol):
         self._count = count
         self._lost = lost
         self._wrote = wrote
-        self._buffer = bytearray()
-        # Where what comes goes to, and where what goes out comes from.
+        self._buffer = b""
+        # Where what comes goes to, how it ends, and where what goes out comes from.
         self._peer: Wire | None = None
+        self._body: Body | None = None
         self._source: Wire | None = None
-        self._ends: Callable[[bytes], bool] | None = None
+        # When this one is lost, nobody is left for whom that one was asked.
+        self.tied: Wire | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
+        self._over: asyncio.Future[None] | None = None
         self._halts = 0
         self._is_late = False
         self.transport: asyncio.Transport
         self.has_ended = self.is_lost = False
-        # Bytes of answers of ours or the peer's that went out by it.
+        # Nothing more is to be piped from here; and what was wrong with it.
+        self.is_over = True
+        self.fault: BadChunk | None = None
+        # Bytes of answers of ours or the peer's that went out by it; bytes that came by it.
         self.said = 0
-        # Done once nothing more is to be piped from here.
-        self.over: asyncio.Future[None] = self._loop.create_future()
+        self.heard = 0
+        self.born = self._loop.time()
 
     # ---- from the loop ----
 
@@ -78,10 +90,11 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         wait = self._count(len(data))
+        self.heard += len(data)
         if self._peer is not None:
             self._pass_on(data)
         else:
-            self._buffer += data
+            self._buffer = self._buffer + data if self._buffer else data
             if len(self._buffer) > _READ_AHEAD:
                 self._halt(_AHEAD)
             self._wake()
@@ -102,11 +115,12 @@ class Wire(asyncio.Protocol):
         self.is_lost = self.has_ended = True
         if self._lost is not None:
             self._lost()
-        for other in (self._peer, self._source):
-            if other is not None:
+        if self.tied is not None:
+            self.tied.abort()
+        for other, body in ((self._peer, self._body), (self._source, self._source and self._source._body)):
+            if other is not None and body is None:
                 other.close()
-        if not self.over.done():
-            self.over.set_result(None)
+        self._stop()
         self._let_go()
         self._wake()
 
@@ -136,7 +150,7 @@ class Wire(asyncio.Protocol):
                 if len(self._buffer) > MAX_HEAD:
                     raise BadHead("its head is too long", 431)
                 looked = max(0, len(self._buffer) - 3)
-                # A timer of our own: one for every connection, and a tenth of the price of `asyncio.timeout`.
+                # A timer of our own: one for every head, and a tenth of the price of `asyncio.timeout`.
                 timer = timer or self._loop.call_later(within_s, self._expire)
                 await self._more()
         finally:
@@ -146,15 +160,22 @@ class Wire(asyncio.Protocol):
             raise BadHead("its head is too long", 431)
         return self._take(end + 4)
 
-    async def piece(self) -> bytes:
-        """What came; empty at the end."""
-        if not self._buffer and not self.has_ended:
+    async def stirs(self, within_s: float) -> bool:
+        """Does anything come in that time?"""
+        if self._buffer:
+            return True
+        timer = self._loop.call_later(within_s, self._expire)
+        try:
             await self._more()
-        return self._take(len(self._buffer))
+        except (Gone, TimeoutError):
+            return False
+        finally:
+            timer.cancel()
+        return bool(self._buffer)
 
     async def look(self, enough: Callable[[bytes], bool]) -> None:
         """Returns once what came, which stays, is enough. Raises Gone."""
-        while not enough(bytes(self._buffer)):
+        while not enough(self._buffer):
             await self._more()
 
     @property
@@ -172,19 +193,19 @@ class Wire(asyncio.Protocol):
     async def _more(self) -> None:
         if self.has_ended:
             raise Gone
+        self._is_late = False
         self._waiter = self._loop.create_future()
         try:
             await self._waiter
         finally:
             self._waiter = None
         if self._is_late:
-            self._is_late = False
             raise TimeoutError
 
     def _take(self, length: int) -> bytes:
-        taken = bytes(self._buffer[:length])
-        del self._buffer[:length]
-        if len(self._buffer) <= _READ_AHEAD:
+        buffer = self._buffer
+        taken, self._buffer = buffer[:length], buffer[length:]
+        if self._halts and len(self._buffer) <= _READ_AHEAD:
             self._go_on(_AHEAD)
         return taken
 
@@ -199,6 +220,10 @@ class Wire(asyncio.Protocol):
                 self._wrote(len(data))
             self.transport.write(data)
 
+    @property
+    def is_full(self) -> bool:
+        return self._drained is not None
+
     async def drained(self) -> None:
         """Returns once the other side has taken enough, or is gone."""
         if self._drained is not None:
@@ -206,33 +231,65 @@ class Wire(asyncio.Protocol):
 
     # ---- as a pipe ----
 
-    def pipe(self, peer: Wire, ends: Callable[[bytes], bool] | None = None) -> None:
-        """From now on everything goes to the peer, until `ends` says that a piece was the last."""
+    def pipe(self, peer: Wire, body: Body | None = None, before: bytes = b"") -> None:
+        """From now on what comes goes to the peer, after `before`: up to the end of the body, or for ever."""
         self._peer, peer._source = peer, self
-        self._ends = ends
-        early = self._take(len(self._buffer))
-        if early:
-            self._pass_on(early)
-        if self.has_ended:
+        self._body = body
+        self.is_over = False
+        if before or self._buffer:
+            self._pass_on(self._take(len(self._buffer)), before)
+        if self.has_ended and not self.is_over:
             self._end()
 
-    def _pass_on(self, data: bytes) -> None:
-        peer = self._peer
+    def _pass_on(self, data: bytes, before: bytes = b"") -> None:
+        peer, body = self._peer, self._body
         if peer is None or peer.is_lost:
-            self.close()
+            self._stop()
+            if body is None:
+                self.close()
             return
-        peer.write(data)
-        if self._ends is not None and self._ends(data):
-            self._end()
+        if body is not None:
+            try:
+                data = body.feed(data)
+            except BadChunk as error:
+                self.fault = error
+                peer.abort()
+                self._stop()
+                return
+        if before:
+            data = before + data
+        if data:
+            peer.write(data)
+        if body is not None and body.is_over:
+            # What is beyond it is not the peer's.
+            self._buffer = body.rest
+            self._stop()
 
     def _end(self) -> None:
-        if not self.over.done():
-            self.over.set_result(None)
-        peer = self._peer
+        """It says no more: a tunnel is half-closed, a body was to be longer or ends just so."""
+        peer, is_tunnel = self._peer, self._body is None
+        self._stop()
         if peer is None or peer.is_lost or peer.transport.is_closing():
             return
-        if peer.transport.can_write_eof():
+        if is_tunnel and peer.transport.can_write_eof():
             peer.transport.write_eof()
+
+    def _stop(self) -> None:
+        peer, self._peer = self._peer, None
+        if peer is not None:
+            peer._source = None
+            self._go_on(_FULL)
+        self._body = None
+        self.is_over = True
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
+
+    def when_over(self) -> asyncio.Future[None]:
+        """Done once nothing more is to be piped from here."""
+        over = self._over = self._loop.create_future()
+        if self.is_over:
+            over.set_result(None)
+        return over
 
     def _halt(self, why: int) -> None:
         if not self._halts and not self.is_lost and not self.has_ended:
@@ -240,7 +297,7 @@ class Wire(asyncio.Protocol):
         self._halts |= why
 
     def _go_on(self, why: int) -> None:
-        if not self._halts:
+        if not self._halts & why:
             return
         self._halts &= ~why
         if not self._halts and not self.is_lost and not self.transport.is_closing():
