@@ -106,8 +106,8 @@ class BoxFolder:
         return f"/proc/self/fd/{self._fd}/{sandbox_id}/{SOCKET}"
 
     def write(self, box: Box) -> None:
-        """One write of a fixed size over what was there: whole or not at all to whoever is killed, and cheap
-        enough to be made between two awaits."""
+        """One write of a fixed size over what was there: whole or not at all to whoever is killed. Not for
+        the event loop: it waits while the host's journal is written, as every snapshot makes it be."""
         folder = str(self._path / box.sandbox_id)
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder, 0o700)

@@ -8,16 +8,18 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 
 from sandboxer.backends.contract import Order
 from sandboxer.backends.namespaces.box import Box, Stage, new_box
 from sandboxer.backends.namespaces.ending import Ending
 from sandboxer.backends.namespaces.ground import Ground
 from sandboxer.backends.namespaces.kept.keeping import Keeping
+from sandboxer.backends.namespaces.kept.records import Heritage
 from sandboxer.backends.namespaces.launcher import Launched, LaunchOrder
 from sandboxer.backends.namespaces.pool import DiskBirths
 from sandboxer.backends.namespaces.recovery import pidfd_of
-from sandboxer.backends.namespaces.settled import to_the_end
+from sandboxer.backends.namespaces.settled import in_thread, to_the_end
 from sandboxer.backends.namespaces.uids import WIDTH
 from sandboxer.backends.namespaces.volumes import check_attachable
 from sandboxer.backends.namespaces.walls import shm_bytes
@@ -49,12 +51,8 @@ class Making:
         ground = self._ground
         if order.sandbox_id in ground.known:
             raise Conflict(why=f"{order.sandbox_id} exists already")
-        heritage, disks = None, None
-        if order.origin is None:
-            tree = ground.image_tree(order.image)
-        else:
-            heritage, disks = await self._keeping.births(order)
-            tree = ground.image_tree(heritage.image)
+        heritage = None if order.origin is None else await self._keeping.check(order.origin)
+        tree = ground.image_tree(order.image if heritage is None else heritage.image)
         check_attachable(ground, order)
         ground.promise(order.resources, disk=True)
         try:
@@ -65,19 +63,12 @@ class Making:
         box = new_box(order, slot, ground.boot_id, image=tree)
         # From here on the box is known, and removing it gives back everything it was promised.
         ground.known[order.sandbox_id] = box
-        if disks is None:
-            disks = ground.pool.births(
-                order.sandbox_id, limit_mb=order.resources.disk_mb, hostname=order.hostname
-            )
+        births = partial(self._births_now, order, heritage)
 
         async def undo() -> None:
             await self._ending.remove(order.sandbox_id)
 
-        async def inherit() -> None:
-            if heritage is not None:
-                await self._keeping.inherit(order.sandbox_id, heritage)
-
-        return await self._start(box, order, str(ground.image_path(tree)), disks, undo, inherit)
+        return await self._start(box, order, str(ground.image_path(tree)), births, undo)
 
     async def resume(self, box: Box, order: Order) -> tuple[Box, Timings]:
         """On the disk it has; with the order's limits, which may have changed."""
@@ -100,36 +91,33 @@ class Making:
         starting = replace(new_box(order, slot, ground.boot_id, image=tree), stage=Stage.RESUMING)
         ground.known[box.sandbox_id] = starting
 
-        disks: DiskBirths = []
-        if order.resources.disk_mb != box.disk_mb:
-            disks = ground.pool.new_limit(box.sandbox_id, order.resources.disk_mb)
+        def births() -> DiskBirths:
+            is_same = order.resources.disk_mb == box.disk_mb
+            return [] if is_same else ground.pool.new_limit(box.sandbox_id, order.resources.disk_mb)
 
         async def undo() -> None:
             await self._ending.stop(box.sandbox_id)
 
-        return await self._start(starting, order, str(image), disks, undo)
+        return await self._start(starting, order, str(image), births, undo)
 
     async def _start(
         self,
         box: Box,
         order: Order,
         image: str,
-        disks: DiskBirths,
+        births: Callable[[], DiskBirths],
         undo: Callable[[], Awaitable[None]],
-        first: Callable[[], Awaitable[None]] | None = None,
     ) -> tuple[Box, Timings]:
         ground = self._ground
         began = time.perf_counter()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(lambda: to_the_end(_awaited(undo)))
-            ground.boxes.write(box)
-            if first is not None:
-                await first()
+            disks = await in_thread(ground.threads, self._begin_now, box, births)
             launched = await to_the_end(ground.launcher.launch(self._launch_order(box, order, image, disks)))
             made = time.perf_counter()
             box = replace(box, stage=Stage.RUNNING, pid=launched.pid, started=launched.started)
             ground.known[box.sandbox_id] = box
-            ground.boxes.write(box)
+            await in_thread(ground.threads, ground.boxes.write, box)
             await self._first_answer(box)
             answered = time.perf_counter()
             ground.deaths.watch(box.sandbox_id, self._pidfd(launched))
@@ -139,6 +127,17 @@ class Making:
             "boot": (answered - made) * 1e3,
             **{f"launch.{name}": value for name, value in launched.timings_ms.items()},
         }
+
+    def _begin_now(self, box: Box, births: Callable[[], DiskBirths]) -> DiskBirths:
+        """Before anything of it is made, there is its record. Blocks."""
+        self._ground.boxes.write(box)
+        return births()
+
+    def _births_now(self, order: Order, heritage: Heritage | None) -> DiskBirths:
+        if heritage is not None:
+            return self._keeping.births_now(order, heritage)
+        limit_mb = order.resources.disk_mb
+        return self._ground.pool.births(order.sandbox_id, limit_mb=limit_mb, hostname=order.hostname)
 
     def _launch_order(self, box: Box, order: Order, image: str, disks: DiskBirths) -> LaunchOrder:
         ground, settings = self._ground, self._ground.settings

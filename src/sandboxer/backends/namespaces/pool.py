@@ -32,6 +32,8 @@ MOUNT_OPTIONS = "nosuid,nodev,noatime,nodiscard,commit=5"
 HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t{hostname}\n"
 # Folders in which copies of disks are made; the sandbox's id follows (see `acts.c` of the launcher).
 BIRTH = ".birth-"
+# The same for copies made ahead; the kept disk's id and a random word follow.
+SPARE = ".spare-"
 # In a disk, beside upper and work: the tree it is a layer over, where that is not what its box says.
 IMAGE_NOTE = "image"
 
@@ -129,7 +131,7 @@ class Pool:
     def sweep(self) -> None:
         """Remove copies that a killed server was making, or had replaced."""
         for name in os.listdir(self.path):
-            if name.startswith(BIRTH):
+            if name.startswith((BIRTH, SPARE)):
                 self.remove_copy(name)
 
     def _remove(self, parent_fd: int, name: str, path: Path) -> None:
@@ -232,6 +234,24 @@ def open_pool(settings: NamespacesSettings) -> Pool:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return Pool(path, kind, quota=btrfs.enable_quota(fd))
+    finally:
+        os.close(fd)
+
+
+def look_at_pool(settings: NamespacesSettings) -> Pool | None:
+    """The pool as the platform has opened it; None if it has not. Changes nothing; `close` it."""
+    path = settings.pool_dir
+    try:
+        if not btrfs.is_btrfs(path):
+            why = "btrfs could not be used when the platform first started"
+            is_apart = settings.pool_file.exists()
+            return None if is_apart else Pool(path, PoolKind.PLAIN, quota="none", why_plain=why)
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        kind = PoolKind.LOOP if os.path.ismount(path) else PoolKind.NATIVE
+        return Pool(path, kind, quota=btrfs.quota_of(fd))
     finally:
         os.close(fd)
 

@@ -96,6 +96,13 @@ class Copies:
             self.discard(new_id)
             raise
 
+    def copy_to(self, disk_id: str, folder: str) -> None:
+        """A writable copy, in a new folder of the pool."""
+        place = self._pool.path / folder
+        os.mkdir(place, 0o700)
+        with _told_of_a_full_pool():
+            self._copy(self.path(disk_id), place, read_only=False)
+
     def prepared(self, new_id: str) -> Path:
         return self._pool.path / f"{BIRTH}{new_id}" / "disk"
 

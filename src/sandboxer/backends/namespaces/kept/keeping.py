@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
 from sandboxer.backends.contract import Content, KeptDisk, KeptSizes, Order
@@ -14,6 +14,7 @@ from sandboxer.backends.namespaces.ground import Ground
 from sandboxer.backends.namespaces.kept import renewal
 from sandboxer.backends.namespaces.kept.records import Heritage
 from sandboxer.backends.namespaces.kept.renewal import Renewal
+from sandboxer.backends.namespaces.kept.spares import Spares
 from sandboxer.backends.namespaces.pool import DiskBirths
 from sandboxer.backends.namespaces.settled import in_thread
 from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound
@@ -28,6 +29,7 @@ class Keeping:
         self._ground = ground
         self._ending = ending
         self._renewals: dict[str, Renewal] = {}
+        self._spares = Spares(ground.pool, ground.copies)
 
     async def take(self, box: Box, disk_id: str) -> KeptDisk:
         if not is_kept_id(disk_id):
@@ -53,18 +55,34 @@ class Keeping:
         found = await in_thread(self._ground.threads, copies.ids)
         return sorted({*found, *(one.id for one in heritages.kept())})
 
-    async def births(self, order: Order) -> tuple[Heritage, DiskBirths]:
-        """For a sandbox that begins as a copy. Raises NotFound, Conflict (altered); makes nothing."""
-        return await in_thread(self._ground.threads, self._births_now, order)
-
-    async def inherit(self, sandbox_id: str, heritage: Heritage) -> None:
-        """Note whose its content is; plain folders are copied here."""
+    @asynccontextmanager
+    async def ahead(self, disk_id: str, count: int) -> AsyncIterator[None]:
+        """Within it, so many sandboxes may begin as copies of this one without a wait of their own."""
         ground = self._ground
-        ground.heritages.write(Heritage(id=sandbox_id, owners=heritage.owners))
+        await self.check(disk_id)
         if not ground.copies.are_instant:
-            await in_thread(
-                ground.threads, ground.copies.place, heritage.id, sandbox_id, image=heritage.image
+            yield
+            return
+        names = await in_thread(ground.threads, self._spares.make, disk_id, count)
+        try:
+            yield
+        finally:
+            await in_thread(ground.threads, self._spares.discard, disk_id, names)
+
+    def births_now(self, order: Order, heritage: Heritage) -> DiskBirths:
+        """What the launcher is to make for a sandbox that begins as a copy. Blocks."""
+        ground = self._ground
+        ground.heritages.write(Heritage(id=order.sandbox_id, owners=heritage.owners))
+        if not ground.copies.are_instant:
+            ground.copies.place(heritage.id, order.sandbox_id, image=heritage.image)
+        disk, limit_mb = ground.pool.disk(order.sandbox_id), order.resources.disk_mb
+        if self._spares.take(heritage.id, disk):
+            acts = ground.pool.new_limit(order.sandbox_id, limit_mb)
+        else:
+            acts = ground.pool.copy_births(
+                order.sandbox_id, ground.copies.path(heritage.id), limit_mb=limit_mb
             )
+        return acts + renewal.births(disk, self._renewal_of(heritage), order.hostname)
 
     async def replace_disk(self, box: Box, disk_id: str) -> Box:
         """The sandbox, stopped, on a copy of the kept disk. Refused before anything of it is touched."""
@@ -146,17 +164,12 @@ class Keeping:
                 )
         return heritage
 
-    def _births_now(self, order: Order) -> tuple[Heritage, DiskBirths]:
-        ground = self._ground
-        heritage = self._check_now(order.origin or "")
+    def _renewal_of(self, heritage: Heritage) -> Renewal:
         found = self._renewals.get(heritage.id)
         if found is None:
             with _gone_is_not_found(heritage.id):
-                found = self._renewals[heritage.id] = renewal.look_for(ground.copies.path(heritage.id))
-        source = ground.copies.path(heritage.id)
-        acts = ground.pool.copy_births(order.sandbox_id, source, limit_mb=order.resources.disk_mb)
-        acts += renewal.births(ground.pool.disk(order.sandbox_id), found, order.hostname)
-        return heritage, acts
+                found = self._renewals[heritage.id] = renewal.look_for(self._ground.copies.path(heritage.id))
+        return found
 
     def _prepare_now(self, box: Box, heritage: Heritage) -> None:
         ground = self._ground

@@ -1,0 +1,128 @@
+"""Copies made ahead of a batch share the pool's commits, and whatever nobody took is gone afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from sandboxer.backends.contract import Handle, Resources
+from sandboxer.backends.guest import Command, Exit
+from sandboxer.backends.namespaces import NamespacesBackend, open_backend
+from sandboxer.backends.namespaces.btrfs import filesystem_id
+from sandboxer.backends.namespaces.pool import SPARE, PoolKind
+from sandboxer.kernel.errors import NotFound
+from sandboxer.kernel.ids import new_id
+from tests.contract.ground import clear, make_order, remove_ground, require_walls, settings_for, state_folder
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+SMALL = Resources(vcpus=0.1, memory_mb=32, disk_mb=16, pids=16)
+COUNT = 24
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def backend() -> AsyncIterator[NamespacesBackend]:
+    require_walls()
+    with state_folder() as state:
+        async with open_backend(settings_for(state, pool_size_mb=1024)) as opened:
+            yield opened
+            await clear(opened)
+        remove_ground(opened)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def disk_id(backend: NamespacesBackend) -> AsyncIterator[str]:
+    order = replace(make_order(), resources=SMALL)
+    kept = new_id("snp")
+    await backend.take(await backend.provision(order), kept)
+    yield kept
+    await clear(backend)
+    await backend.drop(kept)
+
+
+def spares(backend: NamespacesBackend) -> list[str]:
+    return [name for name in os.listdir(backend.ground.pool.path) if name.startswith(SPARE)]
+
+
+def commits(backend: NamespacesBackend) -> int:
+    fd = os.open(backend.ground.pool.path, os.O_RDONLY)
+    try:
+        seen = Path(f"/sys/fs/btrfs/{filesystem_id(fd)}/commit_stats").read_text()
+    finally:
+        os.close(fd)
+    return int(seen.split()[1])
+
+
+async def copies(backend: NamespacesBackend, disk_id: str, count: int) -> list[Handle]:
+    orders = [replace(make_order(), resources=SMALL, origin=disk_id) for _ in range(count)]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(backend.provision(order)) for order in orders]
+    return [task.result() for task in tasks]
+
+
+async def said(backend: NamespacesBackend, handle: Handle, *argv: str) -> bytes:
+    async with await (await backend.guest(handle)).run(Command(argv=argv, keep=False)) as process:
+        return b"".join([item.data async for item in process.output() if not isinstance(item, Exit)])
+
+
+async def test_a_batch_of_copies_takes_a_few_commits_and_all_are_their_own(
+    backend: NamespacesBackend, disk_id: str
+) -> None:
+    if backend.ground.pool.kind is PoolKind.PLAIN:
+        pytest.skip("this host has no btrfs, so nothing commits")
+    before = commits(backend)
+    async with backend.copies_ahead(disk_id, COUNT):
+        assert len(spares(backend)) == COUNT
+        # 24 threads at once; the pool commits by itself every five seconds besides.
+        assert commits(backend) - before < COUNT / 2
+        handles = await copies(backend, disk_id, COUNT)
+        assert spares(backend) == []
+    machine_ids = {await said(backend, handle, "/bin/cat", "/etc/machine-id") for handle in handles}
+    assert len(machine_ids) == COUNT
+    limits = {backend.ground.pool.usage(handle.sandbox_id).limit_bytes for handle in handles}
+    assert limits == {SMALL.disk_mb << 20}
+
+
+async def test_what_nobody_took_is_gone_also_when_the_batch_fails(
+    backend: NamespacesBackend, disk_id: str
+) -> None:
+    async def fail_half_way() -> None:
+        async with backend.copies_ahead(disk_id, 4):
+            await copies(backend, disk_id, 1)
+            raise RuntimeError("half-way")
+
+    with pytest.raises(RuntimeError, match="half-way"):
+        await fail_half_way()
+    assert spares(backend) == []
+
+
+async def test_two_batches_of_one_disk_leave_each_other_theirs(
+    backend: NamespacesBackend, disk_id: str
+) -> None:
+    async with backend.copies_ahead(disk_id, 2):
+        async with backend.copies_ahead(disk_id, 3):
+            assert len(spares(backend)) == 5
+        assert len(spares(backend)) == 2
+        await copies(backend, disk_id, 3)
+    assert spares(backend) == []
+
+
+async def test_a_killed_servers_spares_are_swept_at_the_next_start(
+    backend: NamespacesBackend, disk_id: str
+) -> None:
+    await backend.copies_ahead(disk_id, 2).__aenter__()
+    assert len(spares(backend)) == 2
+    backend.ground.pool.sweep()
+    assert spares(backend) == []
+
+
+async def test_a_disk_that_is_not_kept_is_refused(backend: NamespacesBackend) -> None:
+    with pytest.raises(NotFound):
+        async with backend.copies_ahead(new_id("snp"), 2):
+            raise AssertionError("entered")
+    assert spares(backend) == []
