@@ -15,6 +15,7 @@ from sandboxer.artifacts.snapshots.desk import Wanted
 from sandboxer.artifacts.snapshots.lifecycle import Signal, State
 from sandboxer.artifacts.snapshots.records import Snapshot
 from sandboxer.backends.scripted import Scripted
+from sandboxer.kernel.errors import InsufficientCredit
 from sandboxer.money.dryness import Standing
 from sandboxer.sandboxes.capping import Reached
 from sandboxer.sandboxes.requests import CreateRequest
@@ -64,6 +65,19 @@ async def test_a_snapshot_is_kept_without_charge_once_its_cap_is_reached(
             assert (await platform.artifacts.snapshots.get(snapshot.id, ALICE)).state is State.UNPAID
             await cap(platform, Caps(per_key_sats=200))
         await becomes(platform, snapshot, State.KEPT)
+
+
+async def test_a_snapshot_of_a_stopped_sandbox_is_refused_before_it_is_taken_if_nobody_can_pay_for_it(
+    open_one: OpenPlatform, backend: Scripted
+) -> None:
+    rates = {**RATES, "running_msats": 0, "stored_disk_gb_msats": 1024}
+    async with paying(open_one, sats=1, rates=rates) as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(ttl="4h"), ALICE)
+        backend.boxes[sandbox.id].disk.write("/root/x", b"x" * 5 * 2**20)
+        await platform.sandboxes.stop(sandbox.id, ALICE)
+        with pytest.raises(InsufficientCredit):
+            await platform.artifacts.snapshots.take(sandbox.id, Wanted(), ALICE)
+        assert not (await platform.artifacts.snapshots.list(ALICE)).snapshots
 
 
 async def test_a_snapshot_and_a_sandbox_share_the_cap_of_their_key(

@@ -366,9 +366,10 @@ class SnapshotDesk:
         )
 
     async def _used(self, sandbox: Sandbox) -> int:
-        """A guess at its size, so that what cannot be kept is refused before it is taken."""
-        if sandbox.handle is None or sandbox.state not in LIVE:
-            return 0
+        """A guess at its size, so that what cannot be kept is refused before it is taken; of a disk that
+        nobody can look at, the most that it can be."""
+        if sandbox.handle is None:
+            return sandbox.resources.disk_mb * 2**20
         return (await self.sandboxes.room.backend_of(sandbox).usage(sandbox.handle)).disk_bytes
 
     def _check_room(
