@@ -10,7 +10,7 @@ import pytest
 
 from sandboxer.edges.cli.exits import Exit
 from tests.cli.conftest import PROGRAM, Cli
-from tests.servers.platforms import IMAGES, Up, why_not_real
+from tests.servers.platforms import IMAGES, Up, real_platform, why_not_real
 
 NOBODY = Cli({"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"})
 
@@ -32,6 +32,19 @@ def test_doctor_is_content_where_sandboxes_work() -> None:
     said = Cli(environment)("doctor", "--json")
     assert said.code == Exit.OK
     assert {"files", "network", "uid_range"} <= set(said.json["walls"])
+
+
+def test_doctor_tells_of_the_pool_that_a_running_platform_has_opened(tmp_path: Path) -> None:
+    if why := why_not_real():
+        pytest.skip(why)
+    state = tmp_path / "state"
+    environment = NOBODY.environment | {"SANDBOXER_IMAGES_DIR": str(IMAGES)}
+    look = ("doctor", "--json", "--state-dir", str(state))
+    assert "not open" in Cli(environment)(*look).json["facts"]["pool"]
+    with real_platform(state, pool_mb=256):
+        said = Cli(environment)(*look).json
+        assert "256 MB, simple quotas" in said["facts"]["pool"]
+        assert "disk" in said["walls"]
 
 
 def test_config_show_has_every_setting_and_obeys_the_environment() -> None:

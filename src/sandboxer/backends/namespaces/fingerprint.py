@@ -19,7 +19,7 @@ _ALWAYS = frozenset(
 
 
 def examine(settings: NamespacesSettings, pool: Pool | None = None) -> Fingerprint:
-    """With the pool when it is open; `sandboxer doctor` asks without."""
+    """With the pool when it is open."""
     fatal = list(_fatal(settings))
     controllers = _controllers()
     lacks = [*fatal, *_limits_lacking(controllers), *_pool_lacks(pool), *_small_lacks()]
@@ -32,7 +32,9 @@ def examine(settings: NamespacesSettings, pool: Pool | None = None) -> Fingerpri
         "kernel": os.uname().release,
         "cgroups": ", ".join(f"{name} on {version}" for name, version in sorted(controllers.items()))
         or "none",
-        "pool": "not open" if pool is None else f"{pool.kind.value}, {pool.size_mb} MB, {pool.quota} quotas",
+        "pool": "not open: the platform opens it when it starts"
+        if pool is None
+        else f"{pool.kind.value}, {pool.size_mb} MB, {pool.quota} quotas",
         "pid_max": _read("/proc/sys/kernel/pid_max"),
         "uid_ranges": f"{settings.uid_ranges} from {settings.uid_base}",
     }

@@ -15,6 +15,7 @@ from rich.text import Text
 from sandboxer.artifacts.images import list_images
 from sandboxer.backends.contract import Fingerprint, Lack, Wall
 from sandboxer.backends.namespaces.fingerprint import examine
+from sandboxer.backends.namespaces.pool import look_at_pool
 from sandboxer.edges.cli.exits import Exit
 from sandboxer.edges.cli.options import Json
 from sandboxer.edges.cli.output import columns, facts_table, out, print_json, size
@@ -43,7 +44,7 @@ def doctor(
         sandboxer doctor --json | jq .lacks
     """
     settings = load_settings(state_dir=state_dir)
-    seen = examine(namespaces_settings(settings))
+    seen = _examine(settings)
     missing = list(_not_ready(settings))
     healthy = seen.healthy and not missing
     if json:
@@ -61,6 +62,17 @@ def doctor(
     raise typer.Exit(Exit.OK if healthy else Exit.ERROR)
 
 
+def _examine(settings: Settings) -> Fingerprint:
+    """With the pool as it is, if a platform has opened it (and this user may look)."""
+    walls = namespaces_settings(settings)
+    pool = look_at_pool(walls)
+    try:
+        return examine(walls, pool)
+    finally:
+        if pool is not None:
+            pool.close()
+
+
 def _show(settings: Settings, seen: Fingerprint, missing: list[Lack], *, healthy: bool) -> None:
     rows = [(wall.value, *_verdict(wall, seen)) for wall in Wall]
     out.print(columns(rows, "WALL", "", "WHY"))
@@ -76,9 +88,9 @@ def _show(settings: Settings, seen: Fingerprint, missing: list[Lack], *, healthy
 def _verdict(wall: Wall, seen: Fingerprint) -> tuple[Text, str]:
     if wall in seen.walls:
         return Text("yes", style="green"), ""
-    if wall in AT_START and seen.healthy:
-        return Text("at start", style="cyan"), AT_START[wall]
     why = [lack.why for lack in seen.lacks if lack.what.startswith(wall.value)]
+    if wall in AT_START and seen.healthy and not why:
+        return Text("at start", style="cyan"), AT_START[wall]
     return Text("no", style="red"), "; ".join(why) or "see below"
 
 
