@@ -335,6 +335,41 @@ async def test_jobs_outlive_their_server_and_are_found_again(settings: Settings)
         await eventually(lambda: not served.backend.boxes)
 
 
+async def test_a_run_whose_caller_went_away_is_not_run_again_for_its_key(served: Served) -> None:
+    once, path = {"idempotency-key": "once"}, "/v1/execute"
+    waiting = asyncio.create_task(served.client.post(path, FOREVER, headers=once))
+    await eventually(lambda: bool(served.backend.boxes))
+    busy = await served.client.post(path, FOREVER, headers=once)
+    assert (busy.status_code, "still under way" in busy.text) == (409, True)
+    waiting.cancel()
+    await eventually(lambda: not served.backend.boxes)
+
+    async def repeated() -> dict[str, Any]:
+        return dict((await served.client.post(path, FOREVER, headers=once)).json())
+
+    for _ in range(100):
+        if (told := await repeated()).get("reason") == "cut_short":
+            break
+        await asyncio.sleep(0.05)
+    assert told["reason"] == "cut_short", told
+    assert (await repeated())["sandbox_id"] == told["sandbox_id"], "the second repeat hears the same"
+    gone = (await served.client.get("/v1/sandboxes?state=destroyed")).json()["sandboxes"]
+    assert [one["id"] for one in gone] == [told["sandbox_id"]]
+
+
+async def test_a_run_that_never_began_may_be_repeated_with_its_key(settings: Settings) -> None:
+    broken = ProvisionFailed(step="mount", why="no")
+    backend = Scripted(name="ext.namespaces", fail_on={"provision": [broken, None]})
+    async with serving(settings, {"ext.namespaces": backend}) as served:
+        once = {"idempotency-key": "once"}
+        failed = await served.client.post("/v1/execute", bash("echo hi"), headers=once)
+        assert failed.status_code == 503, failed.text
+        done = await served.client.post("/v1/execute", bash("echo hi"), headers=once)
+        assert (done.status_code, done.json()["stdout"]) == (200, "hi\n"), done.text
+        again = await served.client.post("/v1/execute", bash("echo hi"), headers=once)
+        assert (again.json(), again.headers["idempotent-replayed"]) == (done.json(), "true")
+
+
 async def test_old_jobs_are_forgotten(served: Served) -> None:
     job_id = await submit(served.client, bash("true"))
     await look(served.client, job_id, wait_s=10)

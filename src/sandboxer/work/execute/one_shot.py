@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import BackendLost, Broken, SandboxerError
+from sandboxer.kernel.errors import BackendLost, Broken, Conflict, NotFound, SandboxerError
 from sandboxer.sandboxes.access import ActivityKind
 from sandboxer.sandboxes.book import Also
 from sandboxer.sandboxes.charging import spent_sats
@@ -46,6 +46,26 @@ class Done:
     outcome: Outcome
     sandbox_id: str
     sats: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """All that is known of a run whose server or caller went away in the middle of it."""
+
+    sandbox_id: str
+    sats: int
+
+
+def cut_short(left: Left) -> Conflict:
+    """What whoever repeats such a run is told: code runs once for a key, or in part, never twice."""
+    return Conflict(
+        why="the run with this Idempotency-Key was cut short, and what it printed is lost",
+        reason="cut_short",
+        sandbox_id=left.sandbox_id,
+        sats=left.sats,
+        hint="It may have run in part. To run it again, send it with another Idempotency-Key; what must not "
+        "be lost runs as a job (POST /v1/execute/async).",
+    )
 
 
 @dataclass(slots=True)
@@ -92,6 +112,16 @@ class OneShots:
                 if isinstance(event, Done):
                     return event
         raise BackendLost(why="the run ended without saying how")
+
+    async def left_by(self, sandbox_id: str) -> Left | None:
+        """Of a run that nobody answered for; None: its sandbox was never ready, so nothing of it has run."""
+        try:
+            sandbox = await self._sandboxes.get(sandbox_id, CLEANER)
+        except NotFound:
+            return None
+        if sandbox.ready_at is None:
+            return None
+        return Left(sandbox_id=sandbox_id, sats=await cost(self._store, self._clock, sandbox))
 
     async def stream(
         self, plan: Plan, caller: Caller, *, also: Also | None = None

@@ -17,11 +17,12 @@ from sandboxer.edges.http.confirming import pass_gate
 from sandboxer.edges.http.disconnect import until_client_goes
 from sandboxer.edges.http.executions import execution, job_summary
 from sandboxer.edges.http.failures import failures, stream
-from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once, once_bound
+from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
 from sandboxer.edges.http.key_scopes import demand_scope
 from sandboxer.edges.http.lean import LeanRoute
 from sandboxer.edges.http.mounting import mounts
 from sandboxer.edges.http.paying import offering, price_of_create
+from sandboxer.edges.http.problems import request_id_of, response
 from sandboxer.edges.http.routes.exec import bytes_of
 from sandboxer.edges.http.sse import EVENT_STREAM, EventStream, ServerEvent
 from sandboxer.edges.http.state import caller, platform_of
@@ -30,7 +31,7 @@ from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.wire.exec import ExecOutput
 from sandboxer.wire.execute import ExecuteCode, ExecuteLater, Execution, ExecutionBegan, ExecutionOutput
 from sandboxer.wire.jobs import JobSummary
-from sandboxer.work.execute.one_shot import Done, Placed
+from sandboxer.work.execute.one_shot import Done, Placed, cut_short
 from sandboxer.work.execute.running import Began, Ended, Said
 from sandboxer.work.execute.submission import InputFile, Plan, Submission, make_plan
 from sandboxer.work.jobs.records import Job
@@ -56,17 +57,22 @@ async def execute(request: Request, body: ExecuteCode, idempotency_key: Idempote
             raise InvalidRequest(field="Idempotency-Key", why="a stream cannot be given a second time")
         return EventStream(_events(request, plan, body.encoding, began))
 
-    async def act() -> Response:
-        platform, who = platform_of(request), caller(request)
+    platform, who = platform_of(request), caller(request)
+
+    async def act(bind: Bind | None) -> Response:
         await _admit(request, plan)
         async with (
             until_client_goes(request.receive),
             offering(request, lambda: price_of_create(platform, plan.create, who.account)),
         ):
-            done = await platform.execution.one_shots.run(plan, who)
+            done = await platform.execution.one_shots.run(plan, who, also=bind)
         return json_response(_shown(done, plan, body.encoding, began))
 
-    return await once(request, act)
+    async def recall(sandbox_id: str) -> Response | None:
+        left = await platform.execution.one_shots.left_by(sandbox_id)
+        return None if left is None else response(cut_short(left), request_id_of(request.scope))
+
+    return await once_bound(request, act, recall=recall)
 
 
 @router.post(
