@@ -206,6 +206,7 @@ def _open_artifacts(
         policy=settings.snapshot_policy,
         image_policy=settings.image_policy,
         spool_dir=settings.state_dir / "imports",
+        lists_dir=settings.state_dir / "image-lists",
         default_profile=settings.default_profile,
         volume_policy=settings.volume_policy,
         trees=Trees(settings.images_dir, is_ours=settings.images_dir.is_relative_to(settings.state_dir)),

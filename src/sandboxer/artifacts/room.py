@@ -17,6 +17,7 @@ from sandboxer.artifacts.images.published.policy import ImagePolicy
 from sandboxer.artifacts.images.published.sharing import ImageSharing
 from sandboxer.artifacts.images.published.spawning import Spawning
 from sandboxer.artifacts.snapshots.book import SnapshotBook
+from sandboxer.artifacts.images.published.listing import Lists
 from sandboxer.artifacts.snapshots.charging import KeepCharges
 from sandboxer.artifacts.snapshots.cloning import Cloning
 from sandboxer.artifacts.snapshots.desk import SnapshotDesk
@@ -62,6 +63,7 @@ async def open_artifacts(
 ) -> AsyncIterator[Artifacts]:
     """`charges` None: nothing is charged here."""
     # Leaving: the loops end first, then what is under way comes to its end.
+    lists_dir: Path,
     async with own_tasks() as operations:
         desk = SnapshotDesk(
             sandboxes=sandboxes,
@@ -87,6 +89,7 @@ async def open_artifacts(
             loops.start(keeper.run(), name="keeper of snapshots")
             loops.start(image_keeper.run(), name="keeper of images")
             yield Artifacts(
+            lists=Lists(lists_dir),
                 snapshots=desk,
                 cloning=Cloning(desk=desk, authorities=authorities, slots=slots),
                 images=images,

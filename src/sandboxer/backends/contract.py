@@ -290,8 +290,11 @@ class KeptLayers:
 class ShapesDisks(Protocol):
     """Kept disks that are read, copied and made from outside: what published images need."""
 
-    async def layers(self, disk_id: str) -> KeptLayers:
-        """Checked as by `check_kept`. Raises NotFound, Conflict (altered)."""
+    async def layers(self, disk_id: str, *, suspected: bool = False) -> KeptLayers:
+        """Checked as by `check_kept`. Raises NotFound, Conflict (altered).
+
+        `suspected`: unchecked, to see what was altered.
+        """
 
     async def copy_kept(self, disk_id: str, new_id: str, change: Callable[[int], None] | None) -> KeptDisk:
         """A kept disk of its own, which outlives the other. On any failure nothing is left.

@@ -185,8 +185,8 @@ class NamespacesBackend:
     async def kept(self) -> Sequence[str]:
         return await self._keeping.kept()
 
-    async def layers(self, disk_id: str) -> KeptLayers:
-        return await self._shaping.layers(disk_id)
+    async def layers(self, disk_id: str, *, suspected: bool = False) -> KeptLayers:
+        return await self._shaping.layers(disk_id, suspected=suspected)
 
     async def copy_kept(self, disk_id: str, new_id: str, change: Callable[[int], None] | None) -> KeptDisk:
         return await to_the_end(self._shaping.copy(disk_id, new_id, change))

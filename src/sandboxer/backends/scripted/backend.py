@@ -244,7 +244,7 @@ class Scripted:
         used = self._kept(disk_id).used_bytes
         return KeptSizes(referenced_bytes=used, exclusive_bytes=used)
 
-    async def layers(self, disk_id: str) -> KeptLayers:
+    async def layers(self, disk_id: str, *, suspected: bool = False) -> KeptLayers:
         self._begin("layers", disk_id)
         return self._folders.layers(disk_id, self._kept(disk_id))
 

@@ -5,6 +5,7 @@ What is slow goes on without them. What is being read (a spawn, an export, a clo
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -16,9 +17,9 @@ from sqlalchemy import Connection
 from sandboxer.artifacts.images.published import policy as rules
 from sandboxer.artifacts.images.published import records
 from sandboxer.artifacts.images.published.book import Also, ImageBook, Step
-from sandboxer.artifacts.images.published.making import Made, Shaping, surveyed
-from sandboxer.artifacts.images.published.manifest import check
-from sandboxer.artifacts.images.published.policy import SHOWN, ImagePolicy
+from sandboxer.artifacts.images.published.listing import Lists
+from sandboxer.artifacts.images.published.making import Made, Shaping, survey_and_list, verify
+from sandboxer.artifacts.images.published.policy import ImagePolicy
 from sandboxer.artifacts.images.published.records import Filter, ImagePage, PublishedImage, Visibility
 from sandboxer.artifacts.snapshots.desk import SnapshotDesk
 from sandboxer.artifacts.snapshots.lifecycle import OVER, USABLE, Signal, State
@@ -36,6 +37,8 @@ from sandboxer.sandboxes.use_cases import SandboxUseCases
 PREFIX = "img"
 # Of a disk that is there only while it is being published.
 PASSING = "pub"
+# Of what was altered, in the event that tells of it.
+_TOLD = ("altered", "altered_count")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,7 @@ class ImageDesk:
     book: ImageBook
     operations: Operations
     policy: ImagePolicy
+    lists: Lists
     # By id: how many read it now.
     readers: Counter[str] = field(default_factory=Counter)
 
@@ -205,8 +209,13 @@ class ImageDesk:
         return await self.book.store.read(lambda conn: records.has_locked(conn, account))
 
     @asynccontextmanager
-    async def reading(self, image_id: str, caller: Caller) -> AsyncIterator[PublishedImage]:
-        """One that can be used; it stays as long. Raises NotFound, IllegalTransition, Conflict (altered)."""
+    async def reading(
+        self, image_id: str, caller: Caller, *, suspected: bool = False
+    ) -> AsyncIterator[PublishedImage]:
+        """One that can be used; it stays as long. Raises NotFound, IllegalTransition, Conflict (altered).
+
+        `suspected`: also one that was altered; nothing may be made of it.
+        """
         image = await self.get(image_id, caller)
         if image.state not in USABLE:
             raise IllegalTransition(
@@ -214,7 +223,8 @@ class ImageDesk:
             )
         self.readers[image_id] += 1
         try:
-            await self.shaper(image.backend).layers(image_id)
+            if not suspected:
+                await self.shaper(image.backend).layers(image_id)
             yield image
         finally:
             self.readers[image_id] -= 1
@@ -223,15 +233,18 @@ class ImageDesk:
 
     async def verify(self, image_id: str, caller: Caller) -> PublishedImage:
         """Every file read and the digest made anew. Raises Conflict if it is not what was published."""
-        async with self.reading(image_id, caller) as image:
-            layers = await self.shaper(image.backend).layers(image_id)
-            found = await surveyed(layers, self.policy.bounds)
+        async with self.reading(image_id, caller, suspected=True) as image:
+            backend, bounds = self.shaper(image.backend), self.policy.bounds
+            layers = await backend.layers(image_id, suspected=True)
             try:
-                check(found, image.digest, id=image_id)
-            except Conflict:
-                step = Step(signal=Signal.MISSED, actor=actor_of(caller), reason="altered")
+                await asyncio.to_thread(verify, image_id, layers, bounds, self.lists, digest=image.digest)
+            except Conflict as error:
+                told = {name: error.facts[name] for name in _TOLD if name in error.facts}
+                step = Step(signal=Signal.MISSED, actor=actor_of(caller), reason="altered", data=told)
                 await self.book.move(image_id, step)
                 raise
+            # All there as it was; and whether somebody changed it and changed it back.
+            await backend.layers(image_id)
             step = Step(
                 signal=None,
                 actor=actor_of(caller),
@@ -269,10 +282,15 @@ class ImageDesk:
                 raise Conflict(why=f"{image.id} is being read", reason="in_use", hint="Try again in a while.")
             if current.state is not State.DROPPING:
                 await self.book.move(image.id, Step(signal=signal, actor=actor, reason=reason, check=check))
-            await keeper_of(self.sandboxes.room.backends.get(image.backend), image.backend).drop(image.id)
+            await self._forget(image)
             return await self.book.move(image.id, Step(signal=Signal.REMOVED, actor=actor, reason=reason))
 
         return await self.operations.perform(image.id, "drop", act)
+
+    async def _forget(self, image: PublishedImage) -> None:
+        """What is kept of it. Gone already is success."""
+        await keeper_of(self.sandboxes.room.backends.get(image.backend), image.backend).drop(image.id)
+        await asyncio.to_thread(self.lists.drop, image.id)
 
     def shaper(self, name: str) -> ShapesDisks:
         backend = self.sandboxes.room.backends.get(name)
@@ -303,11 +321,12 @@ class ImageDesk:
             change = Shaping(self.policy.bounds, clean=wanted.clean)
             await make(backend, opened.id, change)
             layers = await backend.layers(opened.id)
-            found = await surveyed(layers, self.policy.bounds)
-            made = Made(base=layers.base, survey=found, stripped=tuple(change.stripped))
+            bounds = self.policy.bounds
+            found = await asyncio.to_thread(survey_and_list, opened.id, layers, bounds, self.lists)
+            made = Made(base=layers.base, survey=found, stripped=change.stripped)
             return await self._record(opened, wanted, made, actor)
         except BaseException as error:
-            await keeper_of(self.sandboxes.room.backends.get(opened.backend), opened.backend).drop(opened.id)
+            await self._forget(opened)
             why = str(error)[:300] if isinstance(error, SandboxerError) else "it broke"
             code = error.code if isinstance(error, SandboxerError) else "broken"
             step = Step(signal=Signal.FAIL, actor=actor, reason=code, data={"why": why})
@@ -321,10 +340,10 @@ class ImageDesk:
             "digest": made.survey.digest,
             "size_bytes": size,
             "files": made.survey.files,
-            "findings": made.survey.findings[:SHOWN],
-            "findings_count": len(made.survey.findings),
-            "stripped": made.stripped[:SHOWN],
-            "stripped_count": len(made.stripped),
+            "findings": tuple(made.survey.findings.first),
+            "findings_count": made.survey.findings.count,
+            "stripped": tuple(made.stripped.first),
+            "stripped_count": made.stripped.count,
             "rate_msats": self.book.rate(opened.account, opened.profile, size),
             "verified_at": self.clock.now(),
         }
@@ -338,7 +357,7 @@ class ImageDesk:
             actor=actor,
             reason="published",
             changes=changes,
-            data={"digest": made.survey.digest, "size_bytes": size, "findings": len(made.survey.findings)},
+            data={"digest": made.survey.digest, "size_bytes": size, "findings": made.survey.findings.count},
         )
         return await self.book.move(opened.id, step)
 

@@ -59,6 +59,8 @@ class ImageKeeper:
     async def reconcile(self) -> None:
         """Once, at the start. Raises nothing for one image's sake."""
         living = {one.id: one for one in await self._desk.book.living()}
+        made = {id_ for id_, one in living.items() if one.state is not State.TAKING}
+        await asyncio.to_thread(self._desk.lists.sweep, made)
         for name, backend in self._desk.sandboxes.room.backends.items():
             if not isinstance(backend, Snapshots):
                 continue

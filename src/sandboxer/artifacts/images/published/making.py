@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from sandboxer.artifacts.images.published.manifest import Survey, survey
-from sandboxer.artifacts.images.published.stripping import remove, strip
+from sandboxer.artifacts.images.published.listing import Comparison, Lists
+from sandboxer.artifacts.images.published.manifest import Survey, check, survey
+from sandboxer.artifacts.images.published.stripping import strip, strip_secrets
+from sandboxer.artifacts.images.published.telling import Told
 from sandboxer.artifacts.images.published.tree import Bounds
 from sandboxer.backends.contract import KeptLayers
 
@@ -16,7 +19,7 @@ from sandboxer.backends.contract import KeptLayers
 class Made:
     base: str
     survey: Survey
-    stripped: tuple[str, ...]
+    stripped: Told[str]
 
 
 @dataclass(slots=True)
@@ -25,22 +28,37 @@ class Shaping:
 
     bounds: Bounds
     clean: bool = False
-    stripped: list[str] = field(default_factory=list)
+    stripped: Told[str] = field(default_factory=Told)
 
     def __call__(self, layer: int) -> None:
-        self.stripped += strip(layer, self.bounds)
+        strip(layer, self.bounds, self.stripped)
         if self.clean:
-            found = survey(layer, base="", bounds=self.bounds).findings
-            self.stripped += remove(layer, {one.path for one in found}, self.bounds)
+            strip_secrets(layer, self.bounds, self.stripped)
 
 
-async def surveyed(layers: KeptLayers, bounds: Bounds) -> Survey:
-    return await asyncio.to_thread(_survey, layers, bounds)
+def survey_and_list(image_id: str, layers: KeptLayers, bounds: Bounds, lists: Lists) -> Survey:
+    """Of one that is new. Blocks."""
+    with _opened(layers) as layer, lists.writing(image_id) as writer:
+        return survey(layer, base=layers.base, bounds=bounds, line=writer.put)
 
 
-def _survey(layers: KeptLayers, bounds: Bounds) -> Survey:
+def verify(image_id: str, layers: KeptLayers, bounds: Bounds, lists: Lists, *, digest: str) -> None:
+    """Every file read again. Blocks. Raises Conflict (altered) with what is different."""
+    with _opened(layers) as layer, lists.reading(image_id) as listed:
+        if listed is None:
+            found = survey(layer, base=layers.base, bounds=bounds, scans=False)
+            check(found, digest, id=image_id, altered=None)
+            return
+        comparison = Comparison(listed.lines())
+        found = survey(layer, base=layers.base, bounds=bounds, scans=False, line=comparison.put)
+        altered = comparison.finish()
+        check(found, digest, id=image_id, altered=altered if listed.digest == digest else None)
+
+
+@contextmanager
+def _opened(layers: KeptLayers) -> Iterator[int]:
     fd = os.open(layers.layer, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        return survey(fd, base=layers.base, bounds=bounds)
+        yield fd
     finally:
         os.close(fd)

@@ -14,11 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sandboxer.artifacts.images.published import tree
+from sandboxer.artifacts.images.published.listing import Altered
 from sandboxer.artifacts.images.published.scanning import Finding, Scan
+from sandboxer.artifacts.images.published.telling import Told
 from sandboxer.artifacts.images.published.tree import Bounds, Entry, Kind
 from sandboxer.kernel.errors import Conflict
 
 FORM = "sandboxer image manifest 1"
+_IN_WORDS = 5
+PutLine = Callable[[bytes, str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +32,7 @@ class Survey:
     digest: str
     size_bytes: int
     files: int
-    findings: tuple[Finding, ...]
+    findings: Told[Finding]
 
 
 @dataclass(slots=True)
@@ -48,44 +52,48 @@ class _Count:
 
 
 def survey(
-    layer: int, *, base: str, bounds: Bounds, scans: bool = True, line: Callable[[str], None] | None = None
+    layer: int, *, base: str, bounds: Bounds, scans: bool = True, line: PutLine | None = None
 ) -> Survey:
-    """Blocks. `line` gets every line of the manifest."""
-    digest, count, findings = hashlib.sha256(), _Count(), []
+    """Blocks. `line` gets every line of the manifest with the path that it is of, in order."""
+    digest, count, findings = hashlib.sha256(), _Count(), Told[Finding]()
 
-    def put(text: str) -> None:
+    def put(path: bytes, text: str) -> None:
         digest.update(text.encode() + b"\n")
         if line is not None:
-            line(text)
+            line(path, text)
 
     root = os.fstat(layer)
-    put(json.dumps([FORM, base, stat.S_IMODE(root.st_mode), root.st_uid, root.st_gid]))
+    put(b"", json.dumps([FORM, base, stat.S_IMODE(root.st_mode), root.st_uid, root.st_gid]))
     for entry in tree.walk(layer, bounds):
         scan = Scan(entry.path) if scans else None
         content = _content(entry, scan)
         count.add(entry)
         mode = stat.S_IMODE(entry.info.st_mode)
-        put(json.dumps([_text(entry.path), entry.kind, mode, entry.info.st_uid, entry.info.st_gid, *content]))
-        if scan is not None:
-            findings += scan.findings
+        facts = [_text(entry.path), entry.kind, mode, entry.info.st_uid, entry.info.st_gid, *content]
+        put(entry.path, json.dumps(facts))
+        for found in () if scan is None else scan.findings:
+            findings.add(found)
     return Survey(
         digest="sha256:" + digest.hexdigest(),
         size_bytes=count.size_bytes,
         files=count.files,
-        findings=tuple(findings),
+        findings=findings,
     )
 
 
-def check(found: Survey, digest: str, *, id: str) -> None:
-    """Raises Conflict unless it is what was published."""
-    if found.digest != digest:
-        raise Conflict(
-            why=f"{id} is not what was published: someone changed it on the host",
-            reason="altered",
-            digest=digest,
-            found=found.digest,
-            hint="Do not use it; tell the operator.",
-        )
+def check(found: Survey, digest: str, *, id: str, altered: Told[Altered] | None) -> None:
+    """Raises Conflict unless it is what was published. `altered`: what is different, where that is known."""
+    if found.digest == digest:
+        return
+    facts: dict[str, object] = {"digest": digest, "found": found.digest}
+    why = f"{id} is not what was published: someone changed it on the host"
+    if altered is not None and altered.count:
+        shown = ", ".join(f"{one.path} ({one.how.value})" for one in altered.first[:_IN_WORDS])
+        more = altered.count - min(len(altered.first), _IN_WORDS)
+        why += f": {shown}" + (f" and {more} more" if more else "")
+        facts["altered"] = [{"path": one.path, "how": one.how.value} for one in altered.first]
+        facts["altered_count"] = altered.count
+    raise Conflict(why=why, reason="altered", **facts, hint="Do not use it; tell the operator.")
 
 
 def _content(entry: Entry, scan: Scan | None) -> list[object]:

@@ -12,9 +12,6 @@ from sandboxer.artifacts.snapshots.policy import Holding
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, Forbidden
 
-# Of what is kept and told of a report; the count is always whole.
-SHOWN = 100
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImagePolicy:

@@ -7,10 +7,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from sandboxer.artifacts.images.published import tree
-from sandboxer.artifacts.images.published.tree import Bounds, Kind
+from sandboxer.artifacts.images.published.scanning import Scan
+from sandboxer.artifacts.images.published.telling import Told
+from sandboxer.artifacts.images.published.tree import Bounds, Entry, Kind
 
 _ANYWHERE = rb"(.*/)?"
 _STRIPPED = re.compile(
@@ -42,26 +44,33 @@ def is_stripped(path: bytes) -> bool:
     return _STRIPPED.fullmatch(path) is not None
 
 
-def strip(layer: int, bounds: Bounds) -> list[str]:
-    """Remove it all; returns what was removed. Blocks."""
-    return _remove(layer, bounds, is_stripped)
+def strip(layer: int, bounds: Bounds, removed: Told[str]) -> None:
+    """Remove it all, and tell of it. Blocks."""
+    _remove(layer, bounds, lambda entry: is_stripped(entry.path), removed)
 
 
-def remove(layer: int, paths: Collection[str], bounds: Bounds) -> list[str]:
-    """These files, written as findings write them."""
-    wanted = frozenset(paths)
-    return _remove(layer, bounds, lambda path: _shown(path) in wanted)
+def strip_secrets(layer: int, bounds: Bounds, removed: Told[str]) -> None:
+    """The same with every file in which something looks like a secret."""
+    _remove(layer, bounds, _is_telling, removed)
 
 
-def _remove(layer: int, bounds: Bounds, is_wanted: Callable[[bytes], bool]) -> list[str]:
-    removed: list[str] = []
+def _is_telling(entry: Entry) -> bool:
+    if entry.kind is not Kind.FILE:
+        return False
+    scan = Scan(entry.path)
+    for chunk in tree.read(entry):
+        scan.feed(chunk)
+    scan.finish()
+    return bool(scan.findings)
+
+
+def _remove(layer: int, bounds: Bounds, is_wanted: Callable[[Entry], bool], removed: Told[str]) -> None:
     for entry in tree.walk(layer, bounds):
-        if entry.kind in (Kind.FOLDER, Kind.HIDDEN) or not is_wanted(entry.path):
+        if entry.kind in (Kind.FOLDER, Kind.HIDDEN) or not is_wanted(entry):
             continue
         with contextlib.suppress(FileNotFoundError):
             os.unlink(entry.name, dir_fd=entry.folder_fd)
-            removed.append(_shown(entry.path))
-    return removed
+            removed.add(_shown(entry.path))
 
 
 def _shown(path: bytes) -> str:

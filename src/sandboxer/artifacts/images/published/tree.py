@@ -38,7 +38,7 @@ class Bounds:
     """What one layer may hold, and how long anybody looks at it."""
 
     bytes: int = 32 << 30
-    entries: int = 1_000_000
+    entries: int = 2_000_000
     depth: int = 256
     seconds: float = 900.0
 

@@ -44,8 +44,9 @@ class Keeping:
         self._ground.promised = self._ground.promised.with_kept(kept_mb)
         self._renewals.pop(disk_id, None)
 
-    async def check(self, disk_id: str) -> Heritage:
-        return await in_thread(self._ground.threads, self._check_now, disk_id)
+    async def check(self, disk_id: str, *, suspected: bool = False) -> Heritage:
+        """`suspected`: only that there is one."""
+        return await in_thread(self._ground.threads, self._check_now, disk_id, suspected)
 
     async def sizes(self, disk_id: str) -> KeptSizes:
         return await in_thread(self._ground.threads, self._sizes_now, disk_id)
@@ -147,11 +148,13 @@ class Keeping:
         self._ground.heritages.remove(disk_id)
         return self._ground.counting.kept_mb()
 
-    def _check_now(self, disk_id: str) -> Heritage:
+    def _check_now(self, disk_id: str, suspected: bool = False) -> Heritage:
         ground = self._ground
         heritage = ground.heritages.find_kept(disk_id)
         if heritage is None or not ground.copies.has(disk_id):
             raise NotFound(what="kept disk", id=disk_id)
+        if suspected:
+            return heritage
         with _gone_is_not_found(disk_id):
             seen = ground.copies.look(disk_id)
         if seen is not None:

@@ -29,8 +29,8 @@ class Shaping:
         self._ground = ground
         self._keeping = keeping
 
-    async def layers(self, disk_id: str) -> KeptLayers:
-        heritage = await self._keeping.check(disk_id)
+    async def layers(self, disk_id: str, *, suspected: bool) -> KeptLayers:
+        heritage = await self._keeping.check(disk_id, suspected=suspected)
         tree = self._ground.image_path(heritage.image)
         return KeptLayers(base=heritage.image, tree=tree, layer=self._ground.copies.path(disk_id) / "upper")
 
