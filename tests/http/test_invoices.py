@@ -8,14 +8,16 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
 from embit import bip32
+from sqlalchemy import select
 
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.settings import Settings
-from sandboxer.store.idempotency import abandon_all_in_flight
+from sandboxer.store.idempotency import abandon_all_in_flight, idempotency
 from testchains.litecoin import Litecoin
 from tests.http.conftest import Served, check_claims, serving
 from tests.http.flows import flow
@@ -84,13 +86,43 @@ async def test_an_invoice_asked_for_again_is_the_same_invoice(
     assert [answer.status_code for answer in answers] == [201, 201], answers[0].text
     assert answers[0].json()["address"] == answers[1].json()["address"]
     assert len((await shop.client.get("/v1/invoices")).json()["invoices"]) == 1
-    # With a claim in it the answer is not kept, and the repeat says so.
+    # With a claim in it the answer is not kept, and the repeat says so: another stranger behind the same
+    # address may have chosen the same words.
     new = {"currency": "LTC", "sats": 5000}
     fresh = [
         await shop.client.http.post("/v1/invoices", json=new, headers={"idempotency-key": "inv-2"})
         for _ in range(2)
     ]
     assert [answer.status_code for answer in fresh] == [201, 409]
+
+
+async def test_a_stranger_who_repeats_an_unguessable_key_gets_the_same_invoice_and_claim(
+    shop: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object, **__: object) -> None:
+        raise RuntimeError("the server died here")
+
+    async def repeat(key: str, **body: Any) -> httpx.Response:
+        wanted = {"currency": "LTC", "sats": 5000, **body}
+        return await shop.client.http.post("/v1/invoices", json=wanted, headers={"idempotency-key": key})
+
+    key = str(uuid4())
+    with monkeypatch.context() as dying:
+        dying.setattr("sandboxer.store.idempotency.finish", die)
+        assert (await repeat(key)).status_code == 500
+    await shop.platform.store.write(abandon_all_in_flight)
+    recalled, replayed = await repeat(key), await repeat(key)
+    assert (recalled.status_code, replayed.status_code) == (201, 201), replayed.text
+    assert recalled.json()["claim"]
+    assert replayed.json() == recalled.json()
+    assert replayed.headers["location"] == recalled.headers["location"]
+    assert len((await shop.client.get("/v1/invoices")).json()["invoices"]) == 1
+    # The claim is nowhere in the database, and follows from no other key.
+    query = select(idempotency).where(idempotency.c.key == key)
+    (row,) = await shop.platform.store.read(lambda conn: conn.execute(query).all())
+    assert recalled.json()["claim"].encode() not in row.body
+    assert (await repeat(str(uuid4()))).json()["claim"] != recalled.json()["claim"]
+    assert (await repeat(key, sats=6000)).status_code == 409
 
 
 @flow("createInvoice", "getInvoice")

@@ -6,6 +6,8 @@ A key that was made while nobody was listening (a payment came in) waits for its
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -90,6 +92,13 @@ class KeyLife:
         new = generate(account, name, accepts_v1=False)
         self._keys.insert(conn, new, actor=actor, expires_at=expires_at, claim_hash=claim_hash)
         return new.public_key
+
+    def claim_for(self, secret: str, asked: str) -> Claim:
+        """The same claim again for who repeats what was asked and knows the secret it was asked with."""
+        told = hashlib.sha256(asked.encode()).hexdigest()
+        return Claim(
+            base64.urlsafe_b64encode(self._keys.derived(f"claim {told} {secret}")).decode().rstrip("=")
+        )
 
     async def reveal(self, public_key: str, claim: str) -> NewKey:
         """The secret, once, within 15 minutes of the key's making."""

@@ -266,6 +266,10 @@ class Keys:
             conn, subject=new.public_key, kind="key.created", actor=actor, reason="asked", at=now, data=facts
         )
 
+    def derived(self, info: str) -> bytes:
+        """A secret that follows from `info` and from what this platform alone knows."""
+        return self._seal.derive(info)
+
     def sealed(self, public_key: str, secret_key: str) -> dict[str, Any]:
         """The columns that stand for a secret."""
         return {

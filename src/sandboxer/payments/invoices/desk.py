@@ -67,6 +67,8 @@ class Order:
     refund_address: str | None = None
     # Goods of another room, priced in cents.
     goods: Buys | None = None
+    # For a new account, if it was chosen beforehand; None: a random one.
+    claim: Claim | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +128,7 @@ class InvoiceDesk:
         worth = await self._price(order)
         account = await self._store.read(lambda conn: self._admit(conn, order))
         index, address = await self._fresh_address(chain)
-        claim = new_claim() if account is None else None
+        claim = (order.claim or new_claim()) if account is None else None
         now = self._clock.now()
         expires_at = now + self.policy.expires_after
         invoice = Invoice(

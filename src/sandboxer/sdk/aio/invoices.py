@@ -25,10 +25,15 @@ class AsyncInvoices:
         sats: int | None = None,
         account: str | None = None,
         refund_address: str | None = None,
+        idempotency_key: str | None = None,
     ) -> wire.NewInvoice:
-        """For a tier and months, or for sats; `account` is a public id, without it a new one is made."""
+        """For a tier and months, or for sats; `account` is a public id, without it a new one is made.
+
+        Repeated with the same key it is the same invoice; for a new account, a key of 22 characters or more.
+        """
         wanted = {"currency": currency, "tier": tier, "months": months, "sats": sats, "account": account}
-        return await self._line.do(routes.create({**wanted, "refund_address": refund_address}))
+        wanted["refund_address"] = refund_address
+        return await self._line.do(routes.create(wanted, idempotency_key=idempotency_key))
 
     async def get(self, invoice_id: str) -> wire.Invoice:
         return await self._line.do(routes.get(invoice_id))

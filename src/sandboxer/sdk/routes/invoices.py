@@ -12,9 +12,17 @@ from sandboxer.wire import invoices as wire
 from sandboxer.wire.keys import NewKey
 
 
-def create(wanted: Mapping[str, Any]) -> Call[wire.NewInvoice]:
+def create(wanted: Mapping[str, Any], *, idempotency_key: str | None = None) -> Call[wire.NewInvoice]:
     body, headers = json_body({name: value for name, value in wanted.items() if value is not None})
-    return Call(method="POST", target="/v1/invoices", body=body, headers=headers, read=model(wire.NewInvoice))
+    key = {} if idempotency_key is None else {"idempotency-key": idempotency_key}
+    return Call(
+        method="POST",
+        target="/v1/invoices",
+        body=body,
+        headers={**headers, **key},
+        read=model(wire.NewInvoice),
+        is_repeatable=idempotency_key is not None,
+    )
 
 
 def get(invoice_id: str) -> Call[wire.Invoice]:

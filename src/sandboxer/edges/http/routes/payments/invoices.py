@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
@@ -17,6 +19,7 @@ from sandboxer.edges.http.failures import failures, stranger_failures, stream, u
 from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
 from sandboxer.edges.http.sse import EventStream, ServerEvent
 from sandboxer.edges.http.state import platform_of, require_owner
+from sandboxer.identity.key_life import Claim
 from sandboxer.payments.assets import ASSETS, as_text
 from sandboxer.payments.chains import qr
 from sandboxer.payments.invoices import records
@@ -29,6 +32,8 @@ from sandboxer.wiring import Platform
 
 router = APIRouter(prefix="/v1", tags=["invoices"])
 SVG = "image/svg+xml"
+# Characters of a key that holds 128 bits: strangers behind one address must not meet by it.
+UNGUESSABLE = 22
 Limit = Annotated[int, Query(ge=1, le=PAGE_LIMIT_MAX)]
 
 
@@ -42,9 +47,12 @@ Limit = Annotated[int, Query(ge=1, le=PAGE_LIMIT_MAX)]
 )
 async def create(request: Request, body: wire.AskInvoice, idempotency_key: IdempotencyKey = None) -> Response:
     platform = platform_of(request)
+    asker = _asker(request, platform)
+    claim = None if body.account is not None else await _repeatable_claim(request, asker)
     order = Order(
         asset=body.currency,
-        asked_by=_asker(request, platform),
+        asked_by=asker,
+        claim=claim,
         tier=body.tier,
         months=body.months,
         sats=body.sats,
@@ -58,17 +66,38 @@ async def create(request: Request, body: wire.AskInvoice, idempotency_key: Idemp
         return _ordered(view, None if ordered.claim is None else ordered.claim.token)
 
     async def recall(invoice_id: str) -> Response | None:
-        return _ordered(await platform.payments.invoices.view(invoice_id), None)
+        view = await platform.payments.invoices.view(invoice_id)
+        return _ordered(view, None if claim is None else claim.token)
 
-    # For a known account nothing in the answer is secret; the claim of a new one is shown once.
-    is_known = body.account is not None
-    return await once_bound(
+    # For a known account nothing in the answer is secret. The claim of a new one is kept nowhere, and shown
+    # again only to who can repeat the secret it was made of.
+    is_repeatable = body.account is not None or claim is not None
+    answer = await once_bound(
         request,
         act,
-        recall=recall if is_known else None,
-        keep_answer=is_known,
-        owner=f"address:{order.asked_by}",
+        recall=recall if is_repeatable else None,
+        keep_answer=is_repeatable,
+        redact=lambda kept: _with_claim(kept, None),
+        owner=f"address:{asker}",
     )
+    if claim is None or "idempotent-replayed" not in answer.headers:
+        return answer
+    told = Response(_with_claim(bytes(answer.body), claim.token), answer.status_code)
+    told.raw_headers += [pair for pair in answer.raw_headers if pair[0] != b"content-length"]
+    return told
+
+
+async def _repeatable_claim(request: Request, asker: str) -> Claim | None:
+    """Where the Idempotency-Key is too long to be guessed or met by chance, it stands for who asked."""
+    key = request.headers.get("idempotency-key", "")
+    if len(key) < UNGUESSABLE:
+        return None
+    asked = f"{asker}\n{hashlib.sha256(await request.body()).hexdigest()}"
+    return platform_of(request).key_life.claim_for(key, asked)
+
+
+def _with_claim(body: bytes, claim: str | None) -> bytes:
+    return json.dumps({**json.loads(body), "claim": claim}, separators=(",", ":")).encode()
 
 
 def _ordered(view: View, claim: str | None) -> Response:
