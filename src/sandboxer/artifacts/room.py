@@ -13,11 +13,11 @@ from sandboxer.artifacts.images.oci.importing import Importing
 from sandboxer.artifacts.images.published.book import ImageBook
 from sandboxer.artifacts.images.published.desk import ImageDesk
 from sandboxer.artifacts.images.published.keeper import ImageKeeper
+from sandboxer.artifacts.images.published.listing import Lists
 from sandboxer.artifacts.images.published.policy import ImagePolicy
 from sandboxer.artifacts.images.published.sharing import ImageSharing
 from sandboxer.artifacts.images.published.spawning import Spawning
 from sandboxer.artifacts.snapshots.book import SnapshotBook
-from sandboxer.artifacts.images.published.listing import Lists
 from sandboxer.artifacts.snapshots.charging import KeepCharges
 from sandboxer.artifacts.snapshots.cloning import Cloning
 from sandboxer.artifacts.snapshots.desk import SnapshotDesk
@@ -58,12 +58,12 @@ async def open_artifacts(
     policy: SnapshotPolicy,
     image_policy: ImagePolicy,
     spool_dir: Path,
+    lists_dir: Path,
     default_profile: str,
     volume_policy: VolumePolicy,
 ) -> AsyncIterator[Artifacts]:
     """`charges` None: nothing is charged here."""
     # Leaving: the loops end first, then what is under way comes to its end.
-    lists_dir: Path,
     async with own_tasks() as operations:
         desk = SnapshotDesk(
             sandboxes=sandboxes,
@@ -82,6 +82,7 @@ async def open_artifacts(
             book=ImageBook(store, clock, charges),
             operations=desk.operations,
             policy=image_policy,
+            lists=Lists(lists_dir),
         )
         image_keeper = ImageKeeper(images)
         await image_keeper.reconcile()
@@ -89,7 +90,6 @@ async def open_artifacts(
             loops.start(keeper.run(), name="keeper of snapshots")
             loops.start(image_keeper.run(), name="keeper of images")
             yield Artifacts(
-            lists=Lists(lists_dir),
                 snapshots=desk,
                 cloning=Cloning(desk=desk, authorities=authorities, slots=slots),
                 images=images,
