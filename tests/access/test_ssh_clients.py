@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import os
 import shlex
+import sys
 from pathlib import Path
 
 from tests.access.test_ssh import Gated, Said, free_port, gated, run  # noqa: F401
@@ -140,3 +141,36 @@ async def test_a_hundred_megabytes_pass_unharmed(gated: Gated) -> None:  # noqa:
 
 def _digest(path: Path) -> bytes:
     return hashlib.sha256(path.read_bytes()).hexdigest().encode()
+
+
+async def test_the_command_line_knows_the_host_and_writes_what_editors_read(gated: Gated) -> None:  # noqa: F811
+    path, key = await gated.served.sandbox(), gated.new_key()
+    await gated.add(key)
+    sandbox_id, known = path.rsplit("/", 1)[1], gated.folder / "home" / "known"
+    where = ["--url", gated.served.url, "--state-dir", str(gated.folder / "state")]
+
+    async def sandboxer(*words: str) -> Said:
+        return await run(sys.executable, "-m", "sandboxer.edges.cli.main", *words, folder=gated.folder)
+
+    # With a key made for the one run, which is gone after it.
+    said = await sandboxer("ssh", *where, sandbox_id, "--", "echo here; exit 4")
+    assert (said.code, said.out) == (4, b"here\n"), said
+    assert len((await gated.served.client.get("/v1/ssh-keys")).json()["ssh_keys"]) == 1
+    known.parent.mkdir()
+    mine = f"[127.0.0.1]:{gated.gateway.port}"
+    known.write_text(f"other ssh-ed25519 AAAA\n{mine} ssh-ed25519 AAAAold\n")
+    options = ["--name", "web", "-i", str(key), "--known-hosts", str(known)]
+    block = await sandboxer("ssh-config", *where, sandbox_id, *options)
+    assert block.code == 0, block
+    assert known.read_text() == f"other ssh-ed25519 AAAA\n{mine} {gated.gateway.host_key}\n"
+    (gated.folder / "written").write_bytes(block.out)
+    by_name = await run(
+        "ssh", "-F", "written", "-o", "BatchMode=yes", "web", "echo by name", folder=gated.folder
+    )
+    assert by_name.out == b"by name\n", by_name
+    # A gateway with another key is not talked to.
+    other = gated.new_key("other").with_suffix(".pub").read_text()
+    known.write_text(f"{mine} {other}")
+    forged = await run("ssh", "-F", "written", "-o", "BatchMode=yes", "web", "true", folder=gated.folder)
+    assert forged.code == 255
+    assert "HOST IDENTIFICATION HAS CHANGED" in forged.err

@@ -58,6 +58,7 @@ VERBS: Mapping[str, Verb] = {
     "shell": Verb("shell", INSIDE, "Open a terminal in a sandbox."),
     "cp": Verb("copying", INSIDE, "Copy files and folders in or out."),
     "ssh": Verb("access.ssh", INSIDE, "Open a shell in a sandbox, or run a command, with the stock ssh."),
+    "ssh-config": Verb("access.ssh_config", INSIDE, "Print a block for ~/.ssh/config, for editors and git."),
     "ssh-key": Verb("access.ssh_keys", INSIDE, "Keys that open sandboxes by SSH.", is_group=True),
     "secrets": Verb("access.secrets", INSIDE, "Keep secrets, inject and wipe them.", is_group=True),
     "egress": Verb(

@@ -55,6 +55,13 @@ class Session(asyncssh.SSHServerProcess[bytes]):
         """One of them was looked at."""
         self._said -= 1
 
+    def tell(self, words: str) -> None:
+        """On stderr, if anybody is there to read it."""
+        try:
+            self._chan.write_stderr(words.encode("utf-8", "replace") + b"\r\n")
+        except (asyncssh.Error, OSError):
+            return
+
     def subsystem_requested(self, subsystem: str) -> bool:
         return subsystem == "sftp"
 

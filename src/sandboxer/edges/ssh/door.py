@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from weakref import WeakSet
 
 import asyncssh
 
@@ -43,6 +44,7 @@ class Door(asyncssh.SSHServer):
         self._opened_by: SshKey | None = None
         self.visit: Visit | None = None
         self._channels = 0
+        self._sessions: WeakSet[Session] = WeakSet()
         self._was_awake = False
 
     # -- coming and going
@@ -93,9 +95,14 @@ class Door(asyncssh.SSHServer):
             self.hang_up(asleep(visit.sandbox_id, "gone" if sandbox is None else sandbox.state.value))
 
     def hang_up(self, why: str) -> None:
-        if self._conn is not None:
-            self._conn.disconnect(asyncssh.DISC_BY_APPLICATION, why)
-            self._conn.abort()
+        """Said on every shell and command too: theirs are closed before the client reads of the end."""
+        if self._conn is None:
+            return
+        why = why if why.startswith("sandboxer:") else f"sandboxer: {why}"
+        for session in self._sessions:
+            session.tell(why)
+        self._conn.disconnect(asyncssh.DISC_BY_APPLICATION, why)
+        self._conn.abort()
 
     # -- who is there
 
@@ -167,8 +174,9 @@ class Door(asyncssh.SSHServer):
         conn, visit = self._let_in()
         self._open_channel(visit)
         channel = bounded_channel(conn, self._house.crowd.bounds.window_bytes)
-        run = partial(serve_session, visit)
-        return channel, Session(run, partial(open_sftp, visit), self._close_channel)
+        session = Session(partial(serve_session, visit), partial(open_sftp, visit), self._close_channel)
+        self._sessions.add(session)
+        return channel, session
 
     def connection_requested(
         self, dest_host: str, dest_port: int, orig_host: str, orig_port: int

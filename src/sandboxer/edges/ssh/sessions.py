@@ -11,14 +11,23 @@ import asyncssh
 from sandboxer.backends.guest import Exit, Process, Stream, TerminalSize
 from sandboxer.edges.ssh.channels import Session, breathe
 from sandboxer.edges.ssh.house import HOME, Visit
-from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, PathNotFound, SandboxerError
+from sandboxer.kernel.errors import (
+    BackendLost,
+    IllegalTransition,
+    InvalidRequest,
+    PathNotFound,
+    SandboxerError,
+)
 from sandboxer.sandboxes.access import ActivityKind
+from sandboxer.sandboxes.lifecycle import LIVE, State
 from sandboxer.work.commands import SHELLS, Wanted, launch
 from sandboxer.work.lines import Line
 
 SSH_TAG = "@ssh"
 _PIECE = 65536
 _FAILED = 255
+_LOOKS, _LOOK_S = 20, 0.1
+_GONE = frozenset({State.EXPIRED, State.DESTROYING, State.DESTROYED})
 _LARGEST = 4096
 _LANGUAGE = re.compile(r"LANG|LC_[A-Z]{1,16}")
 _PLAIN = re.compile(r"[A-Za-z0-9._@+-]{1,64}")
@@ -34,6 +43,10 @@ async def serve_session(visit: Visit, channel: asyncssh.SSHServerProcess[bytes])
         activity = ActivityKind.EXEC if channel.term_type is None else ActivityKind.TERMINAL
         async with visit.line(activity) as line:
             await _run(visit, line, channel)
+    except BackendLost as error:
+        state = await _state_after(visit)
+        _tell(channel, _words(error, visit.sandbox_id) if state is None else asleep(visit.sandbox_id, state))
+        channel.exit(_FAILED)
     except SandboxerError as error:
         _tell(channel, _words(error, visit.sandbox_id))
         channel.exit(_FAILED)
@@ -175,6 +188,16 @@ def _tell(channel: asyncssh.SSHServerProcess[bytes], words: str) -> None:
         channel.stderr.write(words.encode("utf-8", "replace") + b"\r\n")
     except (asyncssh.Error, OSError):
         return
+
+
+async def _state_after(visit: Visit) -> str | None:
+    """What became of it, which is written down a moment after its processes end. None: it goes on."""
+    for _ in range(_LOOKS):
+        sandbox = visit.house.platform.sandboxes.room.book.peek(visit.sandbox_id)
+        if sandbox is None or sandbox.state not in LIVE:
+            return "gone" if sandbox is None or sandbox.state in _GONE else sandbox.state.value
+        await asyncio.sleep(_LOOK_S)
+    return None
 
 
 def asleep(sandbox_id: str, state: str) -> str:

@@ -35,7 +35,8 @@ _LOOK_S = 0.01
 _PROGRAM_S = 30.0
 
 
-@dataclass(frozen=True, slots=True)
+# Two handles of one file are two.
+@dataclass(frozen=True, slots=True, eq=False)
 class Download:
     path: str
 

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from sandboxer.edges.cli.access.ssh_config import known_name
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import SandboxId, StateDir, Url, client
 from sandboxer.sdk.sync.client import Sandboxer
@@ -70,7 +71,7 @@ def ssh_words(
 ) -> list[str]:
     """The host's key is known from the API: nobody is asked to trust a fingerprint."""
     known = folder / "known_hosts"
-    known.write_text(f"[{gateway.host}]:{gateway.port} {gateway.host_key}\n")
+    known.write_text(f"{known_name(gateway)} {gateway.host_key}\n")
     options = {
         "UserKnownHostsFile": str(known),
         "StrictHostKeyChecking": "yes",
