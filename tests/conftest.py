@@ -12,6 +12,7 @@ from sandboxer.store.engine import Store, open_store
 from tests.chains.fixtures import bitcoin, dogecoin, litecoin, monero  # noqa: F401
 from tests.servers.postgres import running_postgres, why_no_postgres
 from tests.servers.schemas import PostgresDatabases, copied_schema
+from tests.servers.trust import shared_trust
 
 # What walls stand on is counted for the whole host (mounts, cgroups, loops, uids), and some of it is timed.
 _ALONE = frozenset({"bench", "contract", "crash", "deploy", "guest", "images", "walls"})
@@ -49,8 +50,9 @@ def postgres_databases(postgres_url: str) -> PostgresDatabases:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _schema_is_made_once() -> Iterator[None]:
-    with copied_schema():
+def _made_once() -> Iterator[None]:
+    """What every platform of every test would make anew, and always the same."""
+    with copied_schema(), shared_trust():
         yield
 
 

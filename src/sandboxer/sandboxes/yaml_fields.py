@@ -19,6 +19,8 @@ from sandboxer.kernel.errors import InvalidRequest
 
 T = TypeVar("T")
 _NOTHING = "tag:yaml.org,2002:null"
+# The same language ten times as fast, where the C library is there.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INTEGER = re.compile(r"^[0-9]{1,12}$")
 _NUMBER = re.compile(r"^[0-9]{1,9}(\.[0-9]{1,6})?$")
 
@@ -166,7 +168,7 @@ class Fields:
 def read_fields(file: Path) -> Fields:
     """The top mapping of a YAML file. Raises InvalidRequest naming the place where YAML itself is broken."""
     try:
-        node = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        node = yaml.compose(file.read_text(encoding="utf-8"), Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else str(file)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 import certifi
@@ -67,6 +68,12 @@ class _CannotGo(Exception):
         self.failure = failure
 
 
+@cache
+def _public_trust() -> ssl.SSLContext:
+    """Reading all authorities takes longer than anything else that opens with the room."""
+    return ssl.create_default_context(cafile=certifi.where())
+
+
 class Carrier:
     """Lives as long as the room; `close` it."""
 
@@ -76,7 +83,7 @@ class Carrier:
         self._allow_private = allow_private
         self._timeout_s = timeout_s
         self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=tls or ssl.create_default_context(cafile=certifi.where()),
+            ssl_context=tls or _public_trust(),
             network_backend=_Pinned(allow_private=allow_private),
             max_connections=100,
             max_keepalive_connections=20,
