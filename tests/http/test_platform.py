@@ -59,7 +59,7 @@ async def test_probes_answer_anyone(served: Served) -> None:
     assert (await http.get("/openapi.json")).json()["openapi"].startswith("3.1")
     known = (await http.get("/v1/capabilities")).json()
     assert [backend["name"] for backend in known["backends"]] == ["ext.namespaces"]
-    assert known["trust_levels"] == ["zero"]
+    assert known["trust_levels"] == ["zero", "semi"]
     assert [signature["name"] for signature in known["signatures"]] == ["v2", "v1"]
 
 
@@ -89,6 +89,8 @@ async def test_the_owner_makes_lists_and_revokes_keys_and_nobody_else_does(serve
         await stranger.get("/v1/host"),
         await stranger.get("/v1/host/stale"),
         await stranger.post("/v1/host/reap-stale"),
+        await stranger.get("/v1/host/garbage"),
+        await stranger.post("/v1/host/collect-garbage"),
     ):
         assert refused.status_code == 403, refused.text
         assert refused.json()["code"] == "forbidden"
@@ -146,3 +148,18 @@ async def test_the_owner_sees_the_host_and_removes_what_no_record_accounts_for(s
     removed = (await served.client.post("/v1/host/reap-stale")).json()["removed"]
     assert [s["sandbox_id"] for s in removed] == [stray]
     assert stray not in served.backend.boxes
+
+
+@flow("listGarbage", "collectGarbage")
+async def test_the_owner_sees_and_removes_what_nobody_needs(served: Served) -> None:
+    path = await served.sandbox()
+    snapshot = (await served.client.post(f"{path}/snapshots", {})).json()["id"]
+    left = "pub_" + "0" * 26
+    served.backend.kept_disks[left] = served.backend.kept_disks[snapshot]
+    found = (await served.client.get("/v1/host/garbage")).json()
+    assert [(one["id"], one["tier"]) for one in found["garbage"]] == [(left, "leftover")]
+    # In its time of grace it stays, unless the owner will not wait.
+    assert (await served.client.post("/v1/host/collect-garbage")).json() == {"removed": []}
+    removed = (await served.client.post("/v1/host/collect-garbage?now=true")).json()["removed"]
+    assert [one["id"] for one in removed] == [left]
+    assert set(served.backend.kept_disks) == {snapshot}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from sandboxer.accounts.authority import AuthorityBook
+from sandboxer.artifacts.garbage.collector import Collector
+from sandboxer.artifacts.garbage.trees import Trees
 from sandboxer.artifacts.images.oci.exporting import Exporting
 from sandboxer.artifacts.images.oci.importing import Importing
 from sandboxer.artifacts.images.published.book import ImageBook
@@ -42,6 +46,7 @@ class Artifacts:
     image_sharing: ImageSharing
     spawning: Spawning
     volumes: VolumeDesk
+    garbage: Collector
     exporting: Exporting
     importing: Importing
 
@@ -61,6 +66,8 @@ async def open_artifacts(
     lists_dir: Path,
     default_profile: str,
     volume_policy: VolumePolicy,
+    trees: Trees,
+    garbage_grace: timedelta,
 ) -> AsyncIterator[Artifacts]:
     """`charges` None: nothing is charged here."""
     # Leaving: the loops end first, then what is under way comes to its end.
@@ -86,10 +93,14 @@ async def open_artifacts(
         )
         image_keeper = ImageKeeper(images)
         await image_keeper.reconcile()
+        garbage = Collector(room=sandboxes.room, store=store, clock=clock, trees=trees, grace=garbage_grace)
+        await asyncio.to_thread(trees.sweep)
         async with open_volumes(desk, charges, volume_policy) as volumes, own_tasks() as loops:
             loops.start(keeper.run(), name="keeper of snapshots")
             loops.start(image_keeper.run(), name="keeper of images")
+            loops.start(garbage.run(), name="collector of garbage")
             yield Artifacts(
+                garbage=garbage,
                 snapshots=desk,
                 cloning=Cloning(desk=desk, authorities=authorities, slots=slots),
                 images=images,

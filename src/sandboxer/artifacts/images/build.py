@@ -63,7 +63,7 @@ def build_image(
     _check_space(images_dir, recipe)
     mirrors = choose_mirrors(recipe, _os_release(), _host_sources(Path("/etc/apt")))
     started = time.monotonic()
-    with _plain_umask(), _lock(images_dir) as lock, _scratch(images_dir, name) as scratch:
+    with _plain_umask(), hold_images(images_dir) as lock, _scratch(images_dir, name) as scratch:
         rootfs = scratch / "rootfs"
         bootstrap(recipe, mirrors, rootfs, lock, progress)
         install_from_pypi(recipe.pypi, rootfs, progress)
@@ -168,8 +168,9 @@ def _plain_umask() -> Iterator[None]:
 
 
 @contextmanager
-def _lock(images_dir: Path) -> Iterator[int]:
-    """One build at a time. mmdebstrap inherits the lock: if we are killed, it holds until that ends."""
+def hold_images(images_dir: Path) -> Iterator[int]:
+    """One build or removal at a time. mmdebstrap inherits the lock: if we are killed, it holds until that
+    ends."""
     descriptor = os.open(images_dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:

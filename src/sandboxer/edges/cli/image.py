@@ -1,4 +1,5 @@
-"""`image build|list`: base images on this host, without a server. All other verbs are of published ones."""
+"""`image build|list`: base images on this host, without a server; `image gc`: what nobody needs of them. All
+other verbs are of published ones."""
 
 from __future__ import annotations
 
@@ -11,9 +12,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from sandboxer.artifacts.images import Image, build_image, list_images
 from sandboxer.artifacts.images import Progress as Step
 from sandboxer.edges.cli.artifacts import images as published
-from sandboxer.edges.cli.options import Json
-from sandboxer.edges.cli.output import ago, columns, err, out, print_json, size
+from sandboxer.edges.cli.options import Json, StateDir, Url, client
+from sandboxer.edges.cli.output import ago, columns, err, out, plain, print_json, size
 from sandboxer.settings import load_settings
+from sandboxer.wire.host import Collected, Garbage, GarbageItem
 
 app = typer.Typer(
     help="Build base images; publish, share and start from others.",
@@ -90,8 +92,58 @@ def list_all(state_dir: Where = None, json: Json = False) -> None:
         out.print("[dim]none; make one with[/] sandboxer image build")
 
 
+@app.command("gc")
+def collect(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what nobody needs.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Also what is still in its time of grace.")] = False,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Remove what nobody needs: older builds that no disk lies over, disks without a record.
+
+    The platform does this by itself, an hour or less after the time of grace. What a name means, and what
+    any sandbox, snapshot or image lies over, always stays.
+
+    Examples:
+
+        sandboxer image gc --dry-run
+
+        sandboxer image gc --now --json
+    """
+    with client(url, state_dir, timeout_s=900.0) as platform:
+        if dry_run:
+            found: Garbage | Collected = platform.host.garbage()
+        else:
+            found = platform.host.collect_garbage(now=now)
+    if json:
+        print_json(found)
+        return
+    items = found.garbage if isinstance(found, Garbage) else found.removed
+    rows = [
+        (
+            plain(one.id),
+            one.tier,
+            "-" if one.size_bytes is None else size(one.size_bytes),
+            ago(one.since),
+            _goes(one) if dry_run else "removed",
+        )
+        for one in items
+    ]
+    if rows:
+        out.print(columns(rows, "ID", "TIER", "SIZE", "UNNEEDED SINCE", "GOES"))
+    word = "nobody needs these" if dry_run else "removed"
+    out.print(f"[dim]{len(rows)} {word}; {size(sum(one.size_bytes or 0 for one in items))}[/]")
+
+
 for verb, act in published.VERBS.items():
     app.command(verb)(act)
+
+
+def _goes(one: GarbageItem) -> str:
+    if one.goes_at is None:
+        return "never: shared with other servers"
+    return one.goes_at.astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def _as_json(image: Image) -> dict[str, object]:

@@ -9,7 +9,7 @@ from sandboxer.sdk.calls import Call, json_body, target
 from sandboxer.sdk.routes.reading import model, nothing
 from sandboxer.wire.capabilities import Capabilities
 from sandboxer.wire.catalogue import ImageList, ProfileList
-from sandboxer.wire.host import Host
+from sandboxer.wire.host import Collected, Garbage, Host
 from sandboxer.wire.keys import KeyList, KeyNode, KeyReport, NewDelegatedKey, NewKey
 from sandboxer.wire.sandboxes import Expired, Reaped, StaleList
 
@@ -36,6 +36,15 @@ def stale() -> Call[StaleList]:
 
 def reap_stale() -> Call[Reaped]:
     return Call(method="POST", target="/v1/host/reap-stale", read=model(Reaped))
+
+
+def garbage() -> Call[Garbage]:
+    return Call(method="GET", target="/v1/host/garbage", read=model(Garbage))
+
+
+def collect_garbage(*, now: bool) -> Call[Collected]:
+    where = target("/v1/host/collect-garbage", query={"now": now})
+    return Call(method="POST", target=where, read=model(Collected))
 
 
 def expire(*, apply: bool) -> Call[Expired]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sandboxer.sdk.routes import platform as routes
 from sandboxer.sdk.sync.line import Line
-from sandboxer.wire.host import Host
+from sandboxer.wire.host import Collected, Garbage, Host
 from sandboxer.wire.keys import Key, KeyNode, KeyReport, NewDelegatedKey, NewKey
 from sandboxer.wire.sandboxes import Expired, Reaped, Stale
 
@@ -63,6 +63,14 @@ class HostView:
 
     def reap_stale(self) -> Reaped:
         return self._line.do(routes.reap_stale())
+
+    def garbage(self) -> Garbage:
+        """What nobody needs any more, and when it goes."""
+        return self._line.do(routes.garbage())
+
+    def collect_garbage(self, *, now: bool = False) -> Collected:
+        """`now`: also what is still in its time of grace."""
+        return self._line.do(routes.collect_garbage(now=now))
 
     def expire(self, *, apply: bool = False) -> Expired:
         return self._line.do(routes.expire(apply=apply))

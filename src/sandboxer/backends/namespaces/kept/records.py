@@ -55,6 +55,7 @@ class HeritageFolder:
         # How many may hold something that was written under this number, or by this sandbox.
         self._holders: Counter[Owner | str] = Counter()
         self._changing = threading.Lock()
+        self._sweep()
         for id_ in self._ids():
             found = self._read(id_)
             if found is not None:
@@ -112,6 +113,12 @@ class HeritageFolder:
             self._holders[whom] += change
             if not self._holders[whom]:
                 del self._holders[whom]
+
+    def _sweep(self) -> None:
+        """Remove what a killed server was writing."""
+        for name in os.listdir(self._path):
+            if name.startswith("."):
+                os.unlink(self._path / name)
 
     def _ids(self) -> Iterator[str]:
         for name in os.listdir(self._path):

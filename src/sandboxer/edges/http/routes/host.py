@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer import __version__
+from sandboxer.artifacts.garbage import decision
+from sandboxer.artifacts.images.published.collecting import Tier
 from sandboxer.backends.contract import Fingerprint
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.failures import failures
 from sandboxer.edges.http.state import caller, platform_of, require_owner
+from sandboxer.kernel.durations import format_duration
 from sandboxer.sandboxes.stale import StaleSandbox
 from sandboxer.wire.capabilities import BackendCapabilities, Lack
-from sandboxer.wire.host import Host
+from sandboxer.wire.host import Collected, Garbage, GarbageItem, Host
 from sandboxer.wire.sandboxes import Reaped, Stale, StaleList
 
 router = APIRouter(prefix="/v1/host", tags=["host"])
@@ -66,6 +71,35 @@ async def reap_stale(request: Request) -> Response:
     return json_response(Reaped(removed=_listed(removed)))
 
 
+@router.get(
+    "/garbage",
+    operation_id="listGarbage",
+    response_model=Garbage,
+    responses=failures(403),
+    summary="What nobody needs any more, and when it goes (owner)",
+)
+async def garbage(request: Request) -> Response:
+    collector = platform_of(request).artifacts.garbage
+    found = [_garbage(one, collector.grace) for one in await collector.find(caller(request))]
+    return json_response(Garbage(grace=format_duration(collector.grace), garbage=found))
+
+
+@router.post(
+    "/collect-garbage",
+    operation_id="collectGarbage",
+    response_model=Collected,
+    responses=failures(403),
+    summary="Remove what nobody needs any more; the platform does this by itself, too (owner)",
+)
+async def collect_garbage(
+    request: Request,
+    now: Annotated[bool, Query(description="Also what is still in its time of grace.")] = False,
+) -> Response:
+    collector = platform_of(request).artifacts.garbage
+    removed = await collector.collect(caller(request), despite_grace=now)
+    return json_response(Collected(removed=[_garbage(one, collector.grace) for one in removed]))
+
+
 def backend(name: str, seen: Fingerprint, capabilities: Sequence[str] = ()) -> BackendCapabilities:
     return BackendCapabilities(
         name=name,
@@ -73,6 +107,18 @@ def backend(name: str, seen: Fingerprint, capabilities: Sequence[str] = ()) -> B
         capabilities=sorted(capabilities),
         walls=sorted(wall.value for wall in seen.walls),
         lacks=[Lack(what=lack.what, why=lack.why, remedy=lack.remedy) for lack in seen.lacks],
+    )
+
+
+def _garbage(one: decision.Garbage, grace: timedelta) -> GarbageItem:
+    return GarbageItem(
+        id=one.id,
+        tier="base" if one.tier is Tier.BASE else "leftover",
+        why=decision.WHY[one.tier],
+        backend=one.backend,
+        size_bytes=one.size_bytes,
+        since=one.since,
+        goes_at=one.goes_at(grace),
     )
 
 
