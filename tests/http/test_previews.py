@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx
 import pytest
 from sqlalchemy import func, select
@@ -9,9 +11,12 @@ from sqlalchemy import func, select
 from sandboxer.access.http1.heads import read_request
 from sandboxer.access.ports.tables import previews
 from sandboxer.accounts import audit
+from sandboxer.backends.scripted.backend import Scripted
+from sandboxer.edges.proxy.host_door import REMEMBERED_S
 from sandboxer.edges.proxy.path_door import PathDoor
 from sandboxer.edges.proxy.peers import peer_of
-from tests.http.conftest import Served
+from sandboxer.settings import Settings
+from tests.http.conftest import Served, serving
 from tests.http.flows import flow
 from tests.http.test_accounts import cut, funded
 
@@ -163,3 +168,35 @@ async def test_a_key_that_may_not_wake_a_sandbox_makes_no_link_that_does(served:
     assert (await served.client.get(path)).json()["state"] == "frozen"
     own = f"/v1/sandboxes/{(await keeper.post('/v1/sandboxes', {})).json()['id']}"
     assert (await keeper.post(f"{own}/previews", {"port": 3000})).json()["wakes"] is True
+
+
+async def test_by_tls_the_cookie_has_the_prefix_that_keeps_neighbours_out(settings: Settings) -> None:
+    trusting = settings.model_copy(update={"trusted_proxies": ("127.0.0.1/32",)})
+    async with serving(trusting, {"ext.namespaces": Scripted(name="ext.namespaces")}) as served:
+        path = await served.sandbox()
+        where = served.platform.access.ports.where
+        assert where is not None
+        token = (await served.client.post(f"{path}/previews", {"port": 3000, "hold_s": 0})).json()["token"]
+        name = f"3000-{path.rsplit('/', 1)[1].replace('_', '-')}.localhost"
+
+        async def ask(scheme: str, target: str = "/", **headers: str) -> httpx.Response:
+            told = {"host": name, "x-forwarded-proto": scheme, **headers}
+            async with httpx.AsyncClient() as http:
+                return await http.get(f"http://127.0.0.1:{where.port}{target}", headers=told)
+
+        plain = (await ask("http", f"/?sandboxer_token={token}")).headers["set-cookie"]
+        secure = (await ask("https", f"/?sandboxer_token={token}")).headers["set-cookie"]
+        assert plain.startswith("sandboxer_preview=prv_")
+        assert "Secure" not in plain
+        assert secure.startswith("__Host-sandboxer_preview=prv_")
+        assert "; Secure" in secure
+        assert "; Path=/" in secure
+        assert "Domain" not in secure
+        good, bare = secure.partition(";")[0], plain.partition(";")[0]
+        # Nothing listens there: 502 is past the door.
+        assert (await ask("http", cookie=bare)).status_code == 502
+        assert (await ask("https", cookie=good)).status_code == 502
+        await asyncio.sleep(REMEMBERED_S + 0.1)
+        assert (await ask("https", cookie=bare)).status_code == 401, "a neighbour could have set it"
+        tossed = f"sandboxer_preview=prv_of_a_neighbour; {good}"
+        assert (await ask("https", cookie=tossed)).status_code == 502

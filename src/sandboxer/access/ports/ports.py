@@ -40,7 +40,9 @@ class Ports:
     ) -> None:
         self._sandboxes = sandboxes
         self.targets = targets
-        self.previews = Previews(store, clock, sandboxes, Minter(seal.derive("previews of ports")))
+        self.previews = Previews(
+            store, clock, sandboxes, Minter(seal.derive("previews of ports")), self._present_port
+        )
         self.passages = Passages(sandboxes, Waker(sandboxes, lambda: self.targets))
         # Set by the edge that listens; None while none does.
         self.where: Where | None = None
@@ -55,14 +57,23 @@ class Ports:
         sandbox = await self._sandboxes.room.book.find(address.sandbox_id)
         if sandbox is None or sandbox.state in _GONE:
             raise NotFound(what="sandbox", id=address.sandbox_id)
-        opened = await self.previews.public_of(address.sandbox_id, address.port)
-        closed = Target(address.sandbox_id, address.port, sandbox.account, is_public=False, wakes=False)
+        port = self._present_port(address.sandbox_id, address.port)
+        opened = await self.previews.public_of(address.sandbox_id, port)
+        closed = Target(address.sandbox_id, port, sandbox.account, is_public=False, wakes=False)
         return closed if opened is None else replace(widened(closed, opened), is_public=True)
 
     async def for_caller(self, address: PortAddress, caller: Caller) -> Target:
         """The port for somebody who signed. It wakes nothing: who can sign can also thaw. Raises NotFound."""
         sandbox = await self._sandboxes.get(address.sandbox_id, caller)
-        return Target(address.sandbox_id, address.port, sandbox.account, is_public=False, wakes=False)
+        port = self._present_port(address.sandbox_id, address.port)
+        return Target(address.sandbox_id, port, sandbox.account, is_public=False, wakes=False)
+
+    async def renewed(self, target: Target) -> Target:
+        """The same, should its port have become another (a redeploy)."""
+        return replace(target, port=self._present_port(target.sandbox_id, target.port))
+
+    def _present_port(self, sandbox_id: str, port: int) -> int:
+        return self.targets.present_port(sandbox_id, port)
 
     def url(self, preview: Preview, token: str | None = None) -> str | None:
         """Where a preview is to be seen; None: this server has no proxy."""

@@ -7,7 +7,7 @@ hundred pictures must not be a hundred reads. `version` changes with every write
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -32,11 +32,20 @@ _t = previews.c
 
 
 class Previews:
-    def __init__(self, store: Store, clock: Clock, sandboxes: SandboxUseCases, minter: Minter) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        sandboxes: SandboxUseCases,
+        minter: Minter,
+        present_port: Callable[[str, int], int],
+    ) -> None:
         self._store = store
         self._clock = clock
         self._sandboxes = sandboxes
         self._minter = minter
+        # Of a sandbox: where requests for a port go now. A preview is for whatever its port has become.
+        self._present_port = present_port
         self._known: OrderedDict[str, tuple[Preview, ...]] = OrderedDict()
         self.version = 0
 
@@ -109,7 +118,8 @@ class Previews:
     async def public_of(self, sandbox_id: str, port: int) -> Preview | None:
         """What opens this port to everyone."""
         now = self._clock.now()
-        standing = (one for one in await self._of(sandbox_id) if one.is_public and one.port == port)
+        known = await self._of(sandbox_id)
+        standing = (one for one in known if one.is_public and self._is_for(one, port))
         return next((one for one in standing if one.stands(now)), None)
 
     async def open_by_link(self, token: str, sandbox_id: str, port: int) -> tuple[Preview, str]:
@@ -141,12 +151,15 @@ class Previews:
     async def _find(self, token: str, sandbox_id: str, port: int) -> Preview:
         preview_id = preview_id_of(token)
         for one in await self._of(sandbox_id) if preview_id is not None else ():
-            if one.id == preview_id and one.port == port and not one.is_public:
+            if one.id == preview_id and self._is_for(one, port) and not one.is_public:
                 if one.stands(self._clock.now()):
                     return one
                 reason = "expired" if one.revoked_at is None else "revoked"
                 raise _refused(reason, f"this preview is {reason}")
         raise _refused("unknown_token", "this token opens nothing here")
+
+    def _is_for(self, preview: Preview, port: int) -> bool:
+        return self._present_port(preview.sandbox_id, preview.port) == port
 
     async def _use_up(self, preview: Preview) -> Preview:
         now = self._clock.now()

@@ -33,6 +33,10 @@ class Targets(Protocol):
         """What a service's id stands for."""
         ...
 
+    def present_port(self, sandbox_id: str, port: int) -> int:
+        """Where requests for this port go now: what listens on $PORT has another after a redeploy."""
+        ...
+
     def proof_of(self, host: str) -> str | None:
         """The token of a customer's own domain that leads here, for whoever looks at its proof again."""
         ...
@@ -56,6 +60,10 @@ class NoTargets:
     async def by_service(self, service_id: str) -> Target | None:
         del service_id
         return None
+
+    def present_port(self, sandbox_id: str, port: int) -> int:
+        del sandbox_id
+        return port
 
     def proof_of(self, host: str) -> str | None:
         del host

@@ -7,11 +7,14 @@ exchanged for. What was found out is remembered for a moment, and forgotten with
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import unquote
 
 from sandboxer.access.http1.heads import PREVIEW_HEADER, RequestHead
 from sandboxer.access.ports.hosts import is_ours, without_port
+from sandboxer.access.ports.passages import Again
 from sandboxer.access.ports.ports import Ports, widened
 from sandboxer.access.ports.targets import Target
 from sandboxer.access.ports.tokens import COOKIE, QUERY, Preview
@@ -25,6 +28,8 @@ from sandboxer.work.services.names.asking import WELL_KNOWN
 REMEMBERED_S = 1.0
 _MOST = 4096
 _COOKIE = COOKIE.encode() + b"="
+_HOST_COOKIE = b"__Host-" + _COOKIE
+_COOKIES = (_HOST_COOKIE, _COOKIE)
 _QUERY = QUERY.encode() + b"="
 _PROOF = WELL_KNOWN.encode()
 
@@ -34,6 +39,7 @@ class _Known:
     way: Way
     until: float
     stands: Standing | None
+    again: Again
 
 
 class HostDoor:
@@ -57,7 +63,7 @@ class HostDoor:
         known = self._known.get((head.host, None)) or self._known.get((head.host, _cookie(head)))
         if known is None or known.until < time.monotonic():
             return None
-        return Admission(known.way, head.target, _other_cookies(head), None, known.stands)
+        return Admission(known.way, head.target, _other_cookies(head), None, known.stands, known.again)
 
     async def admit(self, head: RequestHead, peer: Peer) -> Admission | bytes:
         name = without_port(head.host.decode("latin-1"))
@@ -71,22 +77,23 @@ class HostDoor:
         await self._owners(target.account)
         clean, token = without_token(head.target)
         if target.is_public:
-            admission = self._remember(head, target, None, lambda: self._owners(target.account))
-            admission.again = lambda: self._ports.by_name(name, self._domain)
-            return admission
+            again = partial(self._ports.by_name, name, self._domain)
+            return self._remember(head, target, None, partial(self._owners, target.account), again)
         given = head.values(PREVIEW_HEADER)
         if given:
             preview, _ = await self._by_link(given[0].decode("latin-1"), target)
             return self._opened(head, target, preview, clean)
         if token is not None:
             return await self._by_address(head, peer, target, clean, token)
-        cookie = _cookie(head)
+        cookie = _cookie(head, (_cookie_of(peer.scheme(head)),))
         if cookie is None:
             raise private()
         preview = await self._ports.previews.open_by_cookie(
             cookie.decode("latin-1"), target.sandbox_id, target.port
         )
-        return self._remember(head, widened(target, preview), cookie, self._standing(preview))
+        opened = widened(target, preview)
+        renewed = partial(self._ports.renewed, opened)
+        return self._remember(head, opened, cookie, self._standing(preview), renewed)
 
     async def _by_address(
         self, head: RequestHead, peer: Peer, target: Target, clean: bytes, token: str
@@ -100,8 +107,9 @@ class HostDoor:
         return await self._ports.previews.open_by_link(token, target.sandbox_id, target.port)
 
     def _opened(self, head: RequestHead, target: Target, preview: Preview, clean: bytes) -> Admission:
-        way = self._way(widened(target, preview))
-        return Admission(way, clean, _other_cookies(head), None, self._standing(preview))
+        opened = widened(target, preview)
+        again = partial(self._ports.renewed, opened)
+        return Admission(self._way(opened), clean, _other_cookies(head), None, self._standing(preview), again)
 
     def _standing(self, preview: Preview) -> Standing:
         async def stands() -> None:
@@ -111,13 +119,13 @@ class HostDoor:
         return stands
 
     def _remember(
-        self, head: RequestHead, target: Target, cookie: bytes | None, stands: Standing | None
+        self, head: RequestHead, target: Target, cookie: bytes | None, stands: Standing, again: Again
     ) -> Admission:
         way = self._way(target)
         if len(self._known) >= _MOST:
             self._known.clear()
-        self._known[head.host, cookie] = _Known(way, time.monotonic() + REMEMBERED_S, stands)
-        return Admission(way, without_token(head.target)[0], _other_cookies(head), None, stands)
+        self._known[head.host, cookie] = _Known(way, time.monotonic() + REMEMBERED_S, stands, again)
+        return Admission(way, without_token(head.target)[0], _other_cookies(head), None, stands, again)
 
     def _way(self, target: Target) -> Way:
         return Way(target, self._ports.passages.of(target.sandbox_id))
@@ -145,13 +153,20 @@ def without_token(target: bytes) -> tuple[bytes, str | None]:
     return clean, unquote(tokens[0].decode("latin-1")) if tokens else None
 
 
-def _cookie(head: RequestHead) -> bytes | None:
-    for value in head.values(b"cookie"):
-        if _COOKIE in value:
-            for part in value.split(b";"):
-                part = part.strip(b" ")
-                if part.startswith(_COOKIE):
-                    return part[len(_COOKIE) :]
+def _cookie_of(scheme: bytes) -> bytes:
+    """The name of our cookie. By TLS it has the prefix that keeps a neighbour below the same domain from
+    giving our visitors one of his; a browser takes that by TLS only."""
+    return _HOST_COOKIE if scheme == b"https" else _COOKIE
+
+
+def _cookie(head: RequestHead, names: Sequence[bytes] = _COOKIES) -> bytes | None:
+    parts = [
+        part.strip(b" ") for value in head.values(b"cookie") if _COOKIE in value for part in value.split(b";")
+    ]
+    for name in names:
+        for part in parts:
+            if part.startswith(name):
+                return part[len(name) :]
     return None
 
 
@@ -164,14 +179,14 @@ def _other_cookies(head: RequestHead) -> list[bytes]:
     for value in given:
         if _COOKIE in value:
             parts = (part.strip(b" ") for part in value.split(b";"))
-            value = b"; ".join(part for part in parts if not part.startswith(_COOKIE))
+            value = b"; ".join(part for part in parts if not part.startswith(_COOKIES))
         if value:
             lines.append(b"Cookie: " + value + b"\r\n")
     return lines
 
 
 def _set_cookie(preview: Preview, token: str, scheme: bytes) -> str:
-    parts = [f"{COOKIE}={token}", "Path=/", "HttpOnly", "SameSite=Lax"]
+    parts = [_cookie_of(scheme).decode() + token, "Path=/", "HttpOnly", "SameSite=Lax"]
     if preview.expires_at is not None:
         parts.append("Expires=" + preview.expires_at.strftime("%a, %d %b %Y %H:%M:%S GMT"))
     if scheme == b"https":

@@ -89,7 +89,7 @@ class PathDoor:
             head.lines[:] = [line for line in head.lines if not _is_credential_of_ours(line)]
         way = Way(target, self._ports.passages.of(target.sandbox_id), prefix, is_guest_of_origin=True)
         lines = [b"Cookie: " + value + b"\r\n" for value in head.values(b"cookie")]
-        return Admission(way, rest, lines, check, stands)
+        return Admission(way, rest, lines, check, stands, partial(self._ports.renewed, target))
 
     async def _by_link(self, token: str, target: Target) -> tuple[Target, Standing]:
         await self._owners(target.account)

@@ -61,6 +61,12 @@ class ServiceTargets(Generic[T]):
         service = self._means.book.peek(service_id)
         return None if service is None else self._target(service)
 
+    def present_port(self, sandbox_id: str, port: int) -> int:
+        service = self._means.book.by_sandbox(sandbox_id)
+        if service is None or service.spec.port is not None or port not in PORTS:
+            return port
+        return service.port or port
+
     def proof_of(self, host: str) -> str | None:
         return self._means.book.proof_of(host)
 
