@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import httpx
 import pytest
 from x402.schemas import PaymentPayload, PaymentRequirements
 
 from sandboxer.identity.signatures.c32 import stacks_address
 from sandboxer.identity.signatures.clarity import UInt
+from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.payments.stacks.codec.post_conditions import (
     FtCondition,
     Mode,
@@ -27,9 +29,11 @@ from sandboxer.payments.stacks.codec.transactions import (
     write_transaction,
 )
 from sandboxer.payments.stacks.networks import MAINNET
+from sandboxer.payments.stacks.shop import stacks_shop
 from sandboxer.payments.stacks.transfers import asset_name
+from sandboxer.payments.stacks.way import stacks_way
 from testchains.stacks.simnet import USDCX
-from tests.payments.stacks.conftest import Till
+from tests.payments.stacks.conftest import Till, network_settings
 
 OTHER = StacksKey.from_hex("11" * 32)
 Change = Callable[[Transaction], Transaction]
@@ -160,6 +164,25 @@ async def test_a_memo_that_was_asked_for_is_checked(till: Till) -> None:
     assert (await till.way.facilitator.verify(till.sign(with_memo), with_memo)).is_valid
     verdict = await till.way.facilitator.verify(till.sign(asked), with_memo)
     assert (verdict.is_valid, verdict.invalid_reason) == (False, "invalid_payload")
+
+
+async def test_installations_that_share_an_address_are_told_apart_by_their_memos(till: Till) -> None:
+    entry = till.chain.settings(till.owner.address)
+    async with httpx.AsyncClient(trust_env=False) as http:
+        ours, theirs = (
+            stacks_way(network_settings({**entry, "options": {"memo": memo}}).networks[0], http)
+            for memo in ("ours", "theirs")
+        )
+        asked = [
+            till.ask(1_000).model_copy(update={"extra": {**till.ask(1_000).extra, **way.extra}})
+            for way in (ours, theirs)
+        ]
+        paid = till.sign(asked[0])
+        assert (await ours.facilitator.verify(paid, asked[0])).is_valid
+        again = paid.model_copy(update={"accepted": asked[1]})
+        assert not (await theirs.facilitator.verify(again, asked[1])).is_valid
+    with pytest.raises(InvalidRequest, match="memo"):
+        stacks_shop(network_settings({**entry, "options": {"memo": "x" * 35}}).networks[0])
 
 
 @pytest.mark.parametrize("transaction", [None, 7, "", "zz", "00", "80" * 500])

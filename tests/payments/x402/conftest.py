@@ -110,7 +110,9 @@ def settings_for(chain: Anvil, **more: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def open_desk(chain: Anvil, store: Store, folder: Path, **more: Any) -> AsyncIterator[Desk]:
+async def open_desk(
+    chain: Anvil, store: Store, folder: Path, *, signer_key: str = SIGNER_KEY, **more: Any
+) -> AsyncIterator[Desk]:
     settings = parse(settings_for(chain, **more))
     assert settings is not None
     clock = MovingClock()
@@ -126,7 +128,7 @@ async def open_desk(chain: Anvil, store: Store, folder: Path, **more: Any) -> As
         siwx=identity.siwx,
         url=URL,
         state_dir=folder,
-        signer_key=SIGNER_KEY,
+        signer_key=signer_key,
     ) as x402:
         yield Desk(x402, store, chain, clock)
 

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import base64
 import json
+from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 from eth_account import Account
+from sqlalchemy import select
 from x402.mechanisms.evm.exact.client import ExactEvmScheme
 from x402.mechanisms.evm.signers import EthAccountSigner
 from x402.schemas import PaymentPayload, PaymentRequirements
 
 from sandboxer.kernel.errors import Conflict, InvalidRequest, PaymentRefused, SandboxerError
 from sandboxer.money.buckets import settle_account
+from sandboxer.money.tables import ledger_transfers
 from sandboxer.payments.lifecycle import State
+from sandboxer.store.engine import open_store
+from testchains.evm import KEYS, Anvil
 from testchains.evm.anvil import address_of
-from tests.payments.x402.conftest import SHOP, Desk
+from tests.payments.x402.conftest import SHOP, Desk, open_desk
 
 THIEF = "0x" + "66" * 20
 
@@ -130,6 +136,28 @@ async def test_an_authorization_that_others_carried_to_the_chain_is_still_the_pa
     now = desk.clock.now()
     bucket = await desk.store.write(lambda conn: settle_account(conn, paid.account, now=now))
     assert bucket.posted == 1000
+
+
+async def test_one_payment_to_an_address_that_two_installations_share_counts_for_one_of_them(
+    evm: Anvil, tmp_path: Path, wallet: str
+) -> None:
+    """The payer gets an offer of each, signs once, and presents it at both doors."""
+    options = {"network": {"options": {"shared_pay_to": True}}}
+    async with AsyncExitStack() as closing:
+        desks = []
+        for name, key in (("a", KEYS[2]), ("b", KEYS[3])):
+            (tmp_path / name).mkdir()
+            store = open_store(f"sqlite:///{tmp_path}/{name}/sandboxer.db")
+            closing.push_async_callback(store.close)
+            opened = open_desk(evm, store, tmp_path / name, signer_key=key, **options)
+            desks.append(await closing.enter_async_context(opened))
+        payload = await desks[0].pay(wallet)
+        assert (await desks[0].buy(payload)).state is State.CONFIRMED
+        offer = next(one for one in (await desks[1].offer()).accepts if one.network == evm.network)
+        with pytest.raises(PaymentRefused):
+            await desks[1].buy(payload.model_copy(update={"accepted": offer}))
+        posted = select(ledger_transfers.c.id)
+        assert (await desks[1].store.read(lambda conn: conn.execute(posted).all())) == []
 
 
 async def test_a_spent_nonce_without_the_payers_signature_gives_nothing(desk: Desk, wallet: str) -> None:

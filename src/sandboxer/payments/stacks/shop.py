@@ -8,6 +8,7 @@ from sandboxer.identity.signatures.clarity import ContractPrincipal
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.payments.assets import ASSETS, Asset
 from sandboxer.payments.stacks.codec.post_conditions import AssetName
+from sandboxer.payments.stacks.codec.transactions import MEMO_BYTES
 from sandboxer.payments.stacks.networks import NETWORKS, PUBLISHED, STX, StacksNetwork
 from sandboxer.payments.stacks.transfers import asset_name, principal
 from sandboxer.payments.x402.config import IN_PROCESS, AssetSettings, NetworkSettings
@@ -48,6 +49,8 @@ class StacksShop:
     # A node's or explorer's API, to see for ourselves what is on chain; without one, the relay is believed.
     node: str | None = None
     timeout_s: int = TIMEOUT_S
+    # Demanded in every transfer: tells apart installations that are paid at one address.
+    memo: str | None = None
 
     def token(self, wire: str) -> Token | None:
         return next((token for token in self.tokens if token.wire == wire), None)
@@ -67,7 +70,14 @@ def stacks_shop(settings: NetworkSettings) -> StacksShop:
         relay=_url(chain, settings.facilitator),
         node=None if settings.rpc_url is None else _url(chain, settings.rpc_url),
         tokens=tuple(_token(chain, asset) for asset in settings.assets),
+        memo=_memo(chain, settings.options.get("memo")),
     )
+
+
+def _memo(chain: StacksNetwork, given: object) -> str | None:
+    if given is not None and not (isinstance(given, str) and 0 < len(given.encode()) <= MEMO_BYTES):
+        raise _bad(chain.caip2, f"options.memo is a text of 1 to {MEMO_BYTES} bytes")
+    return given
 
 
 def _token(chain: StacksNetwork, asset: AssetSettings) -> Token:

@@ -51,6 +51,7 @@ def stacks_way(
         confirmations=settings.confirmations,
         settles_in_block=False,
         timeout_s=shop.timeout_s,
+        extra={} if shop.memo is None else {"memo": shop.memo},
     )
 
 

@@ -37,7 +37,11 @@ async def open_ways(network: NetworkSettings, opening: Opening) -> list[Way]:
     pay_to = _checksummed(network.pay_to)
     facilitator, signer = _facilitator(network, opening)
     watcher = EvmWatcher(
-        Node(network.rpc_url, opening.client, network=network.network), opening.clock, pay_to=pay_to
+        Node(network.rpc_url, opening.client, network=network.network),
+        opening.clock,
+        pay_to=pay_to,
+        carrier=signer if network.facilitator == IN_PROCESS else None,
+        is_shared=_is_shared(network),
     )
     ways = []
     for scheme in network.schemes:
@@ -63,6 +67,19 @@ async def open_ways(network: NetworkSettings, opening: Opening) -> list[Way]:
             )
         )
     return ways
+
+
+def _is_shared(network: NetworkSettings) -> bool:
+    is_shared = network.options.get("shared_pay_to", False)
+    if not isinstance(is_shared, bool):
+        raise _wrong(network, "options.shared_pay_to is true or false")
+    if is_shared and network.facilitator != IN_PROCESS:
+        raise _wrong(
+            network,
+            "what an outside facilitator carries does not tell whom it was for: settle in process with a"
+            " signer of this installation's own, or give it a pay_to of its own",
+        )
+    return is_shared
 
 
 def _facilitator(network: NetworkSettings, opening: Opening) -> tuple[Facilitator, str | None]:

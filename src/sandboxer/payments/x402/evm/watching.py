@@ -11,6 +11,7 @@ address): it is asked again for a day before the payment is given up, for that c
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 from typing import Any
@@ -27,6 +28,7 @@ from sandboxer.payments.x402.evm.permits import settled_permit
 from sandboxer.payments.x402.evm.reading import PERMIT2
 from sandboxer.payments.x402.ways import Fate, Sighting
 
+log = logging.getLogger(__name__)
 PERMIT2_CONTRACT = "0x000000000022d473030f116ddee9f6b43ac78ba3"
 _USED = "0x" + keccak(text="AuthorizationUsed(address,bytes32)").hex()
 _CANCELED = "0x" + keccak(text="AuthorizationCanceled(address,bytes32)").hex()
@@ -44,10 +46,16 @@ UNFOUND_LOOKS = 60
 
 
 class EvmWatcher:
-    def __init__(self, node: Node, clock: Clock, *, pay_to: str) -> None:
+    def __init__(
+        self, node: Node, clock: Clock, *, pay_to: str, carrier: str | None = None, is_shared: bool = False
+    ) -> None:
+        """`carrier`: who sends our settlements. `is_shared`: others are paid at `pay_to` too, so that only
+        what this carrier brought was meant for us."""
         self._node = node
         self._clock = clock
         self._pay_to = pay_to.lower()
+        self._carrier = None if carrier is None else carrier.lower()
+        self._is_shared = is_shared
 
     async def look(self, payment: Payment) -> Sighting:
         if payment.txid is not None:
@@ -82,8 +90,8 @@ class EvmWatcher:
             return False
         nonce = int(payment.nonce.removeprefix(PERMIT2))
         async for logs in self._logs(payment, PERMIT2_CONTRACT, [_INVALIDATED, _topic(payment.payer)]):
-            for log in logs:
-                data = bytes.fromhex(str(log["data"]).removeprefix("0x"))
+            for found in logs:
+                data = bytes.fromhex(str(found["data"]).removeprefix("0x"))
                 word, mask = int.from_bytes(data[:32]), int.from_bytes(data[32:64])
                 if word == nonce >> 8 and mask >> (nonce & 255) & 1:
                     return True
@@ -93,6 +101,8 @@ class EvmWatcher:
         """Confirmed if this transaction brought the money; None if it did not."""
         if receipt.get("status") != "0x1" or not self._brought(payment, receipt):
             return None
+        if self._is_anothers(payment, receipt):
+            return Sighting(fate=Fate.FAILED, reason="carried_by_other")
         head = int(await self._node.call("eth_blockNumber", []), 16)
         return Sighting(
             fate=Fate.CONFIRMED,
@@ -100,6 +110,20 @@ class EvmWatcher:
             block=str(receipt["blockHash"]).lower(),
             confirmations=head - int(receipt["blockNumber"], 16) + 1,
         )
+
+    def _is_anothers(self, payment: Payment, receipt: Mapping[str, Any]) -> bool:
+        """Whether another installation's carrier brought it to the address that both are paid at."""
+        if self._carrier is None or str(receipt.get("from")).lower() == self._carrier:
+            return False
+        if not self._is_shared and payment.looks == 0:
+            log.warning(
+                "payment %s was carried to %s by %s, not by us; if another installation is paid at the same"
+                " pay_to, it may have counted there too: set options.shared_pay_to, or give each its own",
+                payment.id,
+                payment.network,
+                receipt.get("from"),
+            )
+        return self._is_shared
 
     def _brought(self, payment: Payment, receipt: Mapping[str, Any]) -> bool:
         """Whether the transfer that belongs to this nonce paid us. One transaction can spend many nonces and
