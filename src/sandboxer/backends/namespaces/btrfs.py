@@ -93,6 +93,13 @@ def limit(fd: int, limit_bytes: int) -> None:
     _ioctl(fd, _QGROUP_LIMIT, bytearray(args))
 
 
+def flush(fd: int) -> None:
+    """Write what only lies in memory, of the whole file system: what is written is not counted before."""
+    if _libc.syncfs(fd) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
 def exchange(parent_fd: int, one: str, other: str) -> None:
     """Each gets the other's name, in one step."""
     if _libc.renameat2(parent_fd, one.encode(), parent_fd, other.encode(), _EXCHANGE):

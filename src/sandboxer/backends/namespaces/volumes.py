@@ -10,7 +10,7 @@ import os
 from dataclasses import replace
 
 from sandboxer.backends.contract import Content, KeptDisk, Order, Resources, VolumeMount, VolumeUsage
-from sandboxer.backends.namespaces import admission
+from sandboxer.backends.namespaces import admission, btrfs
 from sandboxer.backends.namespaces.ground import VOLUME, Ground
 from sandboxer.backends.namespaces.kept.keeping import Keeping
 from sandboxer.backends.namespaces.kept.records import Heritage
@@ -49,6 +49,9 @@ class VolumeKeeping:
         if size_mb < LEAST_MB:
             raise InvalidRequest(field="size_mb", why=f"at least {LEAST_MB}")
         usage = await self.usage(volume_id)
+        if size_mb * MB < usage.limit_bytes:
+            await in_thread(ground.threads, self._flush_now, volume_id)
+            usage = await self.usage(volume_id)
         if usage.used_bytes > size_mb * MB:
             raise Conflict(
                 why=f"{volume_id} holds {-(-usage.used_bytes // MB)} MB",
@@ -175,6 +178,13 @@ class VolumeKeeping:
         # Last: as long as anything is left, the record is.
         ground.heritages.remove(volume_id)
         return ground.counting.kept_mb()
+
+    def _flush_now(self, volume_id: str) -> None:
+        fd = os.open(self._ground.pool.disk(volume_id), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            btrfs.flush(fd)
+        finally:
+            os.close(fd)
 
     def _usage_now(self, volume_id: str) -> VolumeUsage:
         ground = self._ground
