@@ -9,6 +9,8 @@ import shlex
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.access.test_ssh import Gated, Said, free_port, gated, run  # noqa: F401
 from tests.http.test_real import sh
 
@@ -121,6 +123,7 @@ async def test_one_connection_serves_many(gated: Gated) -> None:  # noqa: F811
         await run("ssh", *config, "-O", "exit", "box", folder=gated.folder)
 
 
+@pytest.mark.slow
 async def test_a_hundred_megabytes_pass_unharmed(gated: Gated) -> None:  # noqa: F811
     path, key = await gated.served.sandbox(resources={"disk_mb": 300}), gated.new_key()
     await gated.add(key)

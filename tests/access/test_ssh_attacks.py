@@ -1,0 +1,201 @@
+"""Clients that mean harm, before and after they said who they are; what they fill, from inside."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import asyncssh
+import pytest
+from asyncssh.packet import Boolean, String
+
+from sandboxer.access.ssh.crowd import Bounds, Crowd
+from sandboxer.access.ssh.pace import BURST, PROGRAM, STEPS_PER_S, Pace
+from sandboxer.edges.ssh.channels import MAX_SAID, MAX_VARIABLES, MAX_WAITING, BoundedChannel, Session, unread
+from sandboxer.edges.ssh.door import Door
+from sandboxer.edges.ssh.sftp import MAX_OPEN
+from tests.access.test_ssh import Gated, opened
+from tests.http.conftest import eventually
+from tests.http.test_real import why_not
+
+GLOBAL_REQUEST = 80
+BOUNDS = Bounds(login_s=2, channels=8, channels_per_account=10, unread_bytes=3 * MAX_WAITING)
+# More than any kernel buffers on the way.
+A_LOT = 2**31 - 1
+
+
+@pytest.fixture
+async def narrow(tmp_path: Path) -> AsyncIterator[Gated]:
+    if why := why_not():
+        pytest.skip(why)
+    try:
+        async with opened(tmp_path, bounds=BOUNDS) as gate:
+            yield gate
+    finally:
+        if os.path.ismount(tmp_path / "state" / "pool"):
+            await asyncio.to_thread(subprocess.run, ["umount", str(tmp_path / "state" / "pool")], check=True)
+
+
+@asynccontextmanager
+async def inside(gate: Gated, path: str, key: Path) -> AsyncIterator[asyncssh.SSHClientConnection]:
+    host = asyncssh.import_public_key(gate.gateway.host_key)
+    async with asyncssh.connect(
+        "127.0.0.1",
+        gate.gateway.port,
+        username=path.rsplit("/", 1)[1],
+        client_keys=[str(key)],
+        known_hosts=([host], [], []),
+        config=None,
+        agent_path=None,
+    ) as conn:
+        yield conn
+
+
+def ours(kind: type) -> Iterator[object]:
+    """What the server, in this very process, has of it."""
+    return (found for found in gc.get_objects() if isinstance(found, kind))
+
+
+def _doors() -> list[Door]:
+    """Connections that were let in. Slow: it looks at everything."""
+    return [one for one in ours(Door) if isinstance(one, Door) and one.visit and one._is_counted]
+
+
+async def test_who_says_nothing_or_nonsense_is_sent_away(narrow: Gated) -> None:
+    for said in (b"", b"SSH-2.0-slow\r\n", b"A" * 100_000, b"SSH-2.0-big\r\n" + b"\xff" * 64):
+        reader, writer = await asyncio.open_connection("127.0.0.1", narrow.gateway.port)
+        with contextlib.suppress(ConnectionError):
+            writer.write(said)
+            async with asyncio.timeout(30):
+                while await reader.read(65536):
+                    pass
+        writer.close()
+    path, key = await narrow.served.sandbox(), narrow.new_key()
+    await narrow.add(key)
+    assert (await narrow.ssh(key, path, "echo in")).out == b"in\n"
+
+
+async def test_channels_are_bounded_for_a_connection_and_an_account(narrow: Gated) -> None:
+    path, key = await narrow.served.sandbox(), narrow.new_key()
+    await narrow.add(key)
+    async with inside(narrow, path, key) as one, inside(narrow, path, key) as two:
+        for conn, most in ((one, BOUNDS.channels), (two, BOUNDS.channels_per_account - BOUNDS.channels)):
+            held = [await conn.create_process("cat", encoding=None) for _ in range(most)]
+            for open_one in (
+                conn.create_process("cat"),
+                conn.open_connection("localhost", 1),
+                conn.start_sftp_client(),
+            ):
+                with pytest.raises(asyncssh.ChannelOpenError, match="too many channels"):
+                    await open_one
+            if conn is two:
+                # What is closed makes room.
+                held[0].stdin.write_eof()
+                await held[0].wait()
+                assert (await conn.run("echo again")).stdout == "again\n"
+
+
+async def test_what_is_said_besides_bytes_does_not_pile_up(narrow: Gated) -> None:
+    path, key = await narrow.served.sandbox(), narrow.new_key()
+    await narrow.add(key)
+    async with inside(narrow, path, key) as conn:
+        many = {f"LC_{n}": "x" * 100 for n in range(1000)} | {"LC_LONG": "x" * 10_000}
+        sleeper = await conn.create_process("echo up; exec sleep 1000", env=many, encoding=None)
+        assert await sleeper.stdout.readline() == b"up\n"
+        for n in range(500):
+            sleeper.change_terminal_size(80 + n % 2, 24)
+        assert (await conn.run("echo alive")).stdout == "alive\n"
+        assert 0 < max(_variables()) <= MAX_VARIABLES
+        session = next(one for one in ours(Session) if isinstance(one, Session))
+        # As if its program took nothing for a while.
+        for _ in range(10_000):
+            session.exception_received(asyncssh.BreakReceived(1))
+        assert len(session._recv_buf[None]) <= MAX_SAID
+
+
+def _variables() -> list[int]:
+    return [len(one._env) for one in ours(BoundedChannel) if isinstance(one, BoundedChannel)]
+
+
+@pytest.mark.slow
+async def test_a_reader_that_does_not_read_fills_no_memory(narrow: Gated) -> None:
+    path, key = await narrow.served.sandbox(), narrow.new_key()
+    await narrow.add(key)
+    async with inside(narrow, path, key) as conn:
+        (door,) = _doors()
+        theirs, ours_ = door._conn, conn._transport
+        assert theirs is not None
+        assert ours_ is not None
+        flood = await conn.create_process("cat /dev/zero", encoding=None, window=A_LOT)
+        ours_.pause_reading()
+        await eventually(lambda: unread(theirs) > MAX_WAITING / 2, seconds=30)
+        most = 0
+        for _ in range(20):
+            await asyncio.sleep(0.05)
+            most = max(most, unread(theirs))
+        assert most < 2 * MAX_WAITING
+        assert flood.exit_status is None
+        # One that asks for ever and takes no answer is not waited for.
+        door._house.crowd.bounds = replace(BOUNDS, unread_bytes=most + 256 * 1024)
+        for _ in range(200):
+            for _ in range(500):
+                conn.send_packet(GLOBAL_REQUEST, String("no-such@example.com"), Boolean(True))
+            await asyncio.sleep(0.01)
+            if not door._is_counted:
+                break
+        await eventually(lambda: not door._is_counted, seconds=30)
+        conn.abort()
+
+
+async def test_sftp_has_bounds_of_its_own(narrow: Gated) -> None:
+    path, key = await narrow.served.sandbox(), narrow.new_key()
+    await narrow.add(key)
+    async with inside(narrow, path, key) as conn:
+        async with conn.start_sftp_client() as sftp:
+            handler = sftp._handler
+            folders = [await handler.opendir(b"/etc") for _ in range(MAX_OPEN)]
+            with pytest.raises(asyncssh.SFTPFailure, match="folders are open"):
+                await handler.opendir(b"/etc")
+            await handler.close(folders[0])
+            await handler.opendir(b"/etc")
+            files = [await sftp.open("/etc/hostname", "rb") for _ in range(MAX_OPEN)]
+            with pytest.raises(asyncssh.SFTPFailure, match="files are open"):
+                await sftp.open("/etc/hostname", "rb")
+            assert files
+        # A length that no packet has ends that channel, and nothing else.
+        writer, reader, _ = await conn.open_session(subsystem="sftp", encoding=None)
+        writer.write(b"\xff" * 64)
+        async with asyncio.timeout(20):
+            assert await reader.read() == b""
+        assert (await conn.run("echo alive")).stdout == "alive\n"
+
+
+def test_whoever_is_too_fast_waits_and_nobody_else() -> None:
+    pace = Pace()
+    assert sum(pace.wait_for("a", 1, 0.0) for _ in range(int(BURST))) == 0
+    assert pace.wait_for("a", PROGRAM, 0.0) == pytest.approx(PROGRAM / STEPS_PER_S)
+    assert pace.wait_for("b", PROGRAM, 0.0) == 0
+    assert pace.wait_for("a", 1, 10.0) == 0
+    pace.sweep(11.0)
+    assert not pace._buckets
+
+
+def test_an_account_has_so_many_connections_from_wherever() -> None:
+    crowd = Crowd(Bounds(per_account=2))
+    for n in range(2):
+        assert crowd.may_enter(f"sbx_{n}", "a")
+        crowd.knocked(f"10.0.0.{n}")
+        crowd.entered(f"10.0.0.{n}", f"sbx_{n}", "a")
+    assert not crowd.may_enter("sbx_3", "a")
+    assert crowd.may_enter("sbx_3", "b")
+    crowd.left("10.0.0.0", ("sbx_0", "a"))
+    assert crowd.may_enter("sbx_3", "a")
+    crowd.left("10.0.0.1", ("sbx_1", "a"))
+    assert [*crowd.accounts, *crowd.sandboxes, *crowd.addresses, *crowd.unknown] == []
