@@ -59,9 +59,9 @@ def test_a_mistyped_setting_is_refused_with_a_hint() -> None:
     assert "SANDBOXER_PORT" in said.err
 
 
-def test_image_list_speaks_json(tmp_path: Path) -> None:
-    assert NOBODY("image", "list", "--json", "--state-dir", str(tmp_path)).json == []
-    assert "image build" in NOBODY("image", "list", "--state-dir", str(tmp_path)).out
+def test_image_built_speaks_json(tmp_path: Path) -> None:
+    assert NOBODY("image", "built", "--json", "--state-dir", str(tmp_path)).json == []
+    assert "image build" in NOBODY("image", "built", "--state-dir", str(tmp_path)).out
 
 
 def test_an_unknown_recipe_is_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from sandboxer.wire.accounts import AccountId
 from sandboxer.wire.sandboxes import ProfileId, Resources, WantedResources, WantedVolumes
-from sandboxer.wire.services import ServiceId
+from sandboxer.wire.services import ServiceRef
 from sandboxer.wire.words import (
     Answer,
     Duration,
@@ -39,7 +39,9 @@ class PublishImage(Request):
 
     snapshot: SnapshotId | None = None
     sandbox: Annotated[SandboxId | None, Field(description="Its disk as it is now.")] = None
-    service: Annotated[ServiceId | None, Field(description="The disk of its sandbox as it is now.")] = None
+    service: Annotated[
+        ServiceRef | None, Field(description="Its id or name: the disk of its sandbox as it is now.")
+    ] = None
     name: Name
     description: Description = ""
     visibility: Visibility = "private"
@@ -104,7 +106,10 @@ class PublishedImage(Answer):
     state: ImageState
     reason: Annotated[str | None, Field(description="Why it is in this state.")] = None
     source: Annotated[
-        str, Field(description="What it was made of: a snapshot, a sandbox, another image, or `import`.")
+        str,
+        Field(
+            description="What it was made of: a snapshot, a sandbox, a service, another image, or `import`."
+        ),
     ]
     backend: Annotated[str, Field(examples=["ext.namespaces"])]
     base: Annotated[

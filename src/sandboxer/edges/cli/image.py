@@ -1,4 +1,4 @@
-"""`image build|list`: base images on this host, without a server; `image gc`: what nobody needs of them. All
+"""`image build|built`: base images on this host, without a server; `image gc`: what nobody needs of them. All
 other verbs are of published ones."""
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ def build(
         out.print(f"[green]image {image.name}[/] ({size(image.size_bytes)}) is at {image.folder}")
 
 
-@app.command("list")
-def list_all(state_dir: Where = None, json: Json = False) -> None:
-    """List base images on this host.
+@app.command("built")
+def built(state_dir: Where = None, json: Json = False) -> None:
+    """List base images that were built on this host, without asking a server.
 
     Examples:
 
-        sandboxer image list --json
+        sandboxer image built --json
     """
     images = list_images(load_settings(state_dir=state_dir).images_dir)
     if json:

@@ -10,7 +10,7 @@ from typing import Any
 from sandboxer.sdk.aio.accounts import AsyncOperator, AsyncOwnAccount
 from sandboxer.sdk.aio.code import AsyncCode, AsyncJobs
 from sandboxer.sdk.aio.gift_cards import AsyncGiftCards
-from sandboxer.sdk.aio.images import AsyncPublishedImages
+from sandboxer.sdk.aio.images import AsyncImages
 from sandboxer.sdk.aio.introspection import AsyncStatus
 from sandboxer.sdk.aio.invoices import AsyncInvoices
 from sandboxer.sdk.aio.languages import AsyncLanguages
@@ -33,7 +33,7 @@ from sandboxer.sdk.routes import platform, sandboxes
 from sandboxer.sdk.signing import Credentials
 from sandboxer.wire import sandboxes as wire
 from sandboxer.wire.capabilities import Capabilities
-from sandboxer.wire.catalogue import Image, Profile
+from sandboxer.wire.catalogue import Profile
 
 
 class AsyncSandboxer:
@@ -75,7 +75,7 @@ class AsyncSandboxer:
         self.services = AsyncServices(self._line)
         self.webhooks = AsyncWebhooks(self._line)
         self.snapshots = AsyncSnapshots(self._line)
-        self.published = AsyncPublishedImages(self._line)
+        self.images = AsyncImages(self._line)
         self.volumes = AsyncVolumes(self._line)
         self.languages = AsyncLanguages(self._line)
         self.status = AsyncStatus(self._line)
@@ -156,9 +156,6 @@ class AsyncSandboxer:
             cursor = page.next_cursor
             if cursor is None:
                 return
-
-    async def images(self) -> Sequence[Image]:
-        return (await self._line.do(platform.images())).images
 
     async def profiles(self) -> Sequence[Profile]:
         return (await self._line.do(platform.profiles())).profiles

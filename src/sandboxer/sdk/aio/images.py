@@ -1,4 +1,4 @@
-"""`client.published`: images that accounts publish, share and start from, with asyncio."""
+"""`client.images`: what sandboxes start from; published, shared, sent out and taken in. With asyncio."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from sandboxer.sdk.bodies import CHUNK, Content, Progress, body_of, watched
 from sandboxer.sdk.routes import images as routes
 from sandboxer.sdk.routes.sandboxes import VolumesIn, volumes_in
 from sandboxer.wire import images as wire
+from sandboxer.wire.catalogue import Image
 from sandboxer.wire.snapshots import Clones
 
 
-class AsyncPublishedImages:
+class AsyncImages:
     def __init__(self, line: AsyncLine) -> None:
         self._line = line
 
@@ -38,7 +39,7 @@ class AsyncPublishedImages:
     async def list(
         self, *, which: str | None = None, limit: int | None = None
     ) -> AsyncIterator[wire.PublishedImage]:
-        """`all`, `owned`, `shared` or `public`; newest first, page by page."""
+        """Published ones: `all`, `owned`, `shared` or `public`; newest first, page by page."""
         cursor: str | None = None
         while True:
             page = await self._line.do(routes.page(which=which, cursor=cursor, limit=limit))
@@ -47,6 +48,10 @@ class AsyncPublishedImages:
             cursor = page.next_cursor
             if cursor is None:
                 return
+
+    async def base(self) -> Sequence[Image]:
+        """The host's own, which the operator built; a sandbox starts from one by its name."""
+        return (await self._line.do(routes.page(which=None, cursor=None, limit=1))).images
 
     async def get(self, image_id: str) -> wire.PublishedImage:
         return await self._line.do(routes.get(image_id))
@@ -137,7 +142,7 @@ class AsyncPublishedImages:
                         progress(len(chunk))
         return size
 
-    async def receive(
+    async def import_archive(
         self,
         content: Content,
         name: str,
@@ -151,4 +156,5 @@ class AsyncPublishedImages:
         """Import an OCI layout or a Docker archive; a `Path` names a local file."""
         body = watched(await asyncio.to_thread(body_of, content), progress)
         wanted = {"name": name, "description": description or None, "visibility": visibility}
-        return await self._line.do(routes.receive(body, {**wanted, "clean": clean, "profile": profile}))
+        more = {"clean": clean, "profile": profile}
+        return await self._line.do(routes.import_archive(body, {**wanted, **more}))

@@ -108,7 +108,7 @@ def export(image_id: str, form: Form) -> Call[bytes]:
     return Call(method="GET", target=where, read=content, timeout_s=SLOW_S)
 
 
-def receive(body: Body, wanted: Mapping[str, Any]) -> Call[wire.PublishedImage]:
+def import_archive(body: Body, wanted: Mapping[str, Any]) -> Call[wire.PublishedImage]:
     return Call(
         method="POST",
         target=target("/v1/images/import", query=wanted),

@@ -1,4 +1,4 @@
-"""The platform itself: keys, images, profiles, the host, and what its owner may ask of it."""
+"""The platform itself: keys, profiles, the host, and what its owner may ask of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from sandboxer.sdk.calls import Call, json_body, target
 from sandboxer.sdk.routes.reading import model, nothing
 from sandboxer.wire.capabilities import Capabilities
-from sandboxer.wire.catalogue import ImageList, ProfileList
+from sandboxer.wire.catalogue import ProfileList
 from sandboxer.wire.host import Collected, Garbage, Host
 from sandboxer.wire.keys import KeyList, KeyNode, KeyReport, NewDelegatedKey, NewKey
 from sandboxer.wire.sandboxes import Expired, Reaped, StaleList
@@ -16,10 +16,6 @@ from sandboxer.wire.sandboxes import Expired, Reaped, StaleList
 
 def capabilities() -> Call[Capabilities]:
     return Call(method="GET", target="/v1/capabilities", read=model(Capabilities))
-
-
-def images() -> Call[ImageList]:
-    return Call(method="GET", target="/v1/images", read=model(ImageList))
 
 
 def profiles() -> Call[ProfileList]:

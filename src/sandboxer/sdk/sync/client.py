@@ -15,7 +15,7 @@ from sandboxer.sdk.signing import Credentials
 from sandboxer.sdk.sync.accounts import Operator, OwnAccount
 from sandboxer.sdk.sync.code import Code, Jobs
 from sandboxer.sdk.sync.gift_cards import GiftCards
-from sandboxer.sdk.sync.images import PublishedImages
+from sandboxer.sdk.sync.images import Images
 from sandboxer.sdk.sync.introspection import Status
 from sandboxer.sdk.sync.invoices import Invoices
 from sandboxer.sdk.sync.languages import Languages
@@ -33,7 +33,7 @@ from sandboxer.sdk.sync.wallets import Wallets
 from sandboxer.sdk.sync.webhooks import Webhooks
 from sandboxer.wire import sandboxes as wire
 from sandboxer.wire.capabilities import Capabilities
-from sandboxer.wire.catalogue import Image, Profile
+from sandboxer.wire.catalogue import Profile
 
 
 class Sandboxer:
@@ -78,7 +78,7 @@ class Sandboxer:
         self.services = Services(self._line)
         self.webhooks = Webhooks(self._line)
         self.snapshots = Snapshots(self._line)
-        self.published = PublishedImages(self._line)
+        self.images = Images(self._line)
         self.volumes = Volumes(self._line)
         self.languages = Languages(self._line)
         self.status = Status(self._line)
@@ -158,9 +158,6 @@ class Sandboxer:
             cursor = page.next_cursor
             if cursor is None:
                 return
-
-    def images(self) -> Sequence[Image]:
-        return self._line.do(platform.images()).images
 
     def profiles(self) -> Sequence[Profile]:
         return self._line.do(platform.profiles()).profiles

@@ -1,4 +1,4 @@
-"""`client.published`: images that accounts publish, share and start from, blocking."""
+"""`client.images`: what sandboxes start from; published, shared, sent out and taken in. Blocking."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from sandboxer.sdk.routes import images as routes
 from sandboxer.sdk.routes.sandboxes import VolumesIn, volumes_in
 from sandboxer.sdk.sync.line import Line
 from sandboxer.wire import images as wire
+from sandboxer.wire.catalogue import Image
 from sandboxer.wire.snapshots import Clones
 
 
-class PublishedImages:
+class Images:
     def __init__(self, line: Line) -> None:
         self._line = line
 
@@ -35,7 +36,7 @@ class PublishedImages:
         return self._line.do(routes.publish({**wanted, **more}))
 
     def list(self, *, which: str | None = None, limit: int | None = None) -> Iterator[wire.PublishedImage]:
-        """`all`, `owned`, `shared` or `public`; newest first, page by page."""
+        """Published ones: `all`, `owned`, `shared` or `public`; newest first, page by page."""
         cursor: str | None = None
         while True:
             page = self._line.do(routes.page(which=which, cursor=cursor, limit=limit))
@@ -43,6 +44,10 @@ class PublishedImages:
             cursor = page.next_cursor
             if cursor is None:
                 return
+
+    def base(self) -> Sequence[Image]:
+        """The host's own, which the operator built; a sandbox starts from one by its name."""
+        return self._line.do(routes.page(which=None, cursor=None, limit=1)).images
 
     def get(self, image_id: str) -> wire.PublishedImage:
         return self._line.do(routes.get(image_id))
@@ -132,7 +137,7 @@ class PublishedImages:
                     progress(len(chunk))
         return size
 
-    def receive(
+    def import_archive(
         self,
         content: Content,
         name: str,
@@ -146,4 +151,5 @@ class PublishedImages:
         """Import an OCI layout or a Docker archive; a `Path` names a local file."""
         body = watched(body_of(content), progress)
         wanted = {"name": name, "description": description or None, "visibility": visibility}
-        return self._line.do(routes.receive(body, {**wanted, "clean": clean, "profile": profile}))
+        more = {"clean": clean, "profile": profile}
+        return self._line.do(routes.import_archive(body, {**wanted, **more}))

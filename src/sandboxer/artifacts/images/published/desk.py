@@ -90,15 +90,21 @@ class ImageDesk:
         return await self._publish(planned, wanted, caller, make, also)
 
     async def publish_sandbox(
-        self, sandbox_id: str, wanted: Wanted, caller: Caller, *, also: Also | None = None
+        self,
+        sandbox_id: str,
+        wanted: Wanted,
+        caller: Caller,
+        *,
+        source: str | None = None,
+        also: Also | None = None,
     ) -> PublishedImage:
-        """Its disk as it is now; whatever runs goes on."""
+        """Its disk as it is now; whatever runs goes on. `source`: whose sandbox it is, told instead."""
         sandbox = await self.sandboxes.get(sandbox_id, caller)
         planned = self._planned(
             wanted,
             caller,
             account=sandbox.account,
-            source=sandbox.id,
+            source=source or sandbox.id,
             backend=sandbox.backend,
             profile=sandbox.profile,
             resources=sandbox.resources,

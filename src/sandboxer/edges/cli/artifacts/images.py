@@ -15,6 +15,7 @@ from sandboxer.edges.cli.copying import progress
 from sandboxer.edges.cli.mounting import VolumeOption, mounts
 from sandboxer.edges.cli.options import Json, StateDir, Url, client
 from sandboxer.edges.cli.output import ago, columns, err, facts_table, out, plain, print_json, size
+from sandboxer.wire.catalogue import Image
 from sandboxer.wire.images import PublishedImage
 
 Id = Annotated[str, typer.Argument(help="Id of the image (img_…).", metavar="ID")]
@@ -25,7 +26,9 @@ _SLOW_S = 900.0
 
 
 def publish(
-    source: Annotated[str, typer.Argument(help="A snapshot (snp_…), a sandbox (sbx_…) or a service.")],
+    source: Annotated[
+        str, typer.Argument(help="A snapshot (snp_…), a sandbox (sbx_…), or a service by id or name.")
+    ],
     name: Annotated[str, typer.Option(help="A name for people.")],
     description: Annotated[str, typer.Option(help="What it is for.")] = "",
     visibility: Visibility = "private",
@@ -45,32 +48,35 @@ def publish(
     kinds = {"snp_": "snapshot", "sbx_": "sandbox"}
     given = {kinds.get(source[:4], "service"): source}
     with client(url, state_dir, timeout_s=_SLOW_S) as platform, _busy("reading every file", json):
-        made = platform.published.publish(
+        made = platform.images.publish(
             name, description=description, visibility=visibility, clean=clean, **given
         )
     _show(made, json)
 
 
-def published(
-    filter: Annotated[str, typer.Option(help="all, owned, shared or public.")] = "all",
+def list_all(
+    filter: Annotated[str, typer.Option(help="all, owned, shared, public, or base: the host's own.")] = "all",
     json: Json = False,
     url: Url = None,
     state_dir: StateDir = None,
 ) -> None:
-    """List published images that you may use, newest first.
+    """List images that a sandbox may start from: the host's own by name, published ones by id, newest first.
 
     Examples:
 
-        sandboxer image published
+        sandboxer image list
 
-        sandboxer image published --filter public --json
+        sandboxer image list --filter owned --json
     """
     with client(url, state_dir) as platform:
-        found = list(platform.published.list(which=filter))
+        base = platform.images.base() if filter in ("all", "base") else []
+        found = [] if filter == "base" else list(platform.images.list(which=filter))
     if json:
-        print_json(found)
+        print_json({"base": base, "published": found})
         return
-    rows = [
+    rows: list[tuple[str | Text, ...]]
+    rows = [(one.name, "", "the host", "everyone", "", _size(one), "", ago(one.built_at), "") for one in base]
+    rows += [
         (
             one.id,
             one.name,
@@ -84,7 +90,9 @@ def published(
         )
         for one in found
     ]
-    out.print(columns(rows, "ID", "NAME", "OF", "SEEN BY", "STATE", "SIZE", "DIGEST", "MADE", ""))
+    out.print(columns(rows, "IMAGE", "NAME", "OF", "SEEN BY", "STATE", "SIZE", "DIGEST", "MADE", ""))
+    if not rows:
+        out.print("[dim]none; publish one with[/] sandboxer image publish")
 
 
 def show(id: Id, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
@@ -95,7 +103,7 @@ def show(id: Id, json: Json = False, url: Url = None, state_dir: StateDir = None
         sandboxer image show img_0123456789abcdefghjkmnpqrs
     """
     with client(url, state_dir) as platform:
-        _show(platform.published.get(id), json)
+        _show(platform.images.get(id), json)
 
 
 def change(
@@ -114,7 +122,7 @@ def change(
         sandboxer image change img_0123456789abcdefghjkmnpqrs --visibility public
     """
     with client(url, state_dir) as platform:
-        _show(platform.published.change(id, name=name, description=description, visibility=visibility), json)
+        _show(platform.images.change(id, name=name, description=description, visibility=visibility), json)
 
 
 def spawn(
@@ -134,7 +142,7 @@ def spawn(
         sandboxer image spawn img_0123456789abcdefghjkmnpqrs --count 3
     """
     with client(url, state_dir, timeout_s=_SLOW_S) as platform, _busy("making sandboxes", json):
-        made = platform.published.spawn(id, count=count, name=name, ttl=ttl, volumes=mounts(volume) or None)
+        made = platform.images.spawn(id, count=count, name=name, ttl=ttl, volumes=mounts(volume) or None)
     if json:
         print_json(made)
         return
@@ -158,7 +166,7 @@ def clone(
         sandboxer image clone img_0123456789abcdefghjkmnpqrs --name mine
     """
     with client(url, state_dir, timeout_s=_SLOW_S) as platform, _busy("reading every file", json):
-        made = platform.published.clone(id, name=name)
+        made = platform.images.clone(id, name=name)
     _show(made, json)
 
 
@@ -170,7 +178,7 @@ def verify(id: Id, json: Json = False, url: Url = None, state_dir: StateDir = No
         sandboxer image verify img_0123456789abcdefghjkmnpqrs
     """
     with client(url, state_dir, timeout_s=_SLOW_S) as platform, _busy("reading every file", json):
-        found = platform.published.verify(id)
+        found = platform.images.verify(id)
     if json:
         print_json(found)
         return
@@ -185,7 +193,7 @@ def grant(id: Id, account: Account, json: Json = False, url: Url = None, state_d
         sandboxer image grant img_0123456789abcdefghjkmnpqrs bob
     """
     with client(url, state_dir) as platform:
-        _show_users(platform.published.grant(id, account), json)
+        _show_users(platform.images.grant(id, account), json)
 
 
 def revoke(id: Id, account: Account, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
@@ -196,7 +204,7 @@ def revoke(id: Id, account: Account, json: Json = False, url: Url = None, state_
         sandboxer image revoke img_0123456789abcdefghjkmnpqrs bob
     """
     with client(url, state_dir) as platform:
-        _show_users(platform.published.revoke(id, account), json)
+        _show_users(platform.images.revoke(id, account), json)
 
 
 def _show_users(accounts: Sequence[str], json: bool) -> None:
@@ -216,7 +224,7 @@ def transfer(
         sandboxer image transfer img_0123456789abcdefghjkmnpqrs bob
     """
     with client(url, state_dir) as platform:
-        _show(platform.published.transfer(id, account), json)
+        _show(platform.images.transfer(id, account), json)
 
 
 def accept(id: Id, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
@@ -227,7 +235,7 @@ def accept(id: Id, json: Json = False, url: Url = None, state_dir: StateDir = No
         sandboxer image accept img_0123456789abcdefghjkmnpqrs
     """
     with client(url, state_dir) as platform:
-        _show(platform.published.accept(id), json)
+        _show(platform.images.accept(id), json)
 
 
 def export(
@@ -246,7 +254,7 @@ def export(
     """
     form: Any = format
     with client(url, state_dir, timeout_s=_SLOW_S) as platform, progress(f"export {to.name}", None) as count:
-        written = platform.published.export(id, to, form=form, progress=count)
+        written = platform.images.export(id, to, form=form, progress=count)
     if json:
         print_json({"file": str(to), "bytes": written})
     else:
@@ -272,7 +280,9 @@ def receive(
     """
     total = archive.stat().st_size
     with client(url, state_dir, timeout_s=_SLOW_S) as platform, progress("import", total) as count:
-        made = platform.published.receive(archive, name, visibility=visibility, clean=clean, progress=count)
+        made = platform.images.import_archive(
+            archive, name, visibility=visibility, clean=clean, progress=count
+        )
     _show(made, json)
 
 
@@ -284,7 +294,7 @@ def lock(id: Id, json: Json = False, url: Url = None, state_dir: StateDir = None
         sandboxer image lock img_0123456789abcdefghjkmnpqrs
     """
     with client(url, state_dir) as platform:
-        _show(platform.published.lock(id), json)
+        _show(platform.images.lock(id), json)
 
 
 def unlock(
@@ -302,7 +312,7 @@ def unlock(
         sandboxer image unlock img_0123456789abcdefghjkmnpqrs
     """
     with client(url, state_dir, confirm=with_wallet(wallet, second_proof)) as platform:
-        _show(platform.published.unlock(id), json)
+        _show(platform.images.unlock(id), json)
 
 
 def remove(
@@ -320,12 +330,12 @@ def remove(
         sandboxer image remove img_0123456789abcdefghjkmnpqrs
     """
     with client(url, state_dir, confirm=with_wallet(wallet, second_proof)) as platform:
-        _show(platform.published.remove(id), json)
+        _show(platform.images.remove(id), json)
 
 
 VERBS: Mapping[str, Callable[..., None]] = {
     "publish": publish,
-    "published": published,
+    "list": list_all,
     "show": show,
     "change": change,
     "spawn": spawn,
@@ -366,6 +376,10 @@ def _show(one: PublishedImage, json: bool) -> None:
         err.print(f"[yellow]{one.findings_count} things in it look like secrets:[/]")
         for found in one.findings[:20]:
             err.print("  ", plain(found.path), plain(found.kind))
+
+
+def _size(one: Image) -> str:
+    return "" if one.size_bytes is None else size(one.size_bytes)
 
 
 def _state(one: PublishedImage) -> Text:

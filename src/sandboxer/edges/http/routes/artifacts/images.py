@@ -62,10 +62,12 @@ async def publish(request: Request, body: PublishImage, idempotency_key: Idempot
         desk = platform.artifacts.images
         if body.snapshot is not None:
             return _made(request, await desk.publish_snapshot(body.snapshot, wanted, who, also=bind))
-        sandbox_id = body.sandbox
+        sandbox_id, source = body.sandbox or "", None
         if body.service is not None:
-            sandbox_id = platform.services.get(body.service, who).sandbox_id
-        return _made(request, await desk.publish_sandbox(sandbox_id or "", wanted, who, also=bind))
+            service = platform.services.get(body.service, who)
+            sandbox_id, source = service.sandbox_id, service.id
+        made = await desk.publish_sandbox(sandbox_id, wanted, who, source=source, also=bind)
+        return _made(request, made)
 
     return await _once(request, act)
 

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.accounts.scopes import Scope
+from sandboxer.artifacts.images.published.spawning import is_image_id
 from sandboxer.edges.http import serving_services as words
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.confirming import confirm_locked, pass_gate
@@ -61,6 +62,10 @@ async def create(
         await note_use(platform, who, "snapshots", body.snapshot, "clone")
         copied = await platform.artifacts.cloning.request_for(body.snapshot, wanted.sandbox, who)
         wanted = replace(wanted, sandbox=copied)
+    elif body.image is not None and is_image_id(body.image):
+        await note_use(platform, who, "images", body.image, "spawn")
+        begun = await platform.artifacts.spawning.request_for(body.image, wanted.sandbox, who)
+        wanted = replace(wanted, sandbox=begun)
 
     async def act(bind: Bind | None) -> Response:
         # What it runs is the caller's code.
