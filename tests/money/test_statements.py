@@ -114,6 +114,19 @@ def test_usage_by_thing_and_period_adds_up(conn: Connection) -> None:
     assert mine[0].msats == 99
 
 
+def test_usage_of_many_segments_is_read_in_pages_and_each_counts_once(
+    conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statements, "SEGMENTS_AT_ONCE", 3)
+    fund(conn, ALICE, 100_000)
+    for number in range(10):
+        # Several at one moment: a page may end between them.
+        at = later(number // 4)
+        charge_once(conn, ALICE, id=f"e{number}", subject="sbx", use=Use.EGRESS, msats=1, now=at)
+    (line,) = usage(conn, ALICE, since=NOW, until=later(100), now=later(100))
+    assert line.msats == 10
+
+
 async def test_exports_stream_the_whole_history_oldest_first(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,7 +146,10 @@ async def test_exports_stream_the_whole_history_oldest_first(
             )
 
     await store.write(fill)
-    objects = [json.loads(text) async for text in export_json(store, ALICE)]
+    parts = [text async for text in export_json(store, ALICE)]
+    # Never more at a time than a page holds, however long the history.
+    assert [len(part.splitlines()) for part in parts] == [3, 3, 2]
+    objects = [json.loads(line) for part in parts for line in part.splitlines()]
     assert [o["id"] for o in objects] == [f"c{n}" for n in range(8)]
     assert sum(o["change"] for o in objects) == sum(10 + n for n in range(8))
     text = "".join([part async for part in export_csv(store, ALICE)])

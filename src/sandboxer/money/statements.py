@@ -9,12 +9,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Column, Connection, Row, func, select
+from sqlalchemy import Column, Connection, Row, func, select, tuple_
 
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.money.amounts import NSATS_PER_MSAT, NSATS_PER_SAT, Nsats, Rate, Sats, microseconds
@@ -27,6 +27,7 @@ from sandboxer.money.transfers import Phase, Transfer
 from sandboxer.store.engine import Store
 
 MAX_PAGE = 500
+SEGMENTS_AT_ONCE = 5000
 CSV_COLUMNS = (
     "seq",
     "at",
@@ -205,30 +206,51 @@ def as_json(line: Line) -> dict[str, object]:
     }
 
 
-async def export_lines(store: Store, owner: str) -> AsyncIterator[Line]:
-    """The whole history, oldest first."""
-    cursor: str | None = None
-    while True:
-        page = await store.read(_page_reader(owner, cursor))
-        for line in page.lines:
-            yield line
-        if page.next_cursor is None:
-            return
-        cursor = page.next_cursor
-
-
 async def export_json(store: Store, owner: str) -> AsyncIterator[str]:
-    """One JSON object a line."""
-    async for line in export_lines(store, owner):
-        yield json.dumps(as_json(line), separators=(",", ":")) + "\n"
+    """The whole history, oldest first: one JSON object a line, many lines at a time."""
+    async for text in _export(store, owner, _json_lines):
+        yield text
 
 
 async def export_csv(store: Store, owner: str) -> AsyncIterator[str]:
+    """The same as a table, with a head."""
     yield _csv([CSV_COLUMNS])
-    async for line in export_lines(store, owner):
+    async for text in _export(store, owner, _csv_lines):
+        yield text
+
+
+async def _export(store: Store, owner: str, write: Callable[[Sequence[Line]], str]) -> AsyncIterator[str]:
+    """A page at a time, written in the reader's thread: the loop is not held up by a million lines."""
+    cursor: str | None = None
+    while True:
+        text, cursor = await store.read(_page_writer(owner, cursor, write))
+        if text:
+            yield text
+        if cursor is None:
+            return
+
+
+def _page_writer(
+    owner: str, cursor: str | None, write: Callable[[Sequence[Line]], str]
+) -> Callable[[Connection], tuple[str, str | None]]:
+    def page(conn: Connection) -> tuple[str, str | None]:
+        found = transfers_page(conn, owner, cursor=cursor, limit=MAX_PAGE, newest_first=False)
+        return write(found.lines), found.next_cursor
+
+    return page
+
+
+def _json_lines(lines: Sequence[Line]) -> str:
+    return "".join(json.dumps(as_json(line), separators=(",", ":")) + "\n" for line in lines)
+
+
+def _csv_lines(lines: Sequence[Line]) -> str:
+    rows = []
+    for line in lines:
         cells = as_json(line)
         cells["data"] = json.dumps(cells["data"], separators=(",", ":")) if cells["data"] else ""
-        yield _csv([[_harmless(cells[name]) for name in CSV_COLUMNS]])
+        rows.append([_harmless(cells[name]) for name in CSV_COLUMNS])
+    return _csv(rows)
 
 
 def _after(bucket: Bucket, paid: Sats, unpaid: Sats) -> Bucket:
@@ -260,24 +282,36 @@ def _line(row: Row[Any], mine: frozenset[str]) -> Line:
 def _segments(
     conn: Connection, owner: str, since: datetime, until: datetime, now: datetime, subject: str | None
 ) -> Iterator[tuple[Row[Any], datetime]]:
-    columns = meter_segments.c
-    ended = select(meter_segments).where(
-        columns.owner == owner, columns.ended_at >= since, columns.began_at < until
-    )
     running = select(meters).where(
         meters.c.owner == owner, meters.c.closed_at.is_(None), meters.c.began_at < until
     )
     if subject is not None:
-        ended, running = ended.where(columns.subject == subject), running.where(meters.c.subject == subject)
-    for row in conn.execute(ended):
+        running = running.where(meters.c.subject == subject)
+    for row in _ended_segments(conn, owner, since, until, subject):
         yield row, row.ended_at
     for row in conn.execute(running):
         if now > since:
             yield row, max(now, row.began_at)
 
 
-def _page_reader(owner: str, cursor: str | None) -> Any:
-    return lambda conn: transfers_page(conn, owner, cursor=cursor, limit=MAX_PAGE, newest_first=False)
+def _ended_segments(
+    conn: Connection, owner: str, since: datetime, until: datetime, subject: str | None
+) -> Iterator[Row[Any]]:
+    """In pages: there may be millions, and a driver may hold all that it is asked for."""
+    columns = meter_segments.c
+    query = select(meter_segments).where(
+        columns.owner == owner, columns.ended_at >= since, columns.began_at < until
+    )
+    if subject is not None:
+        query = query.where(columns.subject == subject)
+    query = query.order_by(columns.ended_at, columns.seq).limit(SEGMENTS_AT_ONCE)
+    page = conn.execute(query).all()
+    while page:
+        yield from page
+        if len(page) < SEGMENTS_AT_ONCE:
+            return
+        last = (page[-1].ended_at, page[-1].seq)
+        page = conn.execute(query.where(tuple_(columns.ended_at, columns.seq) > last)).all()
 
 
 def _open_cursor(cursor: str | None) -> int | None:
