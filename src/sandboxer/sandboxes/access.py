@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from enum import StrEnum
 
 from sandboxer.backends.guest import Guest
+from sandboxer.backends.limited import limited
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, IllegalTransition
 from sandboxer.sandboxes.charging import is_frozen
@@ -49,10 +50,10 @@ async def line(room: Room, sandbox_id: str, caller: Caller, *, activity: str) ->
     if sandbox.handle is None:
         raise Conflict(why=f"sandbox {sandbox_id} has not been made yet")
     if activity == ActivityKind.WATCH:
-        yield await room.backend_of(sandbox).guest(sandbox.handle)
+        yield limited(await room.backend_of(sandbox).guest(sandbox.handle))
         return
     with room.activity.working(sandbox_id):
-        yield await room.backend_of(sandbox).guest(sandbox.handle)
+        yield limited(await room.backend_of(sandbox).guest(sandbox.handle))
 
 
 def _check_state(sandbox: Sandbox, activity: str, *, busy_with: str | None) -> None:
