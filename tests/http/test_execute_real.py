@@ -122,3 +122,14 @@ async def test_the_answer_does_not_wait_for_the_destroy(real: Served) -> None:  
     assert await backend.inventory()
     may_go.set()
     await nothing_left(real)
+
+
+async def test_an_answer_says_which_version_of_the_language_ran_it(real: Served) -> None:  # noqa: F811
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    done = await run(real.client, python(code))
+    assert done["version"].startswith(done["stdout"].strip() + "."), done
+    offered = (await real.client.get("/v1/languages/python")).json()
+    assert done["version"] == offered["version"]
+    job = (await real.client.post("/v1/execute/async", python(code))).json()["id"]
+    ended = (await real.client.get(f"/v1/jobs/{job}?wait_s=30")).json()
+    assert ended["result"]["version"] == done["version"]

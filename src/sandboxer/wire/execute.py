@@ -140,6 +140,10 @@ class Execution(Answer):
     """How it went. A failed compile has its exit code here too, and `reason` `compile_failed`."""
 
     language: str
+    version: Annotated[
+        str | None,
+        Field(description="Of the language, as the image's package says it.", examples=["3.11.2-1+b1"]),
+    ] = None
     sandbox_id: str | None = None
     exit_code: Annotated[
         int | None, Field(description="128 + signal when a signal ended it; None while it runs.")

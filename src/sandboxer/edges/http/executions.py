@@ -18,6 +18,7 @@ def execution(
     outcome: Outcome,
     *,
     language: str,
+    version: str | None = None,
     encoding: str = "utf-8",
     sandbox_id: str | None = None,
     sats: int = 0,
@@ -26,6 +27,7 @@ def execution(
     run = outcome.run
     return wire.Execution.model_construct(
         language=language,
+        version=version,
         sandbox_id=sandbox_id,
         exit_code=outcome.exit_code,
         stdout="" if run is None else in_words(run.stdout, encoding),
@@ -56,13 +58,14 @@ def execution(
     )
 
 
-def job(seen: Seen, encoding: str = "utf-8") -> wire_jobs.Job:
+def job(seen: Seen, encoding: str = "utf-8", version: str | None = None) -> wire_jobs.Job:
     found = seen.job
     result = None
     if seen.outcome is not None:
         result = execution(
             seen.outcome,
             language=found.language,
+            version=version,
             encoding=encoding,
             sandbox_id=found.sandbox_id,
             sats=found.sats,

@@ -45,6 +45,7 @@ class Done:
 
     outcome: Outcome
     sandbox_id: str
+    image: str
     sats: int
 
 
@@ -146,7 +147,7 @@ class OneShots:
         if plan.submission.volumes:
             # Whoever has the answer finds them free.
             await self._endings.gone(sandbox.id)
-        yield Done(outcome=recorder.outcome(), sandbox_id=sandbox.id, sats=sats)
+        yield Done(outcome=recorder.outcome(), sandbox_id=sandbox.id, image=sandbox.image, sats=sats)
 
     async def _happen(self, sandbox: Sandbox, caller: Caller, plan: Plan) -> AsyncGenerator[Event, None]:
         attempt = self._attempt(plan, new_process_ids())

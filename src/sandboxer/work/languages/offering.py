@@ -25,8 +25,13 @@ class ImageContent:
 class Offered:
     language: Language
     images: tuple[str, ...]
-    # Of its first package, in the first image.
-    version: str | None
+    # Of its first package, by image; none for what is not Debian's.
+    versions: Mapping[str, str]
+
+    @property
+    def version(self) -> str | None:
+        """In the first image."""
+        return self.versions.get(self.images[0]) if self.images else None
 
     @property
     def is_available(self) -> bool:
@@ -39,10 +44,9 @@ def offered(language: Language, images: Iterable[ImageContent]) -> Offered:
         (image for image in images if has_language(image, language)),
         key=lambda image: (image.name != language.image, image.name),
     )
-    version = None
-    if having and not language.pypi:
-        version = having[0].packages.get(language.packages[0])
-    return Offered(language=language, images=tuple(image.name for image in having), version=version)
+    package = language.packages[0]
+    versions = {} if language.pypi else {image.name: image.packages[package] for image in having}
+    return Offered(language=language, images=tuple(image.name for image in having), versions=versions)
 
 
 def has_language(image: ImageContent, language: Language) -> bool:

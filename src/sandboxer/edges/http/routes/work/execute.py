@@ -21,6 +21,7 @@ from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
 from sandboxer.edges.http.key_scopes import demand_scope
 from sandboxer.edges.http.lean import LeanRoute
 from sandboxer.edges.http.mounting import mounts
+from sandboxer.edges.http.offers import version_in
 from sandboxer.edges.http.paying import offering, price_of_create
 from sandboxer.edges.http.problems import request_id_of, response
 from sandboxer.edges.http.routes.exec import bytes_of
@@ -66,7 +67,7 @@ async def execute(request: Request, body: ExecuteCode, idempotency_key: Idempote
             offering(request, lambda: price_of_create(platform, plan.create, who.account)),
         ):
             done = await platform.execution.one_shots.run(plan, who, also=bind)
-        return json_response(_shown(done, plan, body.encoding, began))
+        return json_response(await _shown(request, done, plan, body.encoding, began))
 
     async def recall(sandbox_id: str) -> Response | None:
         left = await platform.execution.one_shots.left_by(sandbox_id)
@@ -144,10 +145,11 @@ def _accepted(made: Job) -> Response:
     return answer
 
 
-def _shown(done: Done, plan: Plan, encoding: str, began: float) -> Execution:
+async def _shown(request: Request, done: Done, plan: Plan, encoding: str, began: float) -> Execution:
     return execution(
         done.outcome,
         language=plan.language.name,
+        version=await version_in(request, plan.language.name, done.image),
         encoding=encoding,
         sandbox_id=done.sandbox_id,
         sats=done.sats,
@@ -180,7 +182,7 @@ async def _events(
                     for piece in outputs.rest():
                         yield _output(piece, stage)
                 case Done():
-                    yield ServerEvent("done", _shown(event, plan, encoding, began))
+                    yield ServerEvent("done", await _shown(request, event, plan, encoding, began))
 
 
 def _output(piece: ServerEvent, stage: str) -> ServerEvent:

@@ -12,9 +12,11 @@ from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.disconnect import until_client_goes
 from sandboxer.edges.http.executions import job, job_summary
 from sandboxer.edges.http.failures import failures
+from sandboxer.edges.http.offers import version_in
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.wire.jobs import Job, JobId, JobPage, JobState
 from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, Cursor, Encoding
+from sandboxer.work.jobs.desk import Seen
 from sandboxer.work.jobs.lifecycle import State
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -62,7 +64,7 @@ async def get_job(
             seen = await jobs.wait(job_id, who, timeout_s=wait_s)
     else:
         seen = await jobs.get(job_id, who)
-    return json_response(job(seen, encoding))
+    return json_response(job(seen, encoding, await _version(request, seen)))
 
 
 @router.delete(
@@ -75,6 +77,13 @@ async def get_job(
 async def cancel_job(
     request: Request, job_id: JobId, encoding: Annotated[Encoding, Query()] = "utf-8"
 ) -> Response:
-    return json_response(
-        job(await platform_of(request).execution.jobs.cancel(job_id, caller(request)), encoding)
-    )
+    seen = await platform_of(request).execution.jobs.cancel(job_id, caller(request))
+    return json_response(job(seen, encoding, await _version(request, seen)))
+
+
+async def _version(request: Request, seen: Seen) -> str | None:
+    """Of the language, in the image that its sandbox was made from."""
+    if seen.outcome is None or seen.job.sandbox_id is None:
+        return None
+    sandbox = await platform_of(request).sandboxes.room.book.find(seen.job.sandbox_id)
+    return None if sandbox is None else await version_in(request, seen.job.language, sandbox.image)
