@@ -169,7 +169,8 @@ def _send_big(client: socket.socket) -> None:
     size = BIG_MB << 20
     with client, open("/dev/shm/egress-bench" if os.path.isdir("/dev/shm") else os.devnull, "w+b") as file:
         file.truncate(size)
-        client.recv(65536)
+        if not client.recv(65536):
+            return
         client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % size)
         sent = 0
         while sent < size:

@@ -28,6 +28,7 @@ from sandboxer.money.pricing import Pricing
 from sandboxer.payments.chains.configuration import ChainPlan, chains_from_json
 from sandboxer.payments.gift_cards.config import MailServer
 from sandboxer.payments.refunding.config import HotWalletPlan, read_hot_wallet
+from sandboxer.settings_access import AccessSettings
 from sandboxer.settings_work import WorkSettings
 
 PREFIX = "SANDBOXER_"
@@ -40,7 +41,7 @@ SESSION_SECRET = "SESSION_AUTH_SECRET"
 _SOURCE_TREE = Path(__file__).resolve().parents[2]
 
 
-class Settings(WorkSettings):
+class Settings(AccessSettings, WorkSettings):
     """Frozen for the life of the server. Paths that are not given lie in `state_dir`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -465,7 +466,7 @@ def _parse(name: str, text: str) -> object:
             return json.loads(text)
         except ValueError:
             raise InvalidRequest(field=name, why=f"it must be JSON like {_JSON_EXAMPLES[name]}") from None
-    if name in ("backends", "trusted_proxies", "free_profiles"):
+    if name in ("backends", "trusted_proxies", "free_profiles", "egress_never"):
         return tuple(part.strip() for part in text.split(",") if part.strip())
     return text
 

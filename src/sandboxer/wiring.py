@@ -241,6 +241,7 @@ async def _open_rooms(
             warm=WarmPool(backends, _warm_kinds(settings, profiles)),
             default_profile=settings.default_profile,
             retention=settings.retention_time,
+            trust_max=settings.highest_trust,
         )
         sandboxes = SandboxUseCases(room)
         work = open_work(sandboxes, clock)
@@ -299,7 +300,9 @@ async def _open_above(
     secrets = await closing.enter_async_context(open_secrets(sandboxes, store, clock, seal))
     pricing = settings.prices if settings.charging else None
     egress = await closing.enter_async_context(
-        open_egress(sandboxes, store, seal, secrets=secrets.vault, pricing=pricing)
+        open_egress(
+            sandboxes, store, seal, secrets=secrets.vault, pricing=pricing, never=settings.never_reached
+        )
     )
     execution = await closing.enter_async_context(
         open_execution(

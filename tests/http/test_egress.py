@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.http.conftest import Served
+from sandboxer.settings import Settings
+from tests.http.conftest import Scripted, Served, serving
 from tests.http.flows import flow
 
 
@@ -122,3 +123,31 @@ async def test_rules_of_the_account_hold_in_all_its_sandboxes(served: Served) ->
     assert await allowed(path, "https://good.example.com/")
     stranger = await served.stranger()
     assert (await stranger.get("/v1/egress")).json()["rules"] == []
+
+
+@flow("changeAccountEgress", "explainAccountEgress")
+async def test_rules_of_the_account_are_changed_by_version_and_explained(served: Served) -> None:
+    rule = {"action": "allow", "host": "PyPI.org."}
+    first = await served.client.send("PATCH", "/v1/egress", body={"add": [rule, rule], "version": 0})
+    assert (first.json()["version"], [one["host"] for one in first.json()["rules"]]) == (1, ["pypi.org"])
+    late = await served.client.send("PATCH", "/v1/egress", body={"add": [], "version": 0})
+    assert late.status_code == 409, late.text
+    told = (await served.client.post("/v1/egress/explain", {"url": "https://pypi.org/"})).json()
+    assert (told["allowed"], told["rule"]) == (True, "allow pypi.org")
+    told = (await served.client.post("/v1/egress/explain", {"url": "https://other.org/"})).json()
+    assert (told["allowed"], told["reason"]) == (False, "no_rule")
+    assert "whose own rules are about it" in told["why"]
+    gone = await served.client.send("PATCH", "/v1/egress", body={"remove": [rule]})
+    assert (gone.json()["version"], gone.json()["rules"]) == (2, [])
+
+
+async def test_an_operator_may_forbid_every_way_out(settings: Settings) -> None:
+    strict = settings.model_copy(update={"trust_max": "zero"})
+    async with serving(strict, {"ext.namespaces": Scripted(name="ext.namespaces")}) as served:
+        refused = await served.client.post("/v1/sandboxes", {"trust": "semi"})
+        assert refused.status_code == 403, refused.text
+        assert "its highest trust level is `zero`" in refused.json()["detail"]
+        assert "SANDBOXER_TRUST_MAX" in refused.json()["next_step"]
+        assert (await served.client.get("/v1/sandboxes")).json()["sandboxes"] == []
+        assert (await served.client.get("/v1/capabilities")).json()["trust_levels"] == ["zero"]
+        await served.sandbox(trust="zero")

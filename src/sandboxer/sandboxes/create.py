@@ -37,6 +37,7 @@ async def create(
     watch = Stopwatch()
     profile = room.profiles.get(request.profile or room.default_profile)
     requested = planning.plan(request, profile, caller, sandbox_id=new_id("sbx"), now=room.clock.now())
+    planning.check_trust(requested, room.trust_max)
     planning.check_backend(profile, await fingerprint_of(room, profile.backend))
     await room.check_refs(profile, caller.account)
     backend = room.backend_of(requested)

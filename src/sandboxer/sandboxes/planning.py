@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from sandboxer.backends.contract import Fingerprint, Resources, Trust
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.durations import format_duration, parse_duration
-from sandboxer.kernel.errors import InvalidRequest, NotAvailable, Unavailable
+from sandboxer.kernel.errors import Forbidden, InvalidRequest, NotAvailable, Unavailable
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.profiles import IsolationLevel, Profile, excess
 from sandboxer.sandboxes.records import Sandbox
@@ -50,6 +50,16 @@ def plan(
         origin=None if request.origin is None else request.origin.disk_id,
         volumes=request.volumes,
     )
+
+
+def check_trust(sandbox: Sandbox, highest: Trust) -> None:
+    """Raises Forbidden for more than the operator allows."""
+    if sandbox.trust is Trust.SEMI and highest is Trust.ZERO:
+        raise Forbidden(
+            why="this platform gives no sandbox a way out: its highest trust level is `zero`, and"
+            f" {sandbox.profile} with this request is `semi`",
+            hint="Ask for trust `zero`; only the operator can allow more (SANDBOXER_TRUST_MAX).",
+        )
 
 
 def check_backend(profile: Profile, fingerprint: Fingerprint | None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from sandboxer.backends.contract import Backend, Fingerprint, Handle
+from sandboxer.backends.contract import Backend, Fingerprint, Handle, Trust
 from sandboxer.backends.guest import Guest
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
@@ -32,6 +32,8 @@ class Room:
     default_profile: str
     # How long stopped and failed sandboxes are kept.
     retention: timedelta
+    # The highest that anybody may ask for.
+    trust_max: Trust = Trust.SEMI
     # The last answer of each backend about this host; filled as they are asked.
     known_fingerprints: dict[str, Fingerprint] = field(default_factory=dict)
     # Filled by the rooms above while the platform opens; later ones win.

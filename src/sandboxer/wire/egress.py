@@ -121,6 +121,7 @@ class Egress(Answer):
 
 
 class AccountEgress(Answer):
+    version: Annotated[int, Field(description="0: there were never any.")]
     rules: list[RuleFacts]
     ended_connections: Annotated[int, Field(description="By this very change.")] = 0
 
@@ -129,6 +130,17 @@ class ReplaceAccountEgress(Request):
     """Rules for all sandboxes of the account, beside each one's own. A deny wins over every allow."""
 
     rules: Annotated[list[Rule], Field(max_length=MAX_RULES)]
+    version: Annotated[int | None, Field(ge=0, description="Only if this version stands.")] = None
+
+
+class ChangeAccountEgress(Request):
+    """Changes to the account's rules. A rule that is there already is not added twice."""
+
+    add: Annotated[list[Rule], Field(max_length=1000, description="Rules to add.")] = Field(default=[])
+    remove: Annotated[
+        list[Rule], Field(max_length=1000, description="Rules to take away, written as they stand.")
+    ] = Field(default=[])
+    version: Annotated[int | None, Field(ge=0, description="Only if this version stands.")] = None
 
 
 class ExplainEgress(Request):

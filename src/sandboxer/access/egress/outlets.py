@@ -17,7 +17,7 @@ from sandboxer.access.egress.decision import Rules
 from sandboxer.access.egress.denials import from_json, to_json
 from sandboxer.access.egress.inside import ENVIRONMENT, PROXY_PORT, place_files
 from sandboxer.access.egress.outlet import NoSecrets, Outlet, Secrets
-from sandboxer.access.egress.proxy.dialing import Dialer, Resolver, SystemResolver
+from sandboxer.access.egress.proxy.dialing import Dialer, Network, Resolver, SystemResolver
 from sandboxer.access.egress.proxy.means import Means, Patience
 from sandboxer.access.egress.records import KeptOutlet, KeptPolicy
 from sandboxer.access.egress.relaying import relay_calls
@@ -61,6 +61,7 @@ class Outlets:
         charges: EgressCharges | None = None,
         resolver: Resolver | None = None,
         patience: Patience | None = None,
+        never: Sequence[Network] = (),
     ) -> None:
         self._room = room
         self._store = store
@@ -69,7 +70,7 @@ class Outlets:
         self._tasks = tasks
         self._charges = charges
         self._means = Means(
-            dialer=Dialer(resolver or SystemResolver()),
+            dialer=Dialer(resolver or SystemResolver(), never=never),
             secrets=secrets or NoSecrets(),
             now=room.clock.now,
             patience=patience or Patience(),
@@ -83,13 +84,13 @@ class Outlets:
         """None of them is ours."""
 
     def env(self, sandbox: Sandbox) -> Mapping[str, str]:
-        if sandbox.trust is not Trust.SEMI:
+        if not self._leads_out(sandbox):
             return {}
         return {name: value for name, value in ENVIRONMENT.items() if name not in sandbox.env}
 
     async def furnish(self, sandbox: Sandbox, open_guest: OpenGuest) -> None:
         """Its inside port leads out from now on. Raises NotAvailable where the backend cannot relay."""
-        if sandbox.trust is not Trust.SEMI:
+        if not self._leads_out(sandbox):
             return
         guest = await open_guest()
         entry = await self._entry(sandbox)
@@ -103,6 +104,10 @@ class Outlets:
             name=f"egress of {sandbox.id}",
         )
 
+    def _leads_out(self, sandbox: Sandbox) -> bool:
+        """Those made before the operator forbade it run on without a way out."""
+        return sandbox.trust is Trust.SEMI and self._room.trust_max is Trust.SEMI
+
     async def _relay(self, outlet: Outlet, relay: Relay) -> None:
         try:
             await relay_calls(outlet, relay, partial(self._again, outlet.sandbox_id), self._means)
@@ -113,7 +118,7 @@ class Outlets:
     async def reopen(self) -> None:
         """After a restart of the server: whoever called meanwhile is waiting inside."""
         for sandbox in self._room.book.living():
-            if sandbox.trust is not Trust.SEMI or sandbox.state not in LIVE or sandbox.handle is None:
+            if not self._leads_out(sandbox) or sandbox.state not in LIVE or sandbox.handle is None:
                 continue
             guest = partial(self._room.backend_of(sandbox).guest, sandbox.handle)
             try:

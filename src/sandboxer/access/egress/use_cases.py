@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from urllib.parse import urlsplit
 
 from sqlalchemy import Connection
 
 from sandboxer.access.egress import records
 from sandboxer.access.egress.account_rules import AccountRules
-from sandboxer.access.egress.decision import Allow, Ask, Deny, Rules, decide
+from sandboxer.access.egress.asking import Explained, ask_of
+from sandboxer.access.egress.decision import Rules, decide
 from sandboxer.access.egress.denials import Denial, from_json
-from sandboxer.access.egress.names import BadName, host_of
 from sandboxer.access.egress.outlets import Outlets
 from sandboxer.access.egress.records import KeptOutlet, KeptPolicy
 from sandboxer.access.egress.rules import Policy, check_policy
 from sandboxer.backends.contract import Trust
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.errors import Conflict, InvalidRequest
+from sandboxer.kernel.errors import Conflict
 from sandboxer.observe import events
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.use_cases import SandboxUseCases
@@ -33,12 +32,6 @@ class Shown:
     # Connections that are open now, and those that the change just made ended.
     open: int
     ended: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explained:
-    ask: Ask
-    verdict: Allow | Deny
 
 
 class Egress:
@@ -137,20 +130,3 @@ class Egress:
         )
         wider = records.load_policy(conn, sandbox.account)
         return changed, None if wider is None else wider.policy
-
-
-def ask_of(url: str, method: str) -> Ask:
-    try:
-        parts = urlsplit(url if "://" in url else f"https://{url}")
-        port = parts.port
-    except ValueError:
-        raise InvalidRequest(field="url", why="it is not a URL") from None
-    if parts.scheme not in ("https", "http") or "@" in parts.netloc or "[" in parts.netloc:
-        raise InvalidRequest(field="url", why="it must be an http or https URL without a user or brackets")
-    try:
-        host = host_of(parts.hostname or "")
-    except BadName as error:
-        raise InvalidRequest(field="url", why=str(error)) from None
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    is_tls = parts.scheme == "https"
-    return Ask(host, port or (443 if is_tls else 80), is_tls, method.upper(), path)

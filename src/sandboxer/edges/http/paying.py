@@ -23,7 +23,7 @@ from sandboxer.kernel.errors import InsufficientCredit, PaymentNeeded
 from sandboxer.money.amounts import sats_for
 from sandboxer.money.pricing import Quote, quote
 from sandboxer.sandboxes.charging import size_of
-from sandboxer.sandboxes.planning import plan
+from sandboxer.sandboxes.planning import check_trust, plan
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.wiring import Platform
 
@@ -75,6 +75,7 @@ def price_of_create(platform: Platform, wanted: CreateRequest, account: str | No
     profile = platform.sandboxes.room.profiles.get(wanted.profile or platform.settings.default_profile)
     now = platform.clock.now()
     record = plan(wanted, profile, _NOBODY, sandbox_id="", now=now)
+    check_trust(record, platform.sandboxes.room.trust_max)
     cost = quote(profile.id, size_of(record.resources), record.ttl, platform.pricing, now=now)
     payable = Payable(
         operation="createSandbox",

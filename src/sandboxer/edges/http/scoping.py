@@ -41,6 +41,7 @@ _ROWS: tuple[tuple[str, Needed, Needed | ByMethod], ...] = (
     (_A_SANDBOX + r"/previews(/.*)?", Scope.SANDBOXES_READ, Scope.EXEC),
     # Code inside may hold a key that can do much with its sandbox: its walls are not among that.
     (r"/v1/egress", Scope.ACCOUNT_READ, Scope.ACCOUNT_MANAGE),
+    (r"/v1/egress/explain", None, Scope.ACCOUNT_READ),
     (_A_SANDBOX + r"/egress/explain", None, Scope.SANDBOXES_READ),
     (_A_SANDBOX + r"/egress(/denials)?", Scope.SANDBOXES_READ, Scope.ACCOUNT_MANAGE),
     # Who may run something inside can read them there.

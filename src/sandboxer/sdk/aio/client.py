@@ -9,6 +9,7 @@ from typing import Any
 
 from sandboxer.sdk.aio.accounts import AsyncOperator, AsyncOwnAccount
 from sandboxer.sdk.aio.code import AsyncCode, AsyncJobs
+from sandboxer.sdk.aio.egress import AsyncAccountEgress
 from sandboxer.sdk.aio.gift_cards import AsyncGiftCards
 from sandboxer.sdk.aio.images import AsyncImages
 from sandboxer.sdk.aio.introspection import AsyncStatus
@@ -71,6 +72,7 @@ class AsyncSandboxer:
         self.account = AsyncOwnAccount(self._line)
         self.operator = AsyncOperator(self._line)
         self.secrets = AsyncSecrets(self._line)
+        self.egress = AsyncAccountEgress(self._line)
         self.ssh = AsyncSsh(self._line)
         self.services = AsyncServices(self._line)
         self.webhooks = AsyncWebhooks(self._line)

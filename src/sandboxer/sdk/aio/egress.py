@@ -1,4 +1,4 @@
-"""`sandbox.egress`: what it may reach outside, with asyncio."""
+"""`sandbox.egress`, and `client.egress` for all of the account: what may be reached outside, with asyncio."""
 
 from __future__ import annotations
 
@@ -49,3 +49,37 @@ class AsyncEgress:
 
     async def denials(self) -> Sequence[wire.EgressDenial]:
         return (await self._line.do(routes.denials(self._sandbox_id))).denials
+
+
+class AsyncAccountEgress:
+    """Rules that hold in all sandboxes of the account, beside each one's own."""
+
+    def __init__(self, line: AsyncLine) -> None:
+        self._line = line
+
+    async def show(self) -> wire.AccountEgress:
+        return await self._line.do(routes.show_account())
+
+    async def replace(
+        self, rules: Sequence[Mapping[str, object]], *, version: int | None = None
+    ) -> wire.AccountEgress:
+        """All of them anew; felt at once."""
+        wanted: dict[str, object] = {"rules": list(rules), "version": version}
+        return await self._line.do(routes.change_account("PUT", wanted))
+
+    async def allow(self, host: str, **more: object) -> wire.AccountEgress:
+        """`more` is `ports`, `methods`, `path`, `note`."""
+        rule = {"action": "allow", "host": host, **more}
+        return await self._line.do(routes.change_account("PATCH", {"add": [rule]}))
+
+    async def deny(self, host: str, **more: object) -> wire.AccountEgress:
+        """A deny wins over every allow."""
+        rule = {"action": "deny", "host": host, **more}
+        return await self._line.do(routes.change_account("PATCH", {"add": [rule]}))
+
+    async def remove(self, *rules: Mapping[str, object]) -> wire.AccountEgress:
+        return await self._line.do(routes.change_account("PATCH", {"remove": list(rules)}))
+
+    async def explain(self, url: str, *, method: str = "GET") -> wire.EgressExplained:
+        """What these rules alone say."""
+        return await self._line.do(routes.explain_account(url, method))

@@ -14,6 +14,7 @@ from sandboxer.sdk.routes import platform, sandboxes
 from sandboxer.sdk.signing import Credentials
 from sandboxer.sdk.sync.accounts import Operator, OwnAccount
 from sandboxer.sdk.sync.code import Code, Jobs
+from sandboxer.sdk.sync.egress import AccountEgress
 from sandboxer.sdk.sync.gift_cards import GiftCards
 from sandboxer.sdk.sync.images import Images
 from sandboxer.sdk.sync.introspection import Status
@@ -74,6 +75,7 @@ class Sandboxer:
         self.account = OwnAccount(self._line)
         self.operator = Operator(self._line)
         self.secrets = Secrets(self._line)
+        self.egress = AccountEgress(self._line)
         self.ssh = Ssh(self._line)
         self.services = Services(self._line)
         self.webhooks = Webhooks(self._line)

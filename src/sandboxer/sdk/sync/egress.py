@@ -1,4 +1,4 @@
-"""`sandbox.egress`: what it may reach outside, blocking."""
+"""`sandbox.egress`, and `client.egress` for all of the account: what may be reached outside, blocking."""
 
 from __future__ import annotations
 
@@ -49,3 +49,37 @@ class Egress:
 
     def denials(self) -> Sequence[wire.EgressDenial]:
         return self._line.do(routes.denials(self._sandbox_id)).denials
+
+
+class AccountEgress:
+    """Rules that hold in all sandboxes of the account, beside each one's own."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def show(self) -> wire.AccountEgress:
+        return self._line.do(routes.show_account())
+
+    def replace(
+        self, rules: Sequence[Mapping[str, object]], *, version: int | None = None
+    ) -> wire.AccountEgress:
+        """All of them anew; felt at once."""
+        wanted: dict[str, object] = {"rules": list(rules), "version": version}
+        return self._line.do(routes.change_account("PUT", wanted))
+
+    def allow(self, host: str, **more: object) -> wire.AccountEgress:
+        """`more` is `ports`, `methods`, `path`, `note`."""
+        rule = {"action": "allow", "host": host, **more}
+        return self._line.do(routes.change_account("PATCH", {"add": [rule]}))
+
+    def deny(self, host: str, **more: object) -> wire.AccountEgress:
+        """A deny wins over every allow."""
+        rule = {"action": "deny", "host": host, **more}
+        return self._line.do(routes.change_account("PATCH", {"add": [rule]}))
+
+    def remove(self, *rules: Mapping[str, object]) -> wire.AccountEgress:
+        return self._line.do(routes.change_account("PATCH", {"remove": list(rules)}))
+
+    def explain(self, url: str, *, method: str = "GET") -> wire.EgressExplained:
+        """What these rules alone say."""
+        return self._line.do(routes.explain_account(url, method))

@@ -1,4 +1,7 @@
-"""`egress show|allow|deny|remove|explain|log`: what a sandbox of trust level `semi` may reach outside."""
+"""`egress show|allow|deny|remove|explain|log`: what a sandbox of trust level `semi` may reach outside.
+
+The word `account` in place of an id means the rules that hold in all sandboxes of the account.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ import typer
 
 from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, client
 from sandboxer.edges.cli.output import ago, columns, out, print_json
+from sandboxer.sdk.sync.client import Sandboxer
+from sandboxer.sdk.sync.egress import AccountEgress, Egress
 from sandboxer.wire import egress as wire
 
 app = typer.Typer(
@@ -16,27 +21,35 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 groups = {"egress": app}
+Whose = Annotated[
+    str,
+    typer.Argument(
+        help="Id of the sandbox (sbx_…), or `account` for what holds in all of them.", metavar="ID|account"
+    ),
+]
 Host = Annotated[str, typer.Argument(help="`example.com`, `*.example.com`, `*`; with `:PORT` for one port.")]
 Method = Annotated[list[str] | None, typer.Option("--method", help="Only these; opens its TLS.")]
 Path = Annotated[str | None, typer.Option("--path", help="Only this path and below; opens its TLS.")]
 
 
 @app.command("show")
-def show(sandbox_id: SandboxId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+def show(whose: Whose, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
     """The rules that stand, and how much went through.
 
     Examples:
 
         sandboxer egress show sbx_0123456789abcdefghjkmnpqrs
+
+        sandboxer egress show account
     """
     with client(url, state_dir) as platform:
-        found = platform.sandbox(sandbox_id).egress.show()
+        found = _egress(platform, whose).show()
     _print(found, json=json)
 
 
 @app.command("allow")
 def allow(
-    sandbox_id: SandboxId,
+    whose: Whose,
     host: Host,
     method: Method = None,
     path: Path = None,
@@ -53,16 +66,18 @@ def allow(
         sandboxer egress allow sbx_0123456789abcdefghjkmnpqrs "*.npmjs.org"
 
         sandboxer egress allow sbx_0123456789abcdefghjkmnpqrs api.example.com --method POST --path /v1
+
+        sandboxer egress allow account pypi.org
     """
     with client(url, state_dir) as platform:
         name, facts = _rule(host, method, path)
-        found = platform.sandbox(sandbox_id).egress.allow(name, **facts)
+        found = _egress(platform, whose).allow(name, **facts)
     _print(found, json=json)
 
 
 @app.command("deny")
 def deny(
-    sandbox_id: SandboxId,
+    whose: Whose,
     host: Host,
     method: Method = None,
     path: Path = None,
@@ -75,16 +90,18 @@ def deny(
     Examples:
 
         sandboxer egress deny sbx_0123456789abcdefghjkmnpqrs tracker.example.com
+
+        sandboxer egress deny account tracker.example.com
     """
     with client(url, state_dir) as platform:
         name, facts = _rule(host, method, path)
-        found = platform.sandbox(sandbox_id).egress.deny(name, **facts)
+        found = _egress(platform, whose).deny(name, **facts)
     _print(found, json=json)
 
 
 @app.command("remove")
 def remove(
-    sandbox_id: SandboxId,
+    whose: Whose,
     host: Host,
     json: Json = False,
     url: Url = None,
@@ -97,7 +114,7 @@ def remove(
         sandboxer egress remove sbx_0123456789abcdefghjkmnpqrs pypi.org
     """
     with client(url, state_dir) as platform:
-        egress = platform.sandbox(sandbox_id).egress
+        egress = _egress(platform, whose)
         standing = egress.show()
         about = [rule.model_dump() for rule in standing.rules if rule.host == host.lower()]
         found = egress.remove(*about) if about else standing
@@ -106,7 +123,7 @@ def remove(
 
 @app.command("explain")
 def explain(
-    sandbox_id: SandboxId,
+    whose: Whose,
     address: Annotated[str, typer.Argument(metavar="URL", help="What would be reached.")],
     method: Annotated[str, typer.Option(help="How.")] = "GET",
     json: Json = False,
@@ -120,7 +137,7 @@ def explain(
         sandboxer egress explain sbx_0123456789abcdefghjkmnpqrs https://pypi.org/simple/
     """
     with client(url, state_dir) as platform:
-        told = platform.sandbox(sandbox_id).egress.explain(address, method=method)
+        told = _egress(platform, whose).explain(address, method=method)
     if json:
         print_json(told)
         return
@@ -149,6 +166,10 @@ def log(sandbox_id: SandboxId, json: Json = False, url: Url = None, state_dir: S
     out.print(columns(rows, "LAST", "TIMES", "WHAT", "WHY"))
 
 
+def _egress(platform: Sandboxer, whose: str) -> Egress | AccountEgress:
+    return platform.egress if whose == "account" else platform.sandbox(whose).egress
+
+
 def _rule(host: str, method: list[str] | None, path: str | None) -> tuple[str, dict[str, object]]:
     name, colon, port = host.rpartition(":")
     facts: dict[str, object] = {}
@@ -163,7 +184,7 @@ def _rule(host: str, method: list[str] | None, path: str | None) -> tuple[str, d
     return name, facts
 
 
-def _print(found: wire.Egress, *, json: bool) -> None:
+def _print(found: wire.Egress | wire.AccountEgress, *, json: bool) -> None:
     if json:
         print_json(found)
         return
@@ -179,6 +200,9 @@ def _print(found: wire.Egress, *, json: bool) -> None:
         for one in found.rules
     ]
     out.print(columns(rows, "", "HOST", "PORTS", "METHODS", "PATH", "NOTE"))
+    if isinstance(found, wire.AccountEgress):
+        out.print("[dim]in all sandboxes of the account, beside each one's own rules[/]")
+        return
     out.print(f"[dim]everything else: {found.default}[/]")
     for one in found.secrets:
         out.print(f"[dim]{one.secret} goes into {one.header} of requests to {one.host}[/]")

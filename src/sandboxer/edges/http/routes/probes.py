@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from sandboxer import __version__
-from sandboxer.backends.contract import Capability, capabilities_of
+from sandboxer.backends.contract import Capability, Trust, capabilities_of
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.failures import unsigned_failures
 from sandboxer.edges.http.health import look
@@ -103,7 +103,7 @@ async def capabilities(request: Request) -> Response:
             backend(name, replace(seen, lacks=()), _names(capabilities_of(room.backends[name])))
             for name, seen in sorted(prints.items())
         ],
-        trust_levels=["zero"],
+        trust_levels=["zero"] if room.trust_max is Trust.ZERO else ["zero", "semi"],
         features=[
             "exec",
             "processes",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sandboxer.access.egress.account_rules import AccountShown
+from sandboxer.access.egress.asking import Explained
 from sandboxer.access.egress.decision import Allow
 from sandboxer.access.egress.rules import Action, Injection, Limits, Policy, Rule
-from sandboxer.access.egress.use_cases import Explained, Shown
+from sandboxer.access.egress.use_cases import Shown
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.failures import failures
 from sandboxer.edges.http.state import caller, platform_of
@@ -58,15 +61,13 @@ async def replace_all(request: Request, sandbox_id: SandboxId, body: wire.Replac
     summary="Add and take away rules, at once; connections that they do not allow end",
 )
 async def change(request: Request, sandbox_id: SandboxId, body: wire.ChangeEgress) -> Response:
+    rules_of = _changing(body.add, body.remove)
+
     def changed(policy: Policy) -> Policy:
-        gone = set(map(_key, map(_rule, body.remove)))
-        rules = {_key(rule): rule for rule in policy.rules if _key(rule) not in gone}
-        for rule in map(_rule, body.add):
-            rules.setdefault(_key(rule), rule)
         return replace(
             policy,
             default=policy.default if body.default is None else Action(body.default),
-            rules=tuple(rules.values()),
+            rules=rules_of(policy.rules),
             secrets=policy.secrets if body.secrets is None else tuple(map(_injection, body.secrets)),
             limits=policy.limits if body.limits is None else _limits(body.limits),
         )
@@ -107,8 +108,7 @@ async def denials(request: Request, sandbox_id: SandboxId) -> Response:
     summary="Rules that hold in all sandboxes of the account",
 )
 async def show_account(request: Request) -> Response:
-    rules = await platform_of(request).access.egress.account.show(caller(request))
-    return json_response(wire.AccountEgress(rules=list(map(_facts, rules))))
+    return _account(await platform_of(request).access.egress.account.show(caller(request)))
 
 
 @account_router.put(
@@ -119,10 +119,55 @@ async def show_account(request: Request) -> Response:
     summary="Other rules for all sandboxes of the account, at once",
 )
 async def replace_account(request: Request, body: wire.ReplaceAccountEgress) -> Response:
-    egress, who = platform_of(request).access.egress, caller(request)
-    ended = await egress.account.replace(who, tuple(map(_rule, body.rules)))
-    rules = await egress.account.show(who)
-    return json_response(wire.AccountEgress(rules=list(map(_facts, rules)), ended_connections=ended))
+    wanted = tuple(map(_rule, body.rules))
+    rules = platform_of(request).access.egress.account
+    return _account(await rules.change(caller(request), lambda _: wanted, version=body.version))
+
+
+@account_router.patch(
+    "",
+    operation_id="changeAccountEgress",
+    response_model=wire.AccountEgress,
+    responses=failures(409),
+    summary="Add and take away rules of all sandboxes of the account, at once",
+)
+async def change_account(request: Request, body: wire.ChangeAccountEgress) -> Response:
+    rules = platform_of(request).access.egress.account
+    changed = _changing(body.add, body.remove)
+    return _account(await rules.change(caller(request), changed, version=body.version))
+
+
+@account_router.post(
+    "/explain",
+    operation_id="explainAccountEgress",
+    response_model=wire.EgressExplained,
+    responses=failures(),
+    summary="What do the account's rules alone say of this? Asks nobody outside",
+)
+async def explain_account(request: Request, body: wire.ExplainEgress) -> Response:
+    rules = platform_of(request).access.egress.account
+    return json_response(_explained(await rules.explain(caller(request), body.url, body.method)))
+
+
+def _account(shown: AccountShown) -> Response:
+    return json_response(
+        wire.AccountEgress(
+            version=shown.version, rules=list(map(_facts, shown.rules)), ended_connections=shown.ended
+        )
+    )
+
+
+def _changing(
+    add: Sequence[wire.Rule], remove: Sequence[wire.Rule]
+) -> Callable[[tuple[Rule, ...]], tuple[Rule, ...]]:
+    def changed(standing: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        gone = set(map(_key, map(_rule, remove)))
+        rules = {_key(rule): rule for rule in standing if _key(rule) not in gone}
+        for rule in map(_rule, add):
+            rules.setdefault(_key(rule), rule)
+        return tuple(rules.values())
+
+    return changed
 
 
 def _key(rule: Rule) -> Rule:
