@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import replace
 from datetime import timedelta
 from itertools import product
 
 import pytest
 
+from sandboxer.accounts.caps import Caps
+from sandboxer.artifacts.snapshots.desk import Wanted as WantedSnapshot
 from sandboxer.artifacts.snapshots.keeper import Purse
 from sandboxer.artifacts.volumes.attaching import WantedVolume
 from sandboxer.artifacts.volumes.book import Step
@@ -27,6 +30,8 @@ from sandboxer.wiring import Platform
 from tests.contract.ground import clear, make_order, remove_ground, require_walls, settings_for, state_folder
 from tests.sandboxes.clock import ManualClock
 from tests.sandboxes.conftest import ALICE, OpenPlatform
+from tests.sandboxes.test_charging import RATES, paying, settled
+from tests.sandboxes.test_charging_caps import cap
 
 
 def test_every_step_is_in_the_table_or_refused() -> None:
@@ -125,6 +130,72 @@ async def test_an_attachment_lasts_over_stop_restart_and_resume_until_the_end(
         for reader in readers:
             await platform.sandboxes.destroy(reader, ALICE)
         assert (await desk.drop(one.id, ALICE)).state is State.DROPPED
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_a_volume_costs_its_size_of_the_moment_to_the_sat(
+    open_one: OpenPlatform, clock: ManualClock, seed: int
+) -> None:
+    """Made, grown, shrunk, put back, attached or not, and dropped at odd moments: the sum is exact."""
+    chance, owed_nsats, sizes = random.Random(seed), 0, dict[str, int]()
+    rates = {**RATES, "running_msats": 0, "stored_disk_gb_msats": 777_777}
+    async with paying(open_one, sats=10**7, rates=rates) as platform:
+        desk = platform.artifacts.volumes
+        for number in range(40):
+            match chance.choice(["make", "grow", "grow", "attach", "restore", "drop"]):
+                case "make":
+                    size_mb = chance.randint(16, 4000)
+                    one = await desk.create(Wanted(name=f"v{number}", size_mb=size_mb), ALICE)
+                    sizes[one.id] = size_mb
+                case "grow" if sizes:
+                    one_id = chance.choice(list(sizes))
+                    sizes[one_id] = chance.randint(16, 4000)
+                    changed = await desk.change(one_id, ALICE, size_mb=sizes[one_id])
+                    assert changed.rate_msats == -(-777_777 * sizes[one_id] // 1024)
+                case "attach" if sizes:
+                    name = (await desk.get(chance.choice(list(sizes)), ALICE)).name
+                    sandbox_id = await with_volume(platform, name)
+                    await platform.sandboxes.destroy(sandbox_id, ALICE)
+                case "restore" if sizes:
+                    one_id = chance.choice(list(sizes))
+                    kept = await desk.snapshot(one_id, WantedSnapshot(), ALICE)
+                    await desk.restore(one_id, kept.id, ALICE)
+                    await platform.artifacts.snapshots.drop(kept.id, ALICE)
+                case "drop" if sizes:
+                    one_id = chance.choice(list(sizes))
+                    del sizes[one_id]
+                    await desk.drop(one_id, ALICE)
+                case _:
+                    pass
+            passed = timedelta(microseconds=chance.randint(1, 90_000_000))
+            micros = passed // timedelta(microseconds=1)
+            owed_nsats += sum(-(-777_777 * size // 1024) for size in sizes.values()) * micros
+            clock.advance(passed)
+        bucket = await settled(platform)
+        assert 10**7 - bucket.posted == owed_nsats // 10**9
+
+
+async def test_a_spending_cap_ends_the_charge_of_a_volume_at_its_very_moment(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    rates = {**RATES, "running_msats": 0, "stored_disk_gb_msats": 64_000}
+    async with paying(open_one, sats=10_000, rates=rates) as platform:
+        await cap(platform, Caps(per_key_sats=100))
+        desk = platform.artifacts.volumes
+        one = await desk.create(Wanted(name="data", size_mb=16), ALICE)
+        assert one.rate_msats == 1000
+        with pytest.raises(SandboxerError):
+            # More than its cap leaves for the least time that anything is paid for.
+            await desk.change(one.id, ALICE, size_mb=16 * 1024)
+        clock.advance(timedelta(seconds=10))
+        await desk.change(one.id, ALICE, size_mb=32)
+        clock.advance(timedelta(hours=2))
+        deadline = asyncio.get_running_loop().time() + 30
+        while (found := await desk.get(one.id, ALICE)).state is not State.UNPAID:
+            assert asyncio.get_running_loop().time() < deadline, f"it stays {found.state}"
+            await asyncio.sleep(0.005)
+        bucket = await settled(platform)
+        assert (found.reason, bucket.posted, bucket.flow.rate) == ("spending_cap", 9900, 0)
 
 
 async def test_a_start_finishes_what_was_begun_and_says_what_is_missing(

@@ -19,6 +19,15 @@ from tests.http.test_accounts import SCOPES, cut, funded
 from tests.http.test_locks import with_both
 from tests.http.wallets import proof
 
+# Whatever makes a sandbox of its own, and what it needs to be told.
+MAKERS: list[tuple[str, dict[str, object]]] = [
+    ("/v1/sandboxes", {}),
+    ("/v1/execute", {"language": "bash", "code": "true"}),
+    ("/v1/execute/async", {"language": "bash", "code": "true"}),
+    ("/v1/services", {"name": "s", "command": "true"}),
+    ("/v1/sessions", {"language": "python"}),
+]
+
 
 async def made(client: Client, name: str = "models", **wanted: object) -> dict[str, Any]:
     answer = await client.post("/v1/volumes", {"name": name, "size_mb": 64, **wanted})
@@ -117,6 +126,27 @@ async def test_what_is_said_of_volumes_must_make_sense(served: Served) -> None:
     for path in ("/", "/proc", "/dev/shm", "/sys/x", "/etc/ssh", "/run", "/usr", "/a/../etc", "/a//b"):
         refused = await client.post("/v1/sandboxes", having("models", path=path))
         assert refused.status_code == 422, (path, refused.text)
+    for path in (
+        "/data/",
+        "/da\0ta",
+        "/" + "p" * 200,
+        "/bin",
+        "/var",
+        "data",
+        "/a/./b",
+        "/proc/1/root",
+        "/etc",
+    ):
+        for target, body in (("/v1/sandboxes", {}), ("/v1/execute", {"language": "bash", "code": "true"})):
+            refused = await client.post(target, {**body, **having("models", path=path)})
+            assert refused.status_code == 422, (path, refused.text)
+            assert "volumes" in refused.text
+    await made(client, "inner")
+    for outer, inner in (("/a", "/a/b"), ("/a/b/c", "/a"), ("/a", "/a")):
+        places = (("models", outer), ("inner", inner))
+        nested = {"volumes": [{"volume": volume, "path": path} for volume, path in places]}
+        refused = await client.post("/v1/sandboxes", nested)
+        assert (refused.status_code, refused.json()["field"]) == (422, "volumes"), refused.text
     twice = {"volumes": [{"volume": v, "path": p} for v, p in (("models", "/a"), (one["id"], "/b"))]}
     assert (await client.post("/v1/sandboxes", twice)).status_code == 422
     assert (await client.post("/v1/volumes", {"name": "no-size"})).status_code == 422
@@ -138,8 +168,24 @@ async def test_what_is_said_of_volumes_must_make_sense(served: Served) -> None:
     assert (refused.status_code, refused.json()["reason"]) == (409, "other_kind")
 
 
+async def test_a_name_that_could_be_a_path_is_refused_wherever_it_is_said(served: Served) -> None:
+    client = served.client
+    one = await made(client)
+    bad = ["..", ".", "a/b", "/", "../../etc", "a\0b", "n" * 64, "n" * 256, "-n", "A", "a b", "", "ä", "a:b"]
+    for name in bad:
+        assert (await client.post("/v1/volumes", {"name": name, "size_mb": 16})).status_code == 422, name
+        renamed = await client.send("PATCH", f"/v1/volumes/{one['id']}", body={"name": name})
+        assert renamed.status_code == 422, name
+        for target, body in MAKERS:
+            refused = await client.post(target, {**body, **having(name)})
+            assert refused.status_code == 422, (target, refused.text)
+            assert "volumes.0.volume" in refused.text
+    assert [each["name"] for each in (await client.get("/v1/volumes")).json()["volumes"]] == ["models"]
+
+
 async def test_anothers_volume_is_one_that_never_was(served: Served) -> None:
     one = await made(served.client)
+    kept = (await served.client.post("/v1/volumes/models/snapshots", {})).json()
     stranger = await served.stranger()
     where = f"/v1/volumes/{one['id']}"
     for answer in (
@@ -149,12 +195,23 @@ async def test_anothers_volume_is_one_that_never_was(served: Served) -> None:
         await stranger.send("PATCH", where, body={"size_mb": 16}),
         await stranger.post(f"{where}/snapshots", {}),
         await stranger.post(f"{where}/lock"),
-        await stranger.post("/v1/sandboxes", having(one["id"], mode="ro")),
+        await stranger.post(f"{where}/restore", {"snapshot": kept["id"]}),
+        *[
+            await stranger.post(target, {**body, **having(ref, mode="ro")})
+            for ref in (one["id"], "models")
+            for target, body in MAKERS
+        ],
     ):
         assert answer.status_code == 404, answer.text
     assert (await stranger.get("/v1/volumes")).json()["volumes"] == []
     # The same name is free to them; and the operator sees all, but attaches only what is his.
     theirs = await made(stranger)
+    for ref in ("models", theirs["id"]):
+        # Theirs, with a snapshot that is not.
+        refused = await stranger.post(f"/v1/volumes/{ref}/restore", {"snapshot": kept["id"]})
+        assert refused.status_code == 404
+    mixed = await served.client.post(f"/v1/volumes/{theirs['id']}/restore", {"snapshot": kept["id"]})
+    assert mixed.status_code == 404
     assert (await served.client.post("/v1/sandboxes", having(theirs["id"]))).status_code == 404
 
 

@@ -339,7 +339,7 @@ class Volumes(Protocol):
         """As `Snapshots.take`, of a volume, attached or not."""
 
     async def restore_volume(self, volume_id: str, disk_id: str) -> None:
-        """It becomes what the kept disk is; what is on it now is lost, its size stays; on any failure all stays.
+        """It becomes what the kept disk is; what is on it is lost. Its size stays; a failure changes nothing.
 
         Raises Conflict while it is attached to something that runs; NoCapacity; NotFound, Conflict (altered)
         and InvalidRequest for the kept disk, as `make_volume` does.

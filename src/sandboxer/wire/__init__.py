@@ -82,6 +82,9 @@
     GET    /v1/snapshots -> SnapshotPage; /v1/snapshots/tree -> SnapshotTree
     GET|PATCH ChangeSnapshot|DELETE /v1/snapshots/{id} -> Snapshot; POST …/lock | unlock -> Snapshot
     POST   /v1/snapshots/{id}/restore -> Sandbox | clone CloneSnapshot -> 201 Clones (Idempotency-Key)
+    POST   /v1/volumes CreateVolume -> 201 Volume (Idempotency-Key); GET -> VolumePage
+    GET | PATCH ChangeVolume | DELETE /v1/volumes/{id or name} -> Volume; POST …/lock | unlock -> Volume
+    POST   /v1/volumes/{id or name}/restore RestoreVolume -> Volume | snapshots TakeSnapshot -> 201 Snapshot
     GET    /v1/images -> ImageList; /v1/profiles -> ProfileList
     GET    /v1/languages?image=&available= -> LanguageList, …/{name} -> Language; /v1/shells -> ShellList
            (unsigned)

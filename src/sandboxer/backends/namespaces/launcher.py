@@ -6,6 +6,7 @@ The launcher lives as long as this object; sandboxes outlive both. If it dies, t
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import subprocess
 from collections import deque
@@ -15,12 +16,14 @@ from pathlib import Path
 from sandboxer.backends.namespaces.cgroups import Births
 from sandboxer.backends.namespaces.pool import DiskBirths
 from sandboxer.backends.namespaces.walls import CAPABILITY_SET
-from sandboxer.kernel.errors import Broken, ProvisionFailed
+from sandboxer.kernel.errors import Broken, InvalidRequest, ProvisionFailed, SandboxerError
 
 ANSWER_BYTES = 16384
 START_TIMEOUT_S = 10.0
 # Far beyond any honest launch, a hundred at once on two cores included.
 LAUNCH_TIMEOUT_S = 60.0
+# What it meets where a volume shall be seen, if that is not a folder: nobody's fault here.
+_IN_THE_WAY = {str(number) for number in (errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EXDEV)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,8 +205,7 @@ class Launcher:
         if "made" in answer:
             waiting.set_result(_launched(answer))
             return
-        why = f"{answer.get('text', '')} (errno {answer.get('errno')})"
-        waiting.set_exception(ProvisionFailed(step=answer.get("failed", "?"), why=why))
+        waiting.set_exception(_failure(answer))
 
     def _end(self, running: _Running, why: str) -> None:
         loop = asyncio.get_running_loop()
@@ -219,6 +221,15 @@ class Launcher:
 def _fields(data: bytes) -> dict[str, str]:
     words = data.decode(errors="replace").rstrip("\0").split("\0")
     return dict(word.split("=", 1) for word in words if "=" in word)
+
+
+def _failure(answer: dict[str, str]) -> SandboxerError:
+    step, text, number = answer.get("failed", "?"), answer.get("text", ""), answer.get("errno", "")
+    if step == "volumes" and number in _IN_THE_WAY:
+        return InvalidRequest(
+            field="volumes", why=f"in the sandbox's tree a link or a file is in the way of /{text}"
+        )
+    return ProvisionFailed(step=step, why=f"{text} (errno {number})")
 
 
 def _launched(answer: dict[str, str]) -> Launched:
