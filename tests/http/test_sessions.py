@@ -15,9 +15,10 @@ import pytest
 
 from sandboxer.kernel.ids import new_id
 from sandboxer.settings import Settings
-from tests.http.conftest import Served, serving
+from tests.http.conftest import Served, eventually, serving
 from tests.http.flows import flow
-from tests.http.test_accounts import cut
+from tests.http.signed import Credentials
+from tests.http.test_accounts import cut, funded
 from tests.http.test_locks import with_both
 from tests.http.test_real import IMAGES, real, why_not
 from tests.http.wallets import proof
@@ -217,6 +218,32 @@ async def test_a_session_whose_sandbox_goes_in_mid_cell_says_so(real: Served) ->
         assert time.monotonic() < deadline + 10
         await asyncio.sleep(0.02)
     assert session["reason"] == "sandbox_ended"
+
+
+async def test_whoever_follows_a_cell_is_sent_away_when_his_key_is_revoked(real: Served) -> None:
+    path = await start(replace(real, client=await funded(real, "team", 1_000_000)))
+    made = (await real.client.post("/v1/keys", {"name": "second", "account": "team"})).json()
+    second = real.as_(Credentials(made["public_key"], made["secret_key"]))
+    endless = "import time\nwhile True:\n    print('tick', flush=True); time.sleep(0.2)"
+    heard: list[str] = []
+
+    async def follow(method: str, target: str, body: object) -> None:
+        async for event in second.events(method, target, body=body):
+            heard.append(event.name)
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        running = group.create_task(follow("POST", f"{path}/cells", {"code": endless, "timeout_s": 300}))
+        await eventually(lambda: heard.count("stdout") > 1, 30)
+        watching = group.create_task(follow("GET", f"{path}/cells/1", None))
+        await eventually(lambda: heard.count("cell") > 1, 30)
+        gone = await real.client.delete(f"/v1/keys/{second.credentials.public_key}")
+        assert gone.status_code == 204, gone.text
+        await running
+        await watching
+    assert "done" not in heard
+    # What it began goes on: it is the account's, not the key's.
+    assert (await real.client.get(path)).json()["state"] == "busy"
+    assert (await second.get(path)).status_code == 401
 
 
 async def test_a_server_that_starts_again_finds_its_interpreters(tmp_path: Path) -> None:
