@@ -153,10 +153,11 @@ async def check_import(real: Served, archive: Path) -> None:
     assert image["base"] == "scratch"
     assert image["config"]["WorkingDir"] == "/srv"
     assert "GREETING=hi" in image["config"]["Env"]
+    assert image["stripped"] == ["/root/.ssh/id_ed25519"]
     made = await real.client.post(f"/v1/images/{image['id']}/spawn", {"resources": {"disk_mb": 64}})
     assert made.status_code == 201, made.text
     sandbox = made.json()["sandboxes"][0]["id"]
-    probe = "cat /srv/word; echo $GREETING; test -e /srv/gone || echo hidden; ls /srv/folder"
+    probe = "cat /srv/word; echo $GREETING; test -e /srv/gone || echo hidden; ls /srv/folder; ls /root/.ssh"
     assert await sh_as(real.client, sandbox, probe) == "second\nhi\nhidden\nnew\n"
 
 
@@ -168,7 +169,8 @@ async def make_two_layers(engine: Engine, tmp_path: Path) -> None:
         "FROM scratch\n"
         "COPY bin /bin\n"
         'RUN ["/bin/busybox", "sh", "-c", "/bin/busybox --install -s /bin && mkdir -p /srv/folder'
-        ' && echo first > /srv/word && touch /srv/gone /srv/folder/old"]\n'
+        ' && echo first > /srv/word && touch /srv/gone /srv/folder/old'
+        ' && mkdir -p /root/.ssh && echo key > /root/.ssh/id_ed25519"]\n'
         "RUN echo second > /srv/word && rm /srv/gone && rm -r /srv/folder && mkdir /srv/folder"
         " && touch /srv/folder/new\n"
         "ENV GREETING=hi\nWORKDIR /srv\n"

@@ -49,19 +49,28 @@ class Applying:
     size: int = 0
     skipped: int = 0
     ends: float = field(init=False)
-    # Made by the layer that is being applied: a mark hides only what lies below it.
+    # Made by the layer that is being applied: a mark hides only what lies below it. Empty without marks.
     fresh: set[bytes] = field(default_factory=set)
+    _has_marks: bool = True
+    # Where the last file went; the next one mostly goes there too.
+    _last: _Opened | None = None
 
     def __post_init__(self) -> None:
         self.ends = time.monotonic() + self.bounds.seconds
 
-    def apply(self, members: Iterator[Member]) -> None:
-        """One layer. Blocks. Raises InvalidRequest, TooLarge, DiskFull."""
-        self.fresh = set()
+    def apply(self, members: Iterator[Member], *, has_marks: bool = True) -> None:
+        """One layer. Blocks. Raises InvalidRequest, TooLarge, DiskFull.
+
+        `has_marks`: it may hide what lies below; False saves the memory of all its paths.
+        """
+        self.fresh, self._has_marks = set(), has_marks
         try:
             for member in members:
                 self._count(member)
-                self._place(member, _parts(member.path))
+                parts = _parts(member.path)
+                if not self._put_beside(member, parts):
+                    self._forget()
+                    self._place(member, parts)
         except RecursionError:
             raise odd("folders in it are too deep") from None
         except OSError as error:
@@ -69,6 +78,8 @@ class Applying:
                 raise DiskFull(path="archive", errno_name=errno.errorcode[error.errno or 0]) from error
             # All else is of the archive's own making: a file where a folder should be, a loop of links.
             raise odd(f"it cannot be unpacked: {error.strerror}") from error
+        finally:
+            self._forget()
 
     def furnish(self) -> None:
         """What every sandbox needs of its tree: places to mount on, as folders and nothing else."""
@@ -110,8 +121,33 @@ class Applying:
                     _remove(folder, hidden)
             else:
                 self._make(member, folder, name)
-                for depth in range(1, len(parts) + 1):
-                    self.fresh.add(b"/".join(parts[:depth]))
+                self._note(parts)
+                if member.kind == FILE:
+                    self._last = _Opened(above, os.dup(folder))
+
+    def _put_beside(self, member: Member, parts: list[bytes]) -> bool:
+        """A new file in the folder of the last one: nothing happened since that could make it another."""
+        last = self._last
+        if last is None or member.kind != FILE or parts[:-1] != last.parts or not parts:
+            return False
+        if parts[-1].startswith(WHITEOUT):
+            return False
+        self._make(member, last.fd, parts[-1])
+        self._note(parts)
+        return True
+
+    def _forget(self) -> None:
+        if self._last is not None:
+            os.close(self._last.fd)
+            self._last = None
+
+    def _note(self, parts: list[bytes]) -> None:
+        if not self._has_marks:
+            return
+        path = b"/".join(parts)
+        while path and path not in self.fresh:
+            self.fresh.add(path)
+            path = path.rpartition(b"/")[0]
 
     def _make(self, member: Member, folder: int, name: bytes) -> None:
         if member.kind == FOLDER:
@@ -121,13 +157,14 @@ class Applying:
             with _opened(name, _FOLDER_FLAGS | os.O_NOFOLLOW, folder) as fd:
                 _own(fd, member)
         elif member.kind == FILE:
-            _remove(folder, name)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with _opened(name, flags, folder) as fd:
+            fd = _new_file(folder, name)
+            try:
                 for chunk in member.chunks():
                     _write(fd, chunk)
                 _own(fd, member)
                 os.utime(fd, (member.mtime, member.mtime))
+            finally:
+                os.close(fd)
         elif member.kind == LINK:
             if not member.target:
                 raise odd("a link in it leads nowhere")
@@ -178,6 +215,12 @@ class Applying:
             os.close(fd)
 
 
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    parts: list[bytes]
+    fd: int
+
+
 def _parts(path: bytes) -> list[bytes]:
     """Raises InvalidRequest for a name that means to lead out."""
     if path.startswith(b"/"):
@@ -206,6 +249,16 @@ def _opened(name: bytes, flags: int, folder: int) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def _new_file(folder: int, name: bytes) -> int:
+    """Whatever was there under this name is gone, never written through."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(name, flags, 0o600, dir_fd=folder)
+    except FileExistsError:
+        _remove(folder, name)
+        return os.open(name, flags, 0o600, dir_fd=folder)
 
 
 def _own(fd: int, member: Member) -> None:

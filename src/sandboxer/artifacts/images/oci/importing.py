@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from sandboxer.artifacts.images.oci.applying import Applying
+from sandboxer.artifacts.images.oci.layers import WHITEOUT as MARK
 from sandboxer.artifacts.images.oci.reading import Found, layer_members, understand
 from sandboxer.artifacts.images.oci.tar_reading import FILE
 from sandboxer.artifacts.images.published.book import Also
@@ -35,10 +36,12 @@ _PER_ENTRY = 1024
 _HEADROOM_MB = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Weight:
-    bytes: int
-    entries: int
+    bytes: int = 0
+    entries: int = 0
+    # Of each layer: whether it hides anything.
+    marks: list[bool] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +71,9 @@ class Importing:
             def fill(root: int) -> None:
                 bounds = self.desk.policy.bounds
                 applying = Applying(root, bounds)
-                for blob in found.layers:
+                for blob, has_marks in zip(found.layers, weight.marks, strict=True):
                     inside = layer_members(file, blob, most_bytes=bounds.bytes, ends=applying.ends)
-                    applying.apply(inside)
+                    applying.apply(inside, has_marks=has_marks)
                 applying.furnish()
 
             return await self.desk.receive(
@@ -102,14 +105,17 @@ class Importing:
 
     def _weigh(self, file: IO[bytes]) -> tuple[Found, Weight]:
         found, bounds = understand(file), self.desk.policy.bounds
-        held, entries, ends = 0, 0, time.monotonic() + bounds.seconds
+        weight, ends = Weight(), time.monotonic() + bounds.seconds
         for blob in found.layers:
+            has_marks = False
             for member in layer_members(file, blob, most_bytes=bounds.bytes, ends=ends):
-                entries += 1
+                weight.entries += 1
+                has_marks = has_marks or MARK in member.path
                 if member.kind == FILE:
-                    held += -(-member.size // _BLOCK) * _BLOCK
-                if held > bounds.bytes:
+                    weight.bytes += -(-member.size // _BLOCK) * _BLOCK
+                if weight.bytes > bounds.bytes:
                     raise TooLarge(what="image", limit=f"{bounds.bytes >> 20} MB")
-                if entries > bounds.entries:
+                if weight.entries > bounds.entries:
                     raise TooLarge(what="image", limit=f"{bounds.entries} files and folders")
-        return found, Weight(bytes=held, entries=entries)
+            weight.marks.append(has_marks)
+        return found, weight

@@ -59,6 +59,14 @@ _ASSIGNED = re.compile(
 )
 
 
+# One of these is in everything that is looked for. One look instead of sixteen at each of a million files.
+_HINTS = re.compile(
+    rb"PRIVATE KEY|AKIA|ASIA|gh[pousr]_|github_pat_|glpat-|xox|sk-|k_live_|AIza|npm_|pypi-|:AA|eyJ|://"
+    rb"|(?i:secret|token|passw|key|credential)"
+)
+_SMALL = 4096
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
     path: str
@@ -102,6 +110,8 @@ class Scan:
 
 
 def kinds_in(content: bytes, *, is_text: bool = True) -> set[str]:
+    if len(content) < _SMALL and not _HINTS.search(content):
+        return set()
     found = {
         kind
         for kind, pattern in _CONTENTS

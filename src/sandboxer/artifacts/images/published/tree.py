@@ -40,7 +40,7 @@ class Bounds:
     bytes: int = 32 << 30
     entries: int = 2_000_000
     depth: int = 256
-    seconds: float = 900.0
+    seconds: float = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,8 @@ def walk(root: int, bounds: Bounds) -> Iterator[Entry]:
     """
     budget = Budget(bounds)
     with contextlib.ExitStack() as opened:
-        levels = [_Level(os.dup(root), b"", opened)]
+        # Opened anew: btrfs lists through a descriptor what was there when it was opened, and nothing since.
+        levels = [_Level(os.open(b".", _FOLDER, dir_fd=root), b"", opened)]
         while levels:
             level = levels[-1]
             name = next(level.names, None)
