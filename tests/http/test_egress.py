@@ -151,3 +151,16 @@ async def test_an_operator_may_forbid_every_way_out(settings: Settings) -> None:
         assert (await served.client.get("/v1/sandboxes")).json()["sandboxes"] == []
         assert (await served.client.get("/v1/capabilities")).json()["trust_levels"] == ["zero"]
         await served.sandbox(trust="zero")
+
+
+async def test_bytes_are_told_in_usage_and_when_it_is_destroyed(served: Served) -> None:
+    path = await served.sandbox(trust="semi")
+    outlet = served.platform.access.egress.outlets.outlet(path.rpartition("/")[2])
+    assert outlet is not None
+    outlet.count_sent(1234)
+    outlet.count_received(99)
+    used = (await served.client.get(f"{path}/usage")).json()
+    assert (used["egress_sent_bytes"], used["egress_received_bytes"]) == (1234, 99)
+    outlet.count_sent(1)
+    gone = (await served.client.delete(path)).json()
+    assert (gone["egress_sent_bytes"], gone["egress_received_bytes"]) == (1235, 99)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, func, select
 
+from sandboxer.accounts.caps import Caps
 from sandboxer.money.meters import Use
 from sandboxer.money.tables import meter_segments
+from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.wiring import Platform
 from tests.sandboxes.conftest import ALICE, OWNER, OpenPlatform
-from tests.sandboxes.test_charging import RATES, paying, settled
+from tests.sandboxes.test_charging import RATES, paying, settled, until
+from tests.sandboxes.test_charging_caps import cap
 
 # A third of a thousandth of a sat for each byte: sums that do not come out even.
 PRICE = {**RATES, "egress_gb_msats": (1 << 30) // 3}
@@ -57,3 +60,22 @@ async def test_the_owner_pays_nothing_for_bytes(open_one: OpenPlatform) -> None:
         sandbox = await platform.sandboxes.create(CreateRequest(trust="semi"), OWNER)
         await move(platform, sandbox.id, 5_000)
         assert await platform.store.read(charged) == (0, 0)
+
+
+async def test_a_cap_stops_one_whose_time_is_free_and_whose_bytes_are_not(open_one: OpenPlatform) -> None:
+    rates = {**PRICE, "running_msats": 0}
+    async with paying(open_one, sats=10_000, rates=rates) as platform:
+        await cap(platform, Caps(per_sandbox_sats=100))
+        sandbox = await platform.sandboxes.create(CreateRequest(trust="semi"), ALICE)
+        assert not sandbox.terms.is_free
+        await move(platform, sandbox.id, 299_000)
+        assert (await settled(platform)).posted == 9901
+        await move(platform, sandbox.id, 1_000)
+        await until(platform, sandbox.id, State.REAPED)
+        assert (await settled(platform)).posted == 9900
+
+
+async def test_free_time_without_a_way_out_stays_free(open_one: OpenPlatform) -> None:
+    async with paying(open_one, rates={**PRICE, "running_msats": 0}) as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+        assert sandbox.terms.is_free

@@ -19,7 +19,7 @@ from sandboxer.accounts.authority import Authority, load_authority
 from sandboxer.accounts.delegation import slots_left
 from sandboxer.accounts.entitlements import Entitlement, Living, would_be_free
 from sandboxer.accounts.sums import spent_by
-from sandboxer.backends.contract import Resources
+from sandboxer.backends.contract import Resources, Trust
 from sandboxer.identity.keys import OWNER_ACCOUNT
 from sandboxer.kernel.errors import Forbidden, InsufficientCredit
 from sandboxer.money import quotes
@@ -188,13 +188,23 @@ class Charging:
         if sandbox.terms.is_free:
             card = rate_card(sandbox.profile, size, self.pricing)
         living = [living_of(other) for other in others]
-        promised = Terms(card=card, quote_id=sandbox.terms.quote_id)
+        promised = Terms(
+            card=card, quote_id=sandbox.terms.quote_id, pays_egress=self._pays_egress(conn, sandbox)
+        )
         if would_be_free(living, size, entitlement_of(authority), now=now):
             return replace(promised, is_entitled=True)
         key = sandbox.created_by
         spent = spent_by(conn, sandbox.account, authority.caps, key=key, now=now, sandbox=sandbox.id)
         caps.check(authority.caps, spent, wanted=sats_for(card.running, self.holds.least))
         return promised
+
+    def _pays_egress(self, conn: Connection, sandbox: Sandbox) -> bool:
+        if sandbox.trust is not Trust.SEMI:
+            return False
+        quote_id = sandbox.terms.quote_id
+        if quote_id is None:
+            return self.pricing.rates_of(sandbox.profile).egress_gb_msats > 0
+        return quotes.find(conn, quote_id, sandbox.account).quote.egress_gb_msats > 0
 
     def _hold(self, conn: Connection, before: Sandbox | None, after: Sandbox, now: datetime) -> None:
         if before is not None and before.state is State.PROVISIONING:

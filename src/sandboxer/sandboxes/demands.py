@@ -59,11 +59,15 @@ class Demand:
 
 
 def wanted(sandbox: Sandbox, condition: Condition) -> Demand | None:
-    """The step that money demands of it now. Pure. One at rate zero is not touched by an empty bucket."""
+    """The step that money demands of it now. Pure.
+
+    One at rate zero is not touched by an empty bucket, unless what it sends outwards has a price.
+    """
     if sandbox.state not in LIVE:
         return None
     paid_for = due(sandbox)
-    is_paying = paid_for is not None and paid_for[1] > 0
+    sends_for_sats = sandbox.terms.pays_egress and not sandbox.terms.is_entitled
+    is_paying = paid_for is not None and (paid_for[1] > 0 or sends_for_sats)
     if is_paying and (reached := condition.reached.get(sandbox.id)) is not None:
         data = {"cap": reached.cap, "limit_sats": reached.limit_sats}
         return Demand(signal=Signal.CAP_REACHED, reason="spending_cap", at=reached.at, data=data)

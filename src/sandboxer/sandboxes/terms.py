@@ -18,10 +18,12 @@ class Terms:
     keeps_free: bool = False
     # The quote that promised the card; named before the card is known, while it is being created.
     quote_id: str | None = None
+    # Its bytes outwards have a price, even if its time has none.
+    pays_egress: bool = False
 
     @property
     def is_free(self) -> bool:
-        return self.card == FREE
+        return self.card == FREE and not self.pays_egress
 
 
 PAYS_NOTHING = Terms()
@@ -39,6 +41,7 @@ def to_json(terms: Terms) -> dict[str, object] | None:
         "entitled": terms.is_entitled,
         "keeps_free": terms.keeps_free,
         "quote": terms.quote_id,
+        "pays_egress": terms.pays_egress,
     }
 
 
@@ -51,4 +54,5 @@ def from_json(stored: Mapping[str, Any] | None) -> Terms:
         is_entitled=bool(stored["entitled"]),
         keeps_free=bool(stored.get("keeps_free", False)),
         quote_id=stored.get("quote"),
+        pays_egress=bool(stored.get("pays_egress", False)),
     )

@@ -222,6 +222,12 @@ class Sandbox(Answer):
         int | None,
         Field(description="What it cost in all, rounded up; told when it is destroyed.", examples=[42]),
     ] = None
+    egress_sent_bytes: Annotated[
+        int | None, Field(description="What it sent outwards in all; told when it is destroyed.")
+    ] = None
+    egress_received_bytes: Annotated[
+        int | None, Field(description="What came back to it in all; told when it is destroyed.")
+    ] = None
     rate_msats_per_s: Annotated[
         int,
         Field(description="What it costs now, in thousandths of a sat a second.", examples=[25]),
@@ -263,6 +269,10 @@ class Usage(Answer):
     disk_limit_bytes: int
     processes: int
     processes_limit: int
+    egress_sent_bytes: Annotated[
+        int, Field(description="From the sandbox outwards in its life so far; these are charged.")
+    ]
+    egress_received_bytes: Annotated[int, Field(description="Back to it; these cost nothing.")]
 
 
 class Expired(Answer):

@@ -23,7 +23,7 @@ class EgressCharges:
     pricing: Pricing
 
     def charge(self, conn: Connection, sandbox: Sandbox, kept: KeptOutlet, *, now: datetime) -> KeptOutlet:
-        """The record with everything sent so far paid for. Who pays no time pays no bytes."""
+        """The record with everything sent so far paid for. Free profiles and slots of a tier pay none."""
         if kept.sent == kept.charged:
             return kept
         paid = replace(kept, charged=kept.sent)

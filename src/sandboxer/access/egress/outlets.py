@@ -76,6 +76,8 @@ class Outlets:
             patience=patience or Patience(),
         )
         self._open: dict[str, _Open] = {}
+        # The same bytes must not be charged by two at once.
+        self._settling = asyncio.Lock()
         room.book.on_change(self._changed)
 
     # ---- what the room below asks (sandboxes/furnishing.py) ----
@@ -140,6 +142,11 @@ class Outlets:
         if entry is not None:
             return _counted(entry)
         return await self._store.read(lambda conn: records.load_outlet(conn, sandbox_id))
+
+    async def moved(self, sandbox_id: str) -> tuple[int, int]:
+        """Bytes outwards and back in its life, also of one that is gone."""
+        kept = await self.kept(sandbox_id)
+        return (0, 0) if kept is None else (kept.sent, kept.received)
 
     def _changed(self, sandbox: Sandbox, steps: Sequence[Step]) -> None:
         del steps
@@ -223,14 +230,22 @@ class Outlets:
             await self.flush()
 
     async def flush(self) -> None:
-        for sandbox_id, entry in list(self._open.items()):
+        for sandbox_id in list(self._open):
+            await self.settle(sandbox_id)
+
+    async def settle(self, sandbox_id: str) -> None:
+        """Everything that went through so far is written down and paid for."""
+        async with self._settling:
+            entry = self._open.get(sandbox_id)
+            if entry is None:
+                return
             counted = _counted(entry)
             if counted != entry.kept or entry.is_closed:
                 try:
                     entry.kept = await self._store.write(partial(self._save, entry.sandbox, counted))
                 except SandboxerError:
                     log.exception("the traffic of %s is not written down yet", sandbox_id)
-                    continue
+                    return
             if entry.is_closed and not entry.outlet.flows:
                 self._open.pop(sandbox_id, None)
 

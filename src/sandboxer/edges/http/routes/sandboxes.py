@@ -166,10 +166,13 @@ async def get(request: Request, sandbox_id: SandboxId) -> Response:
     summary="Remove a sandbox; removed already is success",
 )
 async def destroy(request: Request, sandbox_id: SandboxId) -> Response:
-    sandboxes, who = platform_of(request).sandboxes, caller(request)
+    platform, who = platform_of(request), caller(request)
     is_confirmed = await _confirm(request, sandbox_id, "destroy")
-    record = await sandboxes.destroy(sandbox_id, who, despite_lock=is_confirmed)
-    return json_response(await _with_actuals(platform_of(request), record))
+    # Its last bytes belong to what it cost: those known now, and those of its very end.
+    await platform.access.egress.outlets.settle(sandbox_id)
+    record = await platform.sandboxes.destroy(sandbox_id, who, despite_lock=is_confirmed)
+    await platform.access.egress.outlets.settle(sandbox_id)
+    return json_response(await _with_actuals(platform, record))
 
 
 @router.post(
@@ -332,7 +335,9 @@ async def reachability(request: Request, sandbox_id: SandboxId) -> Response:
     summary="What it uses now",
 )
 async def usage(request: Request, sandbox_id: SandboxId) -> Response:
-    seen = await platform_of(request).sandboxes.usage(sandbox_id, caller(request))
+    platform = platform_of(request)
+    seen = await platform.sandboxes.usage(sandbox_id, caller(request))
+    sent, received = await platform.access.egress.outlets.moved(sandbox_id)
     shown = Usage.model_construct(
         sandbox_id=sandbox_id,
         cpu_s=seen.cpu_s,
@@ -342,6 +347,8 @@ async def usage(request: Request, sandbox_id: SandboxId) -> Response:
         disk_limit_bytes=seen.disk_limit_bytes,
         processes=seen.processes,
         processes_limit=seen.processes_limit,
+        egress_sent_bytes=sent,
+        egress_received_bytes=received,
     )
     return json_response(shown)
 
@@ -353,7 +360,9 @@ async def _confirm(request: Request, sandbox_id: str, action: str) -> bool:
 
 
 async def _with_actuals(platform: Platform, record: records.Sandbox) -> Sandbox:
-    shown = answers.sandbox(record)
+    sent, received = await platform.access.egress.outlets.moved(record.id)
+    moved = {"egress_sent_bytes": sent, "egress_received_bytes": received}
+    shown = answers.sandbox(record).model_copy(update=moved)
     if record.terms.is_free:
         return shown
     now = platform.clock.now()
