@@ -13,7 +13,7 @@ ONCE ?=
 PYTEST_ARGS ?=
 # Of `make test-languages`: only these, by name; nothing is written then.
 LANGUAGES ?=
-# Test processes side by side; what real walls stand on is tested one after another all the same.
+# Test processes side by side; what measures time is tested alone all the same.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n > 4 ? 4 : n)))
 export VENV
 
@@ -32,8 +32,8 @@ run: setup ## Start the platform and try a first sandbox (ONCE=1: then stop)
 	@exec $(BIN)/sandboxer up --demo $(if $(ONCE),--once) --state-dir $(STATE_DIR) --port $(PORT)
 
 test: test-setup ## Every quick suite: unit, store on both databases, guest, contract, walls, HTTP, crash
-	$(PYTEST) -m "not slow and not alone" -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
-	$(PYTEST) -m "not slow and alone" $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow and not alone" -n $(WORKERS) $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow and alone" $(PYTEST_ARGS) $$(grep -rl 'mark\.alone' tests --include='test_*.py')
 
 test-slow: test-setup ## The suites that take minutes
 	$(PYTEST) -m slow --timeout 1800 $(PYTEST_ARGS)

@@ -3,36 +3,46 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sandboxer.store.engine import Store, open_store
 from tests.chains.fixtures import bitcoin, dogecoin, litecoin, monero  # noqa: F401
+from tests.servers import leftovers
 from tests.servers.postgres import running_postgres, why_no_postgres
 from tests.servers.schemas import PostgresDatabases, copied_schema
 from tests.servers.trust import shared_trust
-
-# What walls stand on is counted for the whole host (mounts, cgroups, loops, uids), and some of it is timed.
-_ALONE = frozenset({"bench", "contract", "crash", "deploy", "guest", "images", "walls"})
-_ALONE_FILES = frozenset({"test_real.py", "test_charging.py", "test_gift_cards.py"})
+from tests.side_by_side import ByRoom, in_order
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`make test` runs the rest side by side, and these one after another."""
-    for item in items:
-        room = item.path.relative_to(Path(__file__).parent).parts
-        on_walls = room[0] in ("http", "cli") and room[-1] in _ALONE_FILES
-        fixtures = getattr(item, "fixturenames", ())
-        if room[0] in _ALONE or on_walls or any(name.startswith("real_") for name in fixtures):
-            item.add_marker("alone")
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByRoom:
+    config.option.loadscopereorder = False  # `in_order` has done it
+    return ByRoom(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        items[:] = in_order(items)
 
 
 def pytest_collection_finish() -> None:
     """Back to what the server runs with: a library that signs for tests raises the limit a hundredfold when
     it is imported, and hostile JSON then overflows the C stack instead of being refused."""
     sys.setrecursionlimit(1000)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_stays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A test that ended badly leaves servers, sandboxes, mounts and loops: the run takes them with it."""
+    leftovers.own(tmp_path_factory.getbasetemp())
+    yield
+    if left := leftovers.clear():
+        warnings.warn(f"tests left behind, and it was removed: {left}", stacklevel=1)
 
 
 @pytest.fixture(scope="session")

@@ -66,6 +66,7 @@ def test_the_floor_is_bwrap_exactly_as_pinned() -> None:
     assert line == f"/usr/bin/bwrap {pinned}"
 
 
+@pytest.mark.alone
 def test_a_short_run_measures_and_leaves_nothing_behind(tmp_path: Path) -> None:
     if why := why_not_real():
         pytest.skip(why)

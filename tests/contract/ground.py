@@ -15,6 +15,7 @@ from sandboxer.backends.contract import Order, Resources, Trust
 from sandboxer.backends.namespaces import NamespacesBackend, NamespacesSettings
 from sandboxer.kernel.ids import new_id
 from sandboxer.settings import Settings
+from tests.servers.leftovers import own
 
 IMAGES_DIR = Settings().images_dir
 GUEST_DIR = Settings().guest_dir
@@ -39,7 +40,7 @@ def require_walls() -> None:
 @contextmanager
 def state_folder() -> Iterator[Path]:
     """Not below /tmp, which may be memory: a storage pool will lie in it."""
-    folder = Path(tempfile.mkdtemp(prefix="sandboxer-test-", dir="/var/tmp"))
+    folder = own(Path(tempfile.mkdtemp(prefix="sandboxer-test-", dir="/var/tmp")))
     try:
         yield folder
     finally:

@@ -8,9 +8,12 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
+
 from sandboxer.backends.guest import Command
 from tests.guest.conftest import Box
 
+pytestmark = pytest.mark.alone
 SIZE = 100 * 1024 * 1024
 
 

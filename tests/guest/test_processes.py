@@ -117,6 +117,7 @@ async def test_input_for_a_program_that_never_reads_blocks_nobody_else(box: Box)
     assert ran.exit.signal == 9
 
 
+@pytest.mark.alone
 async def test_exit_does_not_wait_for_children_left_behind_and_they_live_on(box: Box) -> None:
     started = time.monotonic()
     ran = await box.shell("(sleep 0.3; echo late; echo done > /mnt/alive) & echo early")

@@ -22,6 +22,7 @@ from sandboxer.backends.contract import Handle, Order, Resources, Trust
 from sandboxer.backends.guest import Command, Exit, Guest, Output, Stream
 from sandboxer.backends.namespaces import NamespacesBackend, NamespacesSettings, open_backend
 from sandboxer.kernel.ids import new_id
+from tests.servers.leftovers import own
 
 HERE = Path(__file__).parent
 GUEST_DIR = HERE.parents[1] / "guest" / "build"
@@ -122,7 +123,7 @@ def host_ready() -> None:
 @pytest.fixture(scope="session")
 def settings(host_ready: None) -> Iterator[NamespacesSettings]:
     image_name()
-    state = Path(tempfile.mkdtemp(prefix="walls-", dir="/var/tmp"))
+    state = own(Path(tempfile.mkdtemp(prefix="walls-", dir="/var/tmp")))
     yield NamespacesSettings(
         state_dir=state,
         images_dir=images_dir(),

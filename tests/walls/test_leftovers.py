@@ -105,6 +105,7 @@ async def test_destroying_a_frozen_one_works(make: Maker, backend: NamespacesBac
     assert traces(backend, box.id) == []
 
 
+@pytest.mark.alone
 async def test_a_destroy_does_not_wait_for_a_neighbours_unwritten_data(
     make: Maker, backend: NamespacesBackend
 ) -> None:

@@ -1,0 +1,113 @@
+"""What this test run leaves on the host when a test ends badly: servers, sandboxes, mounted pools, loops.
+
+A folder is ours if the run made it (`own`); nothing else is ever looked at, since other runs and a real
+platform may be at work beside us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from bench.census import cgroup_roots
+
+_own: list[Path] = []
+
+
+def own(folder: Path) -> Path:
+    """Whatever is found in use below it when the run is over is ended and removed."""
+    _own.append(folder.resolve())
+    return folder
+
+
+def clear() -> list[str]:
+    """What was left, in words; now it is gone."""
+    found = [*_end_processes(), *_end_sandboxes(), *_unmount(), *_detach()]
+    for state in _state_folders():
+        for root in cgroup_roots(state):
+            for folder, _, _ in os.walk(root, topdown=False):
+                with contextlib.suppress(OSError):
+                    os.rmdir(folder)
+    return found
+
+
+def _is_ours(path: str) -> bool:
+    return any(path.startswith(f"{folder}/") for folder in _own)
+
+
+def _end_processes() -> list[str]:
+    """Servers and drivers, which were told their state folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            if any(_is_ours(word.rpartition("=")[2]) for word in words):
+                os.kill(int(entry.name), signal.SIGKILL)
+                found.append(f"process {' '.join(words)[:200]}")
+    return found
+
+
+def _end_sandboxes() -> list[str]:
+    found = []
+    for state in _state_folders():
+        for root in cgroup_roots(state):
+            pids = {pid for tasks in root.rglob("cgroup.procs") for pid in _lines(tasks)}
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            found += [f"{len(pids)} processes in the sandboxes of {state}"] if pids else []
+            # What was frozen dies when it is thawed.
+            for freezer in root.rglob("freezer.state"):
+                with contextlib.suppress(OSError):
+                    freezer.write_text("THAWED")
+    return found
+
+
+def _unmount() -> list[str]:
+    found = []
+    for line in reversed(_lines(Path("/proc/self/mountinfo"))):
+        target = line.split(" ")[4]
+        if _is_ours(target):
+            found.append(f"mount {target}")
+            subprocess.run(["umount", "-l", "-d", target], check=False)
+    return found
+
+
+def _detach() -> list[str]:
+    found = []
+    deadline = time.monotonic() + 5
+    while ours := [path for path in Path("/sys/block").glob("loop*/loop/backing_file") if _is_ours_in(path)]:
+        found += [f"loop {path.parts[3]}" for path in ours if time.monotonic() > deadline]
+        for path in ours:
+            subprocess.run(["losetup", "-d", f"/dev/{path.parts[3]}"], check=False, capture_output=True)
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    return found
+
+
+def _is_ours_in(backing: Path) -> bool:
+    return any(_is_ours(line.removesuffix(" (deleted)")) for line in _lines(backing))
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _state_folders() -> list[Path]:
+    """Those of platforms, which lie at most two folders below what a test was given."""
+    return [
+        pool.parent
+        for folder in _own
+        for depth in ("pool", "*/pool", "*/*/pool")
+        for pool in folder.glob(depth)
+    ]
