@@ -36,6 +36,7 @@ def run(up: Up, key: tuple[str, str]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_after_a_kill_a_repeated_run_is_told_so_and_is_neither_run_nor_paid_again(tmp_path: Path) -> None:
     if why := why_not_real():
         pytest.skip(why)
