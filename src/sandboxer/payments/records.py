@@ -23,6 +23,8 @@ from sandboxer.store.workers import announce
 
 ACTOR = "system:payments"
 MAX_PAGE = 200
+# Of the payloads that were given up for others with the same nonce, the newest are remembered.
+MAX_SUPERSEDED = 5
 # Announced to `Store.on_commit` when a payment wants to be looked at.
 DUE_TOPIC = "payments.due"
 
@@ -167,6 +169,46 @@ def redirect(conn: Connection, payment: Payment, order: Order, *, now: datetime)
         .values(**values)
     )
     return load(conn, payment.id)
+
+
+def supersede(
+    conn: Connection, payment: Payment, order: Order, *, now: datetime, look_at: datetime
+) -> Payment:
+    """The payer signed another payment with the chain nonce of one that bought nothing and is not on its
+    chain: at most one of them can ever be, and this is the one that is meant now."""
+    refuse_other_payload(conn, order.payer, order.identifier, order.payload_hash)
+    before = [*payment.details.get("superseded", ()), payment.payload_hash]
+    values = {
+        "reason": "verified",
+        "payload_hash": order.payload_hash,
+        "identifier": order.identifier,
+        "scheme": order.scheme,
+        "asset": order.asset,
+        "amount": str(order.amount),
+        "sats": order.sats,
+        "account": order.account,
+        "purpose": order.purpose.value,
+        "details": {
+            **order.details,
+            "attempt": payment.details.get("attempt", 0),
+            "superseded": before[-MAX_SUPERSEDED:],
+        },
+        "payload": dict(order.payload),
+        "requirements": dict(order.requirements),
+        "valid_until": order.valid_until,
+        "txid": None,
+        "updated_at": now,
+        "look_at": look_at,
+        "looks": 0,
+    }
+    columns = payments.c
+    unchanged = (columns.state == State.QUEUED.value, columns.payload_hash == payment.payload_hash)
+    done = conn.execute(update(payments).where(columns.id == payment.id, *unchanged).values(**values))
+    if done.rowcount != 1:
+        raise Conflict(why="this payment is being taken by another request", reason="conflicting_nonce")
+    after = load(conn, payment.id)
+    _tell(conn, after, now)
+    return after
 
 
 def refuse_other_payload(conn: Connection, payer: str, identifier: str | None, payload_hash: str) -> None:

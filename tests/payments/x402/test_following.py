@@ -110,6 +110,28 @@ async def test_no_answer_before_the_broadcast_is_pending_and_paid_once(
     assert desk.chain.balance(address_of(wallet)) == 4_000_000
 
 
+async def test_a_nonce_whose_payment_bought_nothing_pays_again_once_its_offer_is_over(
+    desk: Desk, wallet: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a wallet does whose nonces are counted: what was never sent leaves its nonce to the next payment."""
+    monkeypatch.setattr("x402.mechanisms.evm.exact.client.create_nonce", lambda: "0x" + "ab" * 32)
+    first = await desk.pay(wallet)
+    presented = desk.x402.checkout.present(headers_of(first))
+    assert presented is not None
+    async with desk.x402.checkout.take(presented, topup()) as taken:
+        await desk.x402.checkout.withdraw(taken.payment.id, "could not be made")
+        # While somebody is at it, no other takes its place.
+        with pytest.raises(Conflict):
+            await desk.buy(await desk.pay(wallet, sats=2000))
+    second = await desk.pay(wallet, sats=2000)
+    paid = await desk.buy(second)
+    assert (paid.id, paid.state, paid.sats) == (taken.payment.id, State.CONFIRMED, 2000)
+    assert await balance(desk, paid) == (2000, 0)
+    with pytest.raises(Conflict) as refused:
+        await desk.buy(first)
+    assert refused.value.facts["reason"] == "conflicting_nonce"
+
+
 async def test_an_answer_lost_after_the_broadcast_is_found_on_the_chain(
     desk: Desk, faulty: Faulty, wallet: str
 ) -> None:

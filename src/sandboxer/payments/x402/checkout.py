@@ -182,7 +182,7 @@ class Checkout:
             return found
 
         known = await self._store.read(find)
-        if known is None:
+        if known is None or await self._is_superseded(known, presented):
             return None
         _refuse_other_use(known, presented, wanted)
         live = self._live.get(known.id)
@@ -190,6 +190,16 @@ class Checkout:
             return known
         await live.wait()
         return await self._known(presented, wanted)
+
+    async def _is_superseded(self, known: Payment, presented: Presented) -> bool:
+        """Whether another payment with its nonce may take its place: it bought nothing, nobody is at it, and
+        its chain has not seen it. Else, where nonces are counted, the payer could not pay here any more."""
+        if known.payload_hash == presented.payload_hash or not self._is_idle(known):
+            return False
+        return (await self.see(known, await self.look(known))).state is State.QUEUED
+
+    def _is_idle(self, payment: Payment) -> bool:
+        return payment.state is State.QUEUED and payment.id not in self._live
 
     async def _price(self, presented: Presented, wanted: Wanted) -> tuple[Way, PaymentRequirements, Sats]:
         """What it was offered for. The requirement is our own, never the presented one unchecked."""
@@ -283,9 +293,12 @@ class Checkout:
                 requirements=requirements.model_dump(by_alias=True, exclude_none=True, mode="json"),
                 valid_until=authorization.valid_until,
             )
-            payment, is_new = records.open_payment(
-                conn, order, now=now, look_at=now + self._settle_deadline()
-            )
+            look_at = now + self._settle_deadline()
+            known = records.find_presented(conn, order.network, payer, order.nonce)
+            if known is not None and known.payload_hash != order.payload_hash and self._is_idle(known):
+                payment, is_new = records.supersede(conn, known, order, now=now, look_at=look_at), True
+            else:
+                payment, is_new = records.open_payment(conn, order, now=now, look_at=look_at)
             if is_new:
                 self._refuse_too_many(conn, payment)
                 return payment
