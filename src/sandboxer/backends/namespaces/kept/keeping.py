@@ -199,9 +199,9 @@ class Keeping:
             heritage = replace(heritage, bytes=ground.copies.measure(disk_id))
             if ground.heritages.find_kept(disk_id) is not None:
                 ground.heritages.write(heritage)
-        return KeptSizes(
-            referenced_bytes=heritage.bytes or 0, exclusive_bytes=ground.counting.alone(heritage)
-        )
+        with _gone_is_not_found(disk_id):
+            alone = ground.counting.alone(heritage)
+        return KeptSizes(referenced_bytes=heritage.bytes or 0, exclusive_bytes=alone)
 
 
 @contextmanager
