@@ -150,7 +150,8 @@ def free_port() -> int:
 
 
 def _wait_until_healthy(up: Up, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
+    # A machine that does much else takes long to make a pool.
+    deadline = time.monotonic() + 180
     while True:
         assert process.poll() is None, (up.state_dir / "up.log").read_text()
         try:
