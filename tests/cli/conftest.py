@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pytest
 
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.sandbox import Sandbox
+from tests.cli.forking import Forking, forking
 from tests.servers.platforms import Up, real_platform, scripted_platform, why_not_real
 
 PROGRAM = [sys.executable, "-m", "sandboxer.edges.cli.main"]
+
+
+_open = ExitStack()
+
+
+@cache
+def _forking() -> Forking:
+    return _open.enter_context(forking())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forking_ends() -> Iterator[None]:
+    yield
+    _open.close()
+    _forking.cache_clear()
 
 
 @dataclass(frozen=True)
@@ -38,16 +55,8 @@ class Cli:
     environment: dict[str, str]
 
     def __call__(self, *words: str, stdin: bytes | None = None, **more: str) -> Said:
-        done = subprocess.run(
-            [*PROGRAM, *words],
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
-            env=self.environment | more,
-            timeout=60,
-            check=False,
-        )
-        return Said(done.returncode, done.stdout.decode(), done.stderr.decode())
+        code, out, err = _forking().run(words, self.environment | more, stdin, timeout=110)
+        return Said(code, out.decode(), err.decode())
 
 
 @pytest.fixture(scope="session")
