@@ -37,6 +37,18 @@ async def test_a_new_sandbox_denies_everything_and_rules_are_added_and_taken_awa
     assert (await served.client.get(f"{path}/denials")).json()["denials"] == []
 
 
+async def test_a_profile_names_what_its_sandboxes_may_reach_at_first(served: Served) -> None:
+    path = await served.sandbox(profile="profile.packages")
+    assert (await served.client.get(path)).json()["trust"] == "semi"
+    shown = (await served.client.get(f"{path}/egress")).json()
+    assert shown["default"] == "deny"
+    assert {"action": "allow", "host": "pypi.org"}.items() <= shown["rules"][0].items()
+    told = await served.client.post(f"{path}/egress/explain", {"url": "https://registry.npmjs.org/x"})
+    assert told.json()["rule"] == "allow *.npmjs.org"
+    closed = await served.sandbox(profile="profile.packages", trust="zero")
+    assert (await served.client.get(f"{closed}/egress")).status_code == 409
+
+
 @flow("replaceEgress", "explainEgress")
 async def test_a_decision_is_explained_with_its_rule(served: Served) -> None:
     path = await semi(served)
