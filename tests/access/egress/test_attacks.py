@@ -256,6 +256,35 @@ async def test_a_slow_head_is_not_waited_for(proxy: Proxy) -> None:
     assert time.monotonic() - began < 3
 
 
+async def test_a_slow_hello_or_body_is_not_waited_for_and_holds_nobody_up(proxy: Proxy) -> None:
+    proxy.patience = Patience(head_s=0.3, answer_s=0.5, idle_s=5)
+    async with site(port=443) as silent, site() as public:
+        silent.answer = None
+        call = await proxy.call()
+        call.writer.write(connect("example.com:443"))
+        assert (await call.head()).startswith(b"HTTP/1.1 200 ")
+        call.writer.write(b"\x16\x03\x01")
+        assert await call.read() == b""
+        slow = await proxy.call()
+        slow.writer.write(
+            b"POST http://example.com/ HTTP/1.1\r\nHost: example.com\r\nContent-Length: 10\r\n\r\nab"
+        )
+        assert (await slow.read()).startswith(b"HTTP/1.1 504 ")
+        assert (await proxy.ask(GET)).endswith(b"hello")
+    assert not public.bodies
+    await eventually(lambda: not proxy.outlet.flows)
+
+
+@pytest.mark.parametrize("address", ["10.1.2.3", "169.254.169.254", "127.0.0.1", OWN])
+async def test_a_tunnel_to_an_address_that_is_not_of_the_world_is_refused_though_a_rule_allows_it(
+    proxy: Proxy, address: str
+) -> None:
+    proxy.rules("*", address)
+    answer = await proxy.ask(connect(f"{address}:443"))
+    assert answer.startswith(b"HTTP/1.1 403 "), answer
+    assert proxy.denied() == [(address, "own_address" if address == OWN else "not_public")]
+
+
 async def test_an_upstream_that_never_answers_is_a_gateway_timeout(proxy: Proxy) -> None:
     proxy.patience = Patience(head_s=2, answer_s=0.3, idle_s=5)
     async with site() as silent:

@@ -142,6 +142,18 @@ async def test_what_ignores_the_proxy_reaches_nothing_and_is_told_so(served: Ser
     assert "Network is unreachable" in await run(served, path, "python3", "-c", raw)
     resolve = "import socket; socket.getaddrinfo('example.com', 80)"
     assert "gaierror" in await run(served, path, "python3", "-c", resolve)
+    datagram = (
+        "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('93.184.215.14', 53))"
+    )
+    assert "Network is unreachable" in await run(served, path, "python3", "-c", datagram)
+    for family, kind, protocol in (
+        ("AF_INET", "SOCK_RAW", 1),
+        ("AF_INET6", "SOCK_RAW", 58),
+        ("AF_PACKET", "SOCK_RAW", 0),
+    ):
+        make = f"import socket; socket.socket(socket.{family}, socket.{kind}, {protocol})"
+        said = await run(served, path, "python3", "-c", make)
+        assert "PermissionError" in said or "not supported" in said, said
 
 
 async def test_zero_has_no_way_out_no_variables_and_no_rules(served: Served) -> None:
