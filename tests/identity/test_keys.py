@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from sandboxer.identity.keys import Keys, is_public_key, is_secret_key
+from sandboxer.identity.keys import OWNER_ACCOUNT, Keys, generate, is_public_key, is_secret_key
 from sandboxer.identity.owner import ensure_owner
 from sandboxer.identity.seal import Seal, open_seal
 from sandboxer.kernel.errors import Broken, Conflict, NotFound
@@ -185,10 +185,23 @@ async def test_an_owners_file_that_names_someone_elses_key_gives_no_ownership(
         await ensure_owner(keys, path, url="u")
 
 
-async def test_the_owners_key_cannot_be_revoked(keys: Keys, tmp_path: Path) -> None:
-    owner = await ensure_owner(keys, tmp_path / "owner.json", url="u")
+async def test_the_owners_key_cannot_be_revoked_before_there_is_another(store: Store, tmp_path: Path) -> None:
+    clock = StillClock()
+    keys = Keys(store, SEAL, clock=clock)
+    path = tmp_path / "owner.json"
+    leaked = await ensure_owner(keys, path, url="u")
     with pytest.raises(Conflict):
-        await keys.revoke(owner)
+        await keys.revoke(leaked)
+    await clock.sleep(timedelta(seconds=1))
+    new = generate(OWNER_ACCOUNT, "owner", accepts_v1=True)
+    path.write_text(json.dumps({"public_key": new.public_key, "secret_key": new.secret_key, "url": "u"}))
+    assert await ensure_owner(keys, path, url="u") == new.public_key
+    # Not the other way about: who has the old one must not lock the owner out.
+    with pytest.raises(Conflict):
+        await keys.revoke(new.public_key)
+    await keys.revoke(leaked)
+    assert await keys.find(leaked) is None
+    assert await ensure_owner(keys, path, url="u") == new.public_key
 
 
 def test_the_master_key_is_made_once_for_nobody_else(tmp_path: Path) -> None:

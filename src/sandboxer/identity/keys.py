@@ -125,6 +125,15 @@ def is_secret_key(text: str) -> bool:
     return _SECRET_KEY.fullmatch(text) is not None
 
 
+# Whose secret leaked is replaced by a newer one (owner.json), and cannot end that one.
+_NEWEST_OWNER = (
+    select(keys.c.public_key)
+    .where(keys.c.is_owner, keys.c.revoked_at.is_(None))
+    .order_by(keys.c.created_at.desc())
+    .limit(1)
+)
+
+
 class Keys:
     def __init__(self, store: Store, seal: Seal, *, clock: Clock | None = None) -> None:
         self._store = store
@@ -183,14 +192,14 @@ class Keys:
         return new
 
     async def revoke(self, public_key: str, *, actor: str = "owner", also: Also | None = None) -> None:
-        """From now on nothing it signs is accepted. Revoking twice is no error; the owner's key stays."""
+        """From now on nothing it signs is accepted. Twice is no error; the newest owner's key stays."""
         now = self._clock.now()
 
         def revoke(conn: Connection) -> None:
             row = conn.execute(select(keys).where(keys.c.public_key == public_key)).one_or_none()
             if row is None:
                 raise NotFound(what="key", id=public_key)
-            if row.is_owner:
+            if row.is_owner and conn.execute(_NEWEST_OWNER).scalar() == public_key:
                 raise Conflict(why="the owner's key cannot be revoked: nobody could make another")
             if row.revoked_at is not None:
                 return
