@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sandboxer.edges.cli.exits import CommandFailed, Exit
@@ -30,6 +32,43 @@ def test_a_volume_is_made_attached_resized_copied_and_dropped(cli: Cli) -> None:
     assert cli("volume", "unlock", "data", "--json").json["locked_at"] is None
     assert "dropped" in cli("volume", "remove", "data", "copy").out
     cli("snapshot", "remove", kept["id"])
+
+
+def test_a_volume_is_put_back_shown_in_the_tree_and_renamed(cli: Cli) -> None:
+    made = cli("volume", "create", "back", "--size-mb", "16", "--json").json
+    kept = cli("volume", "snapshot", "back", "--json").json["id"]
+    assert "ready" in cli("volume", "restore", "back", kept).out
+    tree = cli("snapshot", "tree").out
+    assert kept in tree
+    assert made["id"] in tree
+    assert cli("volume", "rename", "back", "weights", "--json").json["name"] == "weights"
+    # Nothing is put back under what runs.
+    sandbox = cli("create", "--volume", "weights:/data", "--json").json["id"]
+    refused = cli("volume", "restore", "weights", kept, "--json")
+    assert (refused.code, refused.error["code"]) == (Exit.REFUSED, "conflict")
+    cli("destroy", sandbox)
+    cli("volume", "remove", "weights")
+    cli("snapshot", "remove", kept)
+
+
+def test_runs_and_clones_take_volumes_by_the_same_option(cli: Cli, tmp_path: Path) -> None:
+    cli("volume", "create", "shared", "--size-mb", "16")
+    program = tmp_path / "write.sh"
+    program.write_text("#!/bin/bash\necho one > /data/file\n")
+    assert cli("run", str(program), "--volume", "shared:/data").code == 0
+    program.write_text("#!/bin/bash\ncat /data/file\n")
+    assert cli("run", str(program), "--volume", "shared:/data:ro").out == "one\n"
+    sandbox = cli("create", "--volume", "shared:/data", "--json").json["id"]
+    kept = cli("snapshot", "create", sandbox, "--json").json["id"]
+    without = cli("snapshot", "clone", kept)
+    assert "without volume" in without.err
+    refused = cli("snapshot", "clone", kept, "--count", "2", "--volume", "shared:/data", "--json")
+    assert (refused.code, refused.error["code"]) == (Exit.REFUSED, "invalid_request")
+    cli("destroy", sandbox)
+    having = cli("snapshot", "clone", kept, "--count", "2", "--volume", "shared:/data:ro", "--json").json
+    assert [len(each["volumes"]) for each in having["sandboxes"]] == [1, 1]
+    cli("destroy", *[each["id"] for each in having["sandboxes"]], without.out.split()[0])
+    cli("volume", "remove", "shared")
 
 
 @pytest.mark.parametrize("word", ["data", "data:relative", ":/data", "data:/data:wo"])
