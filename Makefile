@@ -32,11 +32,14 @@ run: setup ## Start the platform and try a first sandbox (ONCE=1: then stop)
 	@exec $(BIN)/sandboxer up --demo $(if $(ONCE),--once) --state-dir $(STATE_DIR) --port $(PORT)
 
 test: test-setup ## Every quick suite: unit, store on both databases, guest, contract, walls, HTTP, crash
-	$(PYTEST) -m "not slow and not alone" -n $(WORKERS) $(PYTEST_ARGS)
-	$(PYTEST) -m "not slow and alone" $(PYTEST_ARGS) $$(grep -rl 'mark\.alone' tests --include='test_*.py')
+	$(PYTEST) -m "not slow and not long and not alone" -n $(WORKERS) $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow and not long and alone" $(PYTEST_ARGS) $$(grep -rl 'mark\.alone' tests --include='test_*.py')
 
 test-slow: test-setup ## The suites that take minutes
-	$(PYTEST) -m slow --timeout 1800 $(PYTEST_ARGS)
+	$(PYTEST) -m slow --timeout 1800 -n $(WORKERS) $(PYTEST_ARGS)
+
+test-long: test-setup ## Those that take half an hour each: every route, asked a hundred times
+	$(PYTEST) -m long --timeout 3600 -n $(WORKERS) $(PYTEST_ARGS)
 
 test-languages: test-setup image-languages ## The five programs of every language and shell; writes docs/reference/languages.md
 	TMPDIR=/var/tmp $(BIN)/python -m tests.languages $(LANGUAGES)
@@ -74,7 +77,7 @@ test-system:
 venv: system
 	@scripts/make-venv run
 
-dev: $(if $(filter test test-slow test-languages bench,$(MAKECMDGOALS)),test-system,system)
+dev: $(if $(filter test test-slow test-long test-languages bench,$(MAKECMDGOALS)),test-system,system)
 	@scripts/make-venv dev
 
 guest:
@@ -93,4 +96,4 @@ guest: | system
 image: | venv
 
 .NOTPARALLEL:
-.PHONY: help setup run test test-slow test-languages check bench docs clean test-setup system test-system venv dev guest image image-languages
+.PHONY: help setup run test test-slow test-long test-languages check bench docs clean test-setup system test-system venv dev guest image image-languages

@@ -202,7 +202,7 @@ def _aim(case: Any, sandbox_id: str, process_id: str) -> None:
         case.body["timeout_s"] = 0.2
 
 
-# In parts, for processes side by side; the long run asks twenty times as much.
+# In parts, for processes side by side. `make test-slow` asks seven times as much, `make test-long` twenty.
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize(("mode", "examples", "least"), [("positive", 3, 120), ("negative", 2, 60)])
@@ -211,7 +211,16 @@ def test_no_answer_is_undocumented(live: Served, mode: str, examples: int, least
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_answer_is_undocumented_in_a_longer_run(live: Served, part: int) -> None:
+    examine(live, 20, GenerationMode.POSITIVE, slice(part, None, PARTS))
+    examine(live, 15, GenerationMode.NEGATIVE, slice(part, None, PARTS))
+
+
+@pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_no_answer_is_undocumented_in_a_long_run(live: Served) -> None:
-    examine(live, 60, GenerationMode.POSITIVE)
-    examine(live, 40, GenerationMode.NEGATIVE)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_answer_is_undocumented_in_a_long_run(live: Served, part: int) -> None:
+    examine(live, 60, GenerationMode.POSITIVE, slice(part, None, PARTS))
+    examine(live, 40, GenerationMode.NEGATIVE, slice(part, None, PARTS))
