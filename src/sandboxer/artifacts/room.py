@@ -82,6 +82,7 @@ async def open_artifacts(
         )
         keeper = SnapshotKeeper(desk)
         await keeper.reconcile()
+        await keeper.catch_up()
         images = ImageDesk(
             sandboxes=sandboxes,
             snapshots=desk,
@@ -93,6 +94,7 @@ async def open_artifacts(
         )
         image_keeper = ImageKeeper(images)
         await image_keeper.reconcile()
+        await image_keeper.catch_up()
         garbage = Collector(room=sandboxes.room, store=store, clock=clock, trees=trees, grace=garbage_grace)
         await asyncio.to_thread(trees.sweep)
         async with open_volumes(desk, charges, volume_policy) as volumes, own_tasks() as loops:

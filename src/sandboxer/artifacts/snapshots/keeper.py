@@ -84,6 +84,8 @@ class SnapshotKeeper:
         self._awake = asyncio.Event()
         self._accounts: frozenset[str] = frozenset()
         self._not_before: dict[str, datetime] = {}
+        # When we last looked at caps; None: not since the start.
+        self._looked_at: datetime | None = None
         desk.book.on_change(self._follow)
 
     async def reconcile(self) -> None:
@@ -102,6 +104,16 @@ class SnapshotKeeper:
                     # One snapshot must not keep the server from starting for all others.
                     log.exception("snapshot %s could not be reconciled", snapshot.id)
 
+    async def catch_up(self) -> None:
+        """Before anyone can ask for anything: a cap that was reached meanwhile ended the charge then."""
+        now = self._desk.clock.now()
+        usable = [one for one in await self._desk.book.living() if one.state in USABLE]
+        capped = await self._desk.store.read(lambda conn: read_capped(conn, usable, now=now))
+        for one in usable:
+            reached = capped.reached.get(one.id)
+            if reached is not None and one.state is State.KEPT:
+                await self._carry_out(one, Signal.DRY, now, reached)
+
     async def run(self) -> None:
         leave: Callable[[], None] = self._desk.store.on_commit(self._hear)
         try:
@@ -118,6 +130,7 @@ class SnapshotKeeper:
             self._accounts = frozenset(one.account for one in living)
             now = self._desk.clock.now()
             purses, capped = await self._desk.store.read(lambda conn: self._read(conn, living, now))
+            self._looked_at = capped.seen_until
         except Exception:
             # An outermost loop: the next round tries again.
             log.exception("the keeper of snapshots could not look")
@@ -131,7 +144,7 @@ class SnapshotKeeper:
         self, conn: Connection, living: Sequence[Snapshot], now: datetime
     ) -> tuple[dict[str, Purse], Capped]:
         usable = [one for one in living if one.state in USABLE]
-        return read_purses(conn, self._accounts), read_capped(conn, usable, now=now)
+        return read_purses(conn, self._accounts), read_capped(conn, usable, now=now, since=self._looked_at)
 
     async def _attend(self, snapshot: Snapshot, purse: Purse, reached: Reached | None) -> None:
         now = self._desk.clock.now()

@@ -56,6 +56,8 @@ class VolumeKeeper:
         self._awake = asyncio.Event()
         self._accounts: frozenset[str] = frozenset()
         self._not_before: dict[str, datetime] = {}
+        # When we last looked at caps; None: not since the start.
+        self._looked_at: datetime | None = None
         desk.book.on_change(self._awake.set)
 
     async def reconcile(self) -> None:
@@ -74,6 +76,16 @@ class VolumeKeeper:
                     # One volume must not keep the server from starting for all others.
                     log.exception("volume %s could not be reconciled", volume.id)
 
+    async def catch_up(self) -> None:
+        """Before anyone can ask for anything: a cap that was reached meanwhile ended the charge then."""
+        now = self._desk.clock.now()
+        usable = [one for one in await self._desk.book.living() if one.state in USABLE]
+        capped = await self._desk.book.store.read(lambda conn: read_capped(conn, usable, now=now))
+        for one in usable:
+            reached = capped.reached.get(one.id)
+            if reached is not None and one.state is State.READY:
+                await self._carry_out(one, Signal.DRY, now, reached)
+
     async def run(self) -> None:
         leave: Callable[[], None] = self._desk.book.store.on_commit(self._hear)
         try:
@@ -90,6 +102,7 @@ class VolumeKeeper:
             self._accounts = frozenset(one.account for one in living)
             now = self._desk.clock.now()
             purses, capped = await self._desk.book.store.read(lambda conn: self._read(conn, living, now))
+            self._looked_at = capped.seen_until
         except Exception:
             # An outermost loop: the next round tries again.
             log.exception("the keeper of volumes could not look")
@@ -104,7 +117,7 @@ class VolumeKeeper:
         self, conn: Connection, living: Sequence[Volume], now: datetime
     ) -> tuple[dict[str, Purse], Capped]:
         usable = [one for one in living if one.state in USABLE]
-        return read_purses(conn, self._accounts), read_capped(conn, usable, now=now)
+        return read_purses(conn, self._accounts), read_capped(conn, usable, now=now, since=self._looked_at)
 
     async def _attend(self, volume: Volume, purse: Purse, reached: Reached | None) -> None:
         now = self._desk.clock.now()

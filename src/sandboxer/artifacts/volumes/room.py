@@ -32,6 +32,7 @@ async def open_volumes(
     )
     keeper = VolumeKeeper(desk)
     await keeper.reconcile()
+    await keeper.catch_up()
     async with own_tasks() as loops:
         loops.start(keeper.run(), name="keeper of volumes")
         yield desk

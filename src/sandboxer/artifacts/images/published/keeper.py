@@ -54,6 +54,8 @@ class ImageKeeper:
         self._awake = asyncio.Event()
         self._accounts: frozenset[str] = frozenset()
         self._retry_at: datetime | None = None
+        # When we last looked at caps; None: not since the start.
+        self._looked_at: datetime | None = None
         desk.book.on_change(self._awake.set)
 
     async def reconcile(self) -> None:
@@ -74,6 +76,16 @@ class ImageKeeper:
                     # One image must not keep the server from starting for all others.
                     log.exception("image %s could not be reconciled", image.id)
 
+    async def catch_up(self) -> None:
+        """Before anyone can ask for anything: a cap that was reached meanwhile ended the charge then."""
+        now = self._desk.clock.now()
+        usable = [one for one in await self._desk.book.living() if one.state in USABLE]
+        capped = await self._desk.book.store.read(lambda conn: read_capped(conn, usable, now=now))
+        for one in usable:
+            reached = capped.reached.get(one.id)
+            if reached is not None and one.state is State.KEPT:
+                await self._dry(one, now, reached)
+
     async def run(self) -> None:
         leave: Callable[[], None] = self._desk.book.store.on_commit(self._hear)
         try:
@@ -92,7 +104,9 @@ class ImageKeeper:
             usable = [one for one in living if one.state in USABLE]
             read = self._desk.book.store.read
             purses = await read(lambda conn: read_purses(conn, self._accounts))
-            capped = await read(lambda conn: read_capped(conn, usable, now=now))
+            since = self._looked_at
+            capped = await read(lambda conn: read_capped(conn, usable, now=now, since=since))
+            self._looked_at = capped.seen_until
         except Exception:
             # An outermost loop: the next round tries again.
             log.exception("the keeper of images could not look")
@@ -111,11 +125,7 @@ class ImageKeeper:
         signal = by_money(image, purse.standing, reached)
         try:
             if signal is Signal.DRY:
-                until = now + self._desk.policy.retention
-                why = "out_of_sats" if reached is None else "spending_cap"
-                at = None if reached is None else reached.at
-                data = {"dropped_at": until.isoformat()}
-                await self._move(image, signal, why, {"expires_at": until}, data, at=at)
+                await self._dry(image, now, reached)
             elif signal is Signal.PAID:
                 await self._move(image, signal, "paid", {"expires_at": None}, {})
             elif _is_due_and_locked(image, now):
@@ -125,6 +135,13 @@ class ImageKeeper:
                 await self._move(image, None, SPARED, changes, data, kind="image.overdue")
         except Exception:
             self._complain(image.id, now)
+
+    async def _dry(self, image: PublishedImage, now: datetime, reached: Reached | None) -> None:
+        until = now + self._desk.policy.retention
+        why = "out_of_sats" if reached is None else "spending_cap"
+        at = None if reached is None else reached.at
+        data = {"dropped_at": until.isoformat()}
+        await self._move(image, Signal.DRY, why, {"expires_at": until}, data, at=at)
 
     async def _collect(
         self, living: Sequence[PublishedImage], purses: dict[str, Purse], now: datetime
