@@ -91,7 +91,10 @@ async def test_a_restart_settles_what_was_under_way_and_finds_what_is_missing(
     async with open_one() as platform:
         desk = platform.artifacts.snapshots
         sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
-        first, second, third = [await desk.take(sandbox.id, Wanted(), ALICE) for _ in range(3)]
+        marked = Wanted(labels={"team/run": "1"})
+        first, second, third = [await desk.take(sandbox.id, marked, ALICE) for _ in range(3)]
+        for labels, count in (({"team/run": "1"}, 3), ({"team/run": "2"}, 0), ({"run": "1"}, 0)):
+            assert len((await desk.list(ALICE, labels=labels)).snapshots) == count
         assert (second.parent_id, third.parent_id) == (first.id, second.id)
         backend.fail_next("drop", OSError(5, "scripted"))
         with pytest.raises(Exception, match=r"scripted|could not"):

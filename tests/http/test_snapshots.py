@@ -54,6 +54,8 @@ async def test_a_snapshot_is_taken_named_found_restored_cloned_and_dropped(serve
     assert (one["state"], one["content"], one["labels"]) == ("kept", "files", {"run": "1"})
     listed = (await client.get(f"/v1/snapshots?sandbox_id={path.rsplit('/', 1)[1]}")).json()["snapshots"]
     assert [each["id"] for each in listed] == [one["id"]]
+    for label, count in (("run=1", 1), ("run=2", 0), ("walk=1", 0), ("run=1&label=walk=1", 0)):
+        assert len((await client.get(f"/v1/snapshots?label={label}")).json()["snapshots"]) == count
     changed = await client.send("PATCH", f"/v1/snapshots/{one['id']}", body={"name": "first", "ttl": "1d"})
     assert (changed.json()["name"], changed.json()["expires_at"] > one["expires_at"]) == ("first", True)
     await write(client, path, "new")

@@ -146,6 +146,7 @@ class SnapshotDesk:
         *,
         sandbox_id: str | None = None,
         state: State | None = None,
+        labels: Mapping[str, str] | None = None,
         cursor: str | None = None,
         limit: int = 50,
     ) -> SnapshotPage:
@@ -156,6 +157,7 @@ class SnapshotDesk:
                 account=None if caller.is_owner else caller.account,
                 sandbox_id=sandbox_id,
                 states=() if state is None else (state,),
+                labels=labels or {},
                 cursor=cursor,
                 limit=limit,
             )

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
+    JSON,
     BigInteger,
     Boolean,
     Column,
@@ -21,6 +22,7 @@ from sqlalchemy import (
     func,
     insert,
     select,
+    type_coerce,
     update,
 )
 
@@ -186,6 +188,7 @@ def load_page(
     account: str | None,
     sandbox_id: str | None,
     states: Sequence[State],
+    labels: Mapping[str, str],
     cursor: str | None,
     limit: int,
 ) -> SnapshotPage:
@@ -199,6 +202,9 @@ def load_page(
         query = query.where(snapshots.c.state.in_([state.value for state in states]))
     else:
         query = query.where(snapshots.c.state.not_in([state.value for state in OVER]))
+    for key, value in labels.items():
+        # An account keeps few: no table of its own, as sandboxes have.
+        query = query.where(type_coerce(snapshots.c.labels, JSON)[key].as_string() == value)
     query = newest_first(query, snapshots, cursor=cursor, limit=limit)
     found = [_from_row(row) for row in conn.execute(query)]
     return SnapshotPage(snapshots=found[:limit], next_cursor=next_cursor(found, limit))

@@ -30,10 +30,18 @@ def take(
 
 
 def page(
-    *, sandbox_id: str | None, state: str | None, cursor: str | None, limit: int | None
+    *,
+    sandbox_id: str | None,
+    state: str | None,
+    labels: Mapping[str, str] | None,
+    cursor: str | None,
+    limit: int | None,
 ) -> Call[wire.SnapshotPage]:
     query = {"sandbox_id": sandbox_id, "state": state, "cursor": cursor, "limit": limit}
-    return Call(method="GET", target=target("/v1/snapshots", query=query), read=model(wire.SnapshotPage))
+    where = target("/v1/snapshots", query=query)
+    for key, value in (labels or {}).items():
+        where += ("&" if "?" in where else "?") + target("", query={"label": f"{key}={value}"})[1:]
+    return Call(method="GET", target=where, read=model(wire.SnapshotPage))
 
 
 def tree() -> Call[wire.SnapshotTree]:

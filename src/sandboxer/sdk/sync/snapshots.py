@@ -28,12 +28,17 @@ class Snapshots:
         return self._line.do(routes.take(sandbox_id, name=name, ttl=ttl, labels=labels))
 
     def list(
-        self, *, sandbox_id: str | None = None, state: str | None = None, limit: int | None = None
+        self,
+        *,
+        sandbox_id: str | None = None,
+        state: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        limit: int | None = None,
     ) -> Iterator[wire.Snapshot]:
         """All of them, newest first, page by page; `limit` is the size of a page."""
         cursor: str | None = None
         while True:
-            call = routes.page(sandbox_id=sandbox_id, state=state, cursor=cursor, limit=limit)
+            call = routes.page(sandbox_id=sandbox_id, state=state, labels=labels, cursor=cursor, limit=limit)
             page = self._line.do(call)
             yield from page.snapshots
             cursor = page.next_cursor

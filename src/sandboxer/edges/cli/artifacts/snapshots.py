@@ -69,6 +69,7 @@ def create(
 def list_snapshots(
     sandbox: Annotated[str | None, typer.Option(help="Only those taken of this sandbox.")] = None,
     state: Annotated[str | None, typer.Option(help="Only those in this state, dropped ones too.")] = None,
+    label: LabelOption = None,
     json: Json = False,
     url: Url = None,
     state_dir: StateDir = None,
@@ -79,10 +80,10 @@ def list_snapshots(
 
         sandboxer snapshot list
 
-        sandboxer snapshot list --sandbox sbx_0123456789abcdefghjkmnpqrs --json
+        sandboxer snapshot list --sandbox sbx_0123456789abcdefghjkmnpqrs --label run=17 --json
     """
     with client(url, state_dir) as platform:
-        found = list(platform.snapshots.list(sandbox_id=sandbox, state=state))
+        found = list(platform.snapshots.list(sandbox_id=sandbox, state=state, labels=pairs(label, "--label")))
     if json:
         print_json(found)
         return

@@ -16,6 +16,7 @@ from sandboxer.edges.http.buying import buy_sandbox, extend, named_payer
 from sandboxer.edges.http.confirming import confirm_locked, pass_gate
 from sandboxer.edges.http.failures import failures, inside
 from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
+from sandboxer.edges.http.labelling import LabelFilter, labels_of
 from sandboxer.edges.http.lean import LeanRoute
 from sandboxer.edges.http.mounting import mounts
 from sandboxer.edges.http.paying import offering, paying_caller, price_of_create, price_of_extend
@@ -42,9 +43,6 @@ from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, Cursor, San
 from sandboxer.wiring import Platform
 
 router = APIRouter(prefix="/v1/sandboxes", tags=["sandboxes"], route_class=LeanRoute)
-LabelFilter = Annotated[
-    str, Query(pattern=r"^[a-z0-9][a-z0-9._/-]{0,62}=[^\x00]{0,255}$", examples=["team=search"])
-]
 
 
 @router.post(
@@ -117,7 +115,7 @@ async def list_sandboxes(
 ) -> Response:
     page = await platform_of(request).sandboxes.list(
         caller(request),
-        labels=_labels(label),
+        labels=labels_of(label),
         state=None if state is None else State(state),
         cursor=cursor,
         limit=limit,
@@ -386,12 +384,3 @@ def _wanted(body: CreateSandbox) -> CreateRequest:
         consumer=body.consumer,
         quote_id=body.quote_id,
     )
-
-
-def _labels(filters: list[str]) -> dict[str, str]:
-    labels: dict[str, str] = {}
-    for text in filters:
-        key, _, value = text.partition("=")
-        if labels.setdefault(key, value) != value:
-            raise InvalidRequest(field="label", why=f"{key} cannot have two values at once")
-    return labels

@@ -21,6 +21,7 @@ from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.confirming import confirm_locked, pass_gate
 from sandboxer.edges.http.failures import failures, inside
 from sandboxer.edges.http.idempotency import Bind, BindOne, IdempotencyKey, once_bound, once_many
+from sandboxer.edges.http.labelling import LabelFilter, labels_of
 from sandboxer.edges.http.mounting import mounts
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.kernel.errors import SandboxerError
@@ -82,6 +83,9 @@ async def list_snapshots(
     sandbox_id: Annotated[SandboxId | None, Query(description="Only those taken of this one.")] = None,
     volume_id: Annotated[VolumeId | None, Query(description="Only those taken of this volume.")] = None,
     state: Annotated[SnapshotState | None, Query(description="Default: all but those that are gone.")] = None,
+    label: Annotated[
+        list[LabelFilter], Query(max_length=16, description="`key=value`; all must match.")
+    ] = [],  # noqa: B006
     cursor: Annotated[Cursor | None, Query()] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT_MAX)] = PAGE_LIMIT_DEFAULT,
 ) -> Response:
@@ -89,6 +93,7 @@ async def list_snapshots(
         caller(request),
         sandbox_id=volume_id or sandbox_id,
         state=None if state is None else State(state),
+        labels=labels_of(label),
         cursor=cursor,
         limit=limit,
     )

@@ -1,0 +1,22 @@
+"""`label=key=value` in the query of a list, as sandboxes and snapshots take it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+
+from sandboxer.kernel.errors import InvalidRequest
+
+LabelFilter = Annotated[
+    str, Query(pattern=r"^[a-z0-9][a-z0-9._/-]{0,62}=[^\x00]{0,255}$", examples=["team=search"])
+]
+
+
+def labels_of(filters: list[str]) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for text in filters:
+        key, _, value = text.partition("=")
+        if labels.setdefault(key, value) != value:
+            raise InvalidRequest(field="label", why=f"{key} cannot have two values at once")
+    return labels
