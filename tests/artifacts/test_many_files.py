@@ -169,10 +169,9 @@ async def test_a_sandbox_with_a_million_small_files_is_copied_as_quickly_as_an_e
 ) -> None:
     """What was written is on the disk by then, as the figures of snapshots have it. Both in turns."""
     skip_without()
-    async with served_on(tmp_path, IMAGES, 4000 * MANY // 1_000_000 + 1000) as served:
+    async with served_on(tmp_path, IMAGES, 7000 * MANY // 1_000_000 + 1000) as served:
         served.client.http.timeout = 5400.0
-        disk_mb = 3000 * MANY // 1_000_000 + 100
-        boxes = {count: await box_with(served, count, disk_mb) for count in (10, MANY)}
+        boxes = {count: await box_with(served, count) for count in (10, MANY)}
         await asyncio.to_thread(os.sync)
         took: dict[int, dict[str, list[float]]] = {count: {} for count in boxes}
         for number in range(7):
@@ -186,8 +185,8 @@ async def test_a_sandbox_with_a_million_small_files_is_copied_as_quickly_as_an_e
             assert medians[MANY][act] < 3 * few_ms + 100, medians
 
 
-async def box_with(served: Served, count: int, disk_mb: int) -> str:
-    wanted = {"resources": {"disk_mb": disk_mb, "memory_mb": 512}}
+async def box_with(served: Served, count: int) -> str:
+    wanted = {"resources": {"disk_mb": 1500 * count // 1_000_000 + 100, "memory_mb": 512}}
     box = str((await good(served, "POST", "/v1/sandboxes", wanted))["id"])
     command = {"argv": ["python3", "-c", MAKER, str(count)], "timeout_s": 3600}
     said = await good(served, "POST", f"/v1/sandboxes/{box}/exec", command)
