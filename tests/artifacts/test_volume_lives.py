@@ -271,7 +271,7 @@ def test_a_server_killed_with_9_knows_who_has_which_volume(tmp_path: Path) -> No
             client.sandbox(rests.id).resume()
             assert client.sandbox(rests.id).exec("cat /other/file").stdout == "rests\n"
             client.sandbox(runs.id).destroy()
-            ran = client.code.run("cat /data/file", language="bash", volumes=mounts, **sizes)
+            ran = client.code.run("cat /data/file", language="bash", volumes=mounts, disk_mb=64)
             assert ran.stdout == "before\nafter\n"
     finally:
         destroy_everything(up)

@@ -107,6 +107,21 @@ async def test_of_all_who_want_it_at_once_one_writer_gets_it_or_it_is_dropped(op
         assert sorted(str(each) for each in named if isinstance(each, str)) == ["conflict"] * 3
 
 
+async def test_of_two_that_grow_into_one_name_the_loser_has_no_more_than_it_pays_for(
+    open_one: OpenPlatform, backend: Scripted
+) -> None:
+    async with open_one() as platform:
+        desk = platform.artifacts.volumes
+        both = [await made(platform, name) for name in ("one", "two")]
+        grown = [desk.change(one.id, ALICE, name="same", size_mb=4096) for one in both]
+        done = await asyncio.gather(*grown, return_exceptions=True)
+        assert [type(each) for each in done if not isinstance(each, Volume)] == [Conflict], done
+        for one in both:
+            size_mb = (await desk.get(one.id, ALICE)).size_mb
+            assert (await backend.volume_usage(one.id)).limit_bytes == size_mb << 20
+        assert sorted([(await desk.get(one.id, ALICE)).size_mb for one in both]) == [64, 4096]
+
+
 async def test_an_attachment_lasts_over_stop_restart_and_resume_until_the_end(
     open_one: OpenPlatform, backend: Scripted
 ) -> None:

@@ -155,12 +155,12 @@ async def test_what_is_said_of_volumes_must_make_sense(served: Served) -> None:
     assert (await client.post("/v1/sandboxes", having("nothing"))).status_code == 404
     # A volume's snapshot has no system, a sandbox's is no volume.
     kept = (await client.post("/v1/volumes/models/snapshots", {})).json()
-    for target, body in (
+    for target, asked in (
         (f"/v1/snapshots/{kept['id']}/clone", {}),
         (f"/v1/snapshots/{kept['id']}/restore", None),
         ("/v1/sandboxes", {"snapshot": kept["id"]}),
     ):
-        refused = await client.post(target, body)
+        refused = await client.post(target, asked)
         assert (refused.status_code, refused.json()["reason"]) == (409, "other_kind"), target
     path = await served.sandbox()
     disk = (await client.post(f"{path}/snapshots", {})).json()
