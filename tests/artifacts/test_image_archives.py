@@ -169,7 +169,7 @@ async def make_two_layers(engine: Engine, tmp_path: Path) -> None:
         "FROM scratch\n"
         "COPY bin /bin\n"
         'RUN ["/bin/busybox", "sh", "-c", "/bin/busybox --install -s /bin && mkdir -p /srv/folder'
-        ' && echo first > /srv/word && touch /srv/gone /srv/folder/old'
+        " && echo first > /srv/word && touch /srv/gone /srv/folder/old"
         ' && mkdir -p /root/.ssh && echo key > /root/.ssh/id_ed25519"]\n'
         "RUN echo second > /srv/word && rm /srv/gone && rm -r /srv/folder && mkdir /srv/folder"
         " && touch /srv/folder/new\n"
