@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlalchemy import Connection
@@ -130,11 +130,11 @@ class VolumeDesk:
                 changes["name"] = name
             if labels is not None:
                 changes["labels"] = dict(labels)
-            if size_mb is not None and size_mb != current.size_mb:
-                await self._resize(current, size_mb)
-                changes |= {"size_mb": size_mb, "rate_msats": self.book.rate(current.account, size_mb)}
             told = {"size_mb": size_mb, "former_name": current.name if "name" in changes else None}
-            return await self._amend(current.id, caller, "changed", changes, told)
+            if size_mb is None or size_mb == current.size_mb:
+                return await self._amend(current.id, caller, "changed", changes, told)
+            changes |= {"size_mb": size_mb, "rate_msats": self.book.rate(current.account, size_mb)}
+            return await self._resize(current, size_mb, caller, changes, told)
 
         return await self.operations.perform(volume.id, "change", act)
 
@@ -296,21 +296,42 @@ class VolumeDesk:
             await self.book.move(opened.id, Step(signal=Signal.FAIL, actor=actor, reason=reason, data=data))
             raise
 
-    async def _resize(self, volume: Volume, size_mb: int) -> None:
-        """Asked for before the backend acts; the record follows."""
-        now, more_mb = self.clock.now(), size_mb - volume.size_mb
+    async def _resize(
+        self,
+        volume: Volume,
+        size_mb: int,
+        caller: Caller,
+        changes: Mapping[str, object],
+        told: Mapping[str, object],
+    ) -> Volume:
+        """At no moment is a disk larger than what is paid for and allowed: one that grows is written down
+        first, one that shrinks is smaller first."""
+        more_mb = size_mb - volume.size_mb
+        if more_mb < 0:
+            await self.keeper(volume).resize_volume(volume.id, size_mb=size_mb)
+            return await self._amend(volume.id, caller, "changed", changes, told)
 
-        def check(conn: Connection) -> None:
-            self._check_room(conn, volume, more=0, more_mb=more_mb)
-            if more_mb > 0:
-                self.book.admit(conn, replace(volume, size_mb=size_mb), now=now)
+        def check(conn: Connection, grown: Volume) -> None:
+            self.book.admit(conn, grown, now=self.clock.now())
+            self._check_room(conn, grown, more=0, more_mb=more_mb, counted_mb=more_mb)
 
-        await self.book.store.write(check)
-        await self.keeper(volume).resize_volume(volume.id, size_mb=size_mb)
+        changed = await self._amend(volume.id, caller, "changed", changes, told, check_stored=check)
+        try:
+            await self.keeper(volume).resize_volume(volume.id, size_mb=size_mb)
+        except BaseException:
+            before = {name: getattr(volume, name) for name in changes}
+            await self._amend(volume.id, caller, "changed", before, {"size_mb": volume.size_mb})
+            raise
+        return changed
 
-    def _check_room(self, conn: Connection, volume: Volume, *, more: int, more_mb: int) -> None:
+    def _check_room(
+        self, conn: Connection, volume: Volume, *, more: int, more_mb: int, counted_mb: int = 0
+    ) -> None:
+        """`counted_mb`: so much of it is in its record already."""
         if volume.account != OWNER_ACCOUNT:
-            check_room(records.held_by(conn, volume.account), self.policy, more=more, more_mb=more_mb)
+            held = records.held_by(conn, volume.account)
+            held = replace(held, size_mb=held.size_mb - counted_mb)
+            check_room(held, self.policy, more=more, more_mb=more_mb)
 
     async def _amend(
         self,
@@ -319,6 +340,8 @@ class VolumeDesk:
         what: str,
         changes: Mapping[str, object],
         data: Mapping[str, object],
+        *,
+        check_stored: Callable[[Connection, Volume], None] | None = None,
     ) -> Volume:
         step = Step(
             signal=None,
@@ -328,6 +351,7 @@ class VolumeDesk:
             changes=changes,
             data={key: value for key, value in data.items() if value is not None},
             check=_refuse_over,
+            check_stored=check_stored,
         )
         return await self.book.move(volume_id, step)
 
