@@ -69,6 +69,9 @@ def test_upkeep_verbs_answer(cli: Cli) -> None:
     assert cli("inspect", "host", "--json").json["version"]
     assert cli("inspect", "host").code == Exit.OK
     assert cli("reap-stale", "--json").json == {"removed": []}
+    assert cli("image", "gc", "--dry-run", "--json").json["grace"] == "1d"
+    assert "nobody needs these" in cli("image", "gc", "--dry-run").out
+    assert cli("image", "gc", "--json").json == {"removed": []}
 
 
 def test_keys_are_made_listed_and_revoked(cli: Cli) -> None:
