@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import warnings
 from collections.abc import AsyncIterator, Iterator
@@ -17,6 +18,11 @@ from tests.servers.postgres import running_postgres, why_no_postgres
 from tests.servers.schemas import PostgresDatabases, copied_schema
 from tests.servers.trust import shared_trust
 from tests.side_by_side import ByRoom, in_order
+
+
+def pytest_configure() -> None:
+    """Told to end, by `timeout` or by whoever runs us, the run still takes down what it has put up."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)
