@@ -88,8 +88,8 @@ def run(strikes: Iterable[tuple[str, int]]) -> int:
 def test_a_server_killed_in_the_middle_leaves_nothing_half_made_and_a_repeat_makes_one() -> None:
     require_walls()
     dice = random.Random(SEED)
-    deeds = dice.sample(sorted(DEEDS), 5)
-    assert run((deed, dice.randint(3, 9)) for deed in deeds) >= 4
+    deeds = dice.sample(sorted(DEEDS), 4)
+    assert run((deed, dice.randint(3, 9)) for deed in deeds) >= 3
 
 
 @pytest.mark.slow
