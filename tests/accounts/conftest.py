@@ -6,9 +6,7 @@ import itertools
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import uuid4
 
-import psycopg
 import pytest
 from sqlalchemy import Connection, Engine
 
@@ -20,6 +18,7 @@ from sandboxer.money.buckets import credit
 from sandboxer.money.ledger import balance
 from sandboxer.store.databases import open_database
 from sandboxer.store.migrate import migrate
+from tests.servers.schemas import PostgresDatabases
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 OPERATOR = Caller(public_key="sbx-pk-operator", account="owner", is_owner=True)
@@ -42,11 +41,8 @@ def shared_engine(
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path_factory.mktemp('accounts')}/shared.db"
     else:
-        server: str = request.getfixturevalue("postgres_url")
-        name = f"accounts_{uuid4().hex}"  # pytest may close this fixture and open it again
-        with psycopg.connect(server, autocommit=True) as admin:
-            admin.execute(f"CREATE DATABASE {name}")
-        url = f"{server.rpartition('/')[0]}/{name}"
+        databases: PostgresDatabases = request.getfixturevalue("postgres_databases")
+        url = databases.url(databases.take())
     database = open_database(url)
     migrate(database)
     yield database.writing

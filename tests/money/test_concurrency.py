@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
-import psycopg
 import pytest
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.exc import OperationalError
@@ -20,13 +18,12 @@ from sandboxer.money.buckets import bucket_id, credit, load_bucket, settle_accou
 from sandboxer.money.holds import begin_charge, hold_slice, release
 from sandboxer.money.metering import close_meter
 from sandboxer.money.verification import verify
-from sandboxer.store.databases import open_database, parse_url
+from sandboxer.store.databases import parse_url
 from sandboxer.store.engine import Store
-from sandboxer.store.migrate import migrate
 from tests.money.conftest import ALICE, BOB, NOW, fund, later
+from tests.servers.schemas import PostgresDatabases
 
 THREADS = 16
-_count = itertools.count()
 # One sat a second: a slice is 600 sats.
 RATE = 1000
 
@@ -55,15 +52,9 @@ async def test_concurrent_creates_never_hold_more_than_the_bucket(store: Store) 
 
 
 @pytest.fixture
-def free_engine(postgres_url: str) -> Engine:
+def free_engine(postgres_databases: PostgresDatabases) -> Engine:
     """Connections that take no lock but those of the rows they touch."""
-    name = f"free_{next(_count)}"
-    with psycopg.connect(postgres_url, autocommit=True) as conn:
-        conn.execute(f"CREATE DATABASE {name}")
-    url = postgres_url.rpartition("/")[0] + "/" + name
-    database = open_database(url)
-    migrate(database)
-    database.dispose()
+    url = postgres_databases.url(postgres_databases.take())
     return create_engine(parse_url(url), poolclass=NullPool)
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from dataclasses import replace
 
-import psycopg
 import pytest
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.pool import NullPool
@@ -26,27 +24,20 @@ from sandboxer.sandboxes.profiles import load_profiles
 from sandboxer.sandboxes.records import insert_record
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.settings import Settings
-from sandboxer.store.databases import open_database, parse_url
-from sandboxer.store.migrate import migrate
+from sandboxer.store.databases import parse_url
 from tests.money.conftest import NOW
 from tests.money.test_concurrency import THREADS, in_threads, persistently
 from tests.sandboxes.conftest import ALICE
 from tests.sandboxes.test_charging import RATES
+from tests.servers.schemas import PostgresDatabases
 
-_count = itertools.count()
 CHARGING = Charging(pricing=pricing_from_json({"rates": RATES}))
 PROFILE = load_profiles(Settings().profiles_dir).get("profile.agent-dev")
 
 
 @pytest.fixture
-def engine(postgres_url: str) -> Engine:
-    name = f"races_{next(_count)}"
-    with psycopg.connect(postgres_url, autocommit=True) as conn:
-        conn.execute(f"CREATE DATABASE {name}")
-    url = postgres_url.rpartition("/")[0] + "/" + name
-    database = open_database(url)
-    migrate(database)
-    database.dispose()
+def engine(postgres_databases: PostgresDatabases) -> Engine:
+    url = postgres_databases.url(postgres_databases.take())
     return create_engine(parse_url(url), poolclass=NullPool)
 
 
