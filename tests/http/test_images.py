@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+import pytest
 from sqlalchemy import Connection, select
 
+from sandboxer.artifacts.images.published import desk
 from sandboxer.store.idempotency import idempotency
-from tests.http.conftest import Served
+from tests.http.conftest import Served, eventually
 from tests.http.flows import flow
 from tests.http.signed import Client
 from tests.http.test_locks import proof, with_both
@@ -161,3 +164,31 @@ async def test_a_locked_image_is_removed_only_with_the_other_factor(served: Serv
     unlocked = await client.post(f"{path}/unlock", headers=proof(asked, session.signer))
     assert unlocked.json()["locked_at"] is None
     assert (await client.delete(path)).json()["state"] == "dropped"
+
+
+async def test_images_that_are_long_gone_through_leave_threads_to_everybody_else(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice, bob = await served.stranger("alice"), await served.stranger("bob")
+    mine, others = [f"/v1/images/{(await published(who))['id']}/verify" for who in (alice, bob)]
+    begun: list[int] = []
+    may_end = threading.Event()
+
+    def long(*given: object, **more: object) -> None:
+        begun.append(1)
+        may_end.wait(120)
+
+    monkeypatch.setattr(desk, "verify", long)
+    try:
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(alice.post(mine)) for _ in range(12)]
+            await eventually(lambda: len(begun) == 2, 30)
+            # Its account's own wait; another's goes on, and so does what has nothing to do with images.
+            asked.append(group.create_task(bob.post(others)))
+            await eventually(lambda: len(begun) == 3, 30)
+            async with asyncio.timeout(30):
+                await asyncio.to_thread(int)
+            may_end.set()
+    finally:
+        may_end.set()
+    assert asked[-1].result().status_code == 200

@@ -41,7 +41,8 @@ class Exporting:
         """The image stays from the first piece that is asked for until the last."""
         async with self.desk.reading(image_id, caller) as image:
             layers = await self.desk.shaper(image.backend).layers(image_id)
-            made = await asyncio.to_thread(self._archive, image, layers, form)
+            async with self.desk.walks.turn(caller.account):
+                made = await asyncio.to_thread(self._archive, image, layers, form)
             name = f"{_tag_name(image)}.{form.value}.tar"
             return Export(length=made.length, name=name, chunks=self._chunks(image_id, caller, made))
 

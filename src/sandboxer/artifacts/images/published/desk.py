@@ -21,6 +21,7 @@ from sandboxer.artifacts.images.published.listing import Lists
 from sandboxer.artifacts.images.published.making import Made, Shaping, survey_and_list, verify
 from sandboxer.artifacts.images.published.policy import ImagePolicy
 from sandboxer.artifacts.images.published.records import Filter, ImagePage, PublishedImage, Visibility
+from sandboxer.artifacts.images.published.walks import Walks
 from sandboxer.artifacts.snapshots.desk import SnapshotDesk
 from sandboxer.artifacts.snapshots.lifecycle import OVER, USABLE, Signal, State
 from sandboxer.backends.contract import KeptDisk, Resources, ShapesDisks
@@ -68,6 +69,7 @@ class ImageDesk:
     lists: Lists
     # By id: how many read it now.
     readers: Counter[str] = field(default_factory=Counter)
+    walks: Walks = field(default_factory=Walks)
 
     async def publish_snapshot(
         self, snapshot_id: str, wanted: Wanted, caller: Caller, *, also: Also | None = None
@@ -243,7 +245,8 @@ class ImageDesk:
             backend, bounds = self.shaper(image.backend), self.policy.bounds
             layers = await backend.layers(image_id, suspected=True)
             try:
-                await asyncio.to_thread(verify, image_id, layers, bounds, self.lists, digest=image.digest)
+                async with self.walks.turn(caller.account):
+                    await asyncio.to_thread(verify, image_id, layers, bounds, self.lists, digest=image.digest)
             except Conflict as error:
                 told = {name: error.facts[name] for name in _TOLD if name in error.facts}
                 step = Step(signal=Signal.MISSED, actor=actor_of(caller), reason="altered", data=told)
@@ -325,10 +328,10 @@ class ImageDesk:
         actor, backend = actor_of(caller), self.shaper(opened.backend)
         try:
             change = Shaping(self.policy.bounds, clean=wanted.clean)
-            await make(backend, opened.id, change)
-            layers = await backend.layers(opened.id)
-            bounds = self.policy.bounds
-            found = await asyncio.to_thread(survey_and_list, opened.id, layers, bounds, self.lists)
+            async with self.walks.turn(opened.account):
+                await make(backend, opened.id, change)
+                layers, bounds = await backend.layers(opened.id), self.policy.bounds
+                found = await asyncio.to_thread(survey_and_list, opened.id, layers, bounds, self.lists)
             made = Made(base=layers.base, survey=found, stripped=change.stripped)
             return await self._record(opened, wanted, made, actor)
         except BaseException as error:
