@@ -112,6 +112,21 @@ async def test_two_batches_of_one_disk_leave_each_other_theirs(
     assert spares(backend) == []
 
 
+async def test_who_leaves_while_copies_are_made_leaves_none(backend: NamespacesBackend, disk_id: str) -> None:
+    async def ahead() -> None:
+        async with backend.copies_ahead(disk_id, COUNT):
+            raise AssertionError("it was to be cancelled before")
+
+    leaving = asyncio.create_task(ahead())
+    while not spares(backend):
+        assert not leaving.done()
+        await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.wait((leaving,))
+    assert leaving.cancelled()
+    assert spares(backend) == []
+
+
 async def test_a_killed_servers_spares_are_swept_at_the_next_start(
     backend: NamespacesBackend, disk_id: str
 ) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from sandboxer.artifacts.garbage.collector import Collector
 from sandboxer.artifacts.garbage.trees import GONE, HIDDEN, NOTE, Trees
 from sandboxer.artifacts.images.build import hold_images
 from sandboxer.artifacts.images.published import records as image_records
+from sandboxer.backends.contract import KeptDisk
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.settings import Settings
 from tests.artifacts.test_image_decisions import IMAGE
@@ -130,6 +132,24 @@ async def test_trees_that_other_servers_may_use_are_shown_and_never_removed(tmp_
     assert not (shared / "base@1" / NOTE).exists()
 
 
+async def test_what_is_just_being_published_is_no_garbage(tmp_path: Path) -> None:
+    class Busy(Host):
+        removed: Any = None
+
+        async def copy_kept(
+            self, disk_id: str, new_id: str, change: Callable[[int], None] | None
+        ) -> KeptDisk:
+            self.removed = (await served.client.post("/v1/host/collect-garbage?now=true")).json()
+            return await super().copy_kept(disk_id, new_id, change)
+
+    host = Busy()
+    async with serving(settings_in(tmp_path), {"ext.namespaces": host}) as served:
+        sandbox_id = (await served.sandbox()).rpartition("/")[2]
+        made = await served.client.post("/v1/images", {"sandbox": sandbox_id, "name": "tool"})
+        assert (made.status_code, host.removed) == (201, {"removed": []}), made.text
+        assert (await served.client.get("/v1/host/garbage")).json()["garbage"] == []
+
+
 def test_a_server_killed_while_removing_finishes_what_was_decided_only(tmp_path: Path) -> None:
     for name in ("base@1", "base@2", "base@3"):
         tree(tmp_path, name, means=name == "base@3")
@@ -142,6 +162,13 @@ def test_a_server_killed_while_removing_finishes_what_was_decided_only(tmp_path:
         assert not trees.remove("base@1", lambda: False), "a build is under way"
     assert not trees.remove("base@1", lambda: True), "somebody came to need it"
     assert not trees.remove("base@3", lambda: False), "a name means it"
+
+    def nobody_answers() -> bool:
+        raise RuntimeError("the database is away")
+
+    with pytest.raises(RuntimeError):
+        trees.remove("base@1", nobody_answers)
+    assert standing(tmp_path) == {"base@1", "base@3"}, "who could not be asked may need it"
     assert trees.remove("base@1", lambda: False)
     assert standing(tmp_path) == {"base@3"}
 

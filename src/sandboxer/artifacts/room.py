@@ -95,7 +95,14 @@ async def open_artifacts(
         image_keeper = ImageKeeper(images)
         await image_keeper.reconcile()
         await image_keeper.catch_up()
-        garbage = Collector(room=sandboxes.room, store=store, clock=clock, trees=trees, grace=garbage_grace)
+        garbage = Collector(
+            room=sandboxes.room,
+            store=store,
+            clock=clock,
+            trees=trees,
+            grace=garbage_grace,
+            passing=images.passing,
+        )
         await asyncio.to_thread(trees.sweep)
         async with open_volumes(desk, charges, volume_policy) as volumes, own_tasks() as loops:
             loops.start(keeper.run(), name="keeper of snapshots")

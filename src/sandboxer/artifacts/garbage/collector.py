@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -40,6 +40,8 @@ class Collector:
     clock: Clock
     trees: Trees
     grace: timedelta
+    # Disks that have no record and are wanted all the same: somebody is at work with them.
+    passing: Collection[str] = ()
     # Of disks without a record: when each was first seen. A start drops those at once.
     first_seen: dict[str, datetime] = field(default_factory=dict)
 
@@ -83,7 +85,7 @@ class Collector:
         }
         # Asked after the disks: what is made has its record before.
         recorded = await self.store.read(_recorded)
-        kept = Kept(disks=frozenset(there) - recorded)
+        kept = Kept(disks=frozenset(there) - recorded, in_use=frozenset(self.passing))
         found = collectable(kept, (), ended_accounts=(), now=now)
         for gone in self.first_seen.keys() - found.keys():
             del self.first_seen[gone]
@@ -145,6 +147,8 @@ class Collector:
             if garbage.backend is not None:
                 backend = self.room.backends[garbage.backend]
                 if not isinstance(backend, Snapshots) or garbage.id in await self.store.read(_recorded):
+                    return False
+                if garbage.id in self.passing:
                     return False
                 await backend.drop(garbage.id)
                 self.first_seen.pop(garbage.id, None)

@@ -69,8 +69,14 @@ class Trees:
                     return False
                 hidden, gone = self.path / f"{HIDDEN}{tree}", self.path / f"{GONE}{tree}"
                 os.rename(self.path / tree, hidden)
-                if is_needed():
-                    os.rename(hidden, self.path / tree)
+                is_wanted = True
+                try:
+                    is_wanted = is_needed()
+                finally:
+                    # Whoever cannot be asked may need it.
+                    if is_wanted:
+                        os.rename(hidden, self.path / tree)
+                if is_wanted:
                     return False
                 os.rename(hidden, gone)
                 _remove(gone)

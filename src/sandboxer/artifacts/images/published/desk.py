@@ -70,6 +70,8 @@ class ImageDesk:
     # By id: how many read it now.
     readers: Counter[str] = field(default_factory=Counter)
     walks: Walks = field(default_factory=Walks)
+    # Disks that are there only while they are being published; no record tells of them.
+    passing: set[str] = field(default_factory=set)
 
     async def publish_snapshot(
         self, snapshot_id: str, wanted: Wanted, caller: Caller, *, also: Also | None = None
@@ -113,14 +115,15 @@ class ImageDesk:
         )
 
         async def make(backend: ShapesDisks, image_id: str, change: Callable[[int], None]) -> KeptDisk:
-            passing = new_id(PASSING)
-            await self.sandboxes.keep_disk(sandbox_id, caller, passing)
+            passing, room = new_id(PASSING), self.sandboxes.room
+            self.passing.add(passing)
             try:
+                await self.sandboxes.keep_disk(sandbox_id, caller, passing)
                 return await backend.copy_kept(passing, image_id, change)
             finally:
-                await keeper_of(self.sandboxes.room.backends.get(sandbox.backend), sandbox.backend).drop(
-                    passing
-                )
+                # Gone already, or never there, is success.
+                await keeper_of(room.backends.get(sandbox.backend), sandbox.backend).drop(passing)
+                self.passing.discard(passing)
 
         return await self._publish(planned, wanted, caller, make, also)
 

@@ -64,8 +64,9 @@ class Keeping:
         if not ground.copies.are_instant:
             yield
             return
-        names = await in_thread(ground.threads, self._spares.make, disk_id, count)
+        names = self._spares.names(disk_id, count)
         try:
+            await in_thread(ground.threads, self._spares.make, disk_id, names)
             yield
         finally:
             await in_thread(ground.threads, self._spares.discard, disk_id, names)

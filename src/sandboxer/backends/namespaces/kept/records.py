@@ -89,7 +89,8 @@ class HeritageFolder:
         return found if found is not None and found.is_kept else None
 
     def kept(self) -> list[Heritage]:
-        return [one for one in self.known.values() if one.is_kept]
+        with self._changing:
+            return [one for one in self.known.values() if one.is_kept]
 
     def _know(self, heritage: Heritage) -> None:
         with self._changing:

@@ -29,14 +29,16 @@ class Spares:
         self._ready: dict[str, list[str]] = {}
         self._changing = threading.Lock()
 
-    def make(self, disk_id: str, count: int) -> list[str]:
-        """Their folders, for `discard`. As many as the pool has room for: who finds none copies alone."""
-        names = [f"{SPARE}{disk_id}-{secrets.token_hex(8)}" for _ in range(count)]
-        with ThreadPoolExecutor(min(count, _AT_ONCE), thread_name_prefix="spares") as threads:
+    def names(self, disk_id: str, count: int) -> list[str]:
+        """Of folders, chosen beforehand: whoever leaves while they are made still knows what to discard."""
+        return [f"{SPARE}{disk_id}-{secrets.token_hex(8)}" for _ in range(count)]
+
+    def make(self, disk_id: str, names: list[str]) -> None:
+        """As many as the pool has room for: who finds none copies alone."""
+        with ThreadPoolExecutor(min(len(names), _AT_ONCE), thread_name_prefix="spares") as threads:
             made = [name for name in threads.map(lambda name: self._make_one(disk_id, name), names) if name]
         with self._changing:
             self._ready.setdefault(disk_id, []).extend(made)
-        return made
 
     def take(self, disk_id: str, disk: Path) -> bool:
         """Whether a spare copy of this kept disk is now at `disk`."""
