@@ -38,7 +38,7 @@ test: test-setup ## Every quick suite: unit, store on both databases, guest, con
 test-slow: test-setup ## The suites that take minutes
 	$(PYTEST) -m slow --timeout 1800 -n $(WORKERS) $(PYTEST_ARGS)
 
-test-long: test-setup ## Those that take half an hour each: every route, asked a hundred times
+test-long: test-setup ## For a free hour or two: every route a hundred times, a kill at every step, a million files
 	$(PYTEST) -m long --timeout 3600 -n $(WORKERS) $(PYTEST_ARGS)
 
 test-languages: test-setup image-languages ## The five programs of every language and shell; writes docs/reference/languages.md

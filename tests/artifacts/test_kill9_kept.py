@@ -92,7 +92,7 @@ def test_a_server_killed_in_the_middle_leaves_nothing_half_made_and_a_repeat_mak
     assert run((deed, dice.randint(3, 9)) for deed in deeds) >= 3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("deed", sorted(DEEDS))
 def test_the_same_at_every_step_of(deed: str) -> None:

@@ -153,7 +153,7 @@ async def test_an_archive_of_thousands_of_small_files_becomes_an_image(tmp_path:
         await import_and_start(served, tmp_path, FEW)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(7200)
 async def test_an_archive_of_a_million_small_files_becomes_an_image(tmp_path: Path) -> None:
     skip_without()
@@ -162,7 +162,7 @@ async def test_an_archive_of_a_million_small_files_becomes_an_image(tmp_path: Pa
         await import_and_start(served, tmp_path, MANY)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(7200)
 async def test_a_sandbox_with_a_million_small_files_is_copied_as_quickly_as_an_empty_one(
     tmp_path: Path,
