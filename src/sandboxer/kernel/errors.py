@@ -107,14 +107,14 @@ class IllegalTransition(Conflict):
     """{signal} is not allowed in state {state}."""
 
     code = "illegal_transition"
-    next_step = "Bring the sandbox into a state that allows this (GET it to see its state)."
+    next_step = "Look at its state, and change that first: thaw what is frozen, resume what is stopped."
 
 
 class SessionDied(Conflict):
     """The interpreter of {id} is gone: {why}"""
 
     code = "session_died"
-    next_step = "Restart the session (POST …/restart); what it knew is lost, files are not."
+    next_step = "Restart it (`sandboxer session restart`): what it knew is lost, files are not."
 
 
 class IdempotencyConflict(Conflict):

@@ -100,6 +100,8 @@ VERBS: Mapping[str, Verb] = {
     "config": Verb("config", HOST, "Show the settings in force.", is_group=True),
 }
 
+COMPLETION = frozenset({"install_completion", "show_completion"})
+
 INTRO = f"""Walled computers for agents.
 
 Start with [bold]sandboxer up[/], then [bold]sandboxer create[/].
@@ -113,11 +115,12 @@ def load(name: str) -> TyperCommand | TyperGroup:
     verb = VERBS[name]
     module: Any = importlib.import_module(ROOM + verb.module)
     apps: Mapping[str, typer.Typer] = getattr(module, "groups", {})
+    made: Any = typer.main.get_command(apps.get(name) or module.app)
+    # Typer takes each verb for a whole program and offers to install completion for it, which would not work.
+    made.params = [option for option in made.params if option.name not in COMPLETION]
     if name in apps:
-        made: Any = typer.main.get_command(apps[name])
         made.name = name
         return made  # type: ignore[no-any-return]
-    made = typer.main.get_command(module.app)
     return made.commands[name] if isinstance(made, TyperGroup) else made  # type: ignore[return-value]
 
 

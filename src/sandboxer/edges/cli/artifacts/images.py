@@ -364,18 +364,22 @@ def _show(one: PublishedImage, json: bool) -> None:
         ("state", _state(one)),
         ("seen by", one.visibility),
         ("digest", one.digest),
-        ("size", f"{size(one.size_bytes)} in {one.files} files, over {one.base or 'nothing'}"),
+        ("size", f"{size(one.size_bytes)} in {_counted(one.files, 'file')}, over {one.base or 'nothing'}"),
         ("source", one.source),
         ("offered to", one.offered_to or ""),
-        ("left out", f"{one.stripped_count} files" if one.stripped_count else ""),
+        ("left out", _counted(one.stripped_count, "file") if one.stripped_count else ""),
         ("checked", ago(one.verified_at)),
         ("locked", ago(one.locked_at)),
     ]
     out.print(facts_table([(name, value) for name, value in facts if value]))
     if one.findings_count:
-        err.print(f"[yellow]{one.findings_count} things in it look like secrets:[/]")
+        err.print(f"[yellow]What looks like a secret in it ({one.findings_count}):[/]")
         for found in one.findings[:20]:
             err.print("  ", plain(found.path), plain(found.kind))
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _size(one: Image) -> str:
