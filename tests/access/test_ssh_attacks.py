@@ -18,6 +18,7 @@ from asyncssh.packet import Boolean, String
 
 from sandboxer.access.ssh.crowd import Bounds, Crowd
 from sandboxer.access.ssh.pace import BURST, PROGRAM, STEPS_PER_S, Pace
+from sandboxer.backends.limited import LimitedGuest
 from sandboxer.edges.ssh.channels import MAX_SAID, MAX_VARIABLES, MAX_WAITING, BoundedChannel, Session, unread
 from sandboxer.edges.ssh.door import Door
 from sandboxer.edges.ssh.sftp import MAX_OPEN
@@ -199,3 +200,68 @@ def test_an_account_has_so_many_connections_from_wherever() -> None:
     assert crowd.may_enter("sbx_3", "a")
     crowd.left("10.0.0.1", ("sbx_1", "a"))
     assert [*crowd.accounts, *crowd.sandboxes, *crowd.addresses, *crowd.unknown] == []
+
+
+_DEAF = """
+import socket
+served, kept = socket.create_server(("127.0.0.1", 8000)), []
+while True:
+    kept.append(served.accept())
+"""
+
+
+async def test_a_forward_ends_with_its_client_whoever_is_inside(
+    narrow: Gated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would count as work for ever: its sandbox would never idle, and be paid for."""
+    path, key = await narrow.served.sandbox(), narrow.new_key()
+    await narrow.add(key)
+    pulse = narrow.served.platform.sandboxes.room.activity.pulse(path.rsplit("/", 1)[1])
+    async with inside(narrow, path, key) as conn:
+        started = await narrow.served.client.post(f"{path}/processes", {"argv": ["python3", "-c", _DEAF]})
+        assert started.status_code == 201, started.text
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    _, writer = await conn.open_connection("localhost", 8000)
+                    break
+                except asyncssh.ChannelOpenError:
+                    await asyncio.sleep(0.05)
+        writer.write(b"hello")
+        assert pulse.open_lines == 1
+    await eventually(lambda: pulse.open_lines == 0, 30)
+
+    # One that is gone before it was dialled leaves nothing behind either.
+    asked, may_go, closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    class Dialled:
+        async def close(self) -> None:
+            closed.set()
+
+    async def connect(self: object, port: int) -> Dialled:
+        asked.set()
+        await may_go.wait()
+        return Dialled()
+
+    monkeypatch.setattr(LimitedGuest, "connect", connect)
+    async with inside(narrow, path, key) as conn:
+        opening = asyncio.create_task(conn.open_connection("localhost", 8000))
+        await asked.wait()
+    await asyncio.wait((opening,))
+    await eventually(lambda: not _doors(), 30)
+    may_go.set()
+    async with asyncio.timeout(30):
+        await closed.wait()
+
+
+async def test_a_command_is_hung_up_on_when_its_client_leaves(narrow: Gated) -> None:
+    path, key = await narrow.served.sandbox(), narrow.new_key()
+    await narrow.add(key)
+    pulse = narrow.served.platform.sandboxes.room.activity.pulse(path.rsplit("/", 1)[1])
+    async with inside(narrow, path, key) as conn:
+        started = await conn.create_process("echo up; exec sleep 100000")
+        assert await started.stdout.readline() == "up\n"
+        assert pulse.open_lines == 1
+    await eventually(lambda: pulse.open_lines == 0, 30)
+    left = await narrow.served.client.post(f"{path}/exec", {"command": "pgrep -x sleep || echo none"})
+    assert left.json()["stdout"] == "none\n", left.text

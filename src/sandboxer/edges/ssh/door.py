@@ -131,8 +131,13 @@ class Door(asyncssh.SSHServer):
             self.hang_up("nothing was opened")
             return
         sandbox_id = str(conn.get_extra_info("username"))
+        if not self._house.crowd.may_enter(sandbox_id, key.account):
+            # Others entered since this one was looked at.
+            self.hang_up("too many connections are open")
+            return
         self._house.crowd.entered(self._address, sandbox_id, key.account)
-        self.visit = Visit(self._house, sandbox_id, key, self._address, self._standing(key, sandbox_id))
+        standing = self._standing(key, sandbox_id)
+        self.visit = Visit(self._house, sandbox_id, key, self._address, standing, conn.is_closed)
         try:
             # Counted here, since a connection is written down; what it asks for first is in that.
             await self.visit.count()

@@ -82,6 +82,10 @@ async def _dialled(
     except BaseException:
         closed()
         raise
+    if visit.is_over():
+        # Nobody would be told that it is open, nor carry it.
+        await inside.close()
+        raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, "the client is gone")
 
     async def carry(reader: asyncssh.SSHReader[bytes], writer: asyncssh.SSHWriter[bytes]) -> None:
         with visit.house.platform.sandboxes.room.activity.working(visit.sandbox_id):
@@ -105,13 +109,23 @@ async def _carry(
             await breathe(writer.channel.get_connection())
         writer.write_eof()
 
+    async def both_ways() -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(inwards())
+                group.create_task(outwards())
+        except* (SandboxerError, asyncssh.Error, OSError):
+            # Either end went away; the other is told by the close below.
+            pass
+
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(inwards())
-            group.create_task(outwards())
-    except* (SandboxerError, asyncssh.Error, OSError):
-        # Either end went away; the other is told by the close below.
-        pass
+            carrying = group.create_task(both_ways())
+            # A client that hangs up looks as one that says no more; what is inside may wait for ever.
+            gone = group.create_task(writer.channel.wait_closed())
+            await asyncio.wait((carrying, gone), return_when=asyncio.FIRST_COMPLETED)
+            carrying.cancel()
+            gone.cancel()
     finally:
         await inside.close()
         writer.close()

@@ -48,6 +48,8 @@ class Visit:
     address: str
     # Raises what would refuse it now.
     standing: Callable[[], Awaitable[None]]
+    # Whether the connection has ended.
+    is_over: Callable[[], bool]
     # Requests that were counted before they were made: the first one, with the connection.
     prepaid: int = 0
 

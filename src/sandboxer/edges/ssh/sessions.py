@@ -61,8 +61,10 @@ async def _run(visit: Visit, line: Line, channel: asyncssh.SSHServerProcess[byte
     try:
         async with process, asyncio.TaskGroup() as group:
             feeding = group.create_task(_feed(visit, channel, process))
+            leaving = group.create_task(_until_gone(channel))
             ended = await _pass_on(process, channel)
             feeding.cancel()
+            leaving.cancel()
     except* (asyncssh.Error, ConnectionError):
         # The client went away.
         pass
@@ -103,6 +105,13 @@ async def _start(line: Line, channel: asyncssh.SSHServerProcess[bytes]) -> Proce
                 shell = SHELLS[1]
             else:
                 raise
+
+
+async def _until_gone(channel: asyncssh.SSHServerProcess[bytes]) -> None:
+    """A client that leaves in good order looks to its command as one that says no more; without this it would
+    run on, and be paid for. Raises ConnectionLost."""
+    await channel.channel.wait_closed()
+    raise asyncssh.ConnectionLost("the client left")
 
 
 async def _feed(visit: Visit, channel: asyncssh.SSHServerProcess[bytes], process: Process) -> None:
