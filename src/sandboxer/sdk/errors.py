@@ -47,7 +47,10 @@ class MissingCredentials(SdkError):
     """No key was given and none was found."""
 
     code = "missing_credentials"
-    next_step = "Set SANDBOXER_PUBLIC_KEY and SANDBOXER_SECRET_KEY, or SANDBOXER_CREDENTIALS (an owner.json)."
+    next_step = (
+        "Set SANDBOXER_STATE_DIR to the platform's state folder, or SANDBOXER_CREDENTIALS to a copy of its"
+        " owner.json, or SANDBOXER_PUBLIC_KEY and SANDBOXER_SECRET_KEY."
+    )
 
 
 class BrokenAnswer(SdkError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 PROBLEM_JSON = "application/problem+json"
 RETRY_AFTER_S = "1"
 MAX_FIELD_ERRORS = 20
+# Of patterns such as `^sbx_[0-9a-z]{26}$`: what such a name begins with.
+NAMED_KIND = re.compile(r"\^(?P<kind>[a-z-]+(?:_|-|\\\.))\[")
 MAX_FACT_CHARACTERS = 4000
 REQUEST_ID = "sandboxer.request_id"
 # Headers that a refusal of this request shall carry, as a mapping.
@@ -141,9 +144,20 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
 
 def invalid(found: Sequence[Mapping[str, object]]) -> InvalidRequest:
     """Validation errors in our words. What the caller sent is never echoed: it may be a secret."""
-    listed = [{"field": _field(e.get("loc")), "why": str(e.get("msg", "invalid"))} for e in found]
+    listed = [{"field": _field(e.get("loc")), "why": _why(e)} for e in found]
     first = listed[0] if listed else {"field": "body", "why": "invalid"}
     return InvalidRequest(**first, errors=listed[:MAX_FIELD_ERRORS])
+
+
+def _why(found: Mapping[str, object]) -> str:
+    """A person who gave half an id is shown a whole one's shape, not a regular expression."""
+    context = found.get("ctx")
+    pattern = str(context.get("pattern", "")) if isinstance(context, Mapping) else ""
+    begins = NAMED_KIND.match(pattern)
+    if begins is None:
+        return str(found.get("msg", "invalid"))
+    letters = " and 26 letters and digits" if pattern.endswith("]{26}$") else "…"
+    return f"it should be {begins['kind'].replace(chr(92), '')}{letters}"
 
 
 def request_id_of(scope: Scope) -> str:
