@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
 from sandboxer.settings import Settings
@@ -176,3 +179,39 @@ async def test_bytes_are_told_in_usage_and_when_it_is_destroyed(served: Served) 
     outlet.count_sent(1)
     gone = (await served.client.delete(path)).json()
     assert (gone["egress_sent_bytes"], gone["egress_received_bytes"]) == (1235, 99)
+
+
+async def test_rules_that_change_while_a_sandbox_starts_hold_in_it(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outlets = served.platform.access.egress.outlets
+    store, loaded, may_go = outlets._store, asyncio.Event(), asyncio.Event()
+
+    class Late:
+        """The first answer comes late: it is what the rules were when it was asked."""
+
+        async def write(self, act: Any) -> Any:
+            answer = await store.write(act)
+            if not loaded.is_set():
+                loaded.set()
+                await may_go.wait()
+            return answer
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+    async def is_written() -> bool:
+        return bool((await served.client.get("/v1/egress")).json()["rules"])
+
+    monkeypatch.setattr(outlets, "_store", Late())
+    rules = [{"action": "allow", "host": "pypi.org"}]
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        starting = group.create_task(semi(served))
+        await loaded.wait()
+        changing = group.create_task(served.client.send("PUT", "/v1/egress", body={"rules": rules}))
+        while not await is_written():
+            await asyncio.wait((changing,), timeout=0.02)
+        await asyncio.wait((changing,), timeout=0.5)
+        may_go.set()
+    told = await served.client.post(f"{starting.result()}/explain", {"url": "https://pypi.org/"})
+    assert told.json()["allowed"], told.text

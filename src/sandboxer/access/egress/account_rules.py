@@ -53,17 +53,10 @@ class AccountRules:
     async def change(self, caller: Caller, decide_rules: Decide, *, version: int | None) -> AccountShown:
         """Felt at once. With `version` only if that one stands. Raises InvalidRequest, Conflict."""
         now = self._clock.now()
-        open_now = self._outlets.of_account(caller.account)
-
-        def write(conn: Connection) -> tuple[KeptPolicy, list[KeptPolicy | None]]:
-            changed = _save(conn, caller.account, decide_rules, version, now)
-            return changed, [records.load_policy(conn, outlet.sandbox_id) for outlet in open_now]
-
-        changed, own = await self._store.write(write)
-        pairs = zip(open_now, own, strict=True)
-        ended = sum(
-            outlet.change(Rules(one.policy, changed.policy)) for outlet, one in pairs if one is not None
+        changed = await self._store.write(
+            lambda conn: _save(conn, caller.account, decide_rules, version, now)
         )
+        ended = await self._outlets.renew(caller.account)
         return AccountShown(rules=changed.policy.rules, version=changed.version, ended=ended)
 
 

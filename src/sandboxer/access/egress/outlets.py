@@ -78,6 +78,8 @@ class Outlets:
         self._open: dict[str, _Open] = {}
         # The same bytes must not be charged by two at once.
         self._settling = asyncio.Lock()
+        # Rules are read and put in force by one at a time: what was read earlier must not win.
+        self._ruling = asyncio.Lock()
         room.book.on_change(self._changed)
 
     # ---- what the room below asks (sandboxes/furnishing.py) ----
@@ -136,6 +138,24 @@ class Outlets:
     def of_account(self, account: str) -> list[Outlet]:
         return [entry.outlet for entry in self._open.values() if entry.outlet.account == account]
 
+    async def renew(self, account: str, sandbox_id: str | None = None) -> int:
+        """Open ones (one, or the account's) follow the rules that are written down now; how many connections
+        ended by it."""
+        async with self._ruling:
+            wanted = [one for one in self.of_account(account) if sandbox_id in (None, one.sandbox_id)]
+
+            def read(conn: Connection) -> tuple[KeptPolicy | None, list[KeptPolicy | None]]:
+                own = [records.load_policy(conn, one.sandbox_id) for one in wanted]
+                return records.load_policy(conn, account), own
+
+            wider, own = await self._store.read(read)
+            above = () if wider is None else (wider.policy,)
+            return sum(
+                outlet.change(Rules(policy.policy, *above))
+                for outlet, policy in zip(wanted, own, strict=True)
+                if policy is not None
+            )
+
     async def kept(self, sandbox_id: str) -> KeptOutlet | None:
         """As it is now, whether it is open or not."""
         entry = self._open.get(sandbox_id)
@@ -172,6 +192,10 @@ class Outlets:
     # ---- records ----
 
     async def _entry(self, sandbox: Sandbox) -> _Open:
+        async with self._ruling:
+            return await self._entry_now(sandbox)
+
+    async def _entry_now(self, sandbox: Sandbox) -> _Open:
         entry = self._open.get(sandbox.id)
         if entry is None:
             kept, policy, wider = await self._store.write(partial(self._load, sandbox))

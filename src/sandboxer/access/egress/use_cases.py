@@ -58,13 +58,8 @@ class Egress:
         sandbox = await self._semi(sandbox_id, caller)
         now = self._sandboxes.room.clock.now()
 
-        def write(conn: Connection) -> tuple[KeptPolicy, Policy | None]:
-            return self._write(conn, sandbox, caller, decide_policy, version, now)
-
-        changed, wider = await self._store.write(write)
-        rules = Rules(changed.policy, *([] if wider is None else [wider]))
-        outlet = self.outlets.outlet(sandbox_id)
-        ended = 0 if outlet is None else outlet.change(rules)
+        await self._store.write(lambda conn: self._write(conn, sandbox, caller, decide_policy, version, now))
+        ended = await self.outlets.renew(sandbox.account, sandbox.id)
         return replace(await self._shown(sandbox), ended=ended)
 
     async def explain(self, sandbox_id: str, caller: Caller, url: str, method: str) -> Explained:
@@ -110,7 +105,7 @@ class Egress:
         decide_policy: Callable[[Policy], Policy],
         version: int | None,
         now: datetime,
-    ) -> tuple[KeptPolicy, Policy | None]:
+    ) -> None:
         standing = records.load_policy(conn, sandbox.id)
         if standing is None:
             raise Conflict(why="the sandbox has no way out yet, or none any more")
@@ -128,5 +123,3 @@ class Egress:
             at=now,
             data={"version": changed.version, "rules": len(policy.rules), "default": policy.default.value},
         )
-        wider = records.load_policy(conn, sandbox.account)
-        return changed, None if wider is None else wider.policy
