@@ -81,7 +81,7 @@ def decide(rules: Rules, ask: Ask) -> Allow | Deny:
     allowing: Rule | None = None
     looks_inside = False
     for rule in rules.about(ask.host):
-        if ask.port not in rule.ports:
+        if not rule.is_about(ask.port):
             continue
         looks_inside = looks_inside or rule.looks_inside
         if rule.looks_inside and ask.method is None:
@@ -144,6 +144,6 @@ def _no_rule(rules: Rules, ask: Ask) -> str:
     near = [rule for rule in rules.about(ask.host) if rule.action is Action.ALLOW]
     if not near:
         return f"no rule allows {ask.host}"
-    if all(ask.port not in rule.ports for rule in near):
+    if not any(rule.is_about(ask.port) for rule in near):
         return f"{ask.host} is allowed, but not on port {ask.port}"
     return f"{ask.host} is allowed, but not {ask.method} {ask.path}"

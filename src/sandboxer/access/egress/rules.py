@@ -13,7 +13,7 @@ from sandboxer.kernel.errors import InvalidRequest
 MAX_RULES = 10_000
 MAX_FOR_ONE_HOST = 100
 MAX_SECRETS = 100
-# What a rule without ports is about.
+# What a rule without ports says; see `Rule.is_about`.
 WEB_PORTS = (443, 80)
 _METHOD = re.compile(r"[A-Z]{1,20}")
 _PATH = re.compile(r"/[\x21-\x22\x24-\x3e\x40-\x7e]{0,1000}")
@@ -56,6 +56,11 @@ class Rule:
     @property
     def looks_inside(self) -> bool:
         return bool(self.methods) or self.path is not None
+
+    def is_about(self, port: int) -> bool:
+        """Whoever denies a host names no port and means all of them; an allow means what it says."""
+        is_whole_host = self.action is Action.DENY and self.ports == WEB_PORTS and not self.looks_inside
+        return is_whole_host or port in self.ports
 
     def words(self) -> str:
         """As a person would say it."""
