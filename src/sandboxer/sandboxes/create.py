@@ -59,6 +59,13 @@ async def create(
     return await _make(room, requested, profile, watch, actor_of(caller), also, wait=wait)
 
 
+async def check(room: Room, request: CreateRequest, caller: Caller) -> None:
+    """Raises what one such create would be refused with, as far as that is known before anything is made."""
+    profile = room.profiles.get(request.profile or room.default_profile)
+    requested = planning.plan(request, profile, caller, sandbox_id=new_id("sbx"), now=room.clock.now())
+    await room.book.check_start(requested)
+
+
 async def recall(room: Room, sandbox_id: str, caller: Caller, *, wait: bool) -> Sandbox | None:
     """The sandbox that an earlier, unanswered create made; None if it was never ready and is over."""
     if wait:

@@ -53,6 +53,9 @@ class SandboxUseCases:
         """
         return await create.create(self.room, request, caller, wait=wait, also=also, is_funded=is_funded)
 
+    async def check_create(self, request: CreateRequest, caller: Caller) -> None:
+        await create.check(self.room, request, caller)
+
     async def recall(self, sandbox_id: str, caller: Caller, *, wait: bool = True) -> Sandbox | None:
         """What became of a create that nobody answered for; None if nothing did."""
         return await create.recall(self.room, sandbox_id, caller, wait=wait)

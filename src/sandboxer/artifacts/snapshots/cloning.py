@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields, replace
 
 from sqlalchemy import Connection
@@ -72,7 +72,7 @@ async def make_all(
         except SandboxerError as error:
             failed[number] = error
 
-    async with _copies_ahead(sandboxes, wanted, batch), asyncio.TaskGroup() as group:
+    async with _copies_ahead(sandboxes, wanted, caller, batch), asyncio.TaskGroup() as group:
         for number in range(batch.count):
             group.create_task(one(number))
     if not made:
@@ -80,15 +80,29 @@ async def make_all(
     return Clones(sandboxes=[made[number] for number in sorted(made)], failed=dict(sorted(failed.items())))
 
 
-def _copies_ahead(
-    sandboxes: SandboxUseCases, wanted: CreateRequest, batch: Batch
-) -> AbstractAsyncContextManager[None]:
+@asynccontextmanager
+async def _copies_ahead(
+    sandboxes: SandboxUseCases, wanted: CreateRequest, caller: Caller, batch: Batch
+) -> AsyncIterator[None]:
     """A hundred copies of one disk can be made in the time of a few, by whoever knows that they will be."""
     origin, count = wanted.origin, batch.count - len(batch.begun)
     backend = None if origin is None else sandboxes.room.backends.get(origin.backend)
     if origin is None or count < 2 or not isinstance(backend, CopiesAhead):
-        return nullcontext()
-    return backend.copies_ahead(origin.disk_id, count)
+        yield
+    elif not await _may_start(sandboxes, wanted, caller):
+        # Nobody has disks copied for nothing: each is refused by itself.
+        yield
+    else:
+        async with backend.copies_ahead(origin.disk_id, count):
+            yield
+
+
+async def _may_start(sandboxes: SandboxUseCases, wanted: CreateRequest, caller: Caller) -> bool:
+    try:
+        await sandboxes.check_create(wanted, caller)
+    except SandboxerError:
+        return False
+    return True
 
 
 def check_count(count: int) -> None:
