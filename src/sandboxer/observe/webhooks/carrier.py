@@ -23,6 +23,7 @@ import httpcore
 
 from sandboxer.kernel.addresses import permitted
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.lookups import Lookups, TooManyLookups
 from sandboxer.observe.webhooks.targets import parse_target
 
 TIMEOUT_S = 15.0
@@ -141,6 +142,7 @@ class _Pinned(httpcore.AsyncNetworkBackend):
     def __init__(self, *, allow_private: bool) -> None:
         self._allow_private = allow_private
         self._dial = httpcore.AnyIOBackend()
+        self._lookups = Lookups("webhooks")
 
     async def connect_tcp(
         self,
@@ -151,7 +153,7 @@ class _Pinned(httpcore.AsyncNetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
         last: Exception | None = None
-        for address in await self._addresses(host, port):
+        for address in await self._addresses(host):
             try:
                 return await self._dial.connect_tcp(address, port, timeout, None, socket_options)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
@@ -164,14 +166,12 @@ class _Pinned(httpcore.AsyncNetworkBackend):
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    async def _addresses(self, host: str, port: int) -> list[str]:
-        loop = asyncio.get_running_loop()
+    async def _addresses(self, host: str) -> list[str]:
         try:
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (socket.gaierror, UnicodeError) as error:
+            addresses = await self._lookups.addresses(host, whose=host)
+        except (socket.gaierror, UnicodeError, TooManyLookups) as error:
             raise _CannotGo(Failure.DNS, f"{host} does not resolve: {_brief(error)}") from None
         # A scope id (fe80::1%eth0) is cut off by taking the address alone; such addresses are not public.
-        addresses = list(dict.fromkeys(str(info[4][0]) for info in found))
         good = [a for a in addresses if self._is_permitted(a)]
         if not good:
             raise _CannotGo(Failure.FORBIDDEN_ADDRESS, f"{host} resolves to no public address")

@@ -34,7 +34,7 @@ async def open_services(
     domain_port: int,
     allow_private: bool,
     domain_policy: DomainPolicy,
-    resolve: Resolve = system_resolver,
+    resolve: Resolve | None = None,
 ) -> AsyncIterator[ServiceUseCases]:
     """After sandboxes were reconciled. On leaving, services go on and nobody keeps them.
 
@@ -46,7 +46,7 @@ async def open_services(
     means = Means(
         book=book, sandboxes=sandboxes, clock=clock, vault=Vault(seal), folder=state_dir / "services"
     )
-    ask = asking(port=domain_port, allow_private=allow_private, resolve=resolve)
+    ask = asking(port=domain_port, allow_private=allow_private, resolve=resolve or system_resolver())
     async with own_tasks() as tasks:
         supervisor = Supervisor(means, tasks)
         await supervisor.adopt()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import socket
 import ssl
 import time
 from collections import OrderedDict
@@ -17,6 +16,7 @@ from sandboxer.access.egress.names import is_address
 from sandboxer.access.egress.proxy.own_addresses import OwnAddresses
 from sandboxer.access.egress.proxy.wire import Count, Wire
 from sandboxer.kernel.addresses import permitted
+from sandboxer.kernel.lookups import Lookups, TooManyLookups
 
 RESOLVE_S = 5.0
 CONNECT_S = 10.0
@@ -27,8 +27,8 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Resolver(Protocol):
-    async def addresses(self, host: str) -> Sequence[str]:
-        """Empty: there is no such name."""
+    async def addresses(self, host: str, *, whose: str) -> Sequence[str]:
+        """Empty: there is no such name. Raises TooManyLookups."""
 
 
 class SystemResolver:
@@ -36,17 +36,16 @@ class SystemResolver:
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, tuple[float, Sequence[str]]] = OrderedDict()
+        self._lookups = Lookups("egress")
 
-    async def addresses(self, host: str) -> Sequence[str]:
+    async def addresses(self, host: str, *, whose: str) -> Sequence[str]:
         known = self._known.get(host)
         if known is not None and known[0] > time.monotonic():
             return known[1]
-        loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            addresses = await self._lookups.addresses(host, whose=whose)
         except (OSError, UnicodeError):
             return ()
-        addresses = tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
         self._known[host] = (time.monotonic() + _REMEMBER_S, addresses)
         self._known.move_to_end(host)
         if len(self._known) > _REMEMBERED:
@@ -82,10 +81,17 @@ class Dialer:
         self._trust: ssl.SSLContext | None = None
 
     async def dial(
-        self, host: str, port: int, count: Count, wrote: Callable[[int], None], *, is_tls: bool = False
+        self,
+        host: str,
+        port: int,
+        count: Count,
+        wrote: Callable[[int], None],
+        *,
+        whose: str,
+        is_tls: bool = False,
     ) -> Wire:
-        """Raises Refused, Unreachable."""
-        addresses = await self._judged(host)
+        """For the sandbox `whose`. Raises Refused, Unreachable."""
+        addresses = await self._judged(host, whose)
         context = self._trusting() if is_tls else None
         failure = Unreachable(502, "unreachable", f"{host} cannot be reached")
         loop = asyncio.get_running_loop()
@@ -120,13 +126,16 @@ class Dialer:
             self._trust.set_alpn_protocols(["http/1.1"])
         return self._trust
 
-    async def _judged(self, host: str) -> Sequence[str]:
+    async def _judged(self, host: str, whose: str) -> Sequence[str]:
         if is_address(host):
             found: Sequence[str] = (host,)
         else:
             try:
                 async with asyncio.timeout(RESOLVE_S):
-                    found = await self._resolver.addresses(host)
+                    found = await self._resolver.addresses(host, whose=whose)
+            except TooManyLookups as error:
+                why = f"{error} for this sandbox; {host} was not: ask for fewer new names at a time"
+                raise Refused(Deny("too_many_names", why)) from None
             except TimeoutError:
                 raise Unreachable(504, "name_timed_out", f"nobody said in time where {host} is") from None
         if not found:

@@ -245,7 +245,12 @@ class Errand:
         outlet = self._outlet
         await outlet.turn()
         upstream = await self._means.dialer.dial(
-            ask.host, ask.port, outlet.count_received, outlet.count_sent, is_tls=ask.is_tls and not is_whole
+            ask.host,
+            ask.port,
+            outlet.count_received,
+            outlet.count_sent,
+            whose=outlet.sandbox_id,
+            is_tls=ask.is_tls and not is_whole,
         )
         if self._ended is not None:
             # The rules changed while it was dialled.

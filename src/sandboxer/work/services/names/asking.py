@@ -10,10 +10,12 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from sandboxer.kernel.addresses import permitted
 from sandboxer.kernel.errors import Conflict
+from sandboxer.kernel.lookups import Lookups, TooManyLookups
 
 WELL_KNOWN = "/.well-known/sandboxer-domain"
 _TIMEOUT_S = 10.0
 _MAX_ANSWER = 16 * 1024
+_LOOKUPS = 16
 # What says that somebody else has the name now; all else may be a bad day of the network.
 ELSEWHERE = "elsewhere"
 
@@ -23,12 +25,18 @@ Ask = Callable[[str], Awaitable[bytes]]
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
-async def system_resolver(domain: str, port: int) -> Sequence[str]:
-    found = await asyncio.get_running_loop().getaddrinfo(domain, port, type=socket.SOCK_STREAM)
-    return [str(info[4][0]).partition("%")[0] for info in found]
+def system_resolver() -> Resolve:
+    lookups = Lookups("domains", threads=_LOOKUPS, each=_LOOKUPS)
+
+    async def resolve(domain: str, port: int) -> Sequence[str]:
+        del port
+        found = await lookups.addresses(domain, whose="domains")
+        return [address.partition("%")[0] for address in found]
+
+    return resolve
 
 
-def asking(*, port: int, allow_private: bool, resolve: Resolve = system_resolver) -> Ask:
+def asking(*, port: int, allow_private: bool, resolve: Resolve) -> Ask:
     async def ask(domain: str) -> bytes:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
@@ -50,6 +58,8 @@ async def _address(domain: str, port: int, allow_private: bool, resolve: Resolve
         raise _no_answer(domain, "the name does not resolve", found_out) from None
     except UnicodeError:
         raise _no_answer(domain, "the name does not resolve") from None
+    except TooManyLookups as error:
+        raise _no_answer(domain, f"{error}; try again in a moment") from None
     for address in found:
         if permitted(ipaddress.ip_address(address), allow_private=allow_private):
             return address
