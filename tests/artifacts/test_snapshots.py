@@ -9,10 +9,11 @@ import pytest
 
 from sandboxer.artifacts.snapshots.cloning import Batch
 from sandboxer.artifacts.snapshots.desk import Wanted
-from sandboxer.artifacts.snapshots.keeper import Purse, demanded
+from sandboxer.artifacts.snapshots.keeper import demanded
 from sandboxer.artifacts.snapshots.lifecycle import TRANSITIONS, Signal, State, next_state
 from sandboxer.artifacts.snapshots.lineage import flattened, grow
 from sandboxer.artifacts.snapshots.records import Snapshot
+from sandboxer.artifacts.vigil import Purse
 from sandboxer.backends.contract import Resources
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import IllegalTransition

@@ -12,7 +12,7 @@ import pytest
 
 from sandboxer.accounts.caps import Caps
 from sandboxer.artifacts.snapshots.desk import Wanted as WantedSnapshot
-from sandboxer.artifacts.snapshots.keeper import Purse
+from sandboxer.artifacts.vigil import Purse
 from sandboxer.artifacts.volumes.attaching import WantedVolume
 from sandboxer.artifacts.volumes.book import Step
 from sandboxer.artifacts.volumes.desk import Wanted

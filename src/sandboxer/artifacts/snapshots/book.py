@@ -7,12 +7,12 @@ Each step is one short transaction that changes the record, lets the charge foll
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Connection
 
+from sandboxer.artifacts import stepping
 from sandboxer.artifacts.snapshots import records
 from sandboxer.artifacts.snapshots.charging import KeepCharges
 from sandboxer.artifacts.snapshots.lifecycle import OVER, Signal, State, next_state
@@ -27,21 +27,8 @@ Also = Callable[[Connection, str], None]
 Watcher = Callable[[Snapshot], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    # None: the record changes within its state, and `kind` tells of it.
-    signal: Signal | None
-    actor: str
-    reason: str
-    changes: Mapping[str, object] = field(default_factory=dict)
-    kind: str = ""
-    data: Mapping[str, object] = field(default_factory=dict)
-    # Raises what refuses the step for the record as it is.
-    check: Callable[[Snapshot], None] | None = None
-    # When it became true, if the charge ends there.
-    at: datetime | None = None
-    # Written in the same transaction.
-    also: Callable[[Connection], None] | None = None
+Step = stepping.Step[Snapshot, Signal]
+_LIFECYCLE = stepping.Lifecycle[Signal](next_state=next_state, ended=OVER | {State.LOST})
 
 
 class SnapshotBook:
@@ -93,13 +80,15 @@ class SnapshotBook:
             if before is None:
                 raise NotFound(what="snapshot", id=snapshot_id)
             now = self._clock.now()
-            after = stepped(before, step, now)
+            after = stepping.stepped(before, step, _LIFECYCLE, now)
 
             def write(
                 conn: Connection, b: Snapshot = before, a: Snapshot = after, at: datetime = now
             ) -> bool:
                 if not records.replace_record(conn, b, a):
                     return False
+                if step.check_stored is not None:
+                    step.check_stored(conn, a)
                 if self._charges is not None:
                     self._charges.apply(conn, a, now=at, at=step.at)
                 if step.also is not None:
@@ -117,21 +106,6 @@ class SnapshotBook:
         for watcher in self._watchers:
             watcher(snapshot)
         return snapshot
-
-
-def stepped(before: Snapshot, step: Step, now: datetime) -> Snapshot:
-    if step.check is not None:
-        step.check(before)
-    state = before.state if step.signal is None else next_state(before.state, step.signal)
-    values: dict[str, Any] = {
-        "version": before.version + 1,
-        "state": state,
-        "reason": before.reason if step.signal is None else step.reason,
-        "state_since": before.state_since if state is before.state else now,
-        "ended_at": now if state in OVER or state is State.LOST else None,
-        **step.changes,
-    }
-    return replace(before, **values)
 
 
 def _tell(

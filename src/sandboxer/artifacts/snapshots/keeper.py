@@ -1,52 +1,28 @@
 """What happens to snapshots without a caller: their time is over, their account is dry or paid again, has met
 a spending cap or ends, somebody looks how large they are; and at the start, records and reality are brought
-together.
-
-Sleeps until a record names a moment or something happened to an account that keeps some. It compares, and
-never relies on having heard of a change, so a crash loses nothing.
+together. See `vigil` for what wakes it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable
+from datetime import datetime
 
-from sqlalchemy import Connection, select
-
-from sandboxer.accounts.authority import KeyState
-from sandboxer.accounts.tables import delegated_keys
-from sandboxer.artifacts.capping import Capped, read_capped
 from sandboxer.artifacts.snapshots.book import Step
 from sandboxer.artifacts.snapshots.desk import SnapshotDesk
 from sandboxer.artifacts.snapshots.lifecycle import USABLE, Signal, State
 from sandboxer.artifacts.snapshots.records import Snapshot
+from sandboxer.artifacts.vigil import FAR, RETRY, SPARED, Purse, Vigil
 from sandboxer.backends.contract import Snapshots
-from sandboxer.kernel.errors import NotFound, SandboxerError
-from sandboxer.money.buckets import load_bucket
+from sandboxer.kernel.errors import SandboxerError
 from sandboxer.money.dryness import Standing
 from sandboxer.sandboxes.capping import Reached
 from sandboxer.sandboxes.disks import keeper_of
-from sandboxer.sandboxes.loops.timer import wait_until
 
 log = logging.getLogger(__name__)
 ACTOR = "system:snapshots"
 PREFIX = "snp_"
-RETRY = timedelta(seconds=30)
-# The reason of one that was spared once because it is locked.
-SPARED = "unpaid_and_locked"
-_FAR = datetime.max.replace(tzinfo=UTC)
-_ENDING = (KeyState.ENDING.value, KeyState.ENDED.value)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Purse:
-    """Of an account that keeps snapshots."""
-
-    standing: Standing
-    is_ending: bool
 
 
 def demanded(
@@ -72,21 +48,18 @@ def demanded(
 def looked_at(snapshot: Snapshot) -> datetime:
     """When time alone will demand something of it."""
     if snapshot.state not in USABLE or snapshot.expires_at is None:
-        return _FAR
+        return FAR
     if snapshot.state is State.KEPT and snapshot.locked_at is not None:
-        return _FAR
+        return FAR
     return snapshot.expires_at
 
 
 class SnapshotKeeper:
     def __init__(self, desk: SnapshotDesk) -> None:
         self._desk = desk
-        self._awake = asyncio.Event()
-        self._accounts: frozenset[str] = frozenset()
         self._not_before: dict[str, datetime] = {}
-        # When we last looked at caps; None: not since the start.
-        self._looked_at: datetime | None = None
-        desk.book.on_change(self._follow)
+        self._vigil = Vigil(desk.store, desk.clock, desk.book.living, lambda one: one.state in USABLE)
+        desk.book.on_change(lambda _: self._vigil.wake())
 
     async def reconcile(self) -> None:
         """Once, at the start. Raises nothing for one snapshot's sake."""
@@ -106,45 +79,25 @@ class SnapshotKeeper:
 
     async def catch_up(self) -> None:
         """Before anyone can ask for anything: a cap that was reached meanwhile ended the charge then."""
-        now = self._desk.clock.now()
-        usable = [one for one in await self._desk.book.living() if one.state in USABLE]
-        capped = await self._desk.store.read(lambda conn: read_capped(conn, usable, now=now))
-        for one in usable:
-            reached = capped.reached.get(one.id)
-            if reached is not None and one.state is State.KEPT:
-                await self._carry_out(one, Signal.DRY, now, reached)
+        for one, reached in await self._vigil.capped_meanwhile():
+            if one.state is State.KEPT:
+                await self._carry_out(one, Signal.DRY, self._desk.clock.now(), reached)
 
     async def run(self) -> None:
-        leave: Callable[[], None] = self._desk.store.on_commit(self._hear)
-        try:
-            while True:
-                self._awake.clear()
-                await wait_until(await self._round(), self._awake, self._desk.clock)
-        finally:
-            leave()
+        await self._vigil.run(self._round)
 
     async def _round(self) -> datetime:
         """Do what is due; returns when to look again although nothing happened."""
         try:
-            living = await self._desk.book.living()
-            self._accounts = frozenset(one.account for one in living)
-            now = self._desk.clock.now()
-            purses, capped = await self._desk.store.read(lambda conn: self._read(conn, living, now))
-            self._looked_at = capped.seen_until
+            seen = await self._vigil.look()
         except Exception:
             # An outermost loop: the next round tries again.
             log.exception("the keeper of snapshots could not look")
             return self._desk.clock.now() + RETRY
-        for snapshot in living:
-            await self._attend(snapshot, purses[snapshot.account], capped.reached.get(snapshot.id))
+        for snapshot in seen.living:
+            await self._attend(snapshot, seen.purses[snapshot.account], seen.capped.reached.get(snapshot.id))
         late = self._not_before
-        return min([late.get(one.id) or looked_at(one) for one in living] + [capped.look_at or _FAR])
-
-    def _read(
-        self, conn: Connection, living: Sequence[Snapshot], now: datetime
-    ) -> tuple[dict[str, Purse], Capped]:
-        usable = [one for one in living if one.state in USABLE]
-        return read_purses(conn, self._accounts), read_capped(conn, usable, now=now, since=self._looked_at)
+        return min([late.get(one.id) or looked_at(one) for one in seen.living] + [seen.capped.look_at or FAR])
 
     async def _attend(self, snapshot: Snapshot, purse: Purse, reached: Reached | None) -> None:
         now = self._desk.clock.now()
@@ -242,17 +195,10 @@ class SnapshotKeeper:
                 )
             case State.DROPPING:
                 await self._desk.remove(snapshot, Signal.DROP, actor=ACTOR, reason=snapshot.reason)
-            case State.KEPT | State.UNPAID if not is_there or await _is_missed(backend, snapshot.id):
+            case State.KEPT | State.UNPAID if not is_there or await is_missed(backend, snapshot.id):
                 await self._desk.book.move(
                     snapshot.id, Step(signal=Signal.MISSED, actor=ACTOR, reason="missing_on_host")
                 )
-
-    def _hear(self, topics: frozenset[str]) -> None:
-        if topics & self._accounts:
-            self._awake.set()
-
-    def _follow(self, snapshot: Snapshot) -> None:
-        self._awake.set()
 
 
 async def drop_unrecorded(backend: Snapshots, disk_ids: Iterable[str]) -> None:
@@ -265,22 +211,8 @@ async def drop_unrecorded(backend: Snapshots, disk_ids: Iterable[str]) -> None:
             log.exception("%s could not be dropped", disk_id)
 
 
-def read_purses(conn: Connection, accounts: Iterable[str]) -> dict[str, Purse]:
-    ending = select(delegated_keys.c.account).where(
-        delegated_keys.c.account.in_(list(accounts)), delegated_keys.c.state.in_(_ENDING)
-    )
-    over = {row.account for row in conn.execute(ending)}
-    return {one: Purse(standing=_standing(conn, one), is_ending=one in over) for one in accounts}
-
-
-def _standing(conn: Connection, account: str) -> Standing:
-    try:
-        return load_bucket(conn, account).health.standing
-    except NotFound:
-        return Standing.ALIVE
-
-
-async def _is_missed(backend: Snapshots, disk_id: str) -> bool:
+async def is_missed(backend: Snapshots, disk_id: str) -> bool:
+    """Gone, or not what was kept."""
     try:
         await backend.check_kept(disk_id)
     except SandboxerError:

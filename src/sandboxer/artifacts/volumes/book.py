@@ -7,13 +7,13 @@ Each step is one short transaction that changes the record, lets the charge foll
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
+from sandboxer.artifacts import stepping
 from sandboxer.artifacts.snapshots.charging import KeepCharges
 from sandboxer.artifacts.snapshots.lifecycle import State as KeptState
 from sandboxer.artifacts.volumes import records
@@ -29,23 +29,8 @@ _TRIES = 8
 Also = Callable[[Connection, str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    # None: the record changes within its state, and `kind` tells of it.
-    signal: Signal | None
-    actor: str
-    reason: str
-    changes: Mapping[str, object] = field(default_factory=dict)
-    kind: str = ""
-    data: Mapping[str, object] = field(default_factory=dict)
-    # Raises what refuses the step for the record as it is.
-    check: Callable[[Volume], None] | None = None
-    # Asked in the same transaction, with the record's row held. Raises what refuses the step.
-    check_stored: Callable[[Connection, Volume], None] | None = None
-    # Written in the same transaction.
-    also: Callable[[Connection], None] | None = None
-    # When it became true, if the charge ends there.
-    at: datetime | None = None
+Step = stepping.Step[Volume, Signal]
+_LIFECYCLE = stepping.Lifecycle[Signal](next_state=next_state, ended=OVER | {State.LOST})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +116,7 @@ class VolumeBook:
             if before is None:
                 raise NotFound(what="volume", id=volume_id)
             now = self._clock.now()
-            after = stepped(before, step, now)
+            after = stepping.stepped(before, step, _LIFECYCLE, now)
 
             def write(conn: Connection, b: Volume = before, a: Volume = after, at: datetime = now) -> bool:
                 return self._write(conn, b, a, step, at)
@@ -177,21 +162,6 @@ def _taken(name: str) -> Conflict:
         reason="name_taken",
         hint="Give it another name, or drop that one first.",
     )
-
-
-def stepped(before: Volume, step: Step, now: datetime) -> Volume:
-    if step.check is not None:
-        step.check(before)
-    state = before.state if step.signal is None else next_state(before.state, step.signal)
-    values: dict[str, Any] = {
-        "version": before.version + 1,
-        "state": state,
-        "reason": before.reason if step.signal is None else step.reason,
-        "state_since": before.state_since if state is before.state else now,
-        "ended_at": now if state in OVER or state is State.LOST else None,
-        **step.changes,
-    }
-    return replace(before, **values)
 
 
 def tell(

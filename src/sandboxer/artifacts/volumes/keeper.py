@@ -1,21 +1,13 @@
 """What happens to volumes without a caller: their account is dry or paid again, has met a spending cap or
-ends; and at the start, records and reality are brought together.
-
-Sleeps until a record names a moment or something happened to an account that has some. It compares, and never
-relies on having heard of a change, so a crash loses nothing.
+ends; and at the start, records and reality are brought together. See `vigil` for what wakes it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
-from sqlalchemy import Connection
-
-from sandboxer.artifacts.capping import Capped, read_capped
-from sandboxer.artifacts.snapshots.keeper import Purse, read_purses
+from sandboxer.artifacts.vigil import FAR, RETRY, SPARED, Purse, Vigil
 from sandboxer.artifacts.volumes.book import Step
 from sandboxer.artifacts.volumes.desk import VolumeDesk
 from sandboxer.artifacts.volumes.lifecycle import USABLE, Signal, State
@@ -24,14 +16,9 @@ from sandboxer.artifacts.volumes.records import Volume
 from sandboxer.backends.contract import Volumes
 from sandboxer.money.dryness import Standing
 from sandboxer.sandboxes.capping import Reached
-from sandboxer.sandboxes.loops.timer import wait_until
 
 log = logging.getLogger(__name__)
 ACTOR = "system:volumes"
-RETRY = timedelta(seconds=30)
-# The reason of one that was spared once because it is locked.
-SPARED = "unpaid_and_locked"
-_FAR = datetime.max.replace(tzinfo=UTC)
 
 
 def demanded(volume: Volume, purse: Purse, *, now: datetime, reached: Reached | None = None) -> Signal | None:
@@ -53,12 +40,9 @@ def demanded(volume: Volume, purse: Purse, *, now: datetime, reached: Reached | 
 class VolumeKeeper:
     def __init__(self, desk: VolumeDesk) -> None:
         self._desk = desk
-        self._awake = asyncio.Event()
-        self._accounts: frozenset[str] = frozenset()
         self._not_before: dict[str, datetime] = {}
-        # When we last looked at caps; None: not since the start.
-        self._looked_at: datetime | None = None
-        desk.book.on_change(self._awake.set)
+        self._vigil = Vigil(desk.book.store, desk.clock, desk.book.living, lambda one: one.state in USABLE)
+        desk.book.on_change(self._vigil.wake)
 
     async def reconcile(self) -> None:
         """Once, at the start. Raises nothing for one volume's sake."""
@@ -78,46 +62,26 @@ class VolumeKeeper:
 
     async def catch_up(self) -> None:
         """Before anyone can ask for anything: a cap that was reached meanwhile ended the charge then."""
-        now = self._desk.clock.now()
-        usable = [one for one in await self._desk.book.living() if one.state in USABLE]
-        capped = await self._desk.book.store.read(lambda conn: read_capped(conn, usable, now=now))
-        for one in usable:
-            reached = capped.reached.get(one.id)
-            if reached is not None and one.state is State.READY:
-                await self._carry_out(one, Signal.DRY, now, reached)
+        for one, reached in await self._vigil.capped_meanwhile():
+            if one.state is State.READY:
+                await self._carry_out(one, Signal.DRY, self._desk.clock.now(), reached)
 
     async def run(self) -> None:
-        leave: Callable[[], None] = self._desk.book.store.on_commit(self._hear)
-        try:
-            while True:
-                self._awake.clear()
-                await wait_until(await self._round(), self._awake, self._desk.clock)
-        finally:
-            leave()
+        await self._vigil.run(self._round)
 
     async def _round(self) -> datetime:
         """Do what is due; returns when to look again although nothing happened."""
         try:
-            living = await self._desk.book.living()
-            self._accounts = frozenset(one.account for one in living)
-            now = self._desk.clock.now()
-            purses, capped = await self._desk.book.store.read(lambda conn: self._read(conn, living, now))
-            self._looked_at = capped.seen_until
+            seen = await self._vigil.look()
         except Exception:
             # An outermost loop: the next round tries again.
             log.exception("the keeper of volumes could not look")
             return self._desk.clock.now() + RETRY
-        for volume in living:
-            await self._attend(volume, purses[volume.account], capped.reached.get(volume.id))
+        for volume in seen.living:
+            await self._attend(volume, seen.purses[volume.account], seen.capped.reached.get(volume.id))
         late = self._not_before
-        moments = [late.get(one.id) or one.expires_at or _FAR for one in living]
-        return min([*moments, capped.look_at or _FAR])
-
-    def _read(
-        self, conn: Connection, living: Sequence[Volume], now: datetime
-    ) -> tuple[dict[str, Purse], Capped]:
-        usable = [one for one in living if one.state in USABLE]
-        return read_purses(conn, self._accounts), read_capped(conn, usable, now=now, since=self._looked_at)
+        moments = [late.get(one.id) or one.expires_at or FAR for one in seen.living]
+        return min([*moments, seen.capped.look_at or FAR])
 
     async def _attend(self, volume: Volume, purse: Purse, reached: Reached | None) -> None:
         now = self._desk.clock.now()
@@ -195,10 +159,6 @@ class VolumeKeeper:
                 if usage.limit_bytes not in (0, volume.size_mb * MB):
                     # A change of its size that was not written down.
                     await backend.resize_volume(volume.id, size_mb=volume.size_mb)
-
-    def _hear(self, topics: frozenset[str]) -> None:
-        if topics & self._accounts:
-            self._awake.set()
 
 
 async def _drop_unrecorded(backend: Volumes, volume_ids: set[str]) -> None:

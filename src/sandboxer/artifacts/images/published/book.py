@@ -7,12 +7,11 @@ lifecycle is that of any kept disk (`snapshots/lifecycle`), `version` fences.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Connection
 
+from sandboxer.artifacts import stepping
 from sandboxer.artifacts.images.published import records
 from sandboxer.artifacts.images.published.records import PublishedImage
 from sandboxer.artifacts.snapshots.charging import KeepCharges
@@ -26,21 +25,8 @@ _TRIES = 8
 Also = Callable[[Connection, str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    # None: the record changes within its state, and `kind` tells of it.
-    signal: Signal | None
-    actor: str
-    reason: str
-    changes: Mapping[str, object] = field(default_factory=dict)
-    kind: str = ""
-    data: Mapping[str, object] = field(default_factory=dict)
-    # Raises what refuses the step for the record as it is.
-    check: Callable[[PublishedImage], None] | None = None
-    # When it became true, if the charge ends there.
-    at: datetime | None = None
-    # Written in the same transaction.
-    also: Callable[[Connection], None] | None = None
+Step = stepping.Step[PublishedImage, Signal]
+_LIFECYCLE = stepping.Lifecycle[Signal](next_state=next_state, ended=OVER | {State.LOST})
 
 
 class ImageBook:
@@ -91,7 +77,7 @@ class ImageBook:
             if before is None:
                 raise NotFound(what="image", id=image_id)
             now = self._clock.now()
-            after = stepped(before, step, now)
+            after = stepping.stepped(before, step, _LIFECYCLE, now)
 
             def write(
                 conn: Connection,
@@ -101,6 +87,8 @@ class ImageBook:
             ) -> bool:
                 if not records.replace_record(conn, b, a):
                     return False
+                if step.check_stored is not None:
+                    step.check_stored(conn, a)
                 self._charge(conn, b, a, at, step.at)
                 if a.state in OVER:
                     records.drop_grants(conn, a.id)
@@ -138,21 +126,6 @@ class ImageBook:
 
 def meter_of(image: PublishedImage) -> str:
     return f"meter:{image.id}" if not image.hands else f"meter:{image.id}:{image.hands}"
-
-
-def stepped(before: PublishedImage, step: Step, now: datetime) -> PublishedImage:
-    if step.check is not None:
-        step.check(before)
-    state = before.state if step.signal is None else next_state(before.state, step.signal)
-    values: dict[str, Any] = {
-        "version": before.version + 1,
-        "state": state,
-        "reason": before.reason if step.signal is None else step.reason,
-        "state_since": before.state_since if state is before.state else now,
-        "ended_at": now if state in OVER or state is State.LOST else None,
-        **step.changes,
-    }
-    return replace(before, **values)
 
 
 def _tell(

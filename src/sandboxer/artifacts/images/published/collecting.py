@@ -19,9 +19,7 @@ from enum import StrEnum
 
 from sandboxer.artifacts.images.published.records import PublishedImage
 from sandboxer.artifacts.snapshots.lifecycle import OVER, State
-
-# The reason of one that was spared once because it is locked.
-SPARED = "unpaid_and_locked"
+from sandboxer.artifacts.vigil import SPARED
 
 
 class Tier(StrEnum):

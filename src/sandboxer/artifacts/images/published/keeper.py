@@ -1,35 +1,28 @@
 """What happens to images without a caller: their account is dry, paid again or ends, nobody paid in time; and
-at the start, records and reality are brought together.
-
-Sleeps until a record names a moment or something happened to an account that keeps some. It compares, and
-never relies on having heard of a change, so a crash loses nothing.
+at the start, records and reality are brought together. See `vigil` for what wakes it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 
-from sandboxer.artifacts.capping import read_capped
 from sandboxer.artifacts.images.published.book import Step
-from sandboxer.artifacts.images.published.collecting import SPARED, Kept, Tier, collectable
+from sandboxer.artifacts.images.published.collecting import Kept, Tier, collectable
 from sandboxer.artifacts.images.published.desk import PASSING, PREFIX, ImageDesk
 from sandboxer.artifacts.images.published.records import PublishedImage
-from sandboxer.artifacts.snapshots.keeper import Purse, drop_unrecorded, read_purses
+from sandboxer.artifacts.snapshots.keeper import drop_unrecorded, is_missed
 from sandboxer.artifacts.snapshots.lifecycle import USABLE, Signal, State
+from sandboxer.artifacts.vigil import FAR, RETRY, SPARED, Purse, Vigil
 from sandboxer.backends.contract import Snapshots
-from sandboxer.kernel.errors import SandboxerError
 from sandboxer.money.dryness import Standing
 from sandboxer.sandboxes.capping import Reached
 from sandboxer.sandboxes.disks import keeper_of
-from sandboxer.sandboxes.loops.timer import wait_until
 
 log = logging.getLogger(__name__)
 ACTOR = "system:images"
-RETRY = timedelta(seconds=30)
-_FAR = datetime.max.replace(tzinfo=UTC)
 _OURS = (f"{PREFIX}_", f"{PASSING}_")
 _SIGNALS = {
     Tier.ENDED: Signal.DROP,
@@ -51,12 +44,9 @@ def by_money(image: PublishedImage, standing: Standing, reached: Reached | None 
 class ImageKeeper:
     def __init__(self, desk: ImageDesk) -> None:
         self._desk = desk
-        self._awake = asyncio.Event()
-        self._accounts: frozenset[str] = frozenset()
         self._retry_at: datetime | None = None
-        # When we last looked at caps; None: not since the start.
-        self._looked_at: datetime | None = None
-        desk.book.on_change(self._awake.set)
+        self._vigil = Vigil(desk.book.store, desk.clock, desk.book.living, lambda one: one.state in USABLE)
+        desk.book.on_change(self._vigil.wake)
 
     async def reconcile(self) -> None:
         """Once, at the start. Raises nothing for one image's sake."""
@@ -78,46 +68,30 @@ class ImageKeeper:
 
     async def catch_up(self) -> None:
         """Before anyone can ask for anything: a cap that was reached meanwhile ended the charge then."""
-        now = self._desk.clock.now()
-        usable = [one for one in await self._desk.book.living() if one.state in USABLE]
-        capped = await self._desk.book.store.read(lambda conn: read_capped(conn, usable, now=now))
-        for one in usable:
-            reached = capped.reached.get(one.id)
-            if reached is not None and one.state is State.KEPT:
-                await self._dry(one, now, reached)
+        for one, reached in await self._vigil.capped_meanwhile():
+            if one.state is State.KEPT:
+                await self._dry(one, self._desk.clock.now(), reached)
 
     async def run(self) -> None:
-        leave: Callable[[], None] = self._desk.book.store.on_commit(self._hear)
-        try:
-            while True:
-                self._awake.clear()
-                await wait_until(await self._round(), self._awake, self._desk.clock)
-        finally:
-            leave()
+        await self._vigil.run(self._round)
 
     async def _round(self) -> datetime:
         """Do what is due; returns when to look again although nothing happened."""
-        now, self._retry_at = self._desk.clock.now(), None
+        self._retry_at = None
         try:
-            living = await self._desk.book.living()
-            self._accounts = frozenset(one.account for one in living)
-            usable = [one for one in living if one.state in USABLE]
-            read = self._desk.book.store.read
-            purses = await read(lambda conn: read_purses(conn, self._accounts))
-            since = self._looked_at
-            capped = await read(lambda conn: read_capped(conn, usable, now=now, since=since))
-            self._looked_at = capped.seen_until
+            seen = await self._vigil.look()
         except Exception:
             # An outermost loop: the next round tries again.
             log.exception("the keeper of images could not look")
-            return now + RETRY
+            return self._desk.clock.now() + RETRY
+        living, now = seen.living, seen.now
         for image in living:
-            await self._attend(image, purses[image.account], now, capped.reached.get(image.id))
-        await self._collect(living, purses, now)
+            await self._attend(image, seen.purses[image.account], now, seen.capped.reached.get(image.id))
+        await self._collect(living, seen.purses, now)
         unpaid = [
             one.expires_at for one in living if one.state is State.UNPAID and one.expires_at is not None
         ]
-        return min([*unpaid, capped.look_at or _FAR, self._retry_at or _FAR])
+        return min([*unpaid, seen.capped.look_at or FAR, self._retry_at or FAR])
 
     async def _attend(
         self, image: PublishedImage, purse: Purse, now: datetime, reached: Reached | None
@@ -165,7 +139,7 @@ class ImageKeeper:
                 image.id
             )
             await self._move(image, Signal.FAIL, "server_restarted", {}, {})
-        elif image.state in USABLE and (not is_there or await _is_missed(backend, image.id)):
+        elif image.state in USABLE and (not is_there or await is_missed(backend, image.id)):
             await self._move(image, Signal.MISSED, "missing_on_host", {}, {})
 
     async def _move(
@@ -186,19 +160,7 @@ class ImageKeeper:
         log.exception("the keeper could not attend to %s", image_id)
         self._retry_at = now + RETRY
 
-    def _hear(self, topics: frozenset[str]) -> None:
-        if topics & self._accounts:
-            self._awake.set()
-
 
 def _is_due_and_locked(image: PublishedImage, now: datetime) -> bool:
     is_due = image.state is State.UNPAID and image.expires_at is not None and image.expires_at <= now
     return is_due and image.locked_at is not None and image.reason != SPARED
-
-
-async def _is_missed(backend: Snapshots, disk_id: str) -> bool:
-    try:
-        await backend.check_kept(disk_id)
-    except SandboxerError:
-        return True
-    return False
