@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
@@ -253,3 +254,56 @@ async def test_nothing_runs_on_a_volume_while_it_is_put_back(
         assert backend.ground.exchanged == set()
     finally:
         await backend.drop(disk_id)
+
+
+async def test_a_volume_is_never_taken_and_put_back_at_the_same_time(
+    backend: NamespacesBackend, volume: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a kept disk is written down to hold must be of the disk that was taken."""
+    disk_id, other_id = new_id("snp"), new_id("snp")
+    await backend.take_volume(volume, disk_id)
+    began, goes_on = threading.Event(), threading.Event()
+
+    def held(act: Callable[..., object]) -> Callable[..., object]:
+        def wait(*args: object, **options: object) -> object:
+            began.set()
+            assert goes_on.wait(60)
+            return act(*args, **options)
+
+        return wait
+
+    async def meanwhile(
+        method: str, first: Callable[[], Awaitable[object]], second: Callable[[], Awaitable[object]]
+    ) -> Conflict:
+        began.clear()
+        goes_on.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(backend.ground.copies, method, held(getattr(backend.ground.copies, method)))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_awaited(first))
+                try:
+                    assert await asyncio.to_thread(began.wait, 60)
+                    with pytest.raises(Conflict) as refused:
+                        await asyncio.wait_for(second(), 60)
+                finally:
+                    goes_on.set()
+        return refused.value
+
+    def take() -> Awaitable[object]:
+        return backend.take_volume(volume, other_id)
+
+    def restore() -> Awaitable[object]:
+        return backend.restore_volume(volume, disk_id)
+
+    try:
+        assert (await meanwhile("swap", restore, take)).facts["reason"] == "restoring"
+        assert (await meanwhile("keep", take, restore)).facts["reason"] == "snapshotting"
+        assert not backend.ground.taken
+        await restore()
+    finally:
+        await backend.drop(disk_id)
+        await backend.drop(other_id)
+
+
+async def _awaited(act: Callable[[], Awaitable[object]]) -> None:
+    await act()

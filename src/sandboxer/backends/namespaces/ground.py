@@ -7,6 +7,7 @@ import fcntl
 import os
 import re
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +62,8 @@ class Ground:
     masked: tuple[str, ...] = ()
     # Volumes whose disk is being exchanged: nobody may have one attached meanwhile.
     exchanged: set[str] = field(default_factory=set)
+    # How often a volume is being taken right now: what is written of its owners must be of the disk taken.
+    taken: Counter[str] = field(default_factory=Counter)
 
     def has_processes(self, box: Box) -> bool:
         """Whether any of its processes can be alive: not after a reboot, whatever the record says."""

@@ -74,7 +74,16 @@ class VolumeKeeping:
         self._check_there(volume_id)
         if not is_kept_id(disk_id):
             raise InvalidRequest(field="disk_id", why="not an id of a kept disk")
-        heritage = await in_thread(self._ground.threads, self._take_now, volume_id, disk_id)
+        ground = self._ground
+        if volume_id in ground.exchanged:
+            raise _being_restored(volume_id)
+        ground.taken[volume_id] += 1
+        try:
+            heritage = await in_thread(ground.threads, self._take_now, volume_id, disk_id)
+        finally:
+            ground.taken[volume_id] -= 1
+            if not ground.taken[volume_id]:
+                del ground.taken[volume_id]
         return KeptDisk(disk_id=disk_id, content=Content.FILES, at_most_bytes=heritage.at_most_bytes)
 
     async def restore(self, volume_id: str, disk_id: str) -> None:
@@ -86,6 +95,12 @@ class VolumeKeeping:
         wanted = ground.promised.with_kept(ground.promised.kept_mb + left_mb)
         admission.admit(ground.host, ground.settings.overcommit, wanted)
         self._refuse_attached(volume_id)
+        if volume_id in ground.taken:
+            raise Conflict(
+                why=f"a snapshot of {volume_id} is being taken",
+                reason="snapshotting",
+                hint="Try again in a moment.",
+            )
         ground.exchanged.add(volume_id)
         try:
             kept_mb = await in_thread(ground.threads, self._exchange_now, volume_id, size_mb, source)
