@@ -10,7 +10,7 @@ import pytest
 from testchains.bitcoin.chain import Bitcoin
 from tests.cli.conftest import Cli
 
-SHOP = "bcrt1qsvsxz8lsxg3rc86tk8am6g53l54n7s7eq98mfg"
+SHOP = "bcrt1qqhpqgygu0n40ttxcvd8ky7qjm4jkwhshm86gsl"
 
 
 @pytest.fixture
