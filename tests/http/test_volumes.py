@@ -344,6 +344,42 @@ async def test_whatever_makes_a_sandbox_takes_volumes_in_the_same_words(served: 
     assert (cloned["failed"], cloned["volumes_left_out"]) == ([], [])
 
 
+async def test_the_kept_answer_is_given_again_when_what_it_was_made_of_is_gone(served: Served) -> None:
+    client = served.client
+    volume = await made(client)
+    snapshot = (await client.post(f"{await served.sandbox()}/snapshots", {})).json()["id"]
+    image = (await client.post("/v1/images", {"snapshot": snapshot, "name": "mine"})).json()["id"]
+    asked = [
+        ("/v1/execute", {"language": "bash", "code": "true", **having("models")}),
+        ("/v1/execute/async", {"language": "bash", "code": "true", **having("models")}),
+        ("/v1/sandboxes", {"snapshot": snapshot}),
+        ("/v1/sandboxes", {"image": image}),
+        ("/v1/services?wait=false", {"name": "a", "command": "echo-server 1", "snapshot": snapshot}),
+        ("/v1/services?wait=false", {"name": "b", "command": "echo-server 1", "image": image}),
+    ]
+
+    async def post(number: int) -> Any:
+        target, body = asked[number]
+        return await client.post(target, body, headers={"idempotency-key": f"once-{number}"})
+
+    first = []
+    for number, (target, _) in enumerate(asked):
+        answer = await post(number)
+        assert answer.status_code in (200, 201, 202), (target, answer.text)
+        first.append(answer)
+    await job_ended(client, first[1].json()["id"])
+    for name in ("a", "b"):
+        assert (await client.delete(f"/v1/services/{name}")).status_code == 200
+    for path in (f"/v1/volumes/{volume['id']}", f"/v1/snapshots/{snapshot}", f"/v1/images/{image}"):
+        assert (await client.delete(path)).status_code == 200, path
+    for number, (target, _) in enumerate(asked):
+        again = await post(number)
+        assert (again.status_code, again.content) == (first[number].status_code, first[number].content), (
+            target
+        )
+        assert again.headers["idempotent-replayed"] == "true"
+
+
 async def eventually_put_back(client: Client, job: str) -> None:
     for _ in range(600):
         shown = (await client.get(f"/v1/jobs/{job}")).json()

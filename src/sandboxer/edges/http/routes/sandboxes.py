@@ -70,16 +70,18 @@ async def create(
             raise InvalidRequest(field="volumes", why="what comes with its payment has no volumes; top up")
         return await buy_sandbox(request, wanted, presented)
     who = await paying_caller(request, lambda: price_of_create(platform, wanted, None))
-    if body.snapshot is not None:
-        wanted = await platform.artifacts.cloning.request_for(body.snapshot, wanted, who)
-    elif body.image is not None and is_image_id(body.image):
-        wanted = await platform.artifacts.spawning.request_for(body.image, wanted, who)
 
     async def act(bind: Bind | None) -> Response:
-        await pass_gate(request, wanted.profile)
-        asked = replace(wanted, volumes=await mounts(request, body.volumes)) if body.volumes else wanted
+        # Here, not before: what it names may be gone when the same answer is asked for again.
+        begun = wanted
+        if body.snapshot is not None:
+            begun = await platform.artifacts.cloning.request_for(body.snapshot, wanted, who)
+        elif body.image is not None and is_image_id(body.image):
+            begun = await platform.artifacts.spawning.request_for(body.image, wanted, who)
+        await pass_gate(request, begun.profile)
+        asked = replace(begun, volumes=await mounts(request, body.volumes)) if body.volumes else begun
         async with (
-            offering(request, lambda: price_of_create(platform, wanted, who.account)),
+            offering(request, lambda: price_of_create(platform, begun, who.account)),
             platform.slots.taken(await platform.authorities.of(who)),
         ):
             return _created(await platform.sandboxes.create(asked, who, wait=wait, also=bind))

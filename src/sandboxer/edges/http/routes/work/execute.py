@@ -52,15 +52,15 @@ _STREAMED = stream(
 )
 async def execute(request: Request, body: ExecuteCode, idempotency_key: IdempotencyKey = None) -> Response:
     began = time.perf_counter()
-    plan = make_plan(await _submission(request, body))
     if EVENT_STREAM in request.headers.get("accept", ""):
         if "idempotency-key" in request.headers:
             raise InvalidRequest(field="Idempotency-Key", why="a stream cannot be given a second time")
-        return EventStream(_events(request, plan, body.encoding, began))
+        return EventStream(_events(request, await _plan(request, body), body.encoding, began))
 
     platform, who = platform_of(request), caller(request)
 
     async def act(bind: Bind | None) -> Response:
+        plan = await _plan(request, body)
         await _admit(request, plan)
         async with (
             until_client_goes(request.receive),
@@ -88,11 +88,11 @@ async def execute_later(
     request: Request, body: ExecuteLater, idempotency_key: IdempotencyKey = None
 ) -> Response:
     platform, who = platform_of(request), caller(request)
-    plan = make_plan(await _submission(request, body))
     if body.webhook_url is not None:
         platform.webhooks.check_url(body.webhook_url)
 
     async def act(bind: Bind | None) -> Response:
+        plan = await _plan(request, body)
         await _admit(request, plan)
         # Raises what would refuse the create itself; money is asked for when the job starts.
         price_of_create(platform, plan.create, who.account)
@@ -111,8 +111,9 @@ async def _admit(request: Request, plan: Plan) -> None:
     await demand_scope(request, Scope.EXEC)
 
 
-async def _submission(request: Request, body: ExecuteCode) -> Submission:
-    return replace(submission(body), volumes=await mounts(request, body.volumes))
+async def _plan(request: Request, body: ExecuteCode) -> Plan:
+    """Part of the act: what it names may be gone when the same answer is asked for again."""
+    return make_plan(replace(submission(body), volumes=await mounts(request, body.volumes)))
 
 
 def submission(body: ExecuteCode) -> Submission:

@@ -24,6 +24,7 @@ from sandboxer.edges.http.paying import offering, price_of_create
 from sandboxer.edges.http.sse import EventStream, ServerEvent
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.edges.http.visiting import note_use
+from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.wire.services import (
     LOG_TAIL_MAX,
     ChangeService,
@@ -58,20 +59,13 @@ async def create(
     request: Request, body: CreateService, wait: Wait = True, idempotency_key: IdempotencyKey = None
 ) -> Response:
     platform, who, wanted = platform_of(request), caller(request), words.wanted(body)
-    if body.snapshot is not None:
-        await note_use(platform, who, "snapshots", body.snapshot, "clone")
-        copied = await platform.artifacts.cloning.request_for(body.snapshot, wanted.sandbox, who)
-        wanted = replace(wanted, sandbox=copied)
-    elif body.image is not None and is_image_id(body.image):
-        await note_use(platform, who, "images", body.image, "spawn")
-        begun = await platform.artifacts.spawning.request_for(body.image, wanted.sandbox, who)
-        wanted = replace(wanted, sandbox=begun)
 
     async def act(bind: Bind | None) -> Response:
+        begun = await _begun(request, body, wanted.sandbox)
         # What it runs is the caller's code.
         await demand_scope(request, Scope.EXEC)
         volumes = await mounts(request, body.volumes)
-        having = replace(wanted, sandbox=replace(wanted.sandbox, volumes=volumes))
+        having = replace(wanted, sandbox=replace(begun, volumes=volumes))
         asked = price_request(platform.services.means, having)
         await pass_gate(request, asked.profile)
         async with (
@@ -86,6 +80,18 @@ async def create(
         return None if made is None else _created(request, made)
 
     return await once_bound(request, act, recall=recall)
+
+
+async def _begun(request: Request, body: CreateService, sandbox: CreateRequest) -> CreateRequest:
+    """Part of the act: what it begins as may be gone when the same answer is asked for again."""
+    platform, who = platform_of(request), caller(request)
+    if body.snapshot is not None:
+        await note_use(platform, who, "snapshots", body.snapshot, "clone")
+        return await platform.artifacts.cloning.request_for(body.snapshot, sandbox, who)
+    if body.image is not None and is_image_id(body.image):
+        await note_use(platform, who, "images", body.image, "spawn")
+        return await platform.artifacts.spawning.request_for(body.image, sandbox, who)
+    return sandbox
 
 
 @router.get(
