@@ -57,7 +57,11 @@ class Rechecking:
 
         async def one(claim: Domain) -> None:
             async with turns:
-                await self._look_at(claim)
+                try:
+                    await self._look_at(claim)
+                except Exception:
+                    # One domain that cannot be looked at must not keep the others from it.
+                    log.exception("could not look at the domain %s", claim.domain)
 
         async with asyncio.TaskGroup() as group:
             for claim in self._book.proven_domains():
