@@ -23,7 +23,11 @@ def test_rules_are_set_explained_and_taken_away_for_one_and_for_all(cli: Cli) ->
         assert (told["allowed"], told["rule"]) == (False, "deny pypi.org port 443")
         said = cli("egress", "explain", "account", "https://other.test/").out
         assert "no rule allows other.test in all sandboxes" in said
-        for host in ("*.example.com", "pypi.org"):
+        for nowhere in ("other.test", "pypi.org:8443"):
+            refused = cli("egress", "remove", "account", nowhere)
+            assert refused.code == Exit.REFUSED
+            assert nowhere in refused.err
+        for host in ("*.example.com", "pypi.org:443"):
             left = cli("egress", "remove", "account", host)
         assert "in all sandboxes of the account" in left.out
         assert cli("egress", "show", "account", "--json").json["rules"] == []

@@ -11,6 +11,7 @@ import typer
 
 from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, client
 from sandboxer.edges.cli.output import ago, columns, out, print_json
+from sandboxer.kernel.errors import NotFound
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.egress import AccountEgress, Egress
 from sandboxer.wire import egress as wire
@@ -107,7 +108,7 @@ def remove(
     url: Url = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Take away every rule about a host; what is open there and not allowed any more ends.
+    """Take away every rule about a host, or one port of it; what is open there and not allowed any more ends.
 
     Examples:
 
@@ -116,8 +117,14 @@ def remove(
     with client(url, state_dir) as platform:
         egress = _egress(platform, whose)
         standing = egress.show()
-        about = [rule.model_dump() for rule in standing.rules if rule.host == host.lower()]
-        found = egress.remove(*about) if about else standing
+        name, facts = _rule(host.lower(), None, None)
+        ports = facts.get("ports")
+        about = [
+            one.model_dump() for one in standing.rules if one.host == name and ports in (None, one.ports)
+        ]
+        if not about:
+            raise NotFound(what="rule", id=host)
+        found = egress.remove(*about)
     _print(found, json=json)
 
 
