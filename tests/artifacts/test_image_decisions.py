@@ -50,6 +50,13 @@ IMAGE = PublishedImage(
         (b"xoxb-" + b"123456789012-abcdefghijkl", "slack_token"),
         (b"OPENAI=sk-proj-" + b"Ab1_" * 10, "api_key"),
         (b"postgres://app:s3cr3tpass@db.internal/x", "url_password"),
+        (b"amqp://worker:correct-horse@10.0.0.7:5672/", "url_password"),
+        (b"DATABASE_URL=mysql://root:password123@mysql/", "url_password"),
+        (b"https://user:pa%24%24w0rd!(x)@git.corp.io/a.git", "url_password"),
+        (b"redis://user:Xk^9d|2&q@cache-1.internal", "url_password"),
+        # One of each: what is an example hides nothing beside it.
+        (b"http://me:password@host.io then postgres://app:s3cr3tpass@db.internal", "url_password"),
+        (b"postgres://app:s3cr3tpass@example.com.corp.io/x", "url_password"),
         (b"API_TOKEN = 'Zk9" + b"fQ27xLp0aVt83RmWc'", "high_entropy"),
     ],
 )
@@ -65,6 +72,14 @@ def test_what_looks_like_a_secret_is_found(content: bytes, kind: str) -> None:
         b"password = getpass.getpass()",
         b"token_secret = settings.token_secret.value_of_all",
         b"https://example.com/a:b@c",
+        b"$http->get('http://john%40example.com:password@example.com');",
+        b"ftp://username:password@ftp.host.org/",
+        b"postgresql://scott:tiger-tiger@db.example.org:5432/",
+        b"https://alice:YOUR_PASSWORD@host.io, https://alice:your-token-here@host.io",
+        b"https://alice:<password>@host.io https://alice:${PASSWORD}@host.io https://alice:$PASS_WORD@host.io",
+        b"https://alice:{password}@host.io https://alice:%(password)s@host.io https://a:[password]@host.io",
+        b"https://alice:xxxxxxxx@host.io https://alice:********@host.io",
+        rb"re.compile('http://[^:]+:([^@:]+)@host.io'), 'https://\w+:\S+aaaa@host.io'",
         b"secret_name: my-very-long-name-of-a-secret",
     ],
 )

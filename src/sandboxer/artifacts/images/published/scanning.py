@@ -50,8 +50,14 @@ _CONTENTS: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
         ),
     )
 )
-# What documentation writes in the place of one.
-_EXAMPLE = re.compile(rb"(?i)//(user(name)?|me|foo|login):(password|passwd|pass(word)?|pwd|secret|bar)@")
+# What documentation and code write in the place of one: the word itself, a mark to be filled in, a pattern to
+# find URLs by, or a host that is nobody's (RFC 2606).
+_EXAMPLE = re.compile(
+    rb"(?i)://[^:@]*:(?:(?:my|your|the|some|user|db)?[_-]?(?:password|passwd|passwort|passphrase|secret|token)"
+    rb"(?:[_-]?here)?|x{6,}|\.{6,}|%\w|%\(\w+\)s|\[[\w -]+\]|__\w+__|#\w+#)@"
+    rb"|\(\?|\[\^|\][*+?]|\)[*+?]|\.[*+]|\\[a-z]"
+    rb"|[@.](?:example(?:\.(?:com|net|org))?|invalid)\.?$"
+)
 # A name that says so, and a value that no word is.
 _ASSIGNED = re.compile(
     rb"(?i)(?:secret|token|passw(?:or)?d|api[_-]?key|access[_-]?key|private[_-]?key|credential)[a-z0-9_]{0,20}"
