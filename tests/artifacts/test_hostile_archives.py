@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import math
 import os
 import tarfile
 import time
@@ -19,6 +20,7 @@ from backports import zstd
 from sandboxer.artifacts.images.oci.applying import Applying
 from sandboxer.artifacts.images.oci.reading import layer_members, understand
 from sandboxer.artifacts.images.oci.tar_reading import members
+from sandboxer.artifacts.images.oci.whole import is_packed, unpack_whole
 from sandboxer.artifacts.images.published.tree import Bounds
 from sandboxer.kernel.errors import InvalidRequest, SandboxerError, TooLarge
 
@@ -301,3 +303,28 @@ def test_a_bomb_is_defused(pack: Callable[[bytes], bytes]) -> None:
 def test_documents_that_are_not_what_they_should_be_are_refused(documents: dict[str, bytes]) -> None:
     with pytest.raises(InvalidRequest):
         understand(io.BytesIO(packed(*(file(name, content) for name, content in documents.items()))))
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd.compress])
+def test_an_archive_packed_as_a_whole_is_unpacked_within_the_same_bounds(
+    pack: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    archive = docker_archive(packed(file("word", b"hello" * 1000)))
+
+    def plain_of(content: bytes, *, most_bytes: int = 1 << 30, ends: float = math.inf) -> bytes:
+        plain = io.BytesIO()
+        unpack_whole(io.BytesIO(content), plain, room=tmp_path, most_bytes=most_bytes, ends=ends)
+        return plain.getvalue()
+
+    assert not is_packed(io.BytesIO(archive))
+    assert is_packed(io.BytesIO(pack(archive)))
+    assert plain_of(pack(archive)) == archive
+    half = len(archive) // 2
+    assert plain_of(pack(archive[:half]) + pack(archive[half:])) == archive, "in pieces"
+    for damaged in (pack(archive)[:-9], pack(archive)[:20] + b"\xff" * 40 + pack(archive)[60:]):
+        with pytest.raises(InvalidRequest):
+            plain_of(damaged)
+    with pytest.raises(TooLarge):
+        plain_of(pack(bytes(64 << 20)), most_bytes=1 << 20)
+    with pytest.raises(TooLarge):
+        plain_of(pack(b"") * 1000, ends=0.0)

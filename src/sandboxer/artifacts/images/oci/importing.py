@@ -7,12 +7,12 @@ counted against the account's quota and promised by the pool.
 from __future__ import annotations
 
 import asyncio
-import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -20,16 +20,15 @@ from sandboxer.artifacts.images.oci.applying import Applying
 from sandboxer.artifacts.images.oci.layers import WHITEOUT as MARK
 from sandboxer.artifacts.images.oci.reading import Found, layer_members, understand
 from sandboxer.artifacts.images.oci.tar_reading import FILE
+from sandboxer.artifacts.images.oci.whole import is_packed, refuse_full, unpack_whole
 from sandboxer.artifacts.images.published.book import Also
 from sandboxer.artifacts.images.published.desk import ImageDesk, Wanted
 from sandboxer.artifacts.images.published.records import PublishedImage
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.errors import NoCapacity, TooLarge, Unavailable
+from sandboxer.kernel.errors import TooLarge, Unavailable
 
 AT_ONCE = 2
 _MB = 1 << 20
-# Left to the host whatever is sent.
-_FREE_BYTES = 1 << 30
 _BLOCK = 4096
 # Of the pool's own, for each file and folder.
 _PER_ENTRY = 1024
@@ -97,11 +96,19 @@ class Importing:
                 size += len(chunk)
                 if size > most:
                     raise TooLarge(what="archive", limit=f"{most >> 20} MB")
-                if shutil.disk_usage(self.spool_dir).free < _FREE_BYTES + len(chunk):
-                    raise NoCapacity(resource="disk", why="the host has no room to receive it")
+                refuse_full(self.spool_dir, len(chunk))
                 await asyncio.to_thread(file.write, chunk)
             file.flush()
-            yield file
+            if not is_packed(file):
+                yield file
+                return
+            with tempfile.TemporaryFile(dir=self.spool_dir) as plain:
+                ends = time.monotonic() + self.desk.policy.bounds.seconds
+                unpack = partial(unpack_whole, room=self.spool_dir, most_bytes=most, ends=ends)
+                await asyncio.to_thread(unpack, file, plain)
+                # The first is not read any more.
+                file.close()
+                yield plain
 
     def _weigh(self, file: IO[bytes]) -> tuple[Found, Weight]:
         found, bounds = understand(file), self.desk.policy.bounds

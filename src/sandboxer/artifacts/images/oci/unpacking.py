@@ -72,14 +72,14 @@ class Gzip:
         try:
             content = self._one.decompress(self._left + fed, PIECE)
         except zlib.error:
-            raise odd("a layer in it is damaged") from None
+            raise odd("something packed in it is damaged") from None
         self._is_between = self._one.eof
         self._left = self._one.unused_data if self._one.eof else self._one.unconsumed_tail
         return content
 
     def finish(self) -> None:
         if not self._is_between:
-            raise odd("a layer in it is cut short")
+            raise odd("something packed in it is cut short")
 
 
 class Zstd:
@@ -97,14 +97,14 @@ class Zstd:
         try:
             content = self._one.decompress(self._left + fed, PIECE)
         except zstd.ZstdError:
-            why = f"a layer in it is damaged, or needs more than {1 << _WINDOW_LOG - 20} MB to be unpacked"
-            raise odd(why) from None
+            needs = f"needs more than {1 << _WINDOW_LOG - 20} MB to be unpacked"
+            raise odd(f"something packed in it is damaged, or {needs}") from None
         self._left = self._one.unused_data if self._one.eof else b""
         return content
 
     def finish(self) -> None:
         if not self._one.eof:
-            raise odd("a layer in it is cut short")
+            raise odd("something packed in it is cut short")
 
 
 def _new_frame() -> zstd.ZstdDecompressor:
