@@ -80,6 +80,7 @@ def test_what_looks_like_a_secret_is_found(content: bytes, kind: str) -> None:
         b"https://alice:{password}@host.io https://alice:%(password)s@host.io https://a:[password]@host.io",
         b"https://alice:xxxxxxxx@host.io https://alice:********@host.io",
         rb"re.compile('http://[^:]+:([^@:]+)@host.io'), 'https://\w+:\S+aaaa@host.io'",
+        b"config.PrivateKey = testEd25519PrivateKey, PrivateKey: MarshalPKCS1PrivateKey(x)",
         b"secret_name: my-very-long-name-of-a-secret",
     ],
 )

@@ -139,6 +139,9 @@ def _is_random(value: bytes) -> bool:
     # Names in code: dotted, or words with underscores.
     if re.fullmatch(rb"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+", value):
         return False
+    # A name for one, not one: `key = testEd25519PrivateKey`.
+    if re.search(rb"(?i)(?:(?:private|public|secret|api|access)_?key|passw(?:or)?d|secret|token)$", value):
+        return False
     counts = Counter(value)
     entropy = -sum(n / len(value) * math.log2(n / len(value)) for n in counts.values())
     return entropy >= _LEAST_ENTROPY
