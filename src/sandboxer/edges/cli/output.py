@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from unicodedata import category
@@ -36,6 +36,27 @@ STATE_STYLES = {
 }
 
 
+# Columns that are kept on one line, the first ones first: half a size is a wrong one, half an id is none.
+_WHOLE = (
+    "ID",
+    "SIZE",
+    "STATE",
+    "SANDBOX",
+    "OF",
+    "ADDRESS",
+    "IMAGE",
+    "KEY",
+    "DOMAIN",
+    "TRANSACTION",
+    "ATTACHED",
+)
+# Those that are cut rather than folded.
+_SHORTENED = frozenset({"NAME", "RUN", "SINCE", "TAKEN", "GOES", "MADE", "CREATED", "STARTED", ""})
+# Those that are left out where nothing stands in them.
+_RARE = frozenset({"GOES", ""})
+_LEAST, _BETWEEN = 2, 2
+
+
 def as_json(value: object) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
@@ -63,10 +84,13 @@ def plain(value: object) -> Text:
     return Text("".join("\ufffd" if category(c) == "Cc" and c != "\n" else c for c in str(value)))
 
 
-def table(*headings: str, title: str | None = None) -> Table:
+def table(*headings: str, title: str | None = None, whole: Collection[int] | None = None) -> Table:
+    """`whole`: which columns are never folded; the one with ids, unless told."""
     made = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
-    for heading in headings:
-        made.add_column(heading, overflow="fold", no_wrap=heading.strip() == "ID")
+    for number, heading in enumerate(headings):
+        is_whole = heading.strip() == "ID" if whole is None else number in whole
+        title_cell = Text(heading, no_wrap=True, overflow="ellipsis")
+        made.add_column(title_cell, overflow="fold", no_wrap=is_whole)
     return made
 
 
@@ -149,8 +173,27 @@ def print_error(error: BaseException, *, is_json: bool) -> None:
     err.print(paragraph)
 
 
-def columns(rows: Sequence[Sequence[object]], *headings: str) -> Table:
-    made = table(*headings)
-    for row in rows:
-        made.add_row(*(plain(cell) for cell in row))
+def columns(rows: Sequence[Sequence[object]], *headings: str, width: int | None = None) -> Table:
+    """What is copied from a terminal stays on one line where there is room for it; names give way."""
+    cells = [[plain(cell) for cell in row] for row in rows]
+    shown = [n for n, name in enumerate(headings) if name not in _RARE or any(row[n] for row in cells)]
+    cells = [[row[n] for n in shown] for row in cells]
+    names = [headings[n] for n in shown]
+    made = table(*names, whole=_whole(cells, names, width or out.width))
+    for row in cells:
+        for heading, cell in zip(names, row, strict=True):
+            if heading in _SHORTENED:
+                cell.no_wrap, cell.overflow = True, "ellipsis"
+        made.add_row(*row)
     return made
+
+
+def _whole(cells: Sequence[Sequence[Text]], headings: Sequence[str], width: int) -> set[int]:
+    wanted = sorted((_WHOLE.index(name), n) for n, name in enumerate(headings) if name in _WHOLE)
+    left, whole = width - len(headings) * (_LEAST + _BETWEEN), set[int]()
+    for _, number in wanted:
+        needed = max([len(headings[number]), *(row[number].cell_len for row in cells)]) - _LEAST
+        if needed <= left or headings[number] == "ID":
+            whole.add(number)
+            left -= needed
+    return whole
