@@ -271,7 +271,8 @@ async def test_ten_thousand_open_invoices_are_cheap_to_watch(store: Store, chain
     chain.asked.clear()
     began = time.process_time()
     await shop.look(after=timedelta(seconds=1))
-    assert time.process_time() - began < 2
+    # Some half a second of a free processor; a look at each by itself would be minutes.
+    assert time.process_time() - began < 10
     assert chain.asked == [watching.BATCH] * (10_000 // watching.BATCH)
 
 
