@@ -271,7 +271,7 @@ async def test_ten_thousand_open_invoices_are_cheap_to_watch(store: Store, chain
     chain.asked.clear()
     began = time.process_time()
     await shop.look(after=timedelta(seconds=1))
-    # Some half a second of a free processor; a look at each by itself would be minutes.
+    # Loosely, since the processor may be busy with others; what was asked says the rest.
     assert time.process_time() - began < 10
     assert chain.asked == [watching.BATCH] * (10_000 // watching.BATCH)
 
