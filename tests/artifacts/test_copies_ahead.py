@@ -9,6 +9,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -16,6 +17,7 @@ import pytest_asyncio
 from sandboxer.backends.contract import Handle, Resources
 from sandboxer.backends.guest import Command, Exit
 from sandboxer.backends.namespaces import NamespacesBackend, open_backend
+from sandboxer.backends.namespaces.kept.spares import Spares
 from sandboxer.backends.namespaces.pool import SPARE, PoolKind
 from sandboxer.kernel.errors import NotFound
 from sandboxer.kernel.ids import new_id
@@ -122,6 +124,19 @@ async def test_a_killed_servers_spares_are_swept_at_the_next_start(
     await backend.copies_ahead(disk_id, 2).__aenter__()
     assert len(spares(backend)) == 2
     backend.ground.pool.sweep()
+    assert spares(backend) == []
+
+
+async def test_a_spare_that_cannot_be_moved_is_not_left_behind(
+    backend: NamespacesBackend, disk_id: str, tmp_path: Path
+) -> None:
+    if backend.ground.pool.kind is PoolKind.PLAIN:
+        pytest.skip("this host has no btrfs, so nothing is copied ahead")
+    spare = Spares(backend.ground.pool, backend.ground.copies)
+    spare.make(disk_id, spare.names(disk_id, 1))
+    (tmp_path / "in the way").touch()
+    with pytest.raises(OSError, match="in the way"):
+        spare.take(disk_id, tmp_path / "in the way")
     assert spares(backend) == []
 
 

@@ -50,8 +50,11 @@ class Spares:
             name = ready.pop() if ready else None
         if name is None:
             return False
-        os.rename(self._pool.path / name / "disk", disk)
-        os.rmdir(self._pool.path / name)
+        try:
+            os.rename(self._pool.path / name / "disk", disk)
+        finally:
+            # Nobody else knows of it any more: its empty folder, or all of it if it could not be moved.
+            self._pool.remove_copy(name)
         return True
 
     def discard(self, disk_id: str, names: list[str]) -> None:
