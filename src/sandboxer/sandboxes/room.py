@@ -1,4 +1,4 @@
-"""What every act in this room works with. Built once, in `wiring.py`."""
+"""What every act in this room works with. Built once, in `wiring/`."""
 
 from __future__ import annotations
 

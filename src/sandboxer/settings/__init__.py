@@ -1,0 +1,145 @@
+"""Everything an operator can set. Each room's settings are a part of `Settings`, in a file of its own.
+
+Defaults < `SANDBOXER_*` variables < command line flags.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, ValidationError, field_validator
+
+from sandboxer.kernel.durations import parse_duration
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.settings.access import AccessSettings
+from sandboxer.settings.artifacts import ArtifactSettings
+from sandboxer.settings.edges import EdgeSettings
+from sandboxer.settings.environment import PREFIX, read_environment
+from sandboxer.settings.identity import IdentitySettings
+from sandboxer.settings.money import MoneySettings
+from sandboxer.settings.payments import PaymentSettings
+from sandboxer.settings.work import WorkSettings
+
+__all__ = ["KNOWN", "PREFIX", "Settings", "load_settings"]
+
+_SOURCE_TREE = Path(__file__).resolve().parents[3]
+
+
+class Settings(
+    EdgeSettings,
+    IdentitySettings,
+    MoneySettings,
+    PaymentSettings,
+    AccessSettings,
+    ArtifactSettings,
+    WorkSettings,
+):
+    """Frozen for the life of the server. Paths that are not given lie in `state_dir`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    state_dir: Annotated[Path, Field(description="All state: database, keys, images, storage pool.")] = Path(
+        "/var/lib/sandboxer"
+    )
+    database: Annotated[
+        str | None, Field(description="SQLAlchemy URL; SQLite in state_dir if not given.")
+    ] = None
+    durability: Annotated[
+        Literal["normal", "full"],
+        Field(
+            description="full: what was answered survives a power cut. normal: it survives every crash of the"
+            " server; a power cut may take the last moments (SQLite), or as its operator set it (PostgreSQL)."
+        ),
+    ] = "full"
+    images_dir_given: Annotated[Path | None, Field(alias="images_dir", description="Base images.")] = None
+    guest_dir: Annotated[Path, Field(description="Where supervisor and launcher are.")] = (
+        _SOURCE_TREE / "guest" / "build"
+    )
+    profiles_dir: Annotated[Path, Field(description="Profiles (YAML).")] = _SOURCE_TREE / "profiles"
+    backends: Annotated[tuple[str, ...], Field(description="Backends to open.")] = ("ext.namespaces",)
+    default_profile: Annotated[str, Field(description="Profile of a create that names none.")] = (
+        "profile.agent-dev"
+    )
+    pool_size_mb: Annotated[
+        int | None,
+        Field(
+            ge=256,
+            description="Size of the storage pool's file; if not given half the free disk, up to 32 GB",
+        ),
+    ] = None
+    warm_pool: Annotated[
+        dict[str, int],
+        Field(description='Sandboxes kept ready per profile, as JSON: {"profile.agent-dev": 2}.'),
+    ] = Field(default_factory=dict)
+    overcommit_memory: Annotated[
+        float, Field(gt=0, le=1000, description="How many times over the host's memory may be promised.")
+    ] = 4.0
+    overcommit_cpu: Annotated[
+        float, Field(gt=0, le=1000, description="How many times over the host's CPUs may be promised.")
+    ] = 128.0
+    overcommit_pids: Annotated[
+        float, Field(gt=0, le=1000, description="How many times over the host's process ids may be promised.")
+    ] = 8.0
+    events_retention: Annotated[
+        str, Field(description="How long events are kept; those that webhooks have not read stay longer.")
+    ] = "30d"
+    log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
+
+    @field_validator("state_dir", "images_dir_given", "guest_dir", "profiles_dir", mode="after")
+    @classmethod
+    def _absolute(cls, path: Path | None) -> Path | None:
+        # The launcher and mounts see other working folders than the one `up` was started in.
+        return None if path is None else path.absolute()
+
+    @property
+    def images_dir(self) -> Path:
+        return self.images_dir_given or self.state_dir / "images"
+
+    @property
+    def database_url(self) -> str:
+        return self.database or f"sqlite:///{self.state_dir / 'sandboxer.db'}"
+
+    @property
+    def run_dir(self) -> Path:
+        return self.state_dir / "run"
+
+    @property
+    def owner_file(self) -> Path:
+        return self.state_dir / "owner.json"
+
+    @property
+    def master_key_file(self) -> Path:
+        return self.state_dir / "master.key"
+
+    @property
+    def events_kept_for(self) -> timedelta:
+        return parse_duration(self.events_retention, field="events_retention")
+
+
+def _names() -> dict[str, str]:
+    return {field.alias or name: name for name, field in Settings.model_fields.items()}
+
+
+KNOWN = _names()
+
+
+def load_settings(environment: Mapping[str, str] | None = None, **flags: object) -> Settings:
+    """Settings from the environment and flags (None: not given). Raises InvalidRequest naming the key."""
+    values = read_environment(os.environ if environment is None else environment, KNOWN)
+    values.update({name: value for name, value in flags.items() if value is not None})
+    try:
+        settings = Settings.model_validate(values)
+        # A bad duration or price must be refused here, not at the first stop.
+        _ = settings.events_kept_for, settings.garbage_kept_for
+        _ = settings.retention_time, settings.prices, settings.holds, settings.grace, settings.chain_plans
+        _ = settings.mail_server, settings.hot_wallet_plan, settings.job_policy
+        _ = settings.records_kept_for, settings.domain_policy
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else "settings"
+        raise InvalidRequest(field=name, why=f"{first['msg']} (also {PREFIX}{name.upper()})") from None
+    return settings

@@ -1,0 +1,87 @@
+"""Settings of the listeners: where callers reach the platform, and how many requests they may make."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, Field
+
+
+class EdgeSettings(BaseModel):
+    host: Annotated[str, Field(description="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 7777
+    public_url: Annotated[str | None, Field(description="How callers reach it, written to owner.json.")] = (
+        None
+    )
+    proxy_listen: Annotated[
+        str | None,
+        Field(
+            pattern=r"^(none|(\[[0-9a-fA-F:.]+\]|[0-9A-Za-z.-]+):[0-9]{1,5})$",
+            description="Where ports of sandboxes are served by host name, as address:port; the port after"
+            " the API's if not given, `none` for nowhere.",
+        ),
+    ] = None
+    proxy_domain: Annotated[
+        str,
+        Field(
+            pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$",
+            description="Domain below which they are served: {port}-{id}.{domain}, {service}.{domain}.",
+        ),
+    ] = "localhost"
+    ssh_listen: Annotated[
+        str | None,
+        Field(
+            pattern=r"^(\[[0-9a-fA-F:.]+\]|[0-9A-Za-z.-]+):[0-9]{1,5}$",
+            description="Where the SSH gateway listens, as address:port (0.0.0.0:2222); else nowhere.",
+        ),
+    ] = None
+    https: Annotated[
+        bool,
+        Field(description="Run Caddy in front, with certificates of its own authority, on proxy_https_port."),
+    ] = False
+    proxy_https_port: Annotated[
+        int | None,
+        Field(ge=1, le=65535, description="Port of the TLS edge before them; then links begin with https."),
+    ] = None
+    metrics_public: Annotated[bool, Field(description="Serve /metrics to others than loopback.")] = False
+    trusted_proxies: Annotated[
+        tuple[str, ...], Field(description="Networks whose X-Forwarded-For is believed; comma-separated.")
+    ] = ()
+    limit_bucket_only: Annotated[
+        int, Field(ge=1, description="Requests a minute of an account without a tier.")
+    ] = 120
+    limit_address: Annotated[int, Field(ge=1, description="Requests a minute from one address.")] = 1200
+    limit_auth: Annotated[
+        int, Field(ge=1, description="Requests a minute on auth routes, by address and by key.")
+    ] = 10
+    webhook_allow_private: Annotated[
+        bool,
+        Field(
+            description="Let webhooks go to private and loopback addresses, and by http; for one's own use."
+        ),
+    ] = False
+
+    @property
+    def url(self) -> str:
+        """Where callers find it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return self.public_url or f"http://{host}:{self.port}"
+
+    @property
+    def proxy_address(self) -> tuple[str, int] | None:
+        """Where the proxy listens; None: nowhere."""
+        if self.proxy_listen is None:
+            # A free port of the API's is one of the proxy's too.
+            return self.host, self.port and self.port % 65535 + 1
+        if self.proxy_listen == "none":
+            return None
+        host, _, port = self.proxy_listen.rpartition(":")
+        return host.strip("[]"), int(port)
+
+    @property
+    def ssh_address(self) -> tuple[str, int] | None:
+        """Where the SSH gateway listens; None: nowhere."""
+        if self.ssh_listen is None:
+            return None
+        host, _, port = self.ssh_listen.rpartition(":")
+        return host.strip("[]"), int(port)

@@ -1,0 +1,108 @@
+"""Settings of the ways in which outside money arrives: x402, chains, invoices, gift cards, mail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, SecretStr
+
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.payments.chains.configuration import ChainPlan, chains_from_json
+from sandboxer.payments.gift_cards.config import MailServer
+from sandboxer.payments.refunding.config import HotWalletPlan, read_hot_wallet
+
+
+class PaymentSettings(BaseModel):
+    x402: Annotated[
+        dict[str, Any],
+        Field(
+            description='Payments by x402 that are taken, as JSON: {"networks": [{"network": "eip155:8453",'
+            ' "pay_to": "0x…", "rpc_url": "https://…", "facilitator": "in_process",'
+            ' "assets": [{"code": "USDC", "id": "0x…", "name": "USD Coin", "version": "2"}]}]};'
+            " see docs/guides/x402.md."
+        ),
+    ] = Field(default_factory=dict)
+    x402_signer_key: Annotated[
+        SecretStr | None,
+        Field(description="Private key that pays for gas where payments are settled in process."),
+    ] = None
+    fixed_rates: Annotated[
+        dict[str, str],
+        Field(description='Rates in US dollars instead of asking for them, as JSON: {"BTC": "100000"}.'),
+    ] = Field(default_factory=dict)
+    chains: Annotated[
+        dict[str, dict[str, Any]],
+        Field(
+            description='Chains that invoices are paid on, as JSON: {"LTC": {"rpc": "http://127.0.0.1:9332",'
+            ' "user": "u", "password_file": "/etc/sandboxer/litecoin", "xpub": "zpub…"}};'
+            " see docs/guides/chains.md."
+        ),
+    ] = Field(default_factory=dict)
+    rates: Annotated[
+        dict[str, Any],
+        Field(
+            description='Whom to ask for rates, as JSON: {"sources": ["kraken", "coinbase"],'
+            ' "quorum": {"*": 2}, "stale_after": "10m", "tolerance": 30} (thousandths from the median).'
+        ),
+    ] = Field(default_factory=dict)
+    invoices: Annotated[
+        dict[str, Any],
+        Field(
+            description='Terms of invoices, as JSON: {"expires_after": "1h", "restocking_percent": 9,'
+            ' "dust_sats": 100, "open_per_address": 20, "poll_s": 10}.'
+        ),
+    ] = Field(default_factory=dict)
+    hot_wallet: Annotated[
+        dict[str, Any],
+        Field(
+            description='Wallet that pays refunds by itself, as JSON: {"file": "/etc/sandboxer/hot.wallet",'
+            ' "password_file": "/etc/sandboxer/hot.password", "caps": {"LTC": {"payment": "1", "day": "5"}}};'
+            " without it they wait for the operator; see docs/guides/chains.md."
+        ),
+    ] = Field(default_factory=dict)
+    gift_cards: Annotated[
+        dict[str, Any],
+        Field(
+            description='Terms of gift cards, as JSON: {"min_cents": 700, "max_cents": 100000,'
+            ' "attempts_per_minute": 120, "approve_within": "3d"}; see docs/guides/gift-cards.md.'
+        ),
+    ] = Field(default_factory=dict)
+    smtp_host: Annotated[
+        str | None, Field(description="Mail server for approvals; without it none are sent by mail.")
+    ] = None
+    smtp_port: Annotated[int, Field(ge=1, le=65535, description="Its port.")] = 587
+    smtp_from: Annotated[str | None, Field(description="The sender's address; needed with smtp_host.")] = None
+    smtp_user: Annotated[str | None, Field(description="Who signs in there; without it nobody does.")] = None
+    smtp_password: Annotated[SecretStr | None, Field(description="And the password.")] = None
+    smtp_tls: Annotated[
+        Literal["none", "starttls", "tls"], Field(description="How the way there is encrypted.")
+    ] = "starttls"
+    smtp_ca_file: Annotated[
+        Path | None, Field(description="Certificate of a private authority, for a mail server of one's own.")
+    ] = None
+
+    @property
+    def chain_plans(self) -> tuple[ChainPlan, ...]:
+        return chains_from_json(self.chains)
+
+    @property
+    def hot_wallet_plan(self) -> HotWalletPlan | None:
+        return read_hot_wallet(self.hot_wallet, frozenset(self.chains))
+
+    @property
+    def mail_server(self) -> MailServer | None:
+        if self.smtp_host is None:
+            return None
+        if self.smtp_from is None:
+            raise InvalidRequest(field="smtp_from", why="a mail server needs a sender's address")
+        password = self.smtp_password
+        return MailServer(
+            host=self.smtp_host,
+            port=self.smtp_port,
+            sender=self.smtp_from,
+            tls=self.smtp_tls,
+            user=self.smtp_user,
+            password=None if password is None else password.get_secret_value(),
+            ca_file=None if self.smtp_ca_file is None else str(self.smtp_ca_file),
+        )

@@ -1,0 +1,124 @@
+"""The order in which the rooms of a platform open and close."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from sandboxer.accounts import records
+from sandboxer.accounts.authority import AuthorityBook
+from sandboxer.accounts.limiter import Limiter
+from sandboxer.accounts.limits import LimitPolicy, parse_networks
+from sandboxer.backends.contract import Backend
+from sandboxer.identity.authenticate import Authenticator
+from sandboxer.identity.key_life import KeyLife
+from sandboxer.identity.keys import OWNER_ACCOUNT, Keys
+from sandboxer.identity.nonces import NonceBook
+from sandboxer.identity.owner import ensure_owner
+from sandboxer.identity.seal import open_seal
+from sandboxer.identity.sessions.token_keys import require_session_secret
+from sandboxer.kernel.clock import Clock, SystemClock
+from sandboxer.observe.events import Events
+from sandboxer.observe.metrics import Metrics
+from sandboxer.payments.room import open_payments
+from sandboxer.sandboxes.profiles import load_profiles
+from sandboxer.settings import Settings
+from sandboxer.store.engine import Store, open_store
+from sandboxer.store.idempotency import abandon_all_in_flight
+from sandboxer.store.lock import hold_database, hold_state_dir
+from sandboxer.wiring.backends import open_backends
+from sandboxer.wiring.outside import open_wallets, open_webhook_room, payment_settings
+from sandboxer.wiring.platform import Platform
+from sandboxer.wiring.sandbox_rooms import open_sandbox_rooms
+from sandboxer.wiring.upper_rooms import open_upper_rooms
+
+
+@asynccontextmanager
+async def open_platform(
+    settings: Settings, *, clock: Clock | None = None, backends: Mapping[str, Backend] | None = None
+) -> AsyncIterator[Platform]:
+    """A running platform: reconciled, its loops turning. On leaving, sandboxes keep running.
+
+    `backends` that are given are used instead of those the settings name, and are not closed.
+    """
+    clock = clock or SystemClock()
+    require_session_secret(settings.session_secret, production=settings.production)
+    trusted_proxies = parse_networks(settings.trusted_proxies)
+    async with AsyncExitStack() as closing:
+        closing.enter_context(hold_state_dir(settings.state_dir))
+        closing.enter_context(hold_database(settings.database_url))
+        store = await asyncio.to_thread(open_store, settings.database_url, durability=settings.durability)
+        closing.push_async_callback(store.close)
+        await store.write(abandon_all_in_flight)
+        metrics = Metrics()
+        events = Events(store)
+        closing.callback(events.close)
+        seal = open_seal(settings.master_key_file)
+        keys = Keys(store, seal, clock=clock)
+        await ensure_owner(keys, settings.owner_file, url=settings.url)
+        wallets = await open_wallets(settings, store, seal, clock, keys, closing)
+        authorities = await _open_accounts(store, clock, closing)
+        webhooks = await open_webhook_room(settings, store, clock, seal, closing)
+        nonces = NonceBook(clock.now(), journal_dir=settings.state_dir)
+        closing.callback(nonces.close)
+        metrics.nonces.set_function(lambda: len(nonces))
+        profiles = load_profiles(settings.profiles_dir)
+        if backends is None:
+            backends = await open_backends(settings, closing)
+        payments = await closing.enter_async_context(
+            open_payments(payment_settings(settings), store, clock, keys, wallets.siwx, seal, webhooks)
+        )
+        sandboxes, work = await closing.enter_async_context(
+            open_sandbox_rooms(settings, store, clock, profiles, backends, metrics, keys, payments)
+        )
+        above = await open_upper_rooms(
+            settings, store, clock, seal, authorities, webhooks, sandboxes, closing
+        )
+        yield Platform(
+            settings=settings,
+            clock=clock,
+            store=store,
+            metrics=metrics,
+            events=events,
+            webhooks=webhooks,
+            keys=keys,
+            nonces=nonces,
+            authenticator=Authenticator(keys, nonces),
+            wallets=wallets,
+            key_life=KeyLife(keys, store, clock),
+            authorities=authorities,
+            limiter=Limiter(),
+            limits=_limits(settings),
+            trusted_proxies=trusted_proxies,
+            pricing=settings.prices,
+            backends=backends,
+            sandboxes=sandboxes,
+            slots=above.slots,
+            work=work,
+            access=above.access,
+            artifacts=above.artifacts,
+            execution=above.execution,
+            sessions=above.sessions,
+            services=above.services,
+            payments=payments,
+            payment_offers=payments.offers,
+        )
+
+
+async def _open_accounts(store: Store, clock: Clock, closing: AsyncExitStack) -> AuthorityBook:
+    now = clock.now()
+    await store.write(lambda conn: records.ensure(conn, OWNER_ACCOUNT, actor="system:start", now=now))
+    authorities = AuthorityBook(store, clock)
+    closing.callback(authorities.close)
+    return authorities
+
+
+def _limits(settings: Settings) -> LimitPolicy:
+    return LimitPolicy(
+        tiers=settings.prices.tiers,
+        bucket_only=settings.limit_bucket_only,
+        address=settings.limit_address,
+        auth_address=settings.limit_auth,
+        auth_key=settings.limit_auth,
+    )

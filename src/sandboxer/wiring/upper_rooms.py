@@ -1,0 +1,137 @@
+"""The rooms that stand on sandboxes: execution, sessions, services, access, artifacts."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
+
+from sandboxer.access.egress.room import open_egress
+from sandboxer.access.ports.targets import Target
+from sandboxer.access.room import Access, open_access
+from sandboxer.access.secrets.room import open_secrets
+from sandboxer.access.ssh.room import open_ssh
+from sandboxer.accounts.authority import AuthorityBook
+from sandboxer.artifacts.garbage.trees import Trees
+from sandboxer.artifacts.room import Artifacts, open_artifacts
+from sandboxer.artifacts.snapshots.charging import KeepCharges
+from sandboxer.identity.seal import Seal
+from sandboxer.kernel.clock import Clock
+from sandboxer.observe.webhooks.room import Webhooks
+from sandboxer.sandboxes.slots import Slots
+from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.settings import Settings
+from sandboxer.store.engine import Store
+from sandboxer.work.execute.room import Execution, open_execution
+from sandboxer.work.services.room import open_services
+from sandboxer.work.services.use_cases import ServiceUseCases
+from sandboxer.work.sessions.room import open_sessions
+from sandboxer.work.sessions.sessions import Sessions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpperRooms:
+    """The rooms that stand on sandboxes."""
+
+    slots: Slots
+    execution: Execution
+    sessions: Sessions
+    services: ServiceUseCases
+    access: Access
+    artifacts: Artifacts
+
+
+async def open_upper_rooms(
+    settings: Settings,
+    store: Store,
+    clock: Clock,
+    seal: Seal,
+    authorities: AuthorityBook,
+    webhooks: Webhooks,
+    sandboxes: SandboxUseCases,
+    closing: AsyncExitStack,
+) -> UpperRooms:
+    slots = Slots(sandboxes.room, store)
+    # First: whatever starts a process needs them.
+    secrets = await closing.enter_async_context(open_secrets(sandboxes, store, clock, seal))
+    pricing = settings.prices if settings.charging else None
+    egress = await closing.enter_async_context(
+        open_egress(
+            sandboxes, store, seal, secrets=secrets.vault, pricing=pricing, never=settings.never_reached
+        )
+    )
+    execution = await closing.enter_async_context(
+        open_execution(
+            sandboxes,
+            store,
+            clock,
+            authorities=authorities,
+            slots=slots,
+            webhooks=webhooks,
+            policy=settings.job_policy,
+        )
+    )
+    sessions = await closing.enter_async_context(open_sessions(store, clock, sandboxes))
+    services = await closing.enter_async_context(
+        open_services(
+            sandboxes,
+            store,
+            clock,
+            seal,
+            state_dir=settings.state_dir,
+            domain=settings.proxy_domain,
+            domain_port=settings.domain_proof_port,
+            allow_private=settings.webhook_allow_private,
+            domain_policy=settings.domain_policy,
+        )
+    )
+    ssh = await open_ssh(sandboxes, store, clock)
+    access = closing.enter_context(
+        open_access(
+            sandboxes,
+            store,
+            clock,
+            seal,
+            secrets=secrets,
+            ssh=ssh,
+            egress=egress,
+            targets=services.targets(Target),
+        )
+    )
+    artifacts = await closing.enter_async_context(
+        _open_artifacts(settings, sandboxes, store, clock, authorities, slots)
+    )
+    return UpperRooms(
+        slots=slots,
+        execution=execution,
+        sessions=sessions,
+        services=services,
+        access=access,
+        artifacts=artifacts,
+    )
+
+
+def _open_artifacts(
+    settings: Settings,
+    sandboxes: SandboxUseCases,
+    store: Store,
+    clock: Clock,
+    authorities: AuthorityBook,
+    slots: Slots,
+) -> AbstractAsyncContextManager[Artifacts]:
+    charges = KeepCharges(pricing=settings.prices, holds=settings.holds) if settings.charging else None
+    return open_artifacts(
+        sandboxes,
+        store,
+        clock,
+        authorities=authorities,
+        slots=slots,
+        charges=charges,
+        policy=settings.snapshot_policy,
+        image_policy=settings.image_policy,
+        spool_dir=settings.state_dir / "imports",
+        lists_dir=settings.state_dir / "image-lists",
+        default_profile=settings.default_profile,
+        volume_policy=settings.volume_policy,
+        trees=Trees(settings.images_dir, is_ours=settings.images_dir.is_relative_to(settings.state_dir)),
+        garbage_grace=settings.garbage_kept_for,
+    )
