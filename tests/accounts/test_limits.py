@@ -26,8 +26,19 @@ PROXIES = parse_networks(["10.0.0.0/8", "fd00::/8", "127.0.0.1"])
 def test_tier_n_allows_seven_n_requests_a_minute_and_a_slot_for_every_four(
     tier: int, rpm: int, slots: int
 ) -> None:
-    assert requests_per_minute(tier) == rpm
+    assert requests_per_minute(tier, policy=LimitPolicy(bucket_only=1)) == rpm
     assert free_slots(tier) == slots
+
+
+@pytest.mark.parametrize("tier", [1, 17, 18, 32])
+def test_buying_a_tier_never_lowers_how_much_an_account_may_send(tier: int) -> None:
+    """Tier 1 once took an account from 120 requests a minute down to 7."""
+    without = requests_per_minute(None) or 0
+    assert (requests_per_minute(tier) or 0) >= without
+    before = quotas(Route.API, address="a", caller=Sender(public_key="pk", root="r"))
+    entitled = Sender(public_key="pk", root="r", tier=tier, root_tier=tier)
+    after = quotas(Route.API, address="a", caller=entitled)
+    assert all(then.limit >= now.limit for now, then in zip(before, after, strict=True))
 
 
 def test_an_account_without_a_tier_has_the_configured_limit_and_no_free_slot() -> None:
@@ -43,10 +54,10 @@ def test_the_owner_is_never_limited() -> None:
 
 def test_a_request_is_counted_by_key_by_root_account_and_by_address() -> None:
     sender = Sender(public_key="pk", root="acc_root", root_tier=2)
-    policy = LimitPolicy(bucket_only=100, address=500)
+    policy = LimitPolicy(bucket_only=10, address=500)
     assert quotas(Route.API, address="1.2.3.4", caller=sender, policy=policy) == (
         Quota("address:1.2.3.4", 500),
-        Quota("key:pk", 14),
+        Quota("key:pk", 10),
         Quota("account:acc_root", 14),
     )
 

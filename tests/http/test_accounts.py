@@ -226,12 +226,13 @@ async def test_the_operator_opens_entitles_caps_suspends_and_closes_accounts(ser
     assert (await owner.post("/v1/accounts", {"id": "acme", "reason": "again"})).status_code == 409
     assert (await owner.post("/v1/accounts", {"id": "me", "reason": "trick"})).status_code == 422
     acme = await served.stranger("acme")
-    tier = {"tier": 3, "until": "2100-01-01T00:00:00Z", "reason": "bought"}
-    assert (await owner.post("/v1/accounts/acme/entitle", tier)).json()["tier"] == 3
-    assert (await acme.get("/v1/accounts/me")).json()["requests_per_minute"] == 21
+    tier = {"tier": 32, "until": "2100-01-01T00:00:00Z", "reason": "bought"}
+    assert (await owner.post("/v1/accounts/acme/entitle", tier)).json()["tier"] == 32
+    # These tests allow 10,000 without a tier: buying one does not lower that.
+    assert (await acme.get("/v1/accounts/me")).json()["requests_per_minute"] == 10_000
     body = {"public_key": acme.credentials.public_key}
     judged = (await served.client.http.post("/v1/keys/validate", json=body)).json()
-    assert judged["tier"]["requests_per_minute"] == 21
+    assert judged["tier"]["requests_per_minute"] == 10_000
     caps = {"caps": {"per_day_sats": 5}, "reason": "careful"}
     capped = await owner.send("PUT", "/v1/accounts/acme/caps", body=caps)
     assert capped.json()["caps"] == {"per_day_sats": 5}

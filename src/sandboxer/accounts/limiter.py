@@ -134,4 +134,4 @@ def _hint(quota: Quota) -> str:
     kind = quota.name.partition(":")[0]
     if kind.endswith("address"):
         return "Wait retry_after_s seconds; this address sends too much, whichever key it uses."
-    return "Wait retry_after_s seconds; a higher tier allows 7 more a minute for each step (GET /v1/pricing)."
+    return "Wait retry_after_s seconds; tiers may allow more a minute (GET /v1/pricing)."

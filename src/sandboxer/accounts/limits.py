@@ -79,10 +79,15 @@ class Quota:
 def requests_per_minute(
     tier: int | None, *, is_owner: bool = False, policy: LimitPolicy = LIMITS
 ) -> int | None:
-    """7N for tier N, the configured number without a tier, None (no limit) for the owner."""
+    """7N for tier N, at least the configured number, which holds without a tier; None (no limit): the owner.
+
+    The larger of both: whoever buys a tier may never send less than before.
+    """
     if is_owner:
         return None
-    return policy.bucket_only if tier is None else entitlement(tier, policy.tiers).requests_per_minute
+    if tier is None:
+        return policy.bucket_only
+    return max(policy.bucket_only, entitlement(tier, policy.tiers).requests_per_minute)
 
 
 def free_slots(tier: int | None, *, policy: LimitPolicy = LIMITS) -> int:

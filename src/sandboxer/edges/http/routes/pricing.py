@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sandboxer.accounts.limits import requests_per_minute
 from sandboxer.backends.contract import Resources
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.failures import failures, unsigned_failures
@@ -95,7 +96,7 @@ def _all(platform: Platform) -> wire.Pricing:
         profiles=[
             _profile(profile.id, profile.resources, prices) for profile in platform.sandboxes.profiles()
         ],
-        tiers=[_tier(price, prices) for price in pricing.all_tier_prices(prices.tiers)],
+        tiers=[_tier(price, platform) for price in pricing.all_tier_prices(prices.tiers)],
     )
 
 
@@ -110,13 +111,14 @@ def _profile(name: str, resources: Resources, prices: pricing.Pricing) -> wire.P
     )
 
 
-def _tier(price: pricing.TierPrice, prices: pricing.Pricing) -> wire.TierPrice:
-    gives = pricing.entitlement(price.tier, prices.tiers)
+def _tier(price: pricing.TierPrice, platform: Platform) -> wire.TierPrice:
+    gives = pricing.entitlement(price.tier, platform.pricing.tiers)
     return wire.TierPrice(
         tier=price.tier,
         months=price.months,
         usd_cents=price.cents,
         discount_percent=price.discount_thousandths / 10,
-        requests_per_minute=gives.requests_per_minute,
+        # As it will be counted: never less than without a tier.
+        requests_per_minute=requests_per_minute(price.tier, policy=platform.limits) or 0,
         slots=gives.slots,
     )
