@@ -75,6 +75,35 @@ async def test_an_image_is_granted_and_handed_over(served: Served) -> None:
     assert (await client.get(path)).status_code == 404
 
 
+async def test_an_image_is_shared_by_public_id_and_never_with_an_account_that_does_not_exist(
+    served: Served,
+) -> None:
+    client, other = await served.stranger("alice"), await served.stranger("bob")
+    path = f"/v1/images/{(await published(client))['id']}"
+    public_id = (await other.get("/v1/accounts/me")).json()["account"]["public_id"]
+    assert public_id.startswith("pub_")
+    for act in ("grants", "transfer"):
+        for nobody in ("nobody-at-all", "pub_01hzzzzzzzzzzzzzzzzzzzzzzz"):
+            refused = await client.post(f"{path}/{act}", {"account": nobody})
+            assert (refused.status_code, refused.json()["code"]) == (404, "not_found"), refused.text
+    assert (await client.get(f"{path}/grants")).json() == {"accounts": []}
+    assert (await client.post(f"{path}/grants", {"account": public_id})).status_code == 200
+    assert (await other.get(path)).status_code == 200
+    assert (await client.delete(f"{path}/grants/{public_id}")).json() == {"accounts": []}
+    assert (await other.get(path)).status_code == 404
+    assert (await client.post(f"{path}/transfer", {"account": public_id})).status_code == 200
+    assert (await other.post(f"{path}/accept")).status_code == 200
+    own = (await client.get("/v1/accounts/me")).json()["account"]["public_id"]
+    assert (await other.post(f"{path}/transfer", {"account": own})).status_code == 200
+
+
+async def test_a_key_is_not_made_for_an_account_named_like_a_public_id(served: Served) -> None:
+    refused = await served.client.post("/v1/keys", {"name": "k", "account": "pub_01hzzzzzzzzzzzz"})
+    assert (refused.status_code, refused.json()["field"]) == (422, "account")
+    refused = await served.client.post("/v1/accounts", {"id": "pub_acme", "reason": "trick"})
+    assert (refused.status_code, refused.json()["field"]) == (422, "account")
+
+
 @flow("exportImage", "importImage")
 async def test_what_is_exported_can_be_imported(served: Served) -> None:
     client = await served.stranger("alice")

@@ -26,6 +26,7 @@ from sandboxer.observe.events import record
 
 MAX_PAGE = 500
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_PUBLIC = "pub_"
 
 
 class Kind(StrEnum):
@@ -139,6 +140,17 @@ def find_public(conn: Connection, public_id: str) -> Account | None:
     return None if row is None else _account(row)
 
 
+def resolve(conn: Connection, name: str) -> Account:
+    """The account of this id or public id, to share something with.
+
+    Raises NotFound for one that does not exist, and alike for one that is closed: nobody would ever use it.
+    """
+    found = find_public(conn, name) if name.startswith(_PUBLIC) else find(conn, name)
+    if found is None or found.status is Status.CLOSED:
+        raise NotFound(what="account", id=name)
+    return found
+
+
 def page(conn: Connection, *, after: str | None = None, limit: int = 100) -> list[Account]:
     """All accounts, oldest first; `after` is the id of the last one seen."""
     query = (
@@ -225,6 +237,8 @@ def _refuse_unfinished(conn: Connection, account: Account) -> None:
 def _insert(
     conn: Connection, id: str, kind: Kind, name: str, caps: Caps, *, actor: str, reason: str, now: datetime
 ) -> bool:
+    if id.startswith(_PUBLIC):
+        raise InvalidRequest(field="account", why="a public id says whom to pay; it is no account's own id")
     row = {
         "id": id,
         "public_id": new_id("pub"),

@@ -67,11 +67,13 @@ class CloneImage(Request):
 
 
 class GrantImage(Request):
-    account: AccountId
+    account: Annotated[AccountId, Field(description="Who may use it: an account's id or public id.")]
 
 
 class OfferImage(Request):
-    account: Annotated[AccountId | None, Field(description="Whom it is offered to; null takes it back.")]
+    account: Annotated[
+        AccountId | None, Field(description="Whom it is offered to, by id or public id; null takes it back.")
+    ]
 
 
 class SpawnImage(Request):

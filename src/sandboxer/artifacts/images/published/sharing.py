@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from sandboxer.accounts import records as accounts
 from sandboxer.artifacts.images.published import policy as rules
 from sandboxer.artifacts.images.published import records
 from sandboxer.artifacts.images.published.book import Step
@@ -47,11 +48,15 @@ class ImageSharing:
 
         return await self._amend(image_id, caller, "changed", changes, check=check)
 
-    async def grant(self, image_id: str, account: str, caller: Caller) -> list[str]:
-        """Granted already is success. Returns everyone who may use it."""
+    async def grant(self, image_id: str, name: str, caller: Caller) -> list[str]:
+        """To an account by its id or public id. Granted already is success. Returns everyone who may use it.
+
+        Raises NotFound for an account that does not exist.
+        """
         image = await self._own(image_id, caller)
         _refuse_over(image)
         rules.refuse_findings(image)
+        account = await self._account(name)
         if account == image.account:
             raise InvalidRequest(field="account", why="it is theirs already")
         granted = await self.desk.grantees(image_id)
@@ -63,9 +68,11 @@ class ImageSharing:
         await self.desk.book.move(image_id, step)
         return await self.desk.grantees(image_id)
 
-    async def revoke(self, image_id: str, account: str, caller: Caller) -> list[str]:
+    async def revoke(self, image_id: str, name: str, caller: Caller) -> list[str]:
         """Not granted is success. What was made from it stays."""
         await self._own(image_id, caller)
+        known = await self.desk.book.store.read(lambda conn: accounts.find_public(conn, name))
+        account = name if known is None else known.id
         step = self._step(caller, "revoked", {"account": account})
         step = replace(step, also=lambda conn: records.drop_grant(conn, image_id, account))
         await self.desk.book.move(image_id, step)
@@ -75,9 +82,13 @@ class ImageSharing:
         await self._own(image_id, caller)
         return await self.desk.grantees(image_id)
 
-    async def offer(self, image_id: str, account: str | None, caller: Caller) -> PublishedImage:
-        """To another account, which then may accept it; None takes the offer back."""
+    async def offer(self, image_id: str, name: str | None, caller: Caller) -> PublishedImage:
+        """To another account by its id or public id, which then may accept it; None takes the offer back.
+
+        Raises NotFound for an account that does not exist.
+        """
         image = await self._own(image_id, caller)
+        account = None if name is None else await self._account(name)
         if account == image.account:
             raise InvalidRequest(field="account", why="it is theirs already")
         if account is not None:
@@ -131,6 +142,10 @@ class ImageSharing:
         if image.locked_at is None:
             return image
         return await self._amend(image_id, caller, "unlocked", {"locked_at": None}, check=_refuse_over)
+
+    async def _account(self, name: str) -> str:
+        found = await self.desk.book.store.read(lambda conn: accounts.resolve(conn, name))
+        return found.id
 
     async def _own(self, image_id: str, caller: Caller) -> PublishedImage:
         image = await self.desk.get(image_id, caller)
