@@ -39,6 +39,7 @@ from sandboxer.money.metering import charge_once, close_meter, open_meter
 from sandboxer.money.meters import Use
 from sandboxer.money.verification import verify
 from sandboxer.observe.events import events
+from sandboxer.payments.crediting import credit_final, pending_begin, pending_fail, reverse_final
 from tests.accounts.conftest import NOW, child_of, later, rich, sats_of
 
 
@@ -121,6 +122,37 @@ def test_what_outsiders_paid_never_flows_up(conn: Connection, used: int, returne
     ended = load_key(conn, child.account)
     assert (ended.returned_sats, ended.kept_sats) == (returned, kept)
     assert (sats_of(conn, root), sats_of(conn, child.account)) == (returned, kept)
+
+
+@pytest.mark.parametrize("used", [0, 60, 130])
+def test_an_outside_payment_that_was_taken_back_leaves_the_parents_budget_alone(
+    conn: Connection, used: int
+) -> None:
+    root = rich(conn, sats=100)
+    child = child_of(conn, root, budget_sats=100)
+    pending_begin(conn, child.account, 50, payment_id="pay_1", at_most=50, source="x402", now=NOW)
+    credit_final(conn, child.account, 30, id="paid_2", source="invoice", now=NOW)
+    if used:
+        use(conn, child.account, used)
+    pending_fail(conn, child.account, payment_id="pay_1", reason="expired", now=later(2))
+    reverse_final(conn, child.account, 30, id="reorged_2", reason="reorganised", now=later(2))
+    assert tree(conn, root, now=later(2)).children[0].figures.outside == 0
+    end(conn, child.account)
+    ended = load_key(conn, child.account)
+    assert (ended.returned_sats, ended.kept_sats) == (max(0, 100 - used), 0)
+    assert sats_of(conn, root) == max(0, 100 - used)
+    assert verify(conn).is_whole
+
+
+def test_a_payment_taken_back_and_paid_again_is_counted_once(conn: Connection) -> None:
+    root = rich(conn, sats=100)
+    child = child_of(conn, root, budget_sats=100)
+    for attempt in range(2):
+        credit_final(conn, child.account, 50, id=f"paid:{attempt}", source="x402", now=NOW)
+        if attempt == 0:
+            reverse_final(conn, child.account, 50, id="reorged", reason="reorganised", now=NOW)
+    end(conn, child.account)
+    assert (load_key(conn, child.account).returned_sats, sats_of(conn, child.account)) == (100, 50)
 
 
 def test_outsiders_money_does_not_flow_up_by_way_of_a_grandchild_either(conn: Connection) -> None:

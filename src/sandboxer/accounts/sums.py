@@ -27,6 +27,8 @@ RETURNED = "delegate_return"
 GIFT = "gift"
 # Comes into a bucket and is nobody's payment: a charge taken back.
 _REFUND = "refund"
+# Goes out again to whoever paid: a payment that did not come, or that its chain took back.
+REVERSED = "reversal"
 _MOVED = (Phase.SINGLE.value, Phase.POST.value)
 # Ids in one statement: SQLite takes 32,766 parameters.
 _CHUNK = 1000
@@ -40,7 +42,7 @@ class Figures:
     # From its parent, in all; back to it.
     given: Sats = 0
     returned: Sats = 0
-    # Paid in by anyone else.
+    # Paid in by anyone else, less what was taken back.
     outside: Sats = 0
     # To its own children, less what came back.
     passed_on: Sats = 0
@@ -50,13 +52,17 @@ class Figures:
 
 
 def paid_by_outsiders(conn: Connection, owner: str) -> Sats:
-    """All that came into a bucket from neither its parent nor its children."""
-    query = select(func.sum(_columns.amount)).where(
-        _columns.credit == bucket_id(owner),
-        _columns.phase.in_(_MOVED),
-        _columns.kind.not_in((GIVEN, RETURNED, _REFUND)),
+    """What came into a bucket from neither its parent nor its children, less what was taken back of it.
+
+    A reversal counts in full, also the part that became a debt: the payment it undoes was counted in full.
+    """
+    amount = select(func.coalesce(func.sum(_columns.amount), 0)).where(_columns.phase.in_(_MOVED))
+    paid = amount.where(_columns.credit == bucket_id(owner), _columns.kind.not_in((GIVEN, RETURNED, _REFUND)))
+    reversed_ = amount.where(
+        _columns.debit.in_((bucket_id(owner), debt_id(owner))), _columns.kind == REVERSED
     )
-    return int(conn.execute(query).scalar() or 0)
+    net = int(conn.execute(paid).scalar_one()) - int(conn.execute(reversed_).scalar_one())
+    return max(0, net)
 
 
 def returnable(*, balance: Sats, outside: Sats) -> Sats:
@@ -96,12 +102,16 @@ def figures(conn: Connection, owners: Sequence[str], *, now: datetime) -> dict[s
             found[owner] = Figures(
                 given=got.get(GIVEN, 0),
                 returned=paid.get(RETURNED, 0),
-                outside=sum(sats for kind, sats in got.items() if kind not in known),
+                outside=max(0, _from_outside(got, known) - paid.get(REVERSED, 0)),
                 passed_on=paid.get(GIVEN, 0) - got.get(RETURNED, 0),
                 spent=paid.get("charge", 0) - got.get(_REFUND, 0) + due,
                 balance=max(0, balances.get(owner, 0) - due),
             )
     return found
+
+
+def _from_outside(got: dict[str, int], known: tuple[str, ...]) -> Sats:
+    return sum(sats for kind, sats in got.items() if kind not in known)
 
 
 def _sums(conn: Connection, side: object, owners: dict[str, str]) -> dict[str, dict[str, int]]:
