@@ -113,7 +113,7 @@ async def test_what_is_wrong_says_whose_fault_it_is(proxied: Proxied) -> None:
     nothing = await proxied.ask(proxied.host(path))
     assert (nothing.status_code, nothing.json()["fault"]) == (502, "sandbox")
     unknown = await proxied.ask(f"3000-sbx-{'0' * 26}.box.test")
-    assert (unknown.status_code, unknown.json()["fault"]) == (404, "caller")
+    assert (unknown.status_code, unknown.json()["fault"]) == (401, "caller")
     assert (await proxied.ask("shop.box.test")).status_code == 404
     assert (await proxied.ask("example.com")).status_code == 421
     garbage = (

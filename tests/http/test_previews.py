@@ -15,6 +15,7 @@ from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.edges.proxy.host_door import REMEMBERED_S
 from sandboxer.edges.proxy.path_door import PathDoor
 from sandboxer.edges.proxy.peers import peer_of
+from sandboxer.edges.proxy.visits import Visits
 from sandboxer.settings import Settings
 from tests.http.conftest import Served, serving
 from tests.http.flows import flow
@@ -119,10 +120,12 @@ async def test_what_names_a_caller_is_not_told_to_the_program_inside(served: Ser
         "Sign-In-With-X: signed\r\nX-Own: stays\r\n\r\n"
     )
     head = read_request(said.encode())
-    await PathDoor(served.platform).admit(head, peer_of(("127.0.0.1", 1), ()))
+    platform = served.platform
+    visits = Visits(platform.limiter, platform.limits, ())
+    await PathDoor(platform, visits).admit(head, peer_of(("127.0.0.1", 1), ()))
     assert head.lines == [b"X-Own: stays\r\n"]
     own = read_request(said.replace("v4.local.session", "its own").encode())
-    await PathDoor(served.platform).admit(own, peer_of(("127.0.0.1", 1), ()))
+    await PathDoor(platform, visits).admit(own, peer_of(("127.0.0.1", 1), ()))
     assert b"Authorization: Bearer its own-of-one\r\n" in own.lines
 
 

@@ -132,6 +132,8 @@ class _Ring:
 
 def _hint(quota: Quota) -> str:
     kind = quota.name.partition(":")[0]
+    if kind == "wakes-sandbox":
+        return "Wait retry_after_s seconds; this sandbox was woken too often. Its owner can keep it awake."
     if kind.endswith("address"):
         return "Wait retry_after_s seconds; this address sends too much, whichever key it uses."
     return "Wait retry_after_s seconds; tiers may allow more a minute (GET /v1/pricing)."

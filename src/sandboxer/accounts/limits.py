@@ -7,7 +7,7 @@ must not multiply an allowance) and for the address it came from. All must have 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -46,9 +46,13 @@ class LimitPolicy:
     auth_address: int = 10
     # On auth routes by one key.
     auth_key: int = 10
+    # At ports: knocks in vain from one address, and how often sleeping sandboxes are woken by requests.
+    port_refusals: int = 120
+    wakes_address: int = 6
+    wakes_sandbox: int = 6
 
     def __post_init__(self) -> None:
-        if min(self.bucket_only, self.address, self.auth_address, self.auth_key) < 1:
+        if min(getattr(self, one.name) for one in fields(self) if one.name != "tiers") < 1:
             raise InvalidRequest(field="limits", why="a limit of requests is at least 1 a minute")
 
 

@@ -54,6 +54,16 @@ class EdgeSettings(BaseModel):
     limit_auth: Annotated[
         int, Field(ge=1, description="Requests a minute on auth routes, by address and by key.")
     ] = 10
+    limit_port_refusals: Annotated[
+        int, Field(ge=1, description="Requests a minute from one address that ports may refuse.")
+    ] = 120
+    limit_wakes: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="Wakes a minute by requests to ports: from one address, and of one sandbox.",
+        ),
+    ] = 6
     webhook_allow_private: Annotated[
         bool,
         Field(

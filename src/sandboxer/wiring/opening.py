@@ -121,4 +121,7 @@ def _limits(settings: Settings) -> LimitPolicy:
         address=settings.limit_address,
         auth_address=settings.limit_auth,
         auth_key=settings.limit_auth,
+        port_refusals=settings.limit_port_refusals,
+        wakes_address=settings.limit_wakes,
+        wakes_sandbox=settings.limit_wakes,
     )

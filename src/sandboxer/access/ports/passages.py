@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from sandboxer.access.ports.targets import Target
-from sandboxer.access.ports.waking import Waker
+from sandboxer.access.ports.waking import MayWake, Waker
 from sandboxer.backends.guest import Connection
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import BackendLost, GuestRefused, IllegalTransition
@@ -121,16 +121,19 @@ class Passages:
         """Called with the id of a sandbox that answers no longer: connections to it are of no use."""
         self._leavers.append(leaver)
 
-    async def dial(self, target: Target, again: Again | None = None) -> tuple[Connection, Target]:
+    async def dial(
+        self, target: Target, again: Again | None = None, may_wake: MayWake | None = None
+    ) -> tuple[Connection, Target]:
         """A connection to the port; wakes the sandbox if the target says so, and holds on as long as it says.
 
         `again` says where to, should that change meanwhile (a redeploy); what it led to is returned too.
-        Raises NotFound, Unavailable (asleep), GuestRefused (nothing listens), InsufficientCredit.
+        Raises NotFound, Unavailable (asleep), GuestRefused (nothing listens), InsufficientCredit, and
+        TooManyRequests when `may_wake` does.
         """
         loop = asyncio.get_running_loop()
         deadline: float | None = None
         while True:
-            was_woken = await self._waker.awake(target)
+            was_woken = await self._waker.awake(target, may_wake)
             if deadline is None or was_woken:
                 deadline = loop.time() + target.hold_s
             try:

@@ -83,6 +83,11 @@ class Ports:
         return self.where.url(host) + ("/" if token is None else f"/?{QUERY}={token}")
 
 
+def closed(address: PortAddress) -> Target:
+    """What a stranger meets at the address of no sandbox: the same as at a private port."""
+    return Target(address.sandbox_id, address.port, account="", is_public=False, wakes=False)
+
+
 def widened(target: Target, preview: Preview) -> Target:
     """The target as whoever holds this preview may use it."""
     return replace(

@@ -15,6 +15,9 @@ from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 
+# Counts one wake by whoever asks. Raises TooManyRequests when that visitor, or this address, had its share.
+MayWake = Callable[[], None]
+
 # Those who come while a wake has just failed are told the same, without another try.
 FAILED_FOR_S = 1.0
 _MOST_FAILED = 1000
@@ -29,8 +32,11 @@ class Waker:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._failed: dict[str, tuple[float, SandboxerError]] = {}
 
-    async def awake(self, target: Target) -> bool:
-        """Returns when it answers: True if it slept. Raises NotFound, Unavailable, or why it cannot wake."""
+    async def awake(self, target: Target, may_wake: MayWake | None = None) -> bool:
+        """Returns when it answers: True if it slept.
+
+        Raises NotFound, Unavailable, TooManyRequests (`may_wake` said no), or why it cannot wake.
+        """
         if _is_awake(await self._find(target)):
             return False
         lock = self._locks.get(target.sandbox_id)
@@ -44,6 +50,8 @@ class Waker:
             if error is not None and time.monotonic() < until:
                 # Without where it was raised before: each of them would hang on to all requests before it.
                 raise error.with_traceback(None)
+            if may_wake is not None and target.wakes:
+                may_wake()
             try:
                 await self._wake(sandbox, target)
             except SandboxerError as error:

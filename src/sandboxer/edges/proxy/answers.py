@@ -21,7 +21,7 @@ from sandboxer.kernel.ids import new_id
 from sandboxer.wire.problems import PROBLEM_TYPE_PREFIX
 
 CALLER, SANDBOX, PLATFORM = "caller", "sandbox", "platform"
-_TRY_LATER = frozenset({503, 504})
+_TRY_LATER = frozenset({429, 503, 504})
 
 
 def problem(
@@ -47,13 +47,15 @@ def problem(
     }
     headers = {"content-type": PROBLEM_JSON, "cache-control": "no-store"}
     if status in _TRY_LATER:
-        headers["retry-after"] = "1"
+        headers["retry-after"] = str((facts or {}).get("retry_after_s", 1))
     return _message(status, headers, json.dumps(members).encode())
 
 
 def of_error(error: SandboxerError, port: int | None = None) -> bytes:
     """An error of the rooms as the asker of a port is told it."""
-    facts = {name: value for name, value in error.facts.items() if name in ("reason", "state")}
+    facts = {
+        name: value for name, value in error.facts.items() if name in ("reason", "state", "retry_after_s")
+    }
     hint = str(error.facts.get("hint", error.next_step))
     if isinstance(error, GuestRefused):
         return problem(

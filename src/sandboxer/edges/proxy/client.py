@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 from sandboxer.access.http1.heads import MAX_HEAD, BadHead, read_request
@@ -21,6 +22,7 @@ from sandboxer.edges.proxy.doors import Admission, Door
 from sandboxer.edges.proxy.exchange import Exchange
 from sandboxer.edges.proxy.peers import Peer, peer_of
 from sandboxer.edges.proxy.upstream import Pool, Upstream
+from sandboxer.edges.proxy.visits import Visits
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.kernel.tasks import TaskOwner
 
@@ -54,6 +56,7 @@ class House:
     targets: Targets
     tasks: TaskOwner
     trusted: Sequence[Network]
+    visits: Visits
     patience: Patience
     connections: set[ClientConnection]
     # How many connections one address may have, if it is no proxy of ours; and all together.
@@ -184,7 +187,9 @@ class ClientConnection(asyncio.Protocol):
             if admission is not None:
                 if exchange is self._exchange:
                     self._enter(admission)
-                upstream = await self._house.pool.get(admission.way.target, admission.again, fresh=fresh)
+                target = admission.way.target
+                may_wake = partial(self._house.visits.count_wake, exchange.head, self.peer, target)
+                upstream = await self._house.pool.get(target, admission.again, may_wake=may_wake, fresh=fresh)
         except SandboxerError as error:
             answer = answers.of_error(error, None if admission is None else admission.way.target.port)
         except Exception:

@@ -9,6 +9,7 @@ from typing import Protocol
 from sandboxer.access.http1.heads import RequestHead
 from sandboxer.access.ports.passages import Again, Passage
 from sandboxer.access.ports.targets import Target
+from sandboxer.edges.proxy.origins import Origin
 from sandboxer.edges.proxy.peers import Peer
 from sandboxer.identity.authenticate import BodyCheck
 
@@ -24,8 +25,8 @@ class Way:
     passage: Passage
     # The first part of the path, which is ours: what is inside never sees it.
     prefix: bytes = b""
-    # Served under the platform's own origin: it must not act in its name.
-    is_guest_of_origin: bool = False
+    # Under which it is served: decides what its answers may say.
+    origin: Origin = Origin.SHARED
 
 
 @dataclass(slots=True)

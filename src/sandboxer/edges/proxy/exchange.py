@@ -13,13 +13,13 @@ from sandboxer.access.http1.framing import LAST_CHUNK, BadChunk, Chunks, chunk
 from sandboxer.access.http1.heads import MAX_HEAD, AnswerHead, BadHead, RequestHead, read_answer
 from sandboxer.edges.proxy import answers
 from sandboxer.edges.proxy.doors import Admission
+from sandboxer.edges.proxy.origins import fit
 from sandboxer.edges.proxy.upstream import Upstream
 from sandboxer.kernel.errors import SandboxerError
 
 _BODILESS = frozenset({204, 304})
-# Served from the platform's own origin, a page must not become the platform's: no cookies, no common origin.
-_ORIGIN_GUARD = b"Content-Security-Policy: sandbox allow-scripts allow-forms allow-popups\r\n"
-_UNSAFE_AS_GUEST = (b"set-cookie:", b"service-worker-allowed:", b"clear-site-data:")
+# Answers before the answer (100, 103): a program may send a few, not a stream of them.
+MAX_INTERIM = 8
 
 
 class Client(Protocol):
@@ -51,6 +51,7 @@ class Exchange:
         "_buffer",
         "_client",
         "_held",
+        "_interim",
         "_is_chunking",
         "_keeps_alive",
         "_request_chunks",
@@ -71,6 +72,7 @@ class Exchange:
         self._request_left = head.length or 0
         self.has_whole_request = not head.has_body
         self._held = b""
+        self._interim = 0
         self._answer: AnswerHead | None = None
         self._answer_chunks: Chunks | None = None
         # Bytes left of the answer; -1: until its end is seen.
@@ -208,21 +210,27 @@ class Exchange:
             self._switch(answer, rest)
             return False
         if answer.status < 200:
-            if self.head.is_1_1 and (answer.status != 100 or self.head.expects_continue):
-                self._tell(answer.line + b"".join(answer.lines) + b"\r\n")
-            return True
+            return self._interim_answer(answer)
         self._answer = answer
         self._buffer = b""
         self._body(rest, self._opening(answer))
         return False
 
+    def _interim_answer(self, answer: AnswerHead) -> bool:
+        self._interim += 1
+        if self._interim > MAX_INTERIM:
+            self._fail(answers.bad_answer(f"it sent more than {MAX_INTERIM} answers before its answer"))
+            return False
+        if self.head.is_1_1 and (answer.status != 100 or self.head.expects_continue):
+            self._tell(answer.line + b"".join(self._fitted(answer)) + b"\r\n")
+        return True
+
+    def _fitted(self, answer: AnswerHead) -> list[bytes]:
+        return fit(answer.lines, self._admission.way.origin)
+
     def _opening(self, answer: AnswerHead) -> bytes:
         """The head for the client; decides how the body is told."""
-        parts = [answer.line]
-        parts += answer.lines
-        if self._admission.way.is_guest_of_origin:
-            parts = [part for part in parts if not part.lower().startswith(_UNSAFE_AS_GUEST)]
-            parts.append(_ORIGIN_GUARD)
+        parts = [answer.line, *self._fitted(answer)]
         is_head = self.head.method == b"HEAD"
         if is_head or answer.status in _BODILESS:
             if answer.length is not None and answer.status != 204:
@@ -284,7 +292,11 @@ class Exchange:
             return
         self._answer = answer
         self.is_tunnel = True
-        head = answer.line + b"".join(answer.lines) + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+        head = (
+            answer.line
+            + b"".join(self._fitted(answer))
+            + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+        )
         self._tell(head + rest)
         self._client.tunnelled()
 

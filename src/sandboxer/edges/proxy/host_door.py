@@ -13,15 +13,17 @@ from functools import partial
 from urllib.parse import unquote
 
 from sandboxer.access.http1.heads import PREVIEW_HEADER, RequestHead
-from sandboxer.access.ports.hosts import is_ours, without_port
+from sandboxer.access.ports.hosts import is_ours, read_host, without_port
 from sandboxer.access.ports.passages import Again
-from sandboxer.access.ports.ports import Ports, widened
+from sandboxer.access.ports.ports import Ports, closed, widened
 from sandboxer.access.ports.targets import Target
 from sandboxer.access.ports.tokens import COOKIE, QUERY, Preview
 from sandboxer.edges.proxy import answers
 from sandboxer.edges.proxy.doors import Admission, Standing, Way
+from sandboxer.edges.proxy.origins import Origin
 from sandboxer.edges.proxy.owners import Owners
 from sandboxer.edges.proxy.peers import Peer
+from sandboxer.edges.proxy.visits import Visits
 from sandboxer.kernel.errors import NotFound, Unauthenticated
 from sandboxer.work.services.names.asking import WELL_KNOWN
 
@@ -43,10 +45,11 @@ class _Known:
 
 
 class HostDoor:
-    def __init__(self, ports: Ports, domain: str, owners: Owners) -> None:
+    def __init__(self, ports: Ports, domain: str, owners: Owners, visits: Visits) -> None:
         self._ports = ports
         self._domain = domain
         self._owners = owners
+        self._visits = visits
         self._known: dict[tuple[bytes, bytes | None], _Known] = {}
         self._version = ports.previews.version
 
@@ -66,17 +69,21 @@ class HostDoor:
         return Admission(known.way, head.target, _other_cookies(head), None, known.stands, known.again)
 
     async def admit(self, head: RequestHead, peer: Peer) -> Admission | bytes:
+        with self._visits.counting_refusals(head, peer):
+            return await self._admit(head, peer)
+
+    async def _admit(self, head: RequestHead, peer: Peer) -> Admission | bytes:
         name = without_port(head.host.decode("latin-1"))
-        target = await self._ports.by_name(name, self._domain)
+        target = await self._find(name)
         if target is None:
             if is_ours(name, self._domain):
                 raise NotFound(what="service", id=name, hint="Check the name in the address.")
             return answers.misdirected(name)
         if head.target == _PROOF and (proof := self._ports.targets.proof_of(name)) is not None:
             return answers.plain(proof)
-        await self._owners(target.account)
         clean, token = without_token(head.target)
         if target.is_public:
+            await self._owners(target.account)
             again = partial(self._ports.by_name, name, self._domain)
             return self._remember(head, target, None, partial(self._owners, target.account), again)
         given = head.values(PREVIEW_HEADER)
@@ -91,6 +98,7 @@ class HostDoor:
         preview = await self._ports.previews.open_by_cookie(
             cookie.decode("latin-1"), target.sandbox_id, target.port
         )
+        await self._owners(target.account)
         opened = widened(target, preview)
         renewed = partial(self._ports.renewed, opened)
         return self._remember(head, opened, cookie, self._standing(preview), renewed)
@@ -104,12 +112,27 @@ class HostDoor:
         return answers.redirect(clean, _set_cookie(preview, cookie, peer.scheme(head)))
 
     async def _by_link(self, token: str, target: Target) -> tuple[Preview, str]:
-        return await self._ports.previews.open_by_link(token, target.sandbox_id, target.port)
+        found = await self._ports.previews.open_by_link(token, target.sandbox_id, target.port)
+        await self._owners(target.account)
+        return found
+
+    async def _find(self, name: str) -> Target | None:
+        """None: nothing of ours. Raises NotFound for a service's name, never for a sandbox's: names with an
+        id in them are answered alike whether there is such a sandbox or not."""
+        try:
+            return await self._ports.by_name(name, self._domain)
+        except NotFound:
+            address = read_host(name, self._domain)
+            if address is None:
+                raise
+            return closed(address)
 
     def _opened(self, head: RequestHead, target: Target, preview: Preview, clean: bytes) -> Admission:
         opened = widened(target, preview)
         again = partial(self._ports.renewed, opened)
-        return Admission(self._way(opened), clean, _other_cookies(head), None, self._standing(preview), again)
+        return Admission(
+            self._way(head, opened), clean, _other_cookies(head), None, self._standing(preview), again
+        )
 
     def _standing(self, preview: Preview) -> Standing:
         async def stands() -> None:
@@ -121,19 +144,21 @@ class HostDoor:
     def _remember(
         self, head: RequestHead, target: Target, cookie: bytes | None, stands: Standing, again: Again
     ) -> Admission:
-        way = self._way(target)
+        way = self._way(head, target)
         if len(self._known) >= _MOST:
             self._known.clear()
         self._known[head.host, cookie] = _Known(way, time.monotonic() + REMEMBERED_S, stands, again)
         return Admission(way, without_token(head.target)[0], _other_cookies(head), None, stands, again)
 
-    def _way(self, target: Target) -> Way:
-        return Way(target, self._ports.passages.of(target.sandbox_id))
+    def _way(self, head: RequestHead, target: Target) -> Way:
+        name = without_port(head.host.decode("latin-1"))
+        origin = Origin.SHARED if is_ours(name, self._domain) else Origin.OWN
+        return Way(target, self._ports.passages.of(target.sandbox_id), origin=origin)
 
 
 def private() -> Unauthenticated:
     return Unauthenticated(
-        why="this port is private",
+        why="this port is private, or there is no such sandbox",
         reason="missing",
         hint="Open it by a preview link (POST /v1/sandboxes/{id}/previews), or call it signed, by path.",
     )
@@ -148,8 +173,8 @@ def without_token(target: bytes) -> tuple[bytes, str | None]:
     tokens = [part[len(_QUERY) :] for part in parts if part.startswith(_QUERY)]
     kept = b"&".join(part for part in parts if not part.startswith(_QUERY))
     clean = path + b"?" + kept if kept else path
-    # `//evil.example` as a Location would lead away.
-    clean = b"/" + clean.lstrip(b"/") if clean.startswith(b"//") else clean
+    # `//evil.example` as a Location would lead away, and browsers read `\\` as `/`.
+    clean = b"/" + clean.lstrip(b"/\\")
     return clean, unquote(tokens[0].decode("latin-1")) if tokens else None
 
 

@@ -13,6 +13,7 @@ from sandboxer.edges.proxy.client import ClientConnection, House, Patience
 from sandboxer.edges.proxy.host_door import HostDoor
 from sandboxer.edges.proxy.owners import owners
 from sandboxer.edges.proxy.upstream import Pool
+from sandboxer.edges.proxy.visits import Visits
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.wiring import Platform
 
@@ -32,6 +33,7 @@ async def open_house(platform: Platform, *, patience: Patience | None = None) ->
             targets=ports.targets,
             tasks=tasks,
             trusted=platform.trusted_proxies,
+            visits=Visits(platform.limiter, platform.limits, platform.trusted_proxies),
             patience=patience or Patience(),
             connections=set(),
         )
@@ -51,7 +53,7 @@ async def listen_for_hosts(
     """Serve `{port}-{id}.{domain}` and the other names on a socket that is bound already."""
     settings = platform.settings
     may_act = owners(platform.authorities, platform.clock)
-    door = HostDoor(platform.access.ports, settings.proxy_domain, may_act)
+    door = HostDoor(platform.access.ports, settings.proxy_domain, may_act, house.visits)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: ClientConnection(house, door), sock=listening, backlog=BACKLOG)
     https_port = settings.proxy_https_port

@@ -7,27 +7,27 @@ everyone if the port is public. It shares the platform's origin, so answers are 
 from __future__ import annotations
 
 import re
-import time
 from functools import partial
 
 from sandboxer.access.http1.heads import CREDENTIALS, PREVIEW_HEADER, RequestHead
 from sandboxer.access.ports.hosts import PortAddress, read_path
-from sandboxer.access.ports.ports import widened
+from sandboxer.access.ports.ports import closed, widened
 from sandboxer.access.ports.targets import Target
 from sandboxer.accounts.authority import demand, demand_active
-from sandboxer.accounts.limits import Route, Sender, client_address, quotas
 from sandboxer.edges.http.hanging_up import standing_of
 from sandboxer.edges.http.scoping import scope_for
 from sandboxer.edges.http.visiting import note_visit
 from sandboxer.edges.proxy.doors import Admission, Standing, Way
 from sandboxer.edges.proxy.host_door import private, without_token
+from sandboxer.edges.proxy.origins import Origin
 from sandboxer.edges.proxy.owners import owners
 from sandboxer.edges.proxy.peers import Peer
+from sandboxer.edges.proxy.visits import Visits
 from sandboxer.identity.authenticate import BodyCheck
 from sandboxer.identity.keys import Caller
 from sandboxer.identity.sessions.bearer import session_token
 from sandboxer.identity.sessions.tokens import HEADER
-from sandboxer.kernel.errors import NotFound, SandboxerError, Unauthenticated
+from sandboxer.kernel.errors import NotFound, Unauthenticated
 from sandboxer.wiring import Platform
 
 _MINE = re.compile(rb"[A-Z]{1,16} /v1/sandboxes/sbx_[0-9a-z]{26}/ports/[0-9]{1,5}[/? ]")
@@ -40,8 +40,9 @@ _SESSION = HEADER.encode()
 
 
 class PathDoor:
-    def __init__(self, platform: Platform) -> None:
+    def __init__(self, platform: Platform, visits: Visits) -> None:
         self._platform = platform
+        self._visits = visits
         self._ports = platform.access.ports
         self._owners = owners(platform.authorities, platform.clock)
 
@@ -62,6 +63,10 @@ class PathDoor:
         return None
 
     async def admit(self, head: RequestHead, peer: Peer) -> Admission | bytes:
+        with self._visits.counting_refusals(head, peer):
+            return await self._admit(head, peer)
+
+    async def _admit(self, head: RequestHead, peer: Peer) -> Admission | bytes:
         found = read_path(head.target)
         if found is None:
             raise NotFound(what="port", id=head.target[:80].decode("latin-1"))
@@ -71,7 +76,7 @@ class PathDoor:
         link = given[0].decode("latin-1") if given else token
         check: BodyCheck | None = None
         stands: Standing | None = None
-        target = await self._ports.by_address(address)
+        target = await self._find(address)
         if link is not None:
             target, stands = await self._by_link(link, target)
             head.lines[:] = [line for line in head.lines if not _is_credential_of_ours(line)]
@@ -81,19 +86,25 @@ class PathDoor:
             target, check, stands = await self._by_caller(head, peer, address)
             head.lines[:] = [line for line in head.lines if _name(line) not in CREDENTIALS]
         elif not target.is_public:
-            self._count(peer, head, None)
             raise private()
         else:
             await self._owners(target.account)
             stands = partial(self._owners, target.account)
             head.lines[:] = [line for line in head.lines if not _is_credential_of_ours(line)]
-        way = Way(target, self._ports.passages.of(target.sandbox_id), prefix, is_guest_of_origin=True)
-        lines = [b"Cookie: " + value + b"\r\n" for value in head.values(b"cookie")]
-        return Admission(way, rest, lines, check, stands, partial(self._ports.renewed, target))
+        way = Way(target, self._ports.passages.of(target.sandbox_id), prefix, Origin.PLATFORM)
+        # No cookies go inside: those of this origin are the platform's.
+        return Admission(way, rest, [], check, stands, partial(self._ports.renewed, target))
+
+    async def _find(self, address: PortAddress) -> Target:
+        """Whether there is such a sandbox is for those to know who may see it."""
+        try:
+            return await self._ports.by_address(address)
+        except NotFound:
+            return closed(address)
 
     async def _by_link(self, token: str, target: Target) -> tuple[Target, Standing]:
-        await self._owners(target.account)
         preview, _ = await self._ports.previews.open_by_link(token, target.sandbox_id, target.port)
+        await self._owners(target.account)
 
         async def stands() -> None:
             await self._owners(target.account)
@@ -104,11 +115,7 @@ class PathDoor:
     async def _by_caller(
         self, head: RequestHead, peer: Peer, address: PortAddress
     ) -> tuple[Target, BodyCheck | None, Standing]:
-        try:
-            caller, check, session = await self._identify(head)
-        except SandboxerError:
-            self._count(peer, head, None)
-            raise
+        caller, check, session = await self._identify(head)
         if caller.is_owner:
             path, _, query = head.target.partition(b"?")
             visit = {"path": path.decode("latin-1"), "method": head.method.decode(), "query_string": query}
@@ -127,7 +134,12 @@ class PathDoor:
             pairs, head.method.decode(), head.target.decode("latin-1"), platform.clock.now()
         )
         if not verdict.needs_body:
-            return verdict.caller, verdict.body_check(), None
+            check = verdict.body_check()
+            if head.has_body:
+                return verdict.caller, check, None
+            # Nothing will come that could be compared later: what was signed must be no body.
+            check.finish()
+            return verdict.caller, None, None
         if head.has_body:
             raise Unauthenticated(
                 why="a body for a port is signed with version 2",
@@ -140,20 +152,13 @@ class PathDoor:
     async def _judge(self, head: RequestHead, peer: Peer, caller: Caller) -> None:
         now = self._platform.clock.now()
         authority = await self._platform.authorities.of(caller)
-        self._count(peer, head, authority.sender(caller, now=now))
+        self._visits.count(head, peer, authority.sender(caller, now=now))
         demand_active(authority, now=now)
         if authority.is_delegated:
             path = head.target.partition(b"?")[0].decode("latin-1")
             needed = scope_for(head.method.decode(), path)
             if needed is not None:
                 demand(authority, needed, now=now)
-
-    def _count(self, peer: Peer, head: RequestHead, sender: Sender | None) -> None:
-        platform = self._platform
-        forwarded = [value.decode("latin-1") for value in head.values(b"x-forwarded-for")]
-        address = client_address(peer.address, forwarded, platform.trusted_proxies)
-        wanted = quotas(Route.API, address=address, caller=sender, policy=platform.limits)
-        platform.limiter.admit(wanted, now=time.monotonic())
 
 
 def _name(line: bytes) -> bytes:

@@ -12,6 +12,7 @@ from typing import Protocol, cast
 
 from sandboxer.access.ports.passages import Again, Passages
 from sandboxer.access.ports.targets import Target
+from sandboxer.access.ports.waking import MayWake
 from sandboxer.backends.guest import Connection, HandedOver, HandsOver
 from sandboxer.kernel.errors import BackendLost, NoCapacity, SandboxerError
 from sandboxer.kernel.tasks import TaskOwner
@@ -122,7 +123,14 @@ class Pool:
         if sandbox_id in self._waiting:
             self._wake(sandbox_id)
 
-    async def get(self, target: Target, again: Again | None = None, *, fresh: bool = False) -> Upstream:
+    async def get(
+        self,
+        target: Target,
+        again: Again | None = None,
+        *,
+        may_wake: MayWake | None = None,
+        fresh: bool = False,
+    ) -> Upstream:
         """One that stands ready or, if none does or `fresh`, a new one. Raises as `Passages.dial` does."""
         key = (target.sandbox_id, target.port)
         while True:
@@ -130,7 +138,7 @@ class Pool:
             if found is not None:
                 return found
             if self.open_streams.get(key[0], 0) < self.streams or self._drop_idle(key[0]):
-                return await self._dial(target, again)
+                return await self._dial(target, again, may_wake)
             await self._wait(key[0])
 
     def lost(self, upstream: Upstream) -> None:
@@ -158,12 +166,12 @@ class Pool:
         for upstream in list(self._all):
             upstream.close()
 
-    async def _dial(self, target: Target, again: Again | None) -> Upstream:
+    async def _dial(self, target: Target, again: Again | None, may_wake: MayWake | None) -> Upstream:
         sandbox_id = target.sandbox_id
         self.open_streams[sandbox_id] = self.open_streams.get(sandbox_id, 0) + 1
         made: Upstream | None = None
         try:
-            connection, target = await self._passages.dial(target, again)
+            connection, target = await self._passages.dial(target, again, may_wake)
             handed = await self._hand_over(connection)
             if handed.received:
                 handed.sock.close()
