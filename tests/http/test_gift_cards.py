@@ -196,6 +196,23 @@ async def test_a_card_says_what_is_left_to_who_has_its_words_only(shop: Served) 
     assert (await stranger.get("/v1/gift-cards")).status_code == 403
 
 
+async def test_a_delegated_budget_is_not_stolen_through_a_gift_card_or_a_gift(shop: Served) -> None:
+    parent = await shop.stranger("parent")
+    credit = {"id": "fund-parent", "sats": 50_000, "reason": "test"}
+    assert (await shop.client.post("/v1/accounts/parent/adjust", credit)).status_code == 200
+    thief = (await (await shop.stranger("thief")).get("/v1/accounts/me")).json()["account"]["public_id"]
+    wish = {"name": "child", "scopes": ["account:manage", "account:read"], "budget_sats": 49_000}
+    made = await parent.post("/v1/keys/delegated", wish)
+    child = shop.as_(Credentials(made.json()["public_key"], made.json()["secret_key"]))
+    for path, body in (
+        ("/v1/gift-cards", {"cents": 700, "pay_with": "sats"}),
+        ("/v1/transfers", {"to": thief, "sats": 40_000, "id": "mine", "reason": "to me"}),
+    ):
+        refused = await child.post(path, body)
+        assert (refused.status_code, refused.json().get("reason")) == (403, "delegated_budget"), refused.text
+    assert (await child.get("/v1/accounts/me")).json()["money"]["balance"] == 49_000
+
+
 async def test_an_account_buys_a_card_from_its_sats_at_the_locked_rate(shop: Served) -> None:
     buyer = await shop.stranger("buyer")
     credit = {"id": "fund-buyer", "sats": 50_000, "reason": "test"}

@@ -252,7 +252,7 @@ def _insert(
     }
     if not insert_once(conn, accounts, row):
         return False
-    open_bucket(conn, id, now=now, has_grace=kind is not Kind.DELEGATED)
+    open_bucket(conn, id, now=now, is_budget=kind is Kind.DELEGATED)
     record(
         conn,
         subject=id,

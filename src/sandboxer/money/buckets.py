@@ -126,8 +126,8 @@ def set_policy(conn: Connection, *, grace: GracePolicy, reserve: timedelta) -> N
     conn.execute(update(money_policy).values(**values))
 
 
-def open_bucket(conn: Connection, owner: str, *, now: datetime, has_grace: bool = True) -> bool:
-    """False if it is open already."""
+def open_bucket(conn: Connection, owner: str, *, now: datetime, is_budget: bool = False) -> bool:
+    """False if it is open already. `is_budget`: of a delegated key; no grace, and bound in the ledger."""
     values = {
         "owner": owner,
         "rate_msats": 0,
@@ -135,13 +135,14 @@ def open_bucket(conn: Connection, owner: str, *, now: datetime, has_grace: bool 
         "carried_nsats": 0,
         "settlements": 0,
         "standing": Standing.ALIVE.value,
-        "has_grace": has_grace,
+        "has_grace": not is_budget,
         "collected_sats": 0,
     }
     if not insert_once(conn, money_buckets, values):
         return False
     open_platform_accounts(conn, now=now)
-    open_account(conn, id=bucket_id(owner), kind=AccountKind.BUCKET, owner=owner, now=now)
+    kind = AccountKind.BUDGET if is_budget else AccountKind.BUCKET
+    open_account(conn, id=bucket_id(owner), kind=kind, owner=owner, now=now)
     open_account(conn, id=debt_id(owner), kind=AccountKind.DEBT, owner=owner, now=now)
     return True
 

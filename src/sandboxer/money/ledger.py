@@ -3,8 +3,10 @@
 Each account row carries running totals, kept in the transfer's own transaction by a statement that refuses to
 spend what is not there. So a transfer costs two statements and a balance one, however long the history.
 
-An error other than InsufficientCredit, NotFound or Conflict means a bug. After those three nothing of the
-refused transfer is left in the transaction, so a caller may go on.
+A delegated budget is bound here too: what `may_leave_budget` does not allow is Forbidden, whoever asks.
+
+An error other than InsufficientCredit, Forbidden, NotFound or Conflict means a bug. After those four nothing
+of the refused transfer is left in the transaction, so a caller may go on.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import psycopg
 from sqlalchemy import Connection, Insert, Row, Table, bindparam, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from sandboxer.kernel.errors import Broken, Conflict, InsufficientCredit, InvalidRequest, NotFound
+from sandboxer.kernel.errors import Broken, Conflict, Forbidden, InsufficientCredit, InvalidRequest, NotFound
 from sandboxer.money.tables import ledger_accounts, ledger_pendings, ledger_transfers
 from sandboxer.money.transfers import (
     DIGEST_MODULUS,
@@ -29,6 +31,7 @@ from sandboxer.money.transfers import (
     Phase,
     Transfer,
     canonical,
+    may_leave_budget,
 )
 from sandboxer.store.driver import as_sqlalchemy_raises
 
@@ -91,8 +94,9 @@ def open_platform_accounts(conn: Connection, *, now: datetime) -> None:
 def post_transfer(conn: Connection, transfer: Transfer) -> bool:
     """Move money (`single`) or reserve it (`pending`). False if this very transfer was made before.
 
-    Raises InsufficientCredit if the debit side may not go below zero and would, Conflict if the id belongs to
-    another transfer, NotFound for an account that is not open in this asset.
+    Raises InsufficientCredit if the debit side may not go below zero and would, Forbidden if it is a budget
+    that this may not leave, Conflict if the id belongs to another transfer, NotFound for an account that is
+    not open in this asset.
     """
     if transfer.phase is Phase.SINGLE:
         step = (transfer.amount, 0)
@@ -196,6 +200,7 @@ UPDATE ledger_accounts SET
   transfers = transfers + 1, digest = (digest + ?) & {_MASK}
 WHERE id = ? AND asset = ?
   AND (may_overdraw OR credits_posted - debits_posted - debits_pending >= ?)
+  AND (kind <> 'budget' OR ?)
 """
 _SQLITE_GIVE = f"""
 UPDATE ledger_accounts SET
@@ -208,8 +213,9 @@ INSERT INTO ledger_transfers ({", ".join(_ROW)}) VALUES ({", ".join("?" for _ in
 ON CONFLICT DO NOTHING
 """
 # PostgreSQL is a network away: all at once. What was not moved is not kept. The row's values come first.
-_PLACE = {name: f"${number}" for number, name in enumerate((*_ROW, "posted", "pending"), start=1)}
+_PLACE = {name: f"${number}" for number, name in enumerate((*_ROW, "posted", "pending", "leaves"), start=1)}
 _PLACE |= {name: f"{_PLACE[name]}::bigint" for name in ("posted", "pending")}
+_PLACE |= {"leaves": f"{_PLACE['leaves']}::boolean"}
 _TYPED = {"at": f"{_PLACE['at']}::timestamptz", "data": f"{_PLACE['data']}::json"}
 _POSTGRES_MOVE_AND_KEEP = """
 WITH moved AS (
@@ -223,6 +229,7 @@ WITH moved AS (
   WHERE id IN ({debit}, {credit}) AND asset = {asset}
     AND (id <> {debit} OR may_overdraw
       OR credits_posted - debits_posted - debits_pending >= {posted} + {pending})
+    AND (id <> {debit} OR ledger_accounts.kind <> 'budget' OR {leaves})
   RETURNING 1
 ), kept AS (
   INSERT INTO ledger_transfers ({columns}) SELECT {values} WHERE (SELECT count(*) FROM moved) = 2
@@ -246,7 +253,8 @@ def _move_and_keep(
     driver: Any = conn.connection.dbapi_connection
     try:
         if conn.dialect.name == "postgresql":
-            return _move_on_postgres(conn, driver, (*_row(transfer, digest, moment), *step))
+            leaves = may_leave_budget(transfer.kind, transfer.credit)
+            return _move_on_postgres(conn, driver, (*_row(transfer, digest, moment), *step, leaves))
         return _move_on_sqlite(driver, transfer, step, digest, moment)
     except Exception as error:
         raise as_sqlalchemy_raises(conn, "transfer", error) from error
@@ -266,7 +274,8 @@ def _move_on_sqlite(
 ) -> tuple[int, bool]:
     posted, pending = step
     asset = transfer.asset._value_
-    take = (posted, pending, digest, transfer.debit, asset, posted + pending)
+    leaves = may_leave_budget(transfer.kind, transfer.credit)
+    take = (posted, pending, digest, transfer.debit, asset, posted + pending, leaves)
     if driver.execute(_SQLITE_TAKE, take).rowcount != 1:
         return 0, False
     give = (posted, pending, digest, transfer.credit, asset)
@@ -365,6 +374,12 @@ def _why_not(conn: Connection, transfer: Transfer) -> Exception:
         row = _account(conn, side)
         if row.asset != transfer.asset.value:
             return InvalidRequest(field="asset", why=f"{side} is in {row.asset}, not {transfer.asset}")
+    if row.kind == AccountKind.BUDGET and not may_leave_budget(transfer.kind, transfer.credit):
+        return Forbidden(
+            why="a delegated budget pays for use, for budgets below it and back to its parent, nothing else",
+            reason="delegated_budget",
+            hint="Pay from the account that gave the budget.",
+        )
     free = row.credits_posted - row.debits_posted - row.debits_pending
     return InsufficientCredit(required=transfer.amount, available=max(0, free), account=row.owner)
 

@@ -18,7 +18,7 @@ from sqlalchemy import Column, Connection, Row, func, select, tuple_
 
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.money.amounts import NSATS_PER_MSAT, NSATS_PER_SAT, Nsats, Rate, Sats, microseconds
-from sandboxer.money.buckets import Bucket, load_bucket
+from sandboxer.money.buckets import Bucket, bucket_id, load_bucket
 from sandboxer.money.dryness import Standing, reap_at
 from sandboxer.money.ledger import from_row
 from sandboxer.money.meters import Use, nsats_between, owed
@@ -101,8 +101,8 @@ def account_view(conn: Connection, owner: str, *, now: datetime) -> AccountView:
     paid = max(0, min(now_owed, bucket.spendable))
     seen = _after(bucket, paid, now_owed - paid)
     began = bucket.health.grace_began_at
-    mine = (ledger_accounts.c.owner == owner, ledger_accounts.c.kind == "bucket")
-    incoming = conn.execute(select(func.sum(ledger_accounts.c.credits_pending)).where(*mine)).scalar()
+    mine = ledger_accounts.c.id == bucket_id(owner)
+    incoming = conn.execute(select(func.sum(ledger_accounts.c.credits_pending)).where(mine)).scalar()
     return AccountView(
         owner=owner,
         balance=seen.posted,

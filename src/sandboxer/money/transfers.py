@@ -26,6 +26,9 @@ class Asset(StrEnum):
 class AccountKind(StrEnum):
     # What an owner may spend: never below zero.
     BUCKET = "bucket"
+    # What was cut from a bucket for a delegated key: never below zero, and only what `may_leave_budget`
+    # allows goes out of it.
+    BUDGET = "budget"
     # What an owner owes for grace: zero or below.
     DEBT = "debt"
     # A gift card or another prepaid thing in its own asset: never below zero.
@@ -40,7 +43,24 @@ class AccountKind(StrEnum):
     EXCHANGE = "exchange"
 
 
-MAY_OVERDRAW = frozenset(AccountKind) - {AccountKind.BUCKET, AccountKind.CARD}
+MAY_OVERDRAW = frozenset(AccountKind) - {AccountKind.BUCKET, AccountKind.BUDGET, AccountKind.CARD}
+# What may leave a delegated budget: kinds of transfers, and how the accounts are called that each may go to.
+# Use (a hold becomes a charge, grace a debt), budgets of its own children and the way back up. The operator
+# adjusts, and an outside payment that never came is taken back. A kind that is not named here is refused.
+_OUT_OF_A_BUDGET: Mapping[str, tuple[str, ...]] = {
+    "charge": ("income:usage",),
+    "hold": ("income:usage",),
+    "repay": ("debt:",),
+    "delegate": ("bucket:",),
+    "delegate_return": ("bucket:",),
+    "reversal": ("external:", "unconfirmed:"),
+    "adjust": ("adjustments:",),
+}
+
+
+def may_leave_budget(kind: str, credit: str) -> bool:
+    """Whether a transfer of this kind to this account may be made out of a delegated budget."""
+    return credit.startswith(_OUT_OF_A_BUDGET.get(kind, ()))
 
 
 class Phase(StrEnum):

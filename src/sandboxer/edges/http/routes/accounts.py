@@ -97,9 +97,6 @@ async def transfers(
 )
 async def send(request: Request, body: wire.SendSats) -> Response:
     platform, who = platform_of(request), caller(request)
-    authority = await platform.authorities.of(who)
-    if authority.is_delegated:
-        raise Forbidden(why="a delegated budget cannot be given away", hint="Spend it, or cut a child key.")
     now = platform.clock.now()
     is_new = await platform.store.write(
         lambda conn: gifts.give(
