@@ -10,11 +10,12 @@ from sqlalchemy import Connection, insert
 
 from sandboxer.accounts import caps, gifts, records, revocation
 from sandboxer.accounts.caps import Caps, Spent
-from sandboxer.accounts.sums import spent_by
+from sandboxer.accounts.delegation import give
+from sandboxer.accounts.sums import rate_by, spent_by
 from sandboxer.kernel.errors import Forbidden, InvalidRequest
 from sandboxer.money import spending
 from sandboxer.money.amounts import NSATS_PER_SAT
-from sandboxer.money.metering import close_meter, open_meter
+from sandboxer.money.metering import charge_once, close_meter, open_meter
 from sandboxer.money.meters import Use
 from sandboxer.money.tables import meter_segments
 from tests.accounts.conftest import NOW, child_of, later, rich
@@ -138,6 +139,34 @@ def test_two_keys_of_an_account_do_not_share_a_cap_per_key(conn: Connection) -> 
     # The same gift again is the same gift, and counts once.
     gifts.give(conn, root, to, 10, id="c", reason="", key="one", now=NOW)
     assert spending.spent(conn, root, key="one", now=NOW) == 100 * NSATS_PER_SAT
+
+
+def test_whatever_name_a_delegated_key_acts_under_it_is_one_key_to_its_cap(conn: Connection) -> None:
+    """A child linked wallets to itself, and each of them had the whole of `per_key_sats` anew."""
+    child = child_of(conn, rich(conn), budget_sats=200, caps=Caps(per_key_sats=100)).account
+    bounds = records.load(conn, child).caps
+    for number, wallet in enumerate(("sbx-pk-its-own", "eip155:1:0xa", "eip155:1:0xb")):
+        use = {"use": Use.RUNNING, "msats": 30_000, "now": NOW, "key": wallet}
+        charge_once(conn, child, id=f"use:{number}", subject=f"sbx_{number}", **use)
+    for name in ("sbx-pk-its-own", "eip155:1:0xa", "eip155:1:0xc", ""):
+        assert spent_by(conn, child, bounds, key=name, now=NOW).key == 90 * NSATS_PER_SAT
+    with pytest.raises(Forbidden, match="per_key_sats"):
+        give(
+            conn, child, child_of(conn, child, budget_sats=0, depth=1).account, 11, id="g", key="new", now=NOW
+        )
+    give(conn, child, child_of(conn, child, budget_sats=0, depth=1).account, 10, id="h", key="new", now=NOW)
+    assert spent_by(conn, child, bounds, key="", now=NOW).key == 100 * NSATS_PER_SAT
+
+
+def test_what_all_names_of_a_delegated_key_run_brings_its_cap_nearer(conn: Connection) -> None:
+    root = rich(conn)
+    child = child_of(conn, root, budget_sats=200, caps=Caps(per_key_sats=100)).account
+    for account in (root, child):
+        for number, wallet in enumerate(("eip155:1:0xa", "eip155:1:0xb")):
+            names = {"id": f"m:{account}:{number}", "subject": f"sbx_{account}_{number}", "key": wallet}
+            open_meter(conn, account, use=Use.RUNNING, rate=1000, now=NOW, **names)
+    assert rate_by(conn, child, key="eip155:1:0xa") == 2000
+    assert rate_by(conn, root, key="eip155:1:0xa") == 1000
 
 
 def test_what_a_child_gives_back_is_spent_by_nobody(conn: Connection) -> None:

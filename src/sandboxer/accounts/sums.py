@@ -13,8 +13,9 @@ from datetime import datetime
 from sqlalchemy import Connection, func, select
 
 from sandboxer.accounts.caps import Caps, Spent
+from sandboxer.accounts.tables import accounts
 from sandboxer.money import spending
-from sandboxer.money.amounts import NSATS_PER_MSAT, NSATS_PER_SAT, Nsats, Sats
+from sandboxer.money.amounts import NSATS_PER_MSAT, NSATS_PER_SAT, Nsats, Rate, Sats
 from sandboxer.money.buckets import bucket_id, debt_id
 from sandboxer.money.meters import Flow, nsats_between, owed
 from sandboxer.money.tables import ledger_accounts, ledger_transfers, meter_segments, meters, money_buckets
@@ -71,17 +72,40 @@ def returnable(*, balance: Sats, outside: Sats) -> Sats:
     return max(0, balance - outside)
 
 
+def rate_by(conn: Connection, owner: str, *, key: str) -> Rate:
+    """What all that a key runs costs a second; of a delegated account, all that runs."""
+    name = _counted_key(conn, owner, key)
+    if name is not None:
+        return spending.rate_of(conn, owner, name)
+    query = select(func.sum(meters.c.rate_msats)).where(meters.c.owner == owner, meters.c.closed_at.is_(None))
+    return int(conn.execute(query).scalar() or 0)
+
+
+def _counted_key(conn: Connection, owner: str, key: str) -> str | None:
+    """The name whose spending a cap per key counts; None: all names of the account together.
+
+    A delegated account is one key, whatever it acts under: a wallet linked to it, or a key that took the
+    place of its first, is no other key with a cap of its own.
+    """
+    kind = conn.execute(select(accounts.c.kind).where(accounts.c.id == owner)).scalar()
+    return None if kind == "delegated" else key
+
+
 def spent_by(
     conn: Connection, owner: str, caps: Caps, *, key: str, now: datetime, sandbox: str | None = None
 ) -> Spent:
     """What an account's caps count for one of its keys, read only as far as a cap is set."""
     return Spent(
-        key=0 if caps.per_key_sats is None else spending.spent(conn, owner, key=key, now=now),
+        key=0 if caps.per_key_sats is None else _spent_by_key(conn, owner, key, now),
         sandbox=0 if caps.per_sandbox_sats is None or sandbox is None else _used(conn, owner, now, sandbox),
         today=(
             0 if caps.per_day_sats is None else spending.spent(conn, owner, day=spending.day_of(now), now=now)
         ),
     )
+
+
+def _spent_by_key(conn: Connection, owner: str, key: str, now: datetime) -> Nsats:
+    return spending.spent(conn, owner, key=_counted_key(conn, owner, key), now=now)
 
 
 def figures(conn: Connection, owners: Sequence[str], *, now: datetime) -> dict[str, Figures]:

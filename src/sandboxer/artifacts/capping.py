@@ -16,10 +16,10 @@ from sqlalchemy import Connection, func, select
 
 from sandboxer.accounts.authority import Authority, load_authority
 from sandboxer.accounts.caps import NO_CAPS, Caps, reached_at
-from sandboxer.accounts.sums import spent_by
+from sandboxer.accounts.sums import rate_by, spent_by
 from sandboxer.money.amounts import Rate
 from sandboxer.money.buckets import load_bucket
-from sandboxer.money.spending import day_of, rate_of
+from sandboxer.money.spending import day_of
 from sandboxer.money.tables import meters
 from sandboxer.observe.events import events
 from sandboxer.sandboxes.capping import Reached, find_reached
@@ -129,7 +129,7 @@ def _moments(
     flow = load_bucket(conn, account).flow.rate
     for key in {one.created_by for one in mine}:
         spent = spent_by(conn, account, caps, key=key, now=now)
-        rate = rate_of(conn, account, key)
+        rate = rate_by(conn, account, key=key)
         moment = reached_at(caps, spent, rate=rate, key_rate=rate, account_rate=flow, now=now)
         if moment is not None and moment > now:
             yield moment

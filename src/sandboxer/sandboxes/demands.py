@@ -16,11 +16,11 @@ from sqlalchemy import Connection
 from sandboxer.accounts.authority import Authority, load_authority
 from sandboxer.accounts.caps import NO_CAPS, Caps, reached_at
 from sandboxer.accounts.entitlements import Entitlement
-from sandboxer.accounts.sums import spent_by
+from sandboxer.accounts.sums import rate_by, spent_by
 from sandboxer.money.amounts import Sats, sats_for
 from sandboxer.money.buckets import Bucket, load_bucket
 from sandboxer.money.dryness import Standing
-from sandboxer.money.spending import day_of, rate_of
+from sandboxer.money.spending import day_of
 from sandboxer.sandboxes.capping import Reached, as_of, find_reached
 from sandboxer.sandboxes.charging import due, entitlement_of, is_frozen
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
@@ -143,7 +143,7 @@ def _next_look(
     moments = [] if caps.per_day_sats is None else [day_of(now) + timedelta(days=1)]
     keys = {sandbox.created_by for sandbox in sandboxes}
     by_key = {key: spent_by(conn, account, caps, key=key, now=now) for key in keys}
-    rates = {key: rate_of(conn, account, key) for key in keys}
+    rates = {key: rate_by(conn, account, key=key) for key in keys}
     for sandbox in sandboxes:
         paid_for, key = due(sandbox), sandbox.created_by
         if paid_for is None or not paid_for[1]:
