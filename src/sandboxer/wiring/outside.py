@@ -49,6 +49,7 @@ async def open_webhook_room(
             seal,
             feeds,
             allow_private=settings.webhook_allow_private,
+            never=settings.never_reached,
             above=accounts_above,
         )
     )

@@ -16,6 +16,7 @@ from sandboxer.artifacts.room import Artifacts, open_artifacts
 from sandboxer.artifacts.snapshots.charging import KeepCharges
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.dial_judge import DialJudge
 from sandboxer.observe.webhooks.room import Webhooks
 from sandboxer.sandboxes.slots import Slots
 from sandboxer.sandboxes.use_cases import SandboxUseCases
@@ -80,7 +81,7 @@ async def open_upper_rooms(
             state_dir=settings.state_dir,
             domain=settings.proxy_domain,
             domain_port=settings.domain_proof_port,
-            allow_private=settings.webhook_allow_private,
+            judge=DialJudge(allow_private=settings.webhook_allow_private, never=settings.never_reached),
             domain_policy=settings.domain_policy,
         )
     )

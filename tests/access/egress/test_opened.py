@@ -81,6 +81,15 @@ async def test_a_secret_that_is_missing_or_no_header_reaches_nobody(proxy: Proxy
         ("POST /v1/%2e%2e/admin", False),
         ("POST /v1//admin", False),
         ("POST /v1/..;/admin", False),
+        ("POST /v1/..%3b/admin", False),
+        ("POST /v1/..%00/admin", False),
+        ("POST /v1/..%09/admin", False),
+        ("POST /v1/%c0%ae%c0%ae/admin", False),
+        ("POST /v1/%u002e%u002e/admin", False),
+        ("POST /v1/..%20/admin", False),
+        ("POST /v1/.../admin", False),
+        ("POST /v1/x%0d/admin", False),
+        ("POST /v1/caf%C3%A9/a%20b;v=1", True),
     ],
 )
 async def test_methods_and_paths_are_held_to(proxy: Proxy, web: Site, line: str, is_allowed: bool) -> None:
@@ -90,10 +99,54 @@ async def test_methods_and_paths_are_held_to(proxy: Proxy, web: Site, line: str,
     assert len(web.heads) == is_allowed
 
 
-@pytest.mark.parametrize("path", ["/admin", "/ADMIN/x", "/%61dmin", "/x/../admin", "//admin", "/admin;a=b"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/admin",
+        "/ADMIN/x",
+        "/%61dmin",
+        "/x/../admin",
+        "//admin",
+        "/admin;a=b",
+        "/admin/..;/x",
+        "/x/..%00/admin",
+        "/x/%c0%ae%c0%ae/admin",
+        "/%u0061dmin",
+        "/%2561dmin",
+        "/admin%00.png",
+        "/x/.../admin",
+    ],
+)
 async def test_a_denied_path_is_denied_however_it_is_written(proxy: Proxy, web: Site, path: str) -> None:
     proxy.rules("example.com", more=(Rule(action=Action.DENY, host="example.com", path="/admin"),))
     assert (await ask(proxy, request(f"GET {path}"))).startswith(b"HTTP/1.1 403 ")
+    assert not web.heads
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "X-HTTP-Method-Override: DELETE",
+        "X-Original-URL: /admin",
+        "x_rewrite_url: /admin",
+        "X-Method-Override: PUT",
+    ],
+)
+async def test_no_header_talks_a_server_into_another_method_or_path(
+    proxy: Proxy, web: Site, header: str
+) -> None:
+    proxy.rules(more=(POST_ONLY,))
+    answer = await ask(proxy, request("POST /v1", "Content-Length: 0", header))
+    assert answer.startswith(b"HTTP/1.1 403 "), answer
+    assert not web.heads
+
+
+async def test_a_secret_is_never_sent_with_a_method_that_echoes_it(proxy: Proxy, web: Site) -> None:
+    proxy.vault["somebody/KEY"] = "s3cret"
+    proxy.rules("example.com", secrets=(SECRET,))
+    for method in ("TRACE", "TRACK"):
+        answer = await ask(proxy, request(f"{method} /"))
+        assert answer.startswith(b"HTTP/1.1 403 "), answer
     assert not web.heads
 
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from urllib.parse import unquote
 
 from sandboxer.access.egress.names import is_address
+from sandboxer.access.egress.paths import is_plain, readings
 from sandboxer.access.egress.rules import WEB_PORTS, Action, Injection, Limits, Policy, Rule
+
+# Methods whose answer repeats the request.
+_ECHOES = frozenset({"TRACE", "TRACK"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,8 @@ class Ask:
     is_tls: bool
     method: str | None = None
     path: str | None = None
+    # A header of the request by which many servers read another method or path than the one it names.
+    override: str | None = None
 
     def url(self) -> str:
         scheme = "https" if self.is_tls else "http"
@@ -100,7 +105,19 @@ def decide(rules: Rules, ask: Ask) -> Allow | Deny:
         if ask.port not in WEB_PORTS:
             return Deny("port", f"port {ask.port} needs a rule that names it; 443 and 80 do not")
     has_secret = bool(rules.injections(ask.host))
+    if (looks_inside or has_secret) and (misread := _misread(ask, allowing)):
+        return misread
     return Allow(allowing, is_opened=ask.is_tls and ask.port == 443 and (looks_inside or has_secret))
+
+
+def _misread(ask: Ask, allowing: Rule | None) -> Deny | None:
+    """Requests that a server may take for others than they say, or answers with the secret they carried."""
+    if ask.method in _ECHOES:
+        return Deny("echo", f"{ask.method} would send back the headers put into the request", allowing)
+    if ask.override is not None:
+        why = f"its header {ask.override} can name another method or path than the rules were asked about"
+        return Deny("override_header", why, allowing)
+    return None
 
 
 def _matches(rule: Rule, ask: Ask) -> bool:
@@ -115,29 +132,9 @@ def _is_below(rule: Rule, path: str) -> bool:
     if rule.action is Action.ALLOW:
         # Whoever serves it may read dots and escapes in his own way: only a plain path is surely below.
         return is_plain(path) and (path == whole or path.startswith(whole + "/"))
-    # A deny is meant for whatever could be read as it.
-    loose, whole = _loosest(path), whole.lower()
-    return loose == whole or loose.startswith(whole + "/")
-
-
-def is_plain(path: str) -> bool:
-    low = path.lower()
-    if "//" in path or "\\" in path or "%2e" in low or "%2f" in low or "%5c" in low or "%25" in low:
-        return False
-    return not any(part.partition(";")[0] in (".", "..") for part in path.split("/"))
-
-
-def _loosest(path: str) -> str:
-    for _ in range(3):
-        path = unquote(path, errors="replace")
-    parts: list[str] = []
-    for part in path.replace("\\", "/").lower().split("/"):
-        part = part.partition(";")[0]
-        if part == "..":
-            del parts[-1:]
-        elif part not in ("", "."):
-            parts.append(part)
-    return "/" + "/".join(parts)
+    # A deny is meant for whatever could be read as it; what nobody can read for sure could be anything.
+    found, whole = readings(path), whole.lower()
+    return not found or any(one == whole or one.startswith(whole + "/") for one in found)
 
 
 def _no_rule(rules: Rules, ask: Ask) -> str:

@@ -17,7 +17,7 @@ from sandboxer.access.egress.decision import Rules
 from sandboxer.access.egress.denials import from_json, to_json
 from sandboxer.access.egress.inside import ENVIRONMENT, PROXY_PORT, place_files
 from sandboxer.access.egress.outlet import NoSecrets, Outlet, Secrets
-from sandboxer.access.egress.proxy.dialing import Dialer, Network, Resolver, SystemResolver
+from sandboxer.access.egress.proxy.dialing import Dialer, Resolver, SystemResolver
 from sandboxer.access.egress.proxy.means import Means, Patience
 from sandboxer.access.egress.records import KeptOutlet, KeptPolicy
 from sandboxer.access.egress.relaying import relay_calls
@@ -25,6 +25,7 @@ from sandboxer.access.egress.rules import Policy, first_policy
 from sandboxer.backends.contract import Trust
 from sandboxer.backends.guest import Guest, Relay, Relays
 from sandboxer.identity.seal import Seal
+from sandboxer.kernel.dial_judge import Network
 from sandboxer.kernel.errors import NotAvailable, SandboxerError
 from sandboxer.kernel.tasks import TaskOwner
 from sandboxer.sandboxes.book import Step

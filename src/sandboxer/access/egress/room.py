@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from sandboxer.access.egress.charging import EgressCharges
 from sandboxer.access.egress.outlet import Secrets
 from sandboxer.access.egress.outlets import Outlets
-from sandboxer.access.egress.proxy.dialing import Network
 from sandboxer.access.egress.use_cases import Egress
 from sandboxer.identity.seal import Seal
+from sandboxer.kernel.dial_judge import Network
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.money.pricing import Pricing
 from sandboxer.sandboxes.use_cases import SandboxUseCases

@@ -8,11 +8,10 @@ answers read up to a bound and thrown away (whoever set the URL must not read th
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -21,7 +20,7 @@ from typing import Any
 import certifi
 import httpcore
 
-from sandboxer.kernel.addresses import permitted
+from sandboxer.kernel.dial_judge import DialJudge, Network, Verdict
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.lookups import Lookups, TooManyLookups
 from sandboxer.observe.webhooks.targets import parse_target
@@ -79,13 +78,18 @@ class Carrier:
     """Lives as long as the room; `close` it."""
 
     def __init__(
-        self, *, allow_private: bool, timeout_s: float = TIMEOUT_S, tls: ssl.SSLContext | None = None
+        self,
+        *,
+        allow_private: bool,
+        never: Sequence[Network] = (),
+        timeout_s: float = TIMEOUT_S,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._allow_private = allow_private
         self._timeout_s = timeout_s
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=tls or _public_trust(),
-            network_backend=_Pinned(allow_private=allow_private),
+            network_backend=_Pinned(DialJudge(allow_private=allow_private, never=never)),
             max_connections=100,
             max_keepalive_connections=20,
             keepalive_expiry=10.0,
@@ -139,8 +143,8 @@ class Carrier:
 class _Pinned(httpcore.AsyncNetworkBackend):
     """Dials only addresses that are permitted; TLS still asks for the name."""
 
-    def __init__(self, *, allow_private: bool) -> None:
-        self._allow_private = allow_private
+    def __init__(self, judge: DialJudge) -> None:
+        self._judge = judge
         self._dial = httpcore.AnyIOBackend()
         self._lookups = Lookups("webhooks")
 
@@ -171,18 +175,10 @@ class _Pinned(httpcore.AsyncNetworkBackend):
             addresses = await self._lookups.addresses(host, whose=host)
         except (socket.gaierror, UnicodeError, TooManyLookups) as error:
             raise _CannotGo(Failure.DNS, f"{host} does not resolve: {_brief(error)}") from None
-        # A scope id (fe80::1%eth0) is cut off by taking the address alone; such addresses are not public.
-        good = [a for a in addresses if self._is_permitted(a)]
+        good = [address for address in addresses if self._judge.judge(address) is Verdict.GOOD]
         if not good:
-            raise _CannotGo(Failure.FORBIDDEN_ADDRESS, f"{host} resolves to no public address")
+            raise _CannotGo(Failure.FORBIDDEN_ADDRESS, f"{host} is no public host but this one")
         return good[:4]
-
-    def _is_permitted(self, address: str) -> bool:
-        try:
-            parsed = ipaddress.ip_address(address.partition("%")[0])
-        except ValueError:
-            return False
-        return permitted(parsed, allow_private=self._allow_private)
 
 
 def _of_connect(error: httpcore.ConnectError) -> tuple[Failure, str]:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection
 
 from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.dial_judge import Network
 from sandboxer.kernel.ids import new_id
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.observe.webhooks import endpoints, outbox, signing
@@ -50,6 +51,7 @@ class Webhooks:
         feeds: Sequence[Feed],
         *,
         allow_private: bool,
+        never: Sequence[Network] = (),
         above: Above = _none_above,
     ) -> None:
         self._store = store
@@ -57,7 +59,7 @@ class Webhooks:
         self._seal = seal
         self._feeds = tuple(feeds)
         self._allow_private = allow_private
-        self.carrier = Carrier(allow_private=allow_private)
+        self.carrier = Carrier(allow_private=allow_private, never=never)
         self.postman = Postman(store, clock, self.carrier, self._feeds, self._secrets_of, above)
 
     def check_url(self, url: str) -> Target:
@@ -240,10 +242,11 @@ async def open_webhooks(
     feeds: Sequence[Feed],
     *,
     allow_private: bool,
+    never: Sequence[Network] = (),
     above: Above = _none_above,
 ) -> AsyncIterator[Webhooks]:
-    """`above` says whose parents hear of what."""
-    webhooks = Webhooks(store, clock, seal, feeds, allow_private=allow_private, above=above)
+    """`above` says whose parents hear of what; `never` are networks that no webhook reaches."""
+    webhooks = Webhooks(store, clock, seal, feeds, allow_private=allow_private, never=never, above=above)
     try:
         async with own_tasks() as tasks:
             tasks.start(webhooks.postman.run(), name="webhooks")

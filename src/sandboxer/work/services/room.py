@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.dial_judge import DialJudge
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.store.engine import Store
@@ -32,13 +33,13 @@ async def open_services(
     state_dir: Path,
     domain: str,
     domain_port: int,
-    allow_private: bool,
+    judge: DialJudge,
     domain_policy: DomainPolicy,
     resolve: Resolve | None = None,
 ) -> AsyncIterator[ServiceUseCases]:
     """After sandboxes were reconciled. On leaving, services go on and nobody keeps them.
 
-    `domain` is the platform's own, below which every service has a name; `domain_port` and `allow_private`
+    `domain` is the platform's own, below which every service has a name; `domain_port` and `judge`
     are for the proof that a domain is somebody's, as is `resolve`, which finds the addresses of a name.
     """
     book = ServiceBook(store, clock)
@@ -46,7 +47,9 @@ async def open_services(
     means = Means(
         book=book, sandboxes=sandboxes, clock=clock, vault=Vault(seal), folder=state_dir / "services"
     )
-    ask = asking(port=domain_port, allow_private=allow_private, resolve=resolve or system_resolver())
+    ask = asking(
+        port=domain_port, judge=judge, resolve=resolve or system_resolver(), served_here=book.proof_of
+    )
     async with own_tasks() as tasks:
         supervisor = Supervisor(means, tasks)
         await supervisor.adopt()

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Protocol
 
 from sandboxer.access.egress.decision import Deny
 from sandboxer.access.egress.names import is_address
-from sandboxer.access.egress.proxy.own_addresses import OwnAddresses
 from sandboxer.access.egress.proxy.wire import Count, Wire
-from sandboxer.kernel.addresses import permitted
+from sandboxer.kernel.dial_judge import DialJudge, Network, Verdict
 from sandboxer.kernel.lookups import Lookups, TooManyLookups
 
 RESOLVE_S = 5.0
 CONNECT_S = 10.0
 _TRIED = 3
 _REMEMBERED, _REMEMBER_S = 1024, 5.0
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Resolver(Protocol):
@@ -75,8 +70,7 @@ class Dialer:
     ) -> None:
         """`never`: networks that are no part of the world, whatever the rules say."""
         self._resolver = resolver
-        self._own = OwnAddresses()
-        self._never = tuple(never)
+        self._judge = DialJudge(never=never)
         self._connect_s = connect_s
         self._trust: ssl.SSLContext | None = None
 
@@ -140,30 +134,14 @@ class Dialer:
                 raise Unreachable(504, "name_timed_out", f"nobody said in time where {host} is") from None
         if not found:
             raise Unreachable(502, "no_such_name", f"there is no address for {host}")
-        public = [address for address in found if _is_public(address)]
+        verdicts = {address: self._judge.judge(address) for address in found}
+        public = [address for address, verdict in verdicts.items() if verdict is not Verdict.NOT_PUBLIC]
         if not public:
             raise Refused(
                 Deny("not_public", f"{host} is {found[0]}, which is no public address of the world")
             )
-        good = [address for address in public if not self._is_ours(address)]
+        good = [address for address in public if verdicts[address] is Verdict.GOOD]
         if not good:
             why = f"{host} is {public[0]}, which is this host or what its operator keeps from sandboxes"
             raise Refused(Deny("own_address", why))
         return good
-
-    def _is_ours(self, address: str) -> bool:
-        if self._never:
-            parsed = ipaddress.ip_address(address)
-            parsed = getattr(parsed, "ipv4_mapped", None) or parsed
-            if any(parsed in network for network in self._never):
-                return True
-        return self._own.has(address)
-
-
-@lru_cache(maxsize=4096)
-def _is_public(address: str) -> bool:
-    try:
-        # A scope (`fe80::1%eth0`) belongs to what is near.
-        return "%" not in address and permitted(ipaddress.ip_address(address), allow_private=False)
-    except ValueError:
-        return False

@@ -16,7 +16,7 @@ from sandboxer.access.egress.proxy.dialing import Refused, Unreachable
 from sandboxer.access.egress.proxy.exchange import BadAnswer, Pace, Stale, exchange, join
 from sandboxer.access.egress.proxy.hello import ALERT_DENIED, NotTls, is_whole, server_name
 from sandboxer.access.egress.proxy.means import Means
-from sandboxer.access.egress.proxy.opening import secret_lines, shake_hands, without
+from sandboxer.access.egress.proxy.opening import override_of, secret_lines, shake_hands, without
 from sandboxer.access.egress.proxy.wire import Gone, Wire
 from sandboxer.access.http1.forward import ForwardHead, read_forward
 from sandboxer.access.http1.heads import BadHead
@@ -113,7 +113,8 @@ class Errand:
             if head.is_connect:
                 await self._connect(Ask(host, port, is_tls=port == 443))
                 return
-            if not await self._request(head, Ask(host, port, False, head.method, head.path), b""):
+            ask = Ask(host, port, False, head.method, head.path, override_of(head.lines))
+            if not await self._request(head, ask, b""):
                 return
             is_first = False
 
@@ -175,7 +176,7 @@ class Errand:
             host, port = authority_of(head.authority, default_port=443)
             if (host, port) != (connected.host, connected.port):
                 raise Refused(Deny("other_host", f"the request inside names {host}, not {connected.host}"))
-            ask = self._ask = Ask(host, port, True, head.method, head.path)
+            ask = self._ask = Ask(host, port, True, head.method, head.path, override_of(head.lines))
             verdict = outlet.decide(ask)
             if isinstance(verdict, Deny):
                 raise Refused(verdict)

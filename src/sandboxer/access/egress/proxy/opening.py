@@ -13,6 +13,30 @@ from sandboxer.access.egress.proxy.means import Means
 from sandboxer.access.egress.proxy.wire import Gone, Wire
 from sandboxer.access.http1.heads import BadHead
 
+# Headers by which servers and frameworks read another method or path than the request line's.
+_OVERRIDES = frozenset(
+    {
+        b"x-forwarded-uri",
+        b"x-http-method",
+        b"x-http-method-override",
+        b"x-http-path-override",
+        b"x-method-override",
+        b"x-original-uri",
+        b"x-original-url",
+        b"x-override-url",
+        b"x-rewrite-url",
+    }
+)
+
+
+def override_of(lines: list[bytes]) -> str | None:
+    """The first header that may change what the request asks for; CGI reads `_` as `-`."""
+    for line in lines:
+        name = line.partition(b":")[0]
+        if name.lower().replace(b"_", b"-") in _OVERRIDES:
+            return name.decode("latin-1")
+    return None
+
 
 async def shake_hands(outlet: Outlet, client: Wire, ask: Ask, means: Means) -> None:
     """Raises BadHead, Gone."""

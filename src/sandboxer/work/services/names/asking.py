@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import re
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 
-from sandboxer.kernel.addresses import permitted
+from sandboxer.kernel.dial_judge import DialJudge, Verdict
 from sandboxer.kernel.errors import Conflict
 from sandboxer.kernel.lookups import Lookups, TooManyLookups
 
@@ -36,11 +35,17 @@ def system_resolver() -> Resolve:
     return resolve
 
 
-def asking(*, port: int, allow_private: bool, resolve: Resolve) -> Ask:
+def asking(*, port: int, judge: DialJudge, resolve: Resolve, served_here: Callable[[str], str | None]) -> Ask:
+    """A domain that leads to this very host is not dialled, since what else listens here is not for tenants
+    to knock at: `served_here` says which token this platform serves for it."""
+
     async def ask(domain: str) -> bytes:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                return await _get(await _address(domain, port, allow_private, resolve), domain, port)
+                address = await _address(domain, port, judge, resolve)
+                if address is not None:
+                    return await _get(address, domain, port)
+                return _own_answer(domain, served_here(domain))
         except TimeoutError:
             raise _no_answer(domain, f"no answer within {_TIMEOUT_S:g} s") from None
         except OSError as error:
@@ -49,7 +54,8 @@ def asking(*, port: int, allow_private: bool, resolve: Resolve) -> Ask:
     return ask
 
 
-async def _address(domain: str, port: int, allow_private: bool, resolve: Resolve) -> str:
+async def _address(domain: str, port: int, judge: DialJudge, resolve: Resolve) -> str | None:
+    """None: the domain leads to this host."""
     try:
         found = await resolve(domain, port)
     except socket.gaierror as error:
@@ -60,10 +66,20 @@ async def _address(domain: str, port: int, allow_private: bool, resolve: Resolve
         raise _no_answer(domain, "the name does not resolve") from None
     except TooManyLookups as error:
         raise _no_answer(domain, f"{error}; try again in a moment") from None
-    for address in found:
-        if permitted(ipaddress.ip_address(address), allow_private=allow_private):
+    verdicts = {address: judge.judge(address) for address in found}
+    for address, verdict in verdicts.items():
+        if verdict is Verdict.GOOD:
             return address
+    if Verdict.OWN in verdicts.values():
+        return None
     raise _no_answer(domain, "it resolves to no public address", ELSEWHERE)
+
+
+def _own_answer(domain: str, served: str | None) -> bytes:
+    if served is None:
+        why = "it leads to this platform, which serves no token for it yet; prove it before it leads here"
+        raise _no_answer(domain, why)
+    return served.encode()
 
 
 async def _get(address: str, domain: str, port: int) -> bytes:
