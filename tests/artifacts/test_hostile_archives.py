@@ -21,6 +21,7 @@ from sandboxer.artifacts.images.oci.applying import Applying
 from sandboxer.artifacts.images.oci.reading import layer_members, understand
 from sandboxer.artifacts.images.oci.tar_reading import members
 from sandboxer.artifacts.images.oci.whole import is_packed, unpack_whole
+from sandboxer.artifacts.images.oci.work import MAX_NAMES_BYTES, Work
 from sandboxer.artifacts.images.published.tree import Bounds
 from sandboxer.kernel.errors import InvalidRequest, SandboxerError, TooLarge
 
@@ -328,3 +329,25 @@ def test_an_archive_packed_as_a_whole_is_unpacked_within_the_same_bounds(
         plain_of(pack(bytes(64 << 20)), most_bytes=1 << 20)
     with pytest.raises(TooLarge):
         plain_of(pack(b"") * 1000, ends=0.0)
+
+
+def test_a_folder_is_cleared_once_however_many_marks_it_has(root: Path) -> None:
+    """Each mark listed the whole folder: a few hundred kilobytes took a core for half an hour."""
+    files, marks = 2_000, 2_000
+    below = packed(*[file(f"d/{number}", b"") for number in range(files)])
+    alias = [other(f"l{number}", tarfile.SYMTYPE, "d") for number in range(100)]
+    again = [file("d/.wh..wh..opq", b"") for _ in range(marks)]
+    by_links = [file(f"l{number}/.wh..wh..opq", b"") for number in range(100)]
+    applied = unpack(root, below, packed(*alias, file("d/own"), *again, *by_links))
+    assert os.listdir(root / "d") == ["own"]
+    assert applied.work.steps < 3 * (files + marks + 200)
+
+
+def test_names_and_empty_pieces_are_counted_as_work() -> None:
+    steps, names = Work(Bounds(entries=10)), Work(Bounds())
+    steps.step(80)
+    with pytest.raises(TooLarge):
+        steps.step()
+    names.name(b"n" * MAX_NAMES_BYTES)
+    with pytest.raises(TooLarge):
+        names.name(b"n")

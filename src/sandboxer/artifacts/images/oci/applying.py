@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from sandboxer.artifacts.images.oci.layers import OPAQUE, WHITEOUT
 from sandboxer.artifacts.images.oci.tar_reading import FILE, FOLDER, HARD_LINK, LINK, Member, odd
+from sandboxer.artifacts.images.oci.work import Work
 from sandboxer.artifacts.images.published.tree import Bounds
 from sandboxer.kernel.errors import DiskFull, TooLarge
 
@@ -49,21 +50,25 @@ class Applying:
     size: int = 0
     skipped: int = 0
     ends: float = field(init=False)
+    work: Work = field(init=False)
     # Made by the layer that is being applied: a mark hides only what lies below it. Empty without marks.
     fresh: set[bytes] = field(default_factory=set)
     _has_marks: bool = True
+    # Folders that this layer has cleared: what comes after the first mark is its own, and stays.
+    _cleared: set[tuple[int, int]] = field(default_factory=set)
     # Where the last file went; the next one mostly goes there too.
     _last: _Opened | None = None
 
     def __post_init__(self) -> None:
         self.ends = time.monotonic() + self.bounds.seconds
+        self.work = Work(self.bounds)
 
     def apply(self, members: Iterator[Member], *, has_marks: bool = True) -> None:
         """One layer. Blocks. Raises InvalidRequest, TooLarge, DiskFull.
 
         `has_marks`: it may hide what lies below; False saves the memory of all its paths.
         """
-        self.fresh, self._has_marks = set(), has_marks
+        self.fresh, self._has_marks, self._cleared = set(), has_marks, set()
         try:
             for member in members:
                 self._count(member)
@@ -91,6 +96,7 @@ class Applying:
 
     def _count(self, member: Member) -> None:
         self.entries += 1
+        self.work.step()
         self.size += member.size
         if self.entries > self.bounds.entries:
             raise TooLarge(what="image", limit=f"{self.bounds.entries} files and folders")
@@ -145,6 +151,7 @@ class Applying:
         if not self._has_marks:
             return
         path = b"/".join(parts)
+        self.work.name(path)
         while path and path not in self.fresh:
             self.fresh.add(path)
             path = path.rpartition(b"/")[0]
@@ -192,7 +199,12 @@ class Applying:
             os.link(first, name, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
 
     def _clear(self, folder: int, path: bytes) -> None:
+        seen = os.fstat(folder)
+        if (seen.st_dev, seen.st_ino) in self._cleared:
+            return
+        self._cleared.add((seen.st_dev, seen.st_ino))
         for name in os.listdir(folder):
+            self.work.step()
             raw = os.fsencode(name)
             if (path + b"/" + raw if path else raw) not in self.fresh:
                 _remove(folder, raw)

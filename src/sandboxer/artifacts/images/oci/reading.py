@@ -17,6 +17,8 @@ from typing import IO, Any
 from sandboxer.artifacts.images.oci import tar_reading
 from sandboxer.artifacts.images.oci.tar_reading import FILE, Member, odd
 from sandboxer.artifacts.images.oci.unpacking import FEED, Packing, packing_of
+from sandboxer.artifacts.images.oci.work import Work
+from sandboxer.artifacts.images.published.tree import Bounds
 from sandboxer.kernel.errors import TooLarge
 
 _MOST_JSON = 4 << 20
@@ -60,13 +62,13 @@ def understand(file: IO[bytes]) -> Found:
 
 
 def layer_members(
-    file: IO[bytes], blob: Blob, *, most_bytes: int, ends: float = math.inf
+    file: IO[bytes], blob: Blob, *, most_bytes: int, ends: float = math.inf, work: Work | None = None
 ) -> Iterator[Member]:
     """What is in a layer, its digests checked at its end: nothing may be kept before that.
 
-    `ends`: when, by the monotonic clock, nobody reads on.
+    `ends`: when, by the monotonic clock, nobody reads on. `work` is what reading it may cost.
     """
-    source = _Checked(file, blob, most_bytes, ends)
+    source = _Checked(file, blob, most_bytes, ends, work or Work(Bounds()))
     yield from tar_reading.members(source)
     source.finish()
 
@@ -235,6 +237,7 @@ class _Checked:
     blob: Blob
     most_bytes: int
     ends: float
+    work: Work
     _at: int = 0
     _total: int = 0
     _held: bytes = b""
@@ -273,6 +276,9 @@ class _Checked:
         if self._packing is None:
             self._packing = packing_of(fed)
         content = self._packing.unpack(fed)
+        if not content:
+            # A packed file may hold nothing but pieces of nothing.
+            self.work.step()
         self._total += len(content)
         if self._total > self.most_bytes:
             raise TooLarge(what="image", limit=f"{self.most_bytes >> 20} MB in a layer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
@@ -14,6 +15,7 @@ from sandboxer.artifacts.images.published.desk import Wanted
 from sandboxer.edges.http import problems
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.authentication import TooSlow
+from sandboxer.edges.http.disconnect import until_client_goes
 from sandboxer.edges.http.downloads import Download
 from sandboxer.edges.http.failures import Responses, inside, octets
 from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
@@ -81,7 +83,14 @@ async def receive(
 
     async def act(bind: Bind | None) -> Response:
         return _made(
-            await artifacts.importing.receive(body_of(request), wanted, who, profile=profile, also=bind)
+            await artifacts.importing.receive(
+                body_of(request),
+                wanted,
+                who,
+                profile=profile,
+                also=bind,
+                attended=partial(until_client_goes, request.receive),
+            )
         )
 
     async def recall(image_id: str) -> Response | None:

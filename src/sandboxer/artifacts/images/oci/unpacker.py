@@ -1,0 +1,169 @@
+"""The process that reads and unpacks archives: whoever waits for it can end it at any moment.
+
+A thread cannot be stopped, and an archive can be made that takes long to read. So the work is done by a
+process of its own, which is killed when its client leaves or the server stops, and which ends by itself when
+the server dies. `python -m` this module is that process; `Unpacker` is the server's side of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from sandboxer.artifacts.images.oci.applying import Applying
+from sandboxer.artifacts.images.oci.reading import Blob, Part, layer_members
+from sandboxer.artifacts.images.oci.weighing import Weight, weigh
+from sandboxer.artifacts.images.oci.whole import unpack_whole
+from sandboxer.artifacts.images.published.tree import Bounds
+from sandboxer.kernel import errors
+from sandboxer.kernel.errors import SandboxerError, Unavailable
+
+# It has all the time that nobody else needs.
+_NICENESS = 10
+
+
+class Unpacker:
+    """One archive's process. `weigh` and `apply` block, in threads; `kill` may be called from anywhere."""
+
+    def __init__(self, archive: IO[bytes], bounds: Bounds) -> None:
+        self._archive = archive
+        self._bounds = bounds
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._is_killed = False
+
+    def unpack(self, plain: IO[bytes], room: Path, most_bytes: int) -> None:
+        """Of an archive that was packed as a whole; from now on it is read from `plain`, a file in `room`."""
+        job = {"task": "unpack", "plain": plain.fileno(), "room": str(room), "most_bytes": most_bytes}
+        self._run(job, plain.fileno())
+        self._archive = plain
+
+    def weigh(self) -> Weight:
+        """Raises InvalidRequest for an archive that is not what it should be, TooLarge."""
+        told = self._run({"task": "weigh"})
+        layers = [Blob(part=Part(**one.pop("part")), **one) for one in told.pop("layers")]
+        return Weight(layers=layers, **told)
+
+    def apply(self, root: int, layers: Sequence[Blob], marks: Sequence[bool]) -> None:
+        """Into the folder behind `root`. Raises InvalidRequest, TooLarge, DiskFull."""
+        told = [asdict(one) for one in layers]
+        self._run({"task": "apply", "root": root, "layers": told, "marks": list(marks)}, root)
+
+    def kill(self) -> None:
+        """The end: what runs is ended, and nothing more is begun."""
+        with self._lock:
+            self._is_killed = True
+            if self._child is not None and self._child.poll() is None:
+                self._child.kill()
+
+    def _run(self, task: dict[str, Any], *more_fds: int) -> dict[str, Any]:
+        archive = self._archive.fileno()
+        job = {**task, "archive": archive, "bounds": asdict(self._bounds)}
+        with self._begun((archive, *more_fds)) as child:
+            assert child.stdin is not None
+            assert child.stdout is not None
+            try:
+                child.stdin.write(json.dumps(job).encode() + b"\n")
+                # It stays open: its end tells the process that nobody waits any more.
+                child.stdin.flush()
+                answer = child.stdout.read()
+            except BrokenPipeError:
+                answer = b""
+            child.stdin.close()
+        return _read(answer)
+
+    def _begun(self, fds: Sequence[int]) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._is_killed:
+                raise _ended()
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", __name__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pass_fds=tuple(fds),
+                bufsize=0,
+                # Ctrl-C in the server's terminal is not for it: the server ends it.
+                start_new_session=True,
+            )
+            return self._child
+
+
+def _read(answer: bytes) -> dict[str, Any]:
+    if not answer:
+        raise _ended()
+    told: dict[str, Any] = json.loads(answer)
+    if (refusal := told.get("refusal")) is not None:
+        raise getattr(errors, refusal)(**told["facts"])
+    return told
+
+
+def _ended() -> Unavailable:
+    return Unavailable(why="the archive was not unpacked to its end", hint="Send it again.")
+
+
+# -- the process itself --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    task: str
+    archive: IO[bytes]
+    bounds: Bounds
+    told: dict[str, Any]
+
+    def run(self) -> dict[str, Any]:
+        match self.task:
+            case "unpack":
+                return self._unpack()
+            case "weigh":
+                return asdict(weigh(self.archive, self.bounds))
+            case _:
+                return self._apply()
+
+    def _unpack(self) -> dict[str, Any]:
+        ends = time.monotonic() + self.bounds.seconds
+        with os.fdopen(self.told["plain"], "wb") as plain:
+            room, most = Path(self.told["room"]), self.told["most_bytes"]
+            unpack_whole(self.archive, plain, room=room, most_bytes=most, ends=ends)
+        return {}
+
+    def _apply(self) -> dict[str, Any]:
+        applying = Applying(self.told["root"], self.bounds)
+        for one, has_marks in zip(self.told["layers"], self.told["marks"], strict=True):
+            blob = Blob(part=Part(**one.pop("part")), **one)
+            inside = layer_members(
+                self.archive, blob, most_bytes=self.bounds.bytes, ends=applying.ends, work=applying.work
+            )
+            applying.apply(inside, has_marks=has_marks)
+        applying.furnish()
+        return {"skipped": applying.skipped}
+
+
+def main() -> None:
+    os.nice(_NICENESS)
+    told = json.loads(sys.stdin.buffer.readline())
+    threading.Thread(target=_end_with_server, daemon=True).start()
+    with os.fdopen(told["archive"], "rb") as archive:
+        job = _Job(told["task"], archive, Bounds(**told["bounds"]), told)
+        try:
+            answer = job.run()
+        except SandboxerError as error:
+            answer = {"refusal": type(error).__name__, "facts": error.facts}
+    sys.stdout.write(json.dumps(answer))
+
+
+def _end_with_server() -> None:
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()
