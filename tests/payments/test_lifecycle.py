@@ -29,4 +29,8 @@ def test_a_lost_answer_is_never_a_failure() -> None:
 
 
 def test_confirmations_can_go_down_again() -> None:
-    assert next_state(State.CONFIRMED, Signal.UNCONFIRM) is State.SETTLEMENT_PENDING
+    assert next_state(State.DOUBTED, Signal.UNCONFIRM) is State.SETTLEMENT_PENDING
+
+
+def test_nothing_is_taken_back_that_was_not_in_doubt_first() -> None:
+    assert [state for state, signal in TRANSITIONS if signal is Signal.UNCONFIRM] == [State.DOUBTED]

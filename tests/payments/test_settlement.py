@@ -25,6 +25,9 @@ DEPTH = Depth(final=1, watched=12)
 CONFIRMED = Sighting(fate=Fate.CONFIRMED, txid="0x1", block="0x2", confirmations=1)
 UNSEEN = Sighting(fate=Fate.UNSEEN)
 EXPIRED = Sighting(fate=Fate.FAILED, reason="expired")
+GONE = Sighting(fate=Fate.UNSEEN, head=20, is_block_there=False)
+GONE_FOR_LONG = Sighting(fate=Fate.UNSEEN, head=40, is_block_there=False)
+GONE_FOR_GOOD = Sighting(fate=Fate.FAILED, reason="expired", head=40, is_block_there=False)
 
 
 @pytest.fixture
@@ -73,7 +76,9 @@ def paid_until(conn: Connection) -> datetime | None:
 
 def test_a_payment_that_the_chain_took_back_and_brought_again_sells_once(conn: Connection) -> None:
     payment = see(conn, submitted(conn, "1"), CONFIRMED)
-    payment = see(conn, payment, UNSEEN)
+    assert see(conn, payment, UNSEEN).state is State.CONFIRMED
+    assert see(conn, payment, GONE).state is State.DOUBTED
+    payment = see(conn, payment, GONE_FOR_LONG)
     assert payment.state is State.SETTLEMENT_PENDING
     payment = see(conn, payment, CONFIRMED)
     assert payment.state is State.CONFIRMED
@@ -91,13 +96,15 @@ def test_a_payment_that_is_gone_for_good_takes_only_its_own_time(conn: Connectio
     see(conn, submitted(conn, "1"), CONFIRMED)
     second = see(conn, submitted(conn, "2"), CONFIRMED)
     assert paid_until(conn) == NOW + 2 * MONTH
-    assert see(conn, second, EXPIRED).state is State.FAILED
+    see(conn, second, GONE)
+    assert see(conn, second, GONE_FOR_GOOD).state is State.FAILED
     assert paid_until(conn) == NOW + MONTH
 
 
 def test_the_only_payment_gone_ends_the_tier(conn: Connection) -> None:
     payment = see(conn, submitted(conn, "1"), CONFIRMED)
-    see(conn, payment, EXPIRED, now=NOW + timedelta(hours=1))
+    see(conn, payment, GONE, now=NOW + timedelta(hours=1))
+    see(conn, payment, GONE_FOR_GOOD, now=NOW + timedelta(hours=1))
     assert accounts.load(conn, "acc_alice").tier is None
 
 

@@ -116,6 +116,11 @@ def unconfirmed_id(owner: str) -> str:
     return f"unconfirmed:{owner}"
 
 
+def frozen_id(owner: str) -> str:
+    """The other side of payments that were final and are in doubt now: below zero by so much."""
+    return f"frozen:{owner}"
+
+
 def set_policy(conn: Connection, *, grace: GracePolicy, reserve: timedelta) -> None:
     """What the operator set, for everyone who touches a bucket from now on. Once, at start."""
     values = {
@@ -200,12 +205,12 @@ def spend(
 ) -> Bucket:
     """Move sats out to another account, leaving its meters their reserve. The same id spends once.
 
-    What is not yet confirmed stays: it buys time here and cannot be given away. Raises InsufficientCredit.
+    What is not yet confirmed, or in doubt, stays: it cannot be given away. Raises InsufficientCredit.
     If `to` is another bucket, call `settle_account` for its owner afterwards.
     """
     checked_amount(amount)
     bucket = settle_account(conn, owner, now=now)
-    free = max(0, bucket.available - unconfirmed(conn, owner))
+    free = max(0, bucket.available - unconfirmed(conn, owner) - frozen(conn, owner))
     if amount > free and find_transfer(conn, id) is None:
         raise InsufficientCredit(required=amount, available=free, account=owner)
     transfer = Transfer(
@@ -225,8 +230,17 @@ def spend(
 
 def unconfirmed(conn: Connection, owner: str) -> Sats:
     """How much of what was credited is not final yet."""
+    return _below_zero(conn, unconfirmed_id(owner))
+
+
+def frozen(conn: Connection, owner: str) -> Sats:
+    """How much of what was credited is in doubt: what runs may use it, nothing new is bought with it."""
+    return _below_zero(conn, frozen_id(owner))
+
+
+def _below_zero(conn: Connection, id: str) -> Sats:
     account = ledger_accounts.c
-    query = select(account.debits_posted - account.credits_posted).where(account.id == unconfirmed_id(owner))
+    query = select(account.debits_posted - account.credits_posted).where(account.id == id)
     return int(conn.execute(query).scalar() or 0)
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, select
 
 from sandboxer.kernel.errors import InsufficientCredit
 from sandboxer.money.amounts import Rate, Sats, checked_rate, sats_for
-from sandboxer.money.buckets import Bucket, bucket_id, charge, conclude, settle_account
+from sandboxer.money.buckets import Bucket, bucket_id, charge, conclude, frozen, settle_account
 from sandboxer.money.ledger import INCOME, find_transfer, is_pending, post_transfer, void_pending
 from sandboxer.money.metering import open_meter
 from sandboxer.money.meters import Use
@@ -60,9 +60,10 @@ def hold_slice(
     if (known := find_transfer(conn, id)) is not None:
         return Hold(id=id, sats=known.amount)
     least = sats_for(rate, holds.least)
-    if bucket.available < least:
-        raise InsufficientCredit(required=least, available=bucket.available, account=owner)
-    sats = min(sats_for(rate, holds.slice), bucket.available)
+    free = max(0, bucket.available - frozen(conn, owner))
+    if free < least:
+        raise InsufficientCredit(required=least, available=free, account=owner)
+    sats = min(sats_for(rate, holds.slice), free)
     hold_sats(conn, bucket, sats, id=id, to=INCOME, reason=reason, now=now)
     return Hold(id=id, sats=sats)
 
@@ -78,8 +79,9 @@ def hold_sats(
     now: datetime,
 ) -> Bucket:
     """Hold an exact sum of a settled bucket for `to`. Raises InsufficientCredit. The same id holds once."""
-    if sats > bucket.available and find_transfer(conn, id) is None:
-        raise InsufficientCredit(required=sats, available=bucket.available, account=bucket.owner)
+    free = max(0, bucket.available - frozen(conn, bucket.owner))
+    if sats > free and find_transfer(conn, id) is None:
+        raise InsufficientCredit(required=sats, available=free, account=bucket.owner)
     transfer = Transfer(
         id=id,
         debit=bucket_id(bucket.owner),

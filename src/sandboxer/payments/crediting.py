@@ -4,6 +4,9 @@
     pending:  unconfirmed:<account> ──> bucket                     usable for meters, not to be given away
               confirmed:  external ──> unconfirmed:<account>       what was beyond the limit: to the bucket
               failed:     bucket, then debt ──> unconfirmed:<account>
+    in doubt: frozen:<account> ──> external                        for meters, not for anything new
+              there:      external ──> frozen:<account>
+              gone:       bucket, then debt ──> frozen:<account>
 
 What an account has unconfirmed is the balance of its own ledger account, so `money.buckets.spend` (gifts,
 budgets of delegated keys, refunds, payouts) can leave it alone while meters and creates use it.
@@ -28,6 +31,7 @@ from sandboxer.money.buckets import (
     conclude,
     credit,
     debt_id,
+    frozen_id,
     open_bucket,
     receipt,
     settle_account,
@@ -93,6 +97,25 @@ def reverse_final(
     """A payment went back on its chain after it was credited; what was spent meanwhile becomes debt."""
     _open(conn, account, source, now)
     return _take_back(conn, account, sats, to=external(source), id=id, reason=reason, now=now)
+
+
+def freeze(conn: Connection, account: str, sats: Sats, *, id: str, source: str, now: datetime) -> bool:
+    """A final payment is in doubt: what runs on it goes on, but nothing new may be bought with it."""
+    _open(conn, account, source, now)
+    open_account(conn, id=frozen_id(account), kind=AccountKind.EXTERNAL, now=now)
+    return _between(conn, frozen_id(account), external(source), sats, id, "frozen", "in doubt", now)
+
+
+def thaw(conn: Connection, account: str, sats: Sats, *, id: str, source: str, now: datetime) -> bool:
+    """It was there all the time."""
+    return _between(conn, external(source), frozen_id(account), sats, id, "thawed", "found again", now)
+
+
+def reverse_frozen(
+    conn: Connection, account: str, sats: Sats, *, id: str, reason: str, now: datetime
+) -> bool:
+    """A payment in doubt is gone; what was spent of it becomes debt."""
+    return _take_back(conn, account, sats, to=frozen_id(account), id=id, reason=reason, now=now)
 
 
 def pending_begin(
@@ -220,6 +243,13 @@ def _open(conn: Connection, account: str, source: str, now: datetime) -> None:
     open_bucket(conn, account, now=now)
     open_account(conn, id=external(source), kind=AccountKind.EXTERNAL, now=now)
     open_account(conn, id=unconfirmed_id(account), kind=AccountKind.EXTERNAL, now=now)
+
+
+def _between(
+    conn: Connection, debit: str, credit: str, sats: Sats, id: str, kind: str, reason: str, now: datetime
+) -> bool:
+    transfer = Transfer(id=id, debit=debit, credit=credit, amount=sats, kind=kind, reason=reason, at=now)
+    return post_transfer(conn, transfer)
 
 
 def _pending_transfer(payment_id: str) -> str:

@@ -5,8 +5,12 @@ of ours: `settlement_pending`, when it is not known whether the money moves.
                                         ^                 │      └──no answer──> settlement_pending
                                         └────refused──────┘
 
+    confirmed ──block gone──> doubted ──found──> confirmed
+                                 └────missing for so many blocks──> settlement_pending: taken back
+
 `failed` is said only when the chain says so: the nonce is spent by something else, expired, or the transfer
-was aborted. A timeout is never a failure, and confirmations can go down again.
+was aborted. A timeout is never a failure. Confirmations can go down again, and then a payment is in doubt
+before it is taken back (`reversal.py`): its sats cannot be spent anew, and nothing is stopped.
 """
 
 from __future__ import annotations
@@ -27,6 +31,8 @@ class State(StrEnum):
     # On its way, with a transaction id.
     MEMPOOL = "mempool"
     CONFIRMED = "confirmed"
+    # It was confirmed, and the chain does not show it now. Its sats are frozen; what runs goes on.
+    DOUBTED = "doubted"
     FAILED = "failed"
     # Another transaction took its nonce.
     REPLACED = "replaced"
@@ -41,6 +47,7 @@ class Signal(StrEnum):
     ACCEPT = "accept"
     LOSE = "lose"
     CONFIRM = "confirm"
+    DOUBT = "doubt"
     UNCONFIRM = "unconfirm"
     FAIL = "fail"
     REPLACE = "replace"
@@ -72,11 +79,15 @@ TRANSITIONS: Mapping[tuple[State, Signal], State] = {
     (S.MEMPOOL, E.FAIL): S.FAILED,
     (S.MEMPOOL, E.REPLACE): S.REPLACED,
     (S.MEMPOOL, E.FORGET): S.NOT_FOUND,
-    # A reorganisation took the block back.
-    (S.CONFIRMED, E.UNCONFIRM): S.SETTLEMENT_PENDING,
+    (S.CONFIRMED, E.DOUBT): S.DOUBTED,
+    (S.DOUBTED, E.CONFIRM): S.CONFIRMED,
+    # A reorganisation took the block back, and no other has it.
+    (S.DOUBTED, E.UNCONFIRM): S.SETTLEMENT_PENDING,
 }
 # The money may be moving: never ask for it again.
-IN_FLIGHT = frozenset({S.BROADCASTING, S.SETTLEMENT_PENDING, S.MEMPOOL})
+IN_FLIGHT = frozenset({S.BROADCASTING, S.SETTLEMENT_PENDING, S.MEMPOOL, S.DOUBTED})
+# It was credited for good; only proof takes that back.
+CREDITED = frozenset({S.CONFIRMED, S.DOUBTED})
 FAILURES = frozenset({S.FAILED, S.REPLACED, S.NOT_FOUND})
 OVER = FAILURES | {S.CONFIRMED}
 

@@ -17,7 +17,7 @@ from sandboxer.kernel.errors import Conflict, NotFound
 from sandboxer.kernel.ids import new_id
 from sandboxer.money.ledger import insert_once
 from sandboxer.observe.events import record
-from sandboxer.payments.lifecycle import IN_FLIGHT, OVER, Signal, State, next_state
+from sandboxer.payments.lifecycle import CREDITED, IN_FLIGHT, OVER, Signal, State, next_state
 from sandboxer.payments.tables import payments
 from sandboxer.store.workers import announce
 
@@ -48,6 +48,14 @@ class Networks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Where in its chain a payment lies."""
+
+    hash: str | None
+    height: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Payment:
     id: str
     state: State
@@ -73,6 +81,11 @@ class Payment:
     updated_at: datetime
     look_at: datetime | None
     looks: int
+    # Of its block; None where that is not known.
+    height: int | None = None
+    # Its credit was taken back, and given again.
+    reversed_at: datetime | None = None
+    restored_at: datetime | None = None
 
     @property
     def is_over(self) -> bool:
@@ -235,7 +248,7 @@ def move(
     now: datetime,
     look_at: datetime | None = None,
     txid: str | None = None,
-    block: str | None = None,
+    block: Block | None = None,
     details: Mapping[str, Any] | None = None,
 ) -> Payment:
     """One step through the table, fenced by the state it was seen in. Raises IllegalTransition, Conflict."""
@@ -250,9 +263,10 @@ def move(
         "updated_at": now,
         "look_at": look_at,
         "txid": txid or current.txid,
-        "block": block if state is State.CONFIRMED else None,
         "details": {**current.details, **(details or {})},
         "looks": 0,
+        **_placed(current, state, block),
+        **_reversed(current, state, now),
     }
     conn.execute(update(payments).where(payments.c.id == payment.id).values(**values))
     after = load(conn, payment.id)
@@ -269,12 +283,15 @@ def note(
     look_at: datetime | None = None,
     looked: bool = False,
     txid: str | None = None,
+    block: Block | None = None,
 ) -> Payment:
     """Facts beside the state: which sandbox it is for, when to look again."""
     payment = load(conn, payment_id, lock=True)
     values: dict[str, Any] = {"details": {**payment.details, **(details or {})}, "updated_at": now}
     if txid is not None:
         values["txid"] = txid
+    if block is not None:
+        values |= {"block": block.hash, "height": block.height}
     if looked:
         values |= {"look_at": look_at, "looks": payment.looks + 1}
     conn.execute(update(payments).where(payments.c.id == payment_id).values(**values))
@@ -341,6 +358,31 @@ def unsettled(conn: Connection, payer: str) -> list[Payment]:
     states = [state.value for state in IN_FLIGHT | {State.QUEUED}]
     query = select(payments).where(payments.c.payer == payer, payments.c.state.in_(states))
     return [_payment(row) for row in conn.execute(query)]
+
+
+def mistakes(conn: Connection, account: str, *, since: datetime) -> list[tuple[datetime, datetime]]:
+    """From when to when this account lacked a payment that was taken back and came again after all."""
+    columns = payments.c
+    query = select(columns.reversed_at, columns.restored_at).where(
+        columns.account == account, columns.reversed_at.is_not(None), columns.restored_at >= since
+    )
+    return [(began, ended) for began, ended in conn.execute(query)]
+
+
+def _placed(current: Payment, state: State, block: Block | None) -> dict[str, Any]:
+    """A payment in doubt keeps the block it was in: it is looked for there."""
+    if state is State.CONFIRMED and block is not None:
+        return {"block": block.hash, "height": block.height}
+    if state in CREDITED:
+        return {"block": current.block, "height": current.height}
+    return {"block": None, "height": None}
+
+
+def _reversed(current: Payment, state: State, now: datetime) -> dict[str, Any]:
+    if current.state is State.DOUBTED and state is State.SETTLEMENT_PENDING:
+        return {"reversed_at": now, "restored_at": None}
+    is_back = state is State.CONFIRMED and current.state is not State.DOUBTED
+    return {"restored_at": now} if is_back and current.reversed_at is not None else {}
 
 
 def _tell(conn: Connection, payment: Payment, now: datetime) -> None:

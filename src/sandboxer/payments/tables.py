@@ -1,4 +1,4 @@
-"""The table of payments. One row is written before anything is broadcast or provisioned."""
+"""Payments, each with a row before anything is broadcast or made; and how high chains were last seen."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ payments = Table(
     Column("requirements", JsonValue, nullable=True),
     Column("txid", Text, nullable=True),
     Column("block", Text, nullable=True),
+    # The height of that block; NULL: not known (older records), or not in one.
+    Column("height", BigInteger, nullable=True),
     # After this the authorization is worthless.
     Column("valid_until", UtcDateTime, nullable=True),
     Column("created_at", UtcDateTime, nullable=False),
@@ -41,6 +43,9 @@ payments = Table(
     # When the reconciler looks again; NULL: no need.
     Column("look_at", UtcDateTime, nullable=True),
     Column("looks", Integer, nullable=False),
+    # When its credit was last taken back, and when that turned out to be a mistake or was made good.
+    Column("reversed_at", UtcDateTime, nullable=True),
+    Column("restored_at", UtcDateTime, nullable=True),
     Index("uq_payments_network_payer_nonce", "network", "payer", "nonce", unique=True),
     Index(
         "uq_payments_payer_identifier",
@@ -57,4 +62,14 @@ payments = Table(
         sqlite_where=text("look_at IS NOT NULL"),
         postgresql_where=text("look_at IS NOT NULL"),
     ),
+)
+
+chain_heads = Table(
+    "chain_heads",
+    metadata,
+    # CAIP-2.
+    Column("network", Text, primary_key=True),
+    # The highest head that was seen, and when it was last shown.
+    Column("height", BigInteger, nullable=False),
+    Column("seen_at", UtcDateTime, nullable=False),
 )

@@ -3,6 +3,7 @@
 dry ──> grace ──nobody paid──> reaped          a budget that someone gave has no grace
 a spending cap is reached ──────> reaped       at the very moment, found again if we came late
 paid ──> back to where it was; reaped for want of sats ──> awake, if it would last a while
+a payment was taken back by mistake ──> what that put to sleep wakes, however little there is
 """
 
 from __future__ import annotations
@@ -18,15 +19,20 @@ from sandboxer.accounts.caps import NO_CAPS, Caps, reached_at
 from sandboxer.accounts.entitlements import Entitlement
 from sandboxer.accounts.sums import rate_by, spent_by
 from sandboxer.money.amounts import Sats, sats_for
-from sandboxer.money.buckets import Bucket, load_bucket
+from sandboxer.money.buckets import Bucket, frozen, load_bucket
 from sandboxer.money.dryness import Standing
 from sandboxer.money.spending import day_of
+from sandboxer.payments.records import mistakes
 from sandboxer.sandboxes.capping import Reached, as_of, find_reached
 from sandboxer.sandboxes.charging import due, entitlement_of, is_frozen
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
 from sandboxer.sandboxes.records import Sandbox
 
 _KEPT = frozenset({State.STOPPED, State.REAPED})
+# The least for which it is worth waking.
+_A_MOMENT = timedelta(seconds=1)
+# A mistake that was made good longer ago wakes nothing any more.
+_REMEMBERED = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +47,8 @@ class Condition:
     # Free for a wake, beside what runs; how long a wake must last.
     available: Sats = 0
     slice: timedelta = timedelta(0)
+    # From when to when a payment was missing that had been taken back by mistake.
+    mistakes: tuple[tuple[datetime, datetime], ...] = ()
     entitlement: Entitlement | None = None
     # The cap that each sandbox has reached, by id.
     reached: Mapping[str, Reached] = field(default_factory=dict)
@@ -110,10 +118,17 @@ def to_wake(sandboxes: Iterable[Sandbox], condition: Condition) -> Sandbox | Non
     if condition.standing is not Standing.ALIVE or not condition.may_act:
         return None
     asleep = [one for one in sandboxes if one.state is State.REAPED and one.reason == Signal.GRACE_OVER.value]
-    first = min(asleep, key=lambda one: (one.created_at, one.id), default=None)
-    if first is None or condition.available < sats_for(first.terms.card.running, condition.slice):
+    wronged = [one for one in asleep if _is_wronged(one, condition)]
+    first = min(wronged or asleep, key=lambda one: (one.created_at, one.id), default=None)
+    if first is None:
         return None
-    return first
+    # What slept by a mistake of ours goes on as it would have gone on.
+    lasts = _A_MOMENT if wronged else condition.slice
+    return first if condition.available >= sats_for(first.terms.card.running, lasts) else None
+
+
+def _is_wronged(sandbox: Sandbox, condition: Condition) -> bool:
+    return any(began <= sandbox.state_since <= ended for began, ended in condition.mistakes)
 
 
 def read_condition(
@@ -127,8 +142,9 @@ def read_condition(
         has_grace=bucket.died_at is None,
         dried_at=bucket.health.grace_began_at,
         may_act=authority.refused_why is None,
-        available=bucket.available,
+        available=max(0, bucket.available - frozen(conn, account)),
         slice=bucket.reserve,
+        mistakes=tuple(mistakes(conn, account, since=now - _REMEMBERED)),
         entitlement=entitlement_of(authority),
         reached=find_reached(conn, authority, sandboxes, as_of(bucket, now)) if is_capped else {},
         look_at=_next_look(conn, authority, bucket, sandboxes, now) if is_capped else None,

@@ -18,6 +18,7 @@ PaymentStateName = Literal[
     "queued",
     "broadcasting",
     "settlement_pending",
+    "doubted",
     "mempool",
     "confirmed",
     "failed",

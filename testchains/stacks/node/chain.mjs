@@ -148,7 +148,8 @@ export class Chain {
   #seal(block) {
     const text = JSON.stringify([block.height, this.tip, block.txs.map((e) => e.txid), this.forks]);
     block.hash = createHash('sha256').update(text).digest('hex');
-    for (const entry of block.txs) Object.assign(entry, { height: block.height, block: block.hash });
+    block.time = Math.floor(Date.now() / 1000);
+    for (const entry of block.txs) Object.assign(entry, { height: block.height, block: block.hash, time: block.time });
     this.blocks.push(block);
     return block;
   }
@@ -189,7 +190,7 @@ export class Chain {
     for (const block of lost) {
       for (const mint of block.mints) this.mint(...mint);
       for (const entry of block.txs) {
-        Object.assign(entry, { status: 'pending', height: undefined, block: undefined });
+        Object.assign(entry, { status: 'pending', height: undefined, block: undefined, time: undefined });
         this.mempool.set(entry.txid, entry);
       }
     }

@@ -19,6 +19,7 @@ function told(entry) {
     sponsored: entry.sponsor !== null, sponsor_address: entry.sponsor ?? undefined,
     sponsor_nonce: entry.sponsorNonce ?? undefined, tx_status: entry.status,
     block_height: entry.height, block_hash: entry.block && `0x${entry.block}`, canonical: true,
+    block_time: entry.time, burn_block_time: entry.time,
   };
 }
 
@@ -42,7 +43,14 @@ const mined = (address) => chain.blocks.flatMap((block) => block.txs)
 const known = (txid) => chain.seen.get(txid.replace(/^0x/, ''));
 const missing = (txid) => [404, { error: `could not find transaction by ID ${txid}` }];
 
+const blockAt = (height) => {
+  const block = chain.blocks[Number(height) - 1];
+  return block ? [200, { canonical: true, height: block.height, hash: `0x${block.hash}` }]
+    : [404, { error: `cannot find block by height ${height}` }];
+};
+
 const READS = [
+  [/^\/extended\/v2\/blocks\/(\d+)$/, blockAt],
   [/^\/v2\/info$/, () => [200, { network_id: 0x80000000, stacks_tip_height: chain.height, stacks_tip: chain.tip }]],
   [/^\/v2\/accounts\/([^/]+)$/, (who) => [200, {
     balance: `0x${chain.balance('STX', who).toString(16).padStart(32, '0')}`, nonce: chain.nonce(who) }]],

@@ -150,7 +150,7 @@ async def test_without_a_node_the_relay_is_asked_and_its_own_failures_are_not_fi
         assert (await watcher.look(payment)).fate is Fate.SEEN
         till.chain.mine()
         assert (await watcher.look(payment)).fate is Fate.CONFIRMED
-        assert (await watcher.look(replace(payment, txid="00" * 32))).fate is Fate.UNSEEN
+        assert (await watcher.look(replace(payment, txid="00" * 32))).fate is Fate.UNKNOWN
 
 
 async def test_who_cannot_pay_is_refused_before_anything_is_made(till: Till) -> None:
@@ -172,6 +172,7 @@ async def test_a_nonce_spent_by_what_we_cannot_read_replaces_the_payment_all_the
 
     def node(request: httpx.Request) -> httpx.Response:
         answers: dict[str, object] = {
+            "/v2/info": {"stacks_tip_height": 7, "network_id": 0x80000000},
             f"/v2/accounts/{payment.payer}": {"nonce": 1},
             f"/extended/v1/address/{payment.payer}/transactions": {"results": [listed]},
             f"/extended/v1/tx/{txid}/raw": {"raw_tx": deployed},
@@ -193,8 +194,9 @@ async def test_a_nonce_spent_by_what_we_cannot_read_replaces_the_payment_all_the
         ({"status": "failed", "terminalReason": "sender_nonce_stale"}, Fate.UNSEEN),
         ({"status": "failed", "terminalReason": "sponsor_failure"}, Fate.UNSEEN),
         ({"status": "replaced", "terminalReason": "nonce_replacement"}, Fate.UNSEEN),
-        ({"status": "not_found", "terminalReason": "expired"}, Fate.UNSEEN),
+        ({"status": "not_found", "terminalReason": "expired"}, Fate.UNKNOWN),
         ({"status": "queued"}, Fate.SEEN),
+        ({"status": "broadcast"}, Fate.SEEN),
     ],
 )
 async def test_a_relay_alone_is_believed_only_about_this_very_transaction(

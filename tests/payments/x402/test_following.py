@@ -187,6 +187,10 @@ async def test_a_reorganisation_takes_the_credit_back_and_the_payment_is_made_ag
     desk.chain.revert(snapshot)
     assert desk.chain.balance(address_of(wallet)) == 5_000_000
     faulty.fault = "before"
+    desk.chain.mine(2)
+    await follow(desk, payment, State.DOUBTED)
+    assert await balance(desk, payment) == (1000, 0)
+    desk.chain.mine(12)
     pending = await follow(desk, payment, State.SETTLEMENT_PENDING)
     assert await balance(desk, pending) == (0, 0)
     faulty.fault = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, overload
 
 import httpx
 
@@ -29,6 +29,8 @@ class Seen:
     status: str
     height: int | None
     block: str | None
+    # When its block was made, in seconds; None: the API does not say.
+    at: int | None = None
 
     @property
     def succeeded(self) -> bool:
@@ -46,6 +48,18 @@ class StacksNode:
 
     async def tip(self) -> int:
         return _whole(await self._ask("/v2/info"), "stacks_tip_height")
+
+    async def network_id(self) -> int:
+        return _whole(await self._ask("/v2/info"), "network_id")
+
+    async def block_at(self, height: int) -> str | None:
+        """The hash of the chain's own block there; None: it has none, or not yet."""
+        told = await self._ask(f"/extended/v2/blocks/{height}", may_miss=True)
+        if told is None or told.get("canonical") is not True:
+            return None
+        if told.get("height") != height or not isinstance(told.get("hash"), str):
+            raise _nonsense("another block than was asked for")
+        return str(told["hash"])
 
     async def nonce(self, address: str) -> int:
         """The first one that no block has spent."""
@@ -87,11 +101,20 @@ class StacksNode:
             raise _nonsense("a transaction with another id than was asked for")
         return raw
 
-    async def _ask(self, path: str) -> dict[str, Any]:
+    @overload
+    async def _ask(self, path: str) -> dict[str, Any]: ...
+
+    @overload
+    async def _ask(self, path: str, *, may_miss: Literal[True]) -> dict[str, Any] | None: ...
+
+    async def _ask(self, path: str, *, may_miss: bool = False) -> dict[str, Any] | None:
+        """`may_miss`: None where there is none."""
         try:
             answer = await self._http.get(self._url + path, timeout=ASK_SECONDS)
         except httpx.RequestError as gone:
             raise ChainUnavailable(chain="stacks", why=f"{type(gone).__name__} on {path}") from gone
+        if may_miss and answer.status_code == 404:
+            return None
         if answer.status_code != 200 or len(answer.content) > MAX_ANSWER:
             raise ChainUnavailable(chain="stacks", why=f"{answer.status_code} on {path}")
         try:
@@ -123,7 +146,17 @@ def _seen(entry: dict[str, Any]) -> Seen:
         status=str(entry.get("tx_status")),
         height=height if isinstance(height, int) and height > 0 else None,
         block=str(block) if block else None,
+        at=_moment(entry),
     )
+
+
+def _moment(entry: dict[str, Any]) -> int | None:
+    """Of its block, or of the Bitcoin block beneath."""
+    for name in ("block_time", "burn_block_time"):
+        value = entry.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
 
 
 def _whole(body: dict[str, Any], name: str) -> int:

@@ -48,6 +48,8 @@ class StacksShop:
     tokens: tuple[Token, ...]
     # A node's or explorer's API, to see for ourselves what is on chain; without one, the relay is believed.
     node: str | None = None
+    # Another one: nothing is taken back unless both say so.
+    second_node: str | None = None
     timeout_s: int = TIMEOUT_S
     # Demanded in every transfer: tells apart installations that are paid at one address.
     memo: str | None = None
@@ -69,6 +71,7 @@ def stacks_shop(settings: NetworkSettings) -> StacksShop:
         pay_to=settings.pay_to,
         relay=_url(chain, settings.facilitator),
         node=None if settings.rpc_url is None else _url(chain, settings.rpc_url),
+        second_node=None if settings.second_rpc_url is None else _url(chain, settings.second_rpc_url),
         tokens=tuple(_token(chain, asset) for asset in settings.assets),
         memo=_memo(chain, settings.options.get("memo")),
     )

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import httpx
 from x402.schemas import PaymentPayload, PaymentRequirements
 
 from sandboxer.kernel.errors import ChainUnavailable, InvalidRequest
+from sandboxer.payments.lifecycle import CREDITED, State
 from sandboxer.payments.records import Payment
 from sandboxer.payments.stacks.codec.signing import verify_origin
 from sandboxer.payments.stacks.codec.transactions import Transaction, parse_hex, parse_transaction
-from sandboxer.payments.stacks.networks import SCHEME
+from sandboxer.payments.stacks.networks import NETWORKS, SCHEME
 from sandboxer.payments.stacks.nodes import Seen, StacksNode
 from sandboxer.payments.stacks.relay.client import SETTLE_SECONDS, Relay
 from sandboxer.payments.stacks.relay.messages import Status
@@ -31,6 +33,8 @@ from sandboxer.payments.x402.ways import Accepted, Authorization, Fate, Sighting
 # The one end of which a relay alone can be believed: this very transaction was undone. A nonce it calls stale
 # may be spent by this payment, and a transaction it calls replaced by another sponsoring of it.
 _ABORTED = "chain_abort"
+# Before its record was written: others may carry a payment to the chain sooner, and clocks differ.
+EARLIEST = timedelta(minutes=10)
 
 
 def stacks_way(
@@ -40,6 +44,7 @@ def stacks_way(
     shop = stacks_shop(settings)
     relay = Relay(shop.relay, http, settle_seconds=settle_seconds)
     node = None if shop.node is None else StacksNode(shop.node, http)
+    second = None if shop.second_node is None else StacksNode(shop.second_node, http)
     return Way(
         network=shop.network.caip2,
         scheme=SCHEME,
@@ -48,7 +53,9 @@ def stacks_way(
         facilitator=StacksFacilitator(shop, relay, node),
         reader=StacksReader(shop),
         watcher=StacksWatcher(relay, node),
+        witness=None if second is None else StacksWatcher(relay, second),
         confirmations=settings.confirmations,
+        missing_blocks=settings.missing_blocks,
         settles_in_block=False,
         timeout_s=shop.timeout_s,
         extra={} if shop.memo is None else {"memo": shop.memo},
@@ -88,6 +95,21 @@ class StacksWatcher:
         return await self._ask_relay(payment)
 
     async def _look_at_chain(self, payment: Payment, node: StacksNode) -> Sighting:
+        head = await node.tip()
+        seen = await self._found(payment, node, head)
+        if seen.fate is Fate.CONFIRMED or payment.state not in CREDITED:
+            return replace(seen, head=max(head, seen.height or 0))
+        # It was in a block, and is said not to be: is that block still the chain's?
+        if payment.block is not None and payment.height is not None:
+            block = await node.block_at(payment.height)
+            if block is None or block == payment.block:
+                return Sighting(fate=Fate.UNKNOWN, head=head, is_block_there=block == payment.block)
+            seen = replace(seen, is_block_there=False)
+        if (network := await node.network_id()) != NETWORKS[payment.network].chain_id:
+            raise ChainUnavailable(chain=payment.network, why=f"the node is of network {network}")
+        return replace(seen, head=head)
+
+    async def _found(self, payment: Payment, node: StacksNode, head: int) -> Sighting:
         nonce = int(payment.nonce)
         if await node.nonce(payment.payer) <= nonce:
             waiting = await node.waiting(payment.payer, nonce)
@@ -100,8 +122,14 @@ class StacksWatcher:
                 chain="stacks", why="a nonce is spent, but by what is not in the index yet"
             )
         if not await self._is_it(mined, payment, node):
-            return Sighting(fate=Fate.REPLACED, txid=mined.txid, reason="nonce_replacement")
-        return _judged(mined, await node.tip())
+            return Sighting(
+                fate=Fate.REPLACED, txid=mined.txid, reason="nonce_replacement", is_spent_otherwise=True
+            )
+        if _is_too_old(mined, payment):
+            return Sighting(
+                fate=Fate.FAILED, txid=mined.txid, reason="paid_long_ago", is_spent_otherwise=True
+            )
+        return _judged(mined, head)
 
     async def _is_it(self, seen: Seen, payment: Payment, node: StacksNode) -> bool:
         """By all that the payer signed; a payment that is over keeps only its transaction id."""
@@ -122,15 +150,32 @@ class StacksWatcher:
         return _said(await self._relay.transaction(payment.txid))
 
 
+def _is_too_old(seen: Seen, payment: Payment) -> bool:
+    """A signed transaction does not age: what was mined long before it was presented paid for something else.
+
+    One that we sent ourselves cannot be older than its record.
+    """
+    if seen.at is None:
+        return payment.state is State.QUEUED
+    return seen.at < payment.created_at.timestamp() - EARLIEST.total_seconds()
+
+
 def _judged(seen: Seen, tip: int) -> Sighting:
     if seen.aborted:
-        return Sighting(fate=Fate.FAILED, txid=seen.txid, block=seen.block, reason="chain_abort")
+        return Sighting(
+            fate=Fate.FAILED,
+            txid=seen.txid,
+            block=seen.block,
+            reason="chain_abort",
+            is_spent_otherwise=True,
+        )
     if not seen.succeeded or seen.height is None:
         return Sighting(fate=Fate.SEEN, txid=seen.txid, reason=seen.status)
     return Sighting(
         fate=Fate.CONFIRMED,
         txid=seen.txid,
         block=seen.block,
+        height=seen.height,
         confirmations=max(1, tip - seen.height + 1),
         reason="confirmed",
     )
@@ -152,6 +197,9 @@ def _said(status: Status) -> Sighting:
             return Sighting(fate=Fate.FAILED, txid=status.txid, reason=reason)
         case PaymentState.QUEUED | PaymentState.BROADCASTING | PaymentState.MEMPOOL:
             return Sighting(fate=Fate.SEEN, txid=status.txid, reason=reason)
+        case PaymentState.NOT_FOUND:
+            # Relays forget within a day; it may be on the chain all the same.
+            return Sighting(fate=Fate.UNKNOWN, reason=reason)
     return Sighting(fate=Fate.UNSEEN, reason=reason)
 
 

@@ -25,8 +25,9 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, InvalidRequest, PaymentRefused, Unavailable
 from sandboxer.money.amounts import Sats
 from sandboxer.payments import crediting, records, settlement
-from sandboxer.payments.lifecycle import FAILURES, IN_FLIGHT, Signal, State
+from sandboxer.payments.lifecycle import CREDITED, FAILURES, IN_FLIGHT, Signal, State
 from sandboxer.payments.records import Order, Payment, Purpose
+from sandboxer.payments.reversal import ENDS, agreed
 from sandboxer.payments.settlement import Depth
 from sandboxer.payments.x402 import presenting
 from sandboxer.payments.x402.config import X402Settings
@@ -158,15 +159,24 @@ class Checkout:
     async def see(self, payment: Payment, sighting: Sighting) -> Payment:
         """Record what was seen of it."""
         now = self._clock.now()
-        depth = Depth(final=self._way_of(payment).confirmations, watched=WATCHED_BEYOND)
+        way = self._way_of(payment)
+        depth = Depth(final=way.confirmations, watched=WATCHED_BEYOND, missing=way.missing_blocks)
         limit = self.settings.pending_limit_sats
         return await self._store.write(
             lambda conn: settlement.see(conn, payment, sighting, depth=depth, pending_limit=limit, now=now)
         )
 
     async def look(self, payment: Payment) -> Sighting:
-        """Raises ChainUnavailable."""
-        return await self._way_of(payment).watcher.look(payment)
+        """What the chain says of it. A loss for its payer must be said by both nodes, where there are two.
+
+        Raises ChainUnavailable.
+        """
+        way = self._way_of(payment)
+        first = await way.watcher.look(payment)
+        is_loss = first.fate in ENDS or payment.state in CREDITED
+        if way.witness is None or first.fate is Fate.CONFIRMED or not is_loss:
+            return first
+        return agreed(first, await way.witness.look(payment))
 
     async def _known(self, presented: Presented, wanted: Wanted) -> Payment | None:
         """The record of this very payment, waited for while another request is at it."""
@@ -348,9 +358,10 @@ class Checkout:
         """What the answer says of the money. None: it has not moved, as far as the chain can tell."""
         txid = answer.transaction or None if answer is not None else None
         if answer is not None and answer.success:
-            if way.settles_in_block and way.confirmations <= 1:
-                return Sighting(fate=Fate.CONFIRMED, txid=txid, confirmations=1)
-            return Sighting(fate=Fate.SEEN, txid=txid)
+            # Its word is that it was sent; whether it is in a block, the chain is asked.
+            seen = await self._look_kindly(payment, txid) if way.settles_in_block else None
+            is_found = seen is not None and seen.fate is Fate.CONFIRMED
+            return seen if is_found else Sighting(fate=Fate.SEEN, txid=txid)
         seen = await self._look_kindly(payment, txid)
         if seen.fate is not Fate.UNSEEN:
             return seen
@@ -367,7 +378,7 @@ class Checkout:
         except Exception:
             log.exception("payment %s could not be looked up", payment.id)
             # Whatever was said, only the chain knows.
-            return Sighting(fate=Fate.SEEN, txid=txid) if txid else Sighting(fate=Fate.UNSEEN)
+            return Sighting(fate=Fate.SEEN, txid=txid) if txid else Sighting(fate=Fate.UNKNOWN)
 
     async def _refused(self, payment: Payment, answer: SettleResponse | None) -> Payment:
         """The settler said no and the nonce is unspent: back to queued, watched until it expires."""

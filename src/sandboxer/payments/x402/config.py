@@ -13,7 +13,18 @@ from sandboxer.payments.assets import ASSETS
 
 IN_PROCESS = "in_process"
 _NETWORK_FIELDS = frozenset(
-    {"network", "pay_to", "assets", "schemes", "facilitator", "rpc_url", "confirmations", "options"}
+    {
+        "network",
+        "pay_to",
+        "assets",
+        "schemes",
+        "facilitator",
+        "rpc_url",
+        "second_rpc_url",
+        "confirmations",
+        "missing_blocks",
+        "options",
+    }
 )
 _FIELDS = frozenset(
     {
@@ -49,7 +60,11 @@ class NetworkSettings:
     facilitator: str = IN_PROCESS
     # A node to ask what became of a payment.
     rpc_url: str | None = None
+    # Another, of somebody else: nothing is taken back unless both say so.
+    second_rpc_url: str | None = None
     confirmations: int = 1
+    # For how many blocks a payment that was final must be missing before it is taken back.
+    missing_blocks: int = 12
     # For the chain's own opener.
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -113,8 +128,10 @@ def _network(given: object) -> NetworkSettings:
         assets=tuple(_asset(one, network) for one in assets),
         schemes=tuple(schemes),
         facilitator=_text(given, "facilitator", network) if "facilitator" in given else IN_PROCESS,
-        rpc_url=_text(given, "rpc_url", network) if given.get("rpc_url") is not None else None,
+        rpc_url=_optional(given, "rpc_url", network),
+        second_rpc_url=_optional(given, "second_rpc_url", network),
         confirmations=_whole(given.get("confirmations", 1), f"{network}.confirmations"),
+        missing_blocks=_whole(given.get("missing_blocks", 12), f"{network}.missing_blocks"),
         options=dict(given.get("options") or {}),
     )
 
@@ -139,6 +156,10 @@ def _text(given: Mapping[str, Any], name: str, where: str) -> str:
     if not isinstance(value, str) or not value:
         raise _wrong(where, f"{name} is a text")
     return value
+
+
+def _optional(given: Mapping[str, Any], name: str, where: str) -> str | None:
+    return None if given.get(name) is None else _text(given, name, where)
 
 
 def _whole(value: object, name: str) -> int:

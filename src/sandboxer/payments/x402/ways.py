@@ -48,15 +48,24 @@ class Fate(StrEnum):
     FAILED = "failed"
     REPLACED = "replaced"
     FORGOTTEN = "forgotten"
+    # Whoever was asked cannot tell: it is behind, has forgotten, or contradicts itself.
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
     fate: Fate
     txid: str | None = None
-    # Hash of the block it is in.
+    # Hash and height of the block it is in.
     block: str | None = None
+    height: int | None = None
     confirmations: int = 0
+    # The chain's height when it was looked at; None: nobody looked at the chain.
+    head: int | None = None
+    # Whether the block in which it was once confirmed is still the chain's; None: that was not looked up.
+    is_block_there: bool | None = None
+    # Something else has spent its nonce for good.
+    is_spent_otherwise: bool = False
     # A stable word, such as a terminal reason of the relay.
     reason: str = ""
 
@@ -92,8 +101,12 @@ class Way:
     facilitator: Facilitator = field(repr=False)
     reader: Reader = field(repr=False)
     watcher: Watcher = field(repr=False)
+    # Asks a second node, where the operator named one: nothing is taken back unless both say so.
+    witness: Watcher | None = field(repr=False, default=None)
     # How deep a transaction must be to be final.
     confirmations: int = 1
+    # For how many blocks a payment that was final must be missing before it is taken back.
+    missing_blocks: int = 12
     # Whether a successful settle means that it is in a block, or only that it was broadcast.
     settles_in_block: bool = False
     # Whether less than was signed may be settled.

@@ -26,7 +26,7 @@ from sandboxer.payments.stacks.relay.messages import (
     read_txid,
     read_verification,
 )
-from sandboxer.payments.stacks.relay.states import SETTLE_ERRORS
+from sandboxer.payments.stacks.relay.states import SETTLE_ERRORS, PaymentState
 
 T = TypeVar("T")
 # A relay waits a minute for the chain; we wait a little longer than the relay.
@@ -84,14 +84,14 @@ class Relay:
         """A payment that the relay does not know is a status (`not_found`), not an error."""
         if PAYMENT_ID.fullmatch(payment_id) is None:
             raise InvalidRequest(field="payment_id", why="it begins with pay_")
-        return _understood(read_status, await self._ask("GET", f"/payment/{payment_id}"))
+        return _status(await self._ask("GET", f"/payment/{payment_id}"))
 
     async def transaction(self, txid: str) -> Status:
         try:
             path = f"/settle/status/{read_txid(txid)}"
         except Unreadable:
             raise InvalidRequest(field="txid", why="it is not 64 hex digits") from None
-        return _understood(read_status, await self._ask("GET", path))
+        return _status(await self._ask("GET", path))
 
     async def _ask(self, method: str, path: str, body: Json | None = None) -> httpx.Response:
         try:
@@ -130,6 +130,16 @@ def _reason(body: object, status: int) -> str:
     if isinstance(found, str) and found in SETTLE_ERRORS:
         return found
     return "payment_identifier_conflict" if status == 409 else "invalid_payload"
+
+
+def _status(answer: httpx.Response) -> Status:
+    """A 404 says that the relay has forgotten, or never knew, whatever else is in its body."""
+    try:
+        return _understood(read_status, answer)
+    except ChainUnavailable:
+        if answer.status_code != 404:
+            raise
+        return Status(state=PaymentState.NOT_FOUND, reason="expired")
 
 
 def _understood(reader: Callable[[object], T], answer: httpx.Response) -> T:

@@ -26,8 +26,8 @@ class PaymentState(StrEnum):
 S = PaymentState
 IN_FLIGHT = frozenset({S.QUEUED, S.BROADCASTING, S.MEMPOOL})
 TERMINAL = frozenset({S.CONFIRMED, S.FAILED, S.REPLACED, S.NOT_FOUND})
-# Some relays have a word of their own for what the outside calls queued.
-SYNONYMS: Mapping[str, PaymentState] = {"submitted": S.QUEUED, "pending": S.MEMPOOL}
+# Some relays have words of their own; the published one says `broadcast` of what waits in the mempool.
+SYNONYMS: Mapping[str, PaymentState] = {"submitted": S.QUEUED, "pending": S.MEMPOOL, "broadcast": S.MEMPOOL}
 
 TRANSITIONS: Mapping[PaymentState, frozenset[PaymentState]] = {
     S.REQUIRES_PAYMENT: frozenset(),

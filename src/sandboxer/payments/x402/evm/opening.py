@@ -36,13 +36,17 @@ async def open_ways(network: NetworkSettings, opening: Opening) -> list[Way]:
         raise _wrong(network, f"unknown scheme {min(unknown)}; known are exact and upto")
     pay_to = _checksummed(network.pay_to)
     facilitator, signer = _facilitator(network, opening)
-    watcher = EvmWatcher(
-        Node(network.rpc_url, opening.client, network=network.network),
-        opening.clock,
-        pay_to=pay_to,
-        carrier=signer if network.facilitator == IN_PROCESS else None,
-        is_shared=_is_shared(network),
-    )
+    watchers = [
+        EvmWatcher(
+            Node(url, opening.client, network=network.network),
+            opening.clock,
+            pay_to=pay_to,
+            carrier=signer if network.facilitator == IN_PROCESS else None,
+            is_shared=_is_shared(network),
+        )
+        for url in (network.rpc_url, network.second_rpc_url)
+        if url is not None
+    ]
     ways = []
     for scheme in network.schemes:
         extra = {}
@@ -58,8 +62,10 @@ async def open_ways(network: NetworkSettings, opening: Opening) -> list[Way]:
                 accepts=tuple(_accepted(network)),
                 facilitator=facilitator,
                 reader=_READERS[scheme],
-                watcher=watcher,
+                watcher=watchers[0],
+                witness=watchers[1] if len(watchers) > 1 else None,
                 confirmations=network.confirmations,
+                missing_blocks=network.missing_blocks,
                 settles_in_block=True,
                 settles_less=scheme == "upto",
                 extra=extra,

@@ -5,6 +5,10 @@ authorization may be carried to the chain by anyone. Permit2 tells of no nonce t
 that was found (not named by the settler) counts only if the transaction's own call to the proxy names payer
 and nonce: any other transfer of the payer may have paid for something else.
 
+All that one look says is said of one block, the node's head when the look began: a node that is behind then
+says little, and never something wrong. A block counts if it is the node's own at its height; a receipt of
+another proves nothing.
+
 A nonce that is spent, and no event that says by what, is a node that lags behind (or one of several at one
 address): it is asked again for a day before the payment is given up, for that cannot be undone.
 """
@@ -13,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +27,7 @@ from eth_utils.crypto import keccak
 
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import ChainUnavailable
+from sandboxer.payments.lifecycle import CREDITED
 from sandboxer.payments.records import Payment
 from sandboxer.payments.x402.evm.node import Node
 from sandboxer.payments.x402.evm.permits import settled_permit
@@ -58,28 +64,62 @@ class EvmWatcher:
         self._is_shared = is_shared
 
     async def look(self, payment: Payment) -> Sighting:
+        head = int(await self._node.call("eth_blockNumber", []), 16)
         if payment.txid is not None:
             receipt = await self._node.call("eth_getTransactionReceipt", [payment.txid])
-            if receipt is not None and (seen := await self._judge(payment, receipt)) is not None:
+            if receipt is not None and (seen := await self._judge(payment, receipt, head)) is not None:
                 return seen
-        if not await self._is_spent(payment):
-            return await self._unspent(payment)
+        is_there = None
+        if payment.state in CREDITED:
+            is_there = await self._is_block_there(payment)
+            if is_there is not False and payment.height is not None:
+                # It is behind, or does not show the receipts of its own blocks.
+                return Sighting(fate=Fate.UNKNOWN, head=head, is_block_there=is_there)
+        seen = await self._missing(payment, head)
+        if seen.fate is not Fate.CONFIRMED and payment.state in CREDITED:
+            await self._check_chain(payment)
+        return replace(seen, head=head, is_block_there=is_there)
+
+    async def _missing(self, payment: Payment, head: int) -> Sighting:
+        """What became of one that is not where it was last seen."""
+        if not await self._is_spent(payment, head):
+            return await self._unspent(payment, head)
         for txid in await self._search(payment):
             receipt = await self._node.call("eth_getTransactionReceipt", [txid])
             if receipt is None:
                 continue
-            if (seen := await self._judge(payment, receipt)) is not None:
+            if (seen := await self._judge(payment, receipt, head)) is not None:
                 return seen
-            if receipt.get("status") == "0x1":
-                return Sighting(fate=Fate.FAILED, reason="nonce_spent")
+            if receipt.get("status") == "0x1" and await self._is_canonical(receipt):
+                return Sighting(fate=Fate.FAILED, reason="nonce_spent", is_spent_otherwise=True)
         return await self._unfound(payment)
+
+    async def _is_block_there(self, payment: Payment) -> bool | None:
+        """Whether the block it was confirmed in is the node's own at that height; None: it has none there, or
+        nobody remembers the height."""
+        if payment.block is None or payment.height is None:
+            return None
+        block = await self._node.call("eth_getBlockByNumber", [hex(payment.height), False])
+        return None if block is None else str(block["hash"]).lower() == payment.block
+
+    async def _is_canonical(self, receipt: Mapping[str, Any]) -> bool:
+        block = await self._node.call("eth_getBlockByNumber", [receipt["blockNumber"], False])
+        return block is not None and str(block["hash"]).lower() == str(receipt["blockHash"]).lower()
+
+    async def _check_chain(self, payment: Payment) -> None:
+        """Before a payment is denied: is this still the chain it was made on?"""
+        chain = int(await self._node.call("eth_chainId", []), 16)
+        if f"eip155:{chain}" != payment.network:
+            raise ChainUnavailable(chain=payment.network, why=f"the node is of eip155:{chain}")
 
     async def _unfound(self, payment: Payment) -> Sighting:
         """Spent, and not by what: given up if its owner cancelled it, or after a day of asking."""
         age = self._clock.now() - payment.created_at
         is_given_up = age >= UNFOUND_FOR and payment.looks >= UNFOUND_LOOKS
-        if is_given_up or await self._is_invalidated(payment):
-            return Sighting(fate=Fate.FAILED, reason="nonce_spent")
+        if payment.state not in CREDITED and is_given_up:
+            return Sighting(fate=Fate.FAILED, reason="nonce_spent", is_spent_otherwise=True)
+        if await self._is_invalidated(payment):
+            return Sighting(fate=Fate.FAILED, reason="nonce_spent", is_spent_otherwise=True)
         raise ChainUnavailable(
             chain=payment.network, why="a nonce is spent, but the node does not show by what yet"
         )
@@ -97,18 +137,24 @@ class EvmWatcher:
                     return True
         return False
 
-    async def _judge(self, payment: Payment, receipt: Mapping[str, Any]) -> Sighting | None:
+    async def _judge(self, payment: Payment, receipt: Mapping[str, Any], head: int) -> Sighting | None:
         """Confirmed if this transaction brought the money; None if it did not."""
         if receipt.get("status") != "0x1" or not self._brought(payment, receipt):
             return None
+        if not await self._is_canonical(receipt):
+            return None
         if self._is_anothers(payment, receipt):
-            return Sighting(fate=Fate.FAILED, reason="carried_by_other")
-        head = int(await self._node.call("eth_blockNumber", []), 16)
+            return Sighting(fate=Fate.FAILED, reason="carried_by_other", head=head, is_spent_otherwise=True)
+        height = int(receipt["blockNumber"], 16)
+        # A block may have come since the look began.
+        head = max(head, height)
         return Sighting(
             fate=Fate.CONFIRMED,
             txid=str(receipt["transactionHash"]).lower(),
             block=str(receipt["blockHash"]).lower(),
-            confirmations=head - int(receipt["blockNumber"], 16) + 1,
+            height=height,
+            confirmations=head - height + 1,
+            head=head,
         )
 
     def _is_anothers(self, payment: Payment, receipt: Mapping[str, Any]) -> bool:
@@ -142,28 +188,30 @@ class EvmWatcher:
         # Tokens that tell of the nonce last.
         return at > 0 and paid[at - 1]
 
-    async def _is_spent(self, payment: Payment) -> bool:
+    async def _is_spent(self, payment: Payment, head: int) -> bool:
         if payment.nonce.startswith(PERMIT2):
             nonce = int(payment.nonce.removeprefix(PERMIT2))
             data = _NONCE_BITMAP + encode(["address", "uint256"], [payment.payer, nonce >> 8])
-            return bool(await self._read(PERMIT2_CONTRACT, data) >> (nonce & 255) & 1)
+            return bool(await self._read(PERMIT2_CONTRACT, data, head) >> (nonce & 255) & 1)
         nonce_bytes = bytes.fromhex(payment.nonce.removeprefix("0x"))
         data = _AUTHORIZATION_STATE + encode(["address", "bytes32"], [payment.payer, nonce_bytes])
-        return await self._read(payment.asset, data) != 0
+        return await self._read(payment.asset, data, head) != 0
 
-    async def _unspent(self, payment: Payment) -> Sighting:
+    async def _unspent(self, payment: Payment, head: int) -> Sighting:
         """It may still come, until its time is over by the chain's own clock."""
         if payment.txid is not None:
             pending = await self._node.call("eth_getTransactionByHash", [payment.txid])
             if pending is not None and pending.get("blockHash") is None:
                 return Sighting(fate=Fate.SEEN, txid=payment.txid)
-        block = await self._node.call("eth_getBlockByNumber", ["latest", False])
+        block = await self._node.call("eth_getBlockByNumber", [hex(head), False])
+        if block is None:
+            raise ChainUnavailable(chain=payment.network, why="the node does not show its own head")
         if payment.valid_until is not None and int(block["timestamp"], 16) >= payment.valid_until.timestamp():
             return Sighting(fate=Fate.FAILED, reason="expired")
         return Sighting(fate=Fate.UNSEEN)
 
-    async def _read(self, contract: str, data: bytes) -> int:
-        answer = await self._node.call("eth_call", [{"to": contract, "data": "0x" + data.hex()}, "latest"])
+    async def _read(self, contract: str, data: bytes, head: int) -> int:
+        answer = await self._node.call("eth_call", [{"to": contract, "data": "0x" + data.hex()}, hex(head)])
         return int(answer, 16) if answer not in (None, "0x") else 0
 
     async def _search(self, payment: Payment) -> list[str]:
