@@ -14,9 +14,10 @@ from sandboxer.payments.invoices import watcher as watching
 from sandboxer.payments.invoices.desk import Order
 from sandboxer.payments.invoices.records import InvoicePolicy
 from sandboxer.payments.invoices.tables import invoices
+from sandboxer.payments.oracle.book import FixedRates
 from sandboxer.store.engine import Store
 from tests.payments.invoices.memory_chain import MemoryChain
-from tests.payments.invoices.shop import Shop, open_shop
+from tests.payments.invoices.shop import USD, Shop, open_shop
 
 PRICE = 750_000_000
 
@@ -295,3 +296,57 @@ async def _until(is_so: object) -> None:
     async with asyncio.timeout(10):
         while not is_so():  # type: ignore[operator]  # noqa: ASYNC110
             await asyncio.sleep(0.005)
+
+
+async def test_the_locked_price_is_for_the_invoiced_amount_and_nothing_more(
+    shop: Shop, chain: MemoryChain
+) -> None:
+    """A lock on more would be a free option: wait until the coin has fallen, then pay a thousandfold."""
+    bill = await shop.order(sats=1000, account=await shop.buyer())
+    shop.rates.fixed = FixedRates({**USD, "LTC": USD["LTC"] / 100}, shop.clock)
+    chain.pay(bill.invoice.address, bill.invoice.price.atomic * 1000)
+    chain.mine(12)
+    shop.rates.is_gone = True
+    await shop.look()
+    assert (await shop.state(bill), await shop.sats()) == ("confirming", (0, 0)), "it waits for a rate"
+    shop.rates.is_gone = False
+    await shop.look()
+    assert await shop.state(bill) == "over"
+    sats, _ = await shop.sats()
+    assert 1000 + 9_800 < sats < 1000 + 10_100, sats
+    await shop.check_books()
+
+
+async def test_more_that_comes_later_is_worth_what_it_is_worth_then(shop: Shop, chain: MemoryChain) -> None:
+    bill = await shop.order(sats=1000, account=await shop.buyer())
+    atomic = bill.invoice.price.atomic
+    chain.pay(bill.invoice.address, atomic)
+    chain.mine(12)
+    await shop.look()
+    assert await shop.sats() == (1000, 0)
+    shop.rates.fixed = FixedRates({**USD, "LTC": USD["LTC"] / 100}, shop.clock)
+    chain.pay(bill.invoice.address, atomic * 100)
+    chain.mine(12)
+    await shop.look()
+    sats, _ = await shop.sats()
+    assert 1980 <= sats <= 2010, sats
+    await shop.check_books()
+
+
+async def test_a_payment_replaced_long_after_the_expiry_is_late(shop: Shop, chain: MemoryChain) -> None:
+    """Wallets raise a fee within the hour; a day later it is an old rate that somebody liked."""
+    bill = await shop.order(sats=1000, account=await shop.buyer())
+    atomic = bill.invoice.price.atomic
+    first = chain.pay(bill.invoice.address, atomic // 2)
+    await shop.look()
+    shop.rates.fixed = FixedRates({**USD, "LTC": USD["LTC"] / 100}, shop.clock)
+    chain.double_spend(first)
+    await shop.look(after=timedelta(hours=20))
+    await shop.look()
+    chain.pay(bill.invoice.address, atomic)
+    chain.mine(12)
+    await shop.look(after=timedelta(hours=1))
+    await shop.look()
+    sats, _ = await shop.sats()
+    assert sats < 100, sats
+    await shop.check_books()

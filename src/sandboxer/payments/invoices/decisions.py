@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from fractions import Fraction
 
 from sandboxer.kernel.errors import ChainUnavailable
@@ -30,6 +30,9 @@ from sandboxer.payments.invoices.acts import (
 )
 from sandboxer.payments.invoices.records import Invoice, InvoicePolicy, Kind, Output, Settled
 from sandboxer.payments.invoices.states import Signal, State
+
+# After the expiry, until a payment that was in time may be replaced by a dearer one.
+REPLACED_WITHIN = timedelta(hours=6)
 
 # What an amount that is not at the invoice's price is worth in sats now.
 Worth = Callable[[int], int]
@@ -60,8 +63,8 @@ def observe(
     """The outputs as they are now. `since`: the look before this one.
 
     What nobody could have seen before the expiry counts as in time: a node that was down is not the payer's
-    fault. So does what takes the place of a payment that was in time (wallets raise fees that way). Neither
-    for longer than a payment in time may take to confirm: an old rate would be a free option.
+    fault. So does what takes the place of a payment that was in time (wallets raise fees that way), for a few
+    hours. An old rate for longer would be a free option.
     """
     before = {output.id: output for output in known}
     shown = {deposit.id: deposit for deposit in deposits if deposit.address == invoice.address}
@@ -69,7 +72,9 @@ def observe(
         _again(output, shown[id], tip) if id in shown else _missed(output) for id, output in before.items()
     ]
     replaces = any(o.is_in_time and not o.is_there and o.settled is Settled.OPEN for o in seen)
-    is_in_time = now <= invoice.confirm_by and (since < invoice.expires_at or replaces)
+    is_unseen = since < invoice.expires_at and now <= invoice.confirm_by
+    replace_by = min(invoice.expires_at + REPLACED_WITHIN, invoice.confirm_by)
+    is_in_time = is_unseen or (replaces and now <= replace_by)
     new = [
         _first_seen(invoice, deposit, tip, is_in_time=is_in_time, now=now)
         for id, deposit in shown.items()
@@ -91,12 +96,14 @@ def decide(
 ) -> Decision:
     """What the outputs come to. `sent_back`: names of those whose refund has been sent; `bound`: of those
     whose refund spends that very output for certain, so that it is gone where they are gone."""
-    plan = _Plan(invoice, outputs, policy, worth, sent_back)
+    plan = _Plan(invoice, outputs, policy, worth, sent_back, is_price_held=since <= invoice.confirm_by)
     plan.take_back_what_is_lost(sent_back - bound)
     if plan.firm_for_price() >= invoice.price.atomic and (
         invoice.is_delivered or since <= invoice.confirm_by
     ):
         if not invoice.is_delivered:
+            if plan.lacks_rate():
+                return plan.decision(Signal.IN_BLOCK)
             plan.acts.append(Deliver())
         plan.credit_for_price()
         plan.settle_rest(lambda output: not output.is_in_time)
@@ -127,6 +134,8 @@ class _Plan:
         policy: InvoicePolicy,
         worth: Worth | None,
         sent_back: frozenset[str],
+        *,
+        is_price_held: bool,
     ) -> None:
         self.invoice = invoice
         self.outputs = {output.name: output for output in outputs}
@@ -135,6 +144,8 @@ class _Plan:
         self._policy = policy
         self._worth = worth
         self._sent_back = sent_back
+        # What came in time is worth what was agreed, up to the invoiced amount and for so long.
+        self._is_price_held = is_price_held
 
     def decision(self, signal: Signal) -> Decision:
         outputs = tuple(self.outputs.values())
@@ -188,12 +199,32 @@ class _Plan:
         deepest = sum(o.amount for o in self._candidates() if o.depth > 0)
         return self.standing() + deepest >= self.invoice.price.atomic
 
+    def lacks_rate(self) -> bool:
+        """Whether more came than was asked for, and nobody knows what that is worth now."""
+        excess = self.firm_for_price() - self.invoice.price.atomic
+        self.needs_rate = self._worth is None and excess > self._rounding()
+        return self.needs_rate
+
+    def _rounding(self) -> int:
+        """Wallets round up: so little more is converted at the locked price with the rest."""
+        return self.invoice.price.atomic // 100
+
     def credit_for_price(self) -> None:
-        """At the locked price. Sums are converted, not parts: two halves credit what the whole does."""
+        """The invoiced amount at the locked price; what is more, at what it is worth now.
+
+        Sums are converted, not parts: two halves credit what the whole does.
+        """
         price, is_sats = self.invoice.price, self.invoice.buys.kind == Kind.SATS
+        locked = price.atomic + self._rounding()
         for output in self._payable():
-            before = self.standing()
-            sats = price.sats_for(before + output.amount) - price.sats_for(before)
+            before = min(self.standing(), locked)
+            held = min(output.amount, locked - before)
+            sats = price.sats_for(before + held) - price.sats_for(before)
+            if held < output.amount:
+                if self._worth is None:
+                    self.needs_rate = True
+                    continue
+                sats += self._worth(output.amount - held)
             sold = sum(o.sale_sats for o in self.outputs.values() if o.settled is Settled.CREDITED)
             sale = 0 if is_sats else min(sats, price.sats - sold)
             self._credit(output, sale=sale, bucket=sats - sale, is_for_price=True)
@@ -215,14 +246,23 @@ class _Plan:
             amount = output.amount - kept
             self.acts.append(QueueRefund(output=output.name, round=output.round, amount=amount, kept=kept))
             self.outputs[output.name] = replace(output, settled=Settled.REFUND)
-        elif output.is_in_time:
-            # It came while the price held.
+        elif self._is_at_locked_price(output):
             sats = invoice.price.sats_for(output.amount)
             self._credit(output, sale=0, bucket=sats, is_for_price=False)
         elif self._worth is None:
             self.needs_rate = True
         else:
             self._credit(output, sale=0, bucket=self._worth(output.amount), is_for_price=False)
+
+    def _is_at_locked_price(self, output: Output) -> bool:
+        """It came while the price held, is no more than was asked for, and was deep enough soon after."""
+        others = sum(
+            o.amount
+            for o in self.outputs.values()
+            if o.is_in_time and o.settled is Settled.CREDITED and o.name != output.name
+        )
+        is_asked_for = others + output.amount <= self.invoice.price.atomic + self._rounding()
+        return output.is_in_time and self._is_price_held and is_asked_for
 
     def _credit(self, output: Output, *, sale: int, bucket: int, is_for_price: bool) -> None:
         if not sale and not bucket and not is_for_price:
