@@ -38,7 +38,7 @@ static void give_up_the_host(const struct order *order, const struct stage *stag
     if (setgroups(0, NULL) || setresgid(order->base, order->base, order->base)
         || setresuid(order->base, order->base, order->base))
         complain(kept->sync, "uid");
-    if (unshare(CLONE_NEWUSER)) complain(kept->sync, "user_namespace");
+    if (unshare(CLONE_NEWUSER | (stage->time ? CLONE_NEWTIME : 0))) complain(kept->sync, "user_namespace");
 }
 
 /* A sibling of ours, so that the worker and then the launcher are its parent. */

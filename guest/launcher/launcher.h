@@ -48,6 +48,7 @@ struct order {
     const char *socket;   /* absolute host path of the listening socket */
     const char *cgroup;   /* v2 folder to be born in */
     const char *hostname;
+    const char *boot_id;
     uint32_t base, count; /* the sandbox's uid range */
     uint64_t capabilities;
     unsigned long shm_bytes;
@@ -68,13 +69,13 @@ struct order {
 struct stage {
     int orders;      /* the server's end of life is an EOF here */
     int mounts;      /* the clean mount namespace */
-    int null;        /* /dev/null */
+    bool time;       /* whether this kernel has time namespaces */
     struct sock_fprog filter;
 };
 
 /* What the first process keeps by intention, by the numbers it has in the worker. */
 struct kept {
-    int sync, listen, null;
+    int sync, listen;
     int joins[LIST_MAX];
 };
 
@@ -107,21 +108,26 @@ void write_file(const char *path, const char *value);
 #define STAGE_IMAGE "/stage/image"
 #define STAGE_DISK "/stage/disk"
 #define STAGE_ROOT "/stage/root"
-#define STAGE_DEV "/stage/dev"
 #define STAGE_VOLUME "/stage/volume"
 #define STAGE_NOTHING "/stage/nothing"
-#define STAGE_EMPTY "/stage/empty"
-#define SUPERVISOR "/dev/.sandboxer/supervisor"
+#define STAGE_PROGRAMS "/stage/programs"
+#define SUPERVISOR "supervisor"
 int stage_make(const char *supervisor);
 
 /* seccomp.c */
 bool filter_make(struct sock_fprog *program);
 
+/* devices.c: /dev, and in it what covers entries of /proc */
+#define COVER_FILE "/dev/.sandboxer/file"
+#define COVER_FOLDER "/dev/.sandboxer/folder"
+#define COVER_BOOT_ID "/dev/.sandboxer/boot_id"
+void devices_mount(const struct order *order);
+
 /* mounts.c */
 int tree_clone(const char *path);
 void tree_place(int tree, int userns, bool read_only, const char *where);
 void overlay_mount(uint32_t base);
-void devices_mount(const struct order *order);
+void place_at(int tree, const char *name);
 int new_mount(const char *type, unsigned attributes, const char *const (*options)[2]);
 
 /* volumes.c */

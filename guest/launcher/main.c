@@ -61,7 +61,7 @@ static struct stage prepare(char **argv) {
     struct stage stage = {.orders = atoi(argv[1])};
     /* Sockets made for sandboxes must not belong to the host's network. */
     if (unshare(CLONE_NEWNET)) perror("launcher: network namespace"), exit(1);
-    stage.null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    stage.time = !access("/proc/self/ns/time", F_OK);
     if (!filter_make(&stage.filter)) fprintf(stderr, "launcher: seccomp filter\n"), exit(1);
     stage.mounts = stage_make(argv[2]);
     if (stage.mounts < 0) fprintf(stderr, "launcher: stage\n"), exit(1);

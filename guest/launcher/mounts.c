@@ -1,12 +1,11 @@
 /* The mounts of one sandbox, made in its worker's private mount namespace: image and disk, each seen through
- * the sandbox's own uid range, the overlay over both, and its terminals. Called inside an order: a failure
+ * the sandbox's own uid range, and the overlay over both. Called inside an order: a failure
  * answers with the step's name and leaves nothing, since the namespace dies with the worker. */
 #include "launcher.h"
 
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <linux/securebits.h>
-#include <stdio.h>
 #include <sys/fsuid.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -52,7 +51,7 @@ void overlay_mount(uint32_t base) {
 }
 
 /* A folder of the sandbox's root, with no link of a tenant's making on the way. */
-static void place_at(int tree, const char *name) {
+void place_at(int tree, const char *name) {
     struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
     int root = open(STAGE_ROOT, O_PATH | O_DIRECTORY | O_CLOEXEC);
     CHECK(root);
@@ -73,23 +72,4 @@ int new_mount(const char *type, unsigned attributes, const char *const (*options
     CHECK(mounted);
     close(context);
     return mounted;
-}
-
-/* /dev as the launcher prepared it, read-only; terminals of its own, with a ceiling, since the kernel's count of
- * them is shared by the whole host; shared memory with a size. */
-void devices_mount(const struct order *order) {
-    char gid[16], max[16], size[24], owner[16];
-    snprintf(gid, sizeof gid, "%u", order->base + 5);
-    snprintf(max, sizeof max, "%u", order->ptys);
-    snprintf(size, sizeof size, "%lu", order->shm_bytes);
-    snprintf(owner, sizeof owner, "%u", order->base);
-    place_at(tree_clone(STAGE_DEV), "dev");
-    const char *const terminals[][2] = {
-        {"ptmxmode", "0666"}, {"mode", "620"}, {"gid", gid}, {"max", max}, {NULL, NULL},
-    };
-    place_at(new_mount("devpts", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, terminals), "dev/pts");
-    const char *const memory[][2] = {
-        {"mode", "1777"}, {"size", size}, {"uid", owner}, {"gid", owner}, {NULL, NULL},
-    };
-    place_at(new_mount("tmpfs", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, memory), "dev/shm");
 }

@@ -58,6 +58,7 @@ static bool take(struct order *o, const char *key, char *value) {
     else if (!strcmp(key, "socket")) o->socket = value;
     else if (!strcmp(key, "cgroup")) o->cgroup = value;
     else if (!strcmp(key, "hostname")) o->hostname = value;
+    else if (!strcmp(key, "boot_id")) o->boot_id = value;
     else if (!strcmp(key, "base") && number(value, UINT32_MAX, &n)) o->base = (uint32_t)n;
     else if (!strcmp(key, "count") && number(value, UINT32_MAX, &n)) o->count = (uint32_t)n;
     else if (!strcmp(key, "capabilities") && number(value, ~0ul, &n)) o->capabilities = n;
@@ -84,7 +85,8 @@ bool order_parse(struct order *order, char *data, size_t size, const char **why)
         if (!take(order, field, equals + 1)) return *why = field, false;
         field = next;
     }
-    if (!order->image || !order->disk || !order->socket || !order->cgroup || !order->hostname)
+    if (!order->image || !order->disk || !order->socket || !order->cgroup || !order->hostname
+        || !order->boot_id)
         return *why = "field missing", false;
     /* Host root must never be part of a sandbox's range. */
     if (order->base < 65536 || !order->count || order->base > UINT32_MAX - order->count)

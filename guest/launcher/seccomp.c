@@ -1,130 +1,113 @@
-/* The system calls nobody inside may make. Allowed by default, refused by name: dpkg, compilers and debuggers
- * must work, and what a refused call guards is guarded by namespaces and capabilities too. */
+/* The system call filter: an allow-list (calls.c, checks.c), written as classic BPF.
+ *
+ * Numbers with one answer lie together in long runs, so the program is a binary tree over some hundred runs: half
+ * the size of one that a library makes from three hundred names, and every sandbox pays for attaching it. */
 #include "launcher.h"
 
-#include <fcntl.h>
-#include <sched.h>
-#include <seccomp.h>
-#include <stdio.h>
+#include "calls.h"
+
+#include <linux/audit.h>
+#include <linux/seccomp.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-/* Newest call number we know of. What comes after does not exist inside until someone has looked at it. */
-enum { LAST_KNOWN_CALL = 452, LAST_REFUSED_CALL = 540 };
+#ifdef __x86_64__
+#define ARCHITECTURE AUDIT_ARCH_X86_64
+#define X32_BIT 0x40000000u
+#elif defined __aarch64__
+#define ARCHITECTURE AUDIT_ARCH_AARCH64
+#endif
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "arguments are read low word first");
 
-static const char *const refused[] = {
-    /* mounts and namespaces */
-    "mount", "umount", "umount2", "pivot_root", "open_tree", "move_mount", "fsopen", "fsconfig", "fsmount",
-    "fspick", "mount_setattr", "unshare", "setns",
-    /* large attack surface, or objects shared with the host */
-    "io_uring_setup", "io_uring_enter", "io_uring_register", "io_setup", "userfaultfd", "keyctl", "add_key",
-    "request_key", "bpf", "perf_event_open", "fanotify_init", "open_by_handle_at", "pidfd_getfd", "lookup_dcookie",
-    /* the host's kernel, clock, disks and log */
-    "kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "create_module", "syslog",
-    "reboot", "swapon", "swapoff", "acct", "quotactl", "quotactl_fd", "nfsservctl", "iopl", "ioperm", "settimeofday",
-    "stime", "clock_settime", "clock_settime64", "adjtimex", "clock_adjtime", "clock_adjtime64", "_sysctl", "sysfs",
-    "ustat", "uselib", "vhangup", "vm86", "vm86old",
-};
+enum { NOT_THERE = SECCOMP_RET_ERRNO | ENOSYS };
 
-static const unsigned long namespace_flags[] = {
-    CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET,
-};
+/* What one number gets: an answer, or a check of its arguments. */
+struct verdict { uint32_t answer; enum check check; };
+struct run { unsigned first; struct verdict verdict; };
 
-static int refuse_calls(scmp_filter_ctx ctx) {
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        int number = seccomp_syscall_resolve_name(refused[i]);
-        /* A negative number is a call this architecture never had. */
-        if (number < 0) continue;
-        if (seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), number, 0)) return -1;
-    }
-    /* Its flags are in memory, out of a filter's sight: callers fall back to clone. */
-    if (seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0)) return -1;
-    for (int number = LAST_KNOWN_CALL + 1; number <= LAST_REFUSED_CALL; number++)
-        if (seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), number, 0)) return -1;
-    return 0;
+static struct sock_filter code[BPF_MAXINSNS];
+static size_t length;
+static bool failed;
+
+void emit(uint16_t op, uint8_t yes, uint8_t no, uint32_t value) {
+    if (length == BPF_MAXINSNS) failed = true;
+    else code[length++] = (struct sock_filter){.code = op, .jt = yes, .jf = no, .k = value};
 }
 
-static int refuse_clone_flags(scmp_filter_ctx ctx) {
-    for (size_t i = 0; i < sizeof namespace_flags / sizeof *namespace_flags; i++) {
-        struct scmp_arg_cmp flag = SCMP_A0(SCMP_CMP_MASKED_EQ, namespace_flags[i], namespace_flags[i]);
-        if (seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1, flag)) return -1;
-    }
-    return 0;
+static void load(size_t offset) { emit(BPF_LD | BPF_W | BPF_ABS, 0, 0, (uint32_t)offset); }
+void load_argument(unsigned index) { load(offsetof(struct seccomp_data, args) + 8 * index); }
+void load_argument_high(unsigned index) { load(offsetof(struct seccomp_data, args) + 8 * index + 4); }
+void answer(uint32_t verdict) { emit(BPF_RET | BPF_K, 0, 0, verdict); }
+
+void answer_if(uint32_t value, uint32_t verdict) {
+    emit(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, value);
+    answer(verdict);
 }
 
-/* Only AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK: AF_VSOCK, for one, leaves an empty network namespace.
- * Comparisons are 64 bits wide while the kernel reads 32, so everything above the last good one is refused. */
-static int refuse_families(scmp_filter_ctx ctx) {
-    int calls[] = {SCMP_SYS(socket), SCMP_SYS(socketpair)};
-    for (size_t c = 0; c < 2; c++) {
-        for (unsigned family = 0; family <= AF_NETLINK; family++) {
-            if (family == AF_UNIX || family == AF_INET || family == AF_INET6 || family == AF_NETLINK) continue;
-            if (seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EAFNOSUPPORT), calls[c], 1, SCMP_A0(SCMP_CMP_EQ, family)))
-                return -1;
-        }
-        if (seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EAFNOSUPPORT), calls[c], 1, SCMP_A0(SCMP_CMP_GT, AF_NETLINK)))
-            return -1;
-    }
-    return 0;
+void answer_if_any_bit(uint32_t bits, uint32_t verdict) {
+    emit(BPF_JMP | BPF_JSET | BPF_K, 0, 1, bits);
+    answer(verdict);
 }
 
-/* Within those families, only protocols that ordinary programs use: opening another makes the host's kernel load
- * a module for it. */
-static int refuse_protocols(scmp_filter_ctx ctx) {
-    static const unsigned netlink[] = {0 /* route */, 4 /* sock_diag */, 9 /* audit */, 15 /* uevent */, 16 /* generic */};
-    static const unsigned internet[] = {33 /* dccp */, 115 /* l2tp */, 132 /* sctp */};
-    for (unsigned protocol = 0; protocol < 32; protocol++) {
-        bool used = false;
-        for (size_t i = 0; i < sizeof netlink / sizeof *netlink; i++) used |= netlink[i] == protocol;
-        if (!used && seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPROTONOSUPPORT), SCMP_SYS(socket), 2,
-                SCMP_A0(SCMP_CMP_EQ, AF_NETLINK), SCMP_A2(SCMP_CMP_MASKED_EQ, 0xffffffffu, protocol)))
-            return -1;
-    }
-    for (size_t i = 0; i < sizeof internet / sizeof *internet; i++) {
-        struct scmp_arg_cmp protocol = SCMP_A2(SCMP_CMP_MASKED_EQ, 0xffffffffu, internet[i]);
-        if (seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPROTONOSUPPORT), SCMP_SYS(socket), 1, protocol)) return -1;
-    }
-    return 0;
+/* What is emitted until end_if happens only for this value. */
+size_t begin_if(uint32_t value) {
+    emit(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, value);
+    return length - 1;
 }
 
-/* The core limit stays at 1, which keeps the kernel from starting the host's crash handler, as the host's root, for
- * a process of ours; 0 would not. Programs that set it are told it worked. */
-static int hold_core_limit(scmp_filter_ctx ctx) {
-    struct scmp_arg_cmp core = SCMP_A0(SCMP_CMP_MASKED_EQ, 0xffffffffu, RLIMIT_CORE);
-    struct scmp_arg_cmp core_of = SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffffu, RLIMIT_CORE);
-    return seccomp_rule_add(ctx, SCMP_ACT_ERRNO(0), SCMP_SYS(setrlimit), 1, core)
-        || seccomp_rule_add(ctx, SCMP_ACT_ERRNO(0), SCMP_SYS(prlimit64), 2, core_of, SCMP_A2(SCMP_CMP_NE, 0));
+void end_if(size_t begun) {
+    size_t skipped = length - begun - 1;
+    if (skipped > UINT8_MAX) failed = true;
+    code[begun].jf = (uint8_t)skipped;
 }
 
-static int refuse_terminal_injection(scmp_filter_ctx ctx) {
-    unsigned long commands[] = {TIOCSTI, TIOCLINUX};
-    for (size_t i = 0; i < 2; i++) {
-        struct scmp_arg_cmp command = SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffffu, commands[i]);
-        if (seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1, command)) return -1;
+static void judge(struct verdict *verdicts) {
+    for (size_t i = 0; i < CALLS_END; i++) verdicts[i] = (struct verdict){.answer = NOT_THERE};
+    for (size_t i = 0; i < refused_count; i++) verdicts[refused_calls[i]].answer = SECCOMP_RET_ERRNO | EPERM;
+    for (size_t i = 0; i < allowed_count; i++)
+        verdicts[allowed_calls[i].number] = (struct verdict){SECCOMP_RET_ALLOW, allowed_calls[i].check};
+}
+
+static size_t find_runs(const struct verdict *verdicts, struct run *runs) {
+    size_t count = 0;
+    for (unsigned number = 0; number < CALLS_END; number++)
+        if (!number || memcmp(&verdicts[number], &verdicts[number - 1], sizeof *verdicts))
+            runs[count++] = (struct run){number, verdicts[number]};
+    return count;
+}
+
+/* The number is loaded. Checks load something else, and always answer. */
+static void emit_tree(const struct run *runs, size_t count) {
+    if (count == 1) {
+        if (runs->verdict.check) emit_check(runs->verdict.check);
+        else answer(runs->verdict.answer);
+        return;
     }
-    return 0;
+    emit(BPF_JMP | BPF_JGE | BPF_K, 0, 1, runs[count / 2].first);
+    size_t jump = length;
+    emit(BPF_JMP | BPF_JA, 0, 0, 0);
+    emit_tree(runs, count / 2);
+    code[jump].k = (uint32_t)(length - jump - 1);
+    emit_tree(runs + count / 2, count - count / 2);
 }
 
 /* The program, kept in memory for every sandbox to come. */
 bool filter_make(struct sock_fprog *program) {
-    static struct sock_filter code[BPF_MAXINSNS];
-    scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
-    int fd = memfd_create("seccomp", MFD_CLOEXEC);
-    if (!ctx || fd < 0) return false;
-    int failed = seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS)
-        || seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2)
-        || refuse_calls(ctx) || refuse_clone_flags(ctx) || refuse_families(ctx) || refuse_protocols(ctx)
-        || hold_core_limit(ctx) || refuse_terminal_injection(ctx)
-        || seccomp_export_bpf(ctx, fd);
-    seccomp_release(ctx);
-    ssize_t size = failed ? -1 : pread(fd, code, sizeof code, 0);
-    close(fd);
-    if (size <= 0 || (size_t)size == sizeof code || (size_t)size % sizeof *code) return false;
-    program->len = (unsigned short)((size_t)size / sizeof *code);
+    struct verdict verdicts[CALLS_END];
+    struct run runs[CALLS_END];
+    judge(verdicts);
+    load(offsetof(struct seccomp_data, arch));
+    emit(BPF_JMP | BPF_JEQ | BPF_K, 1, 0, ARCHITECTURE);
+    answer(SECCOMP_RET_KILL_PROCESS);
+    load(offsetof(struct seccomp_data, nr));
+#ifdef X32_BIT
+    /* A tracer cancels a call by making its number -1. */
+    answer_if(UINT32_MAX, NOT_THERE);
+    emit(BPF_JMP | BPF_JGE | BPF_K, 0, 1, X32_BIT);
+    answer(SECCOMP_RET_KILL_PROCESS);
+#endif
+    emit_tree(runs, find_runs(verdicts, runs));
+    if (failed) return false;
+    program->len = (unsigned short)length;
     program->filter = code;
     return true;
 }

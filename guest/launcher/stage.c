@@ -1,5 +1,6 @@
 /* The clean mount namespace every sandbox starts from, made once: a small read-only tmpfs with the supervisor,
- * device nodes, /proc, and empty places for an order's mounts. Nothing of the host is in it.
+ * /proc, and empty places for an order's mounts. Nothing of the host is in it, and nothing of it is left in a
+ * sandbox but the supervisor's program, which runs from a file without a name there.
  *
  * Starting from the host's mounts instead costs time for every mount the host has, twice per sandbox. */
 #include "launcher.h"
@@ -14,7 +15,6 @@
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,25 +22,8 @@
 #define MUST(call) do { if ((call) < 0) { perror("launcher: stage: " #call); _exit(1); } } while (0)
 
 static const char *const folders[] = {
-    "proc", "old", "stage", "stage/image", "stage/disk", "stage/root", "stage/dev", "stage/volume", "stage/nothing",
-    "stage/dev/pts", "stage/dev/shm", "stage/dev/mqueue", "stage/dev/.sandboxer",
+    "proc", "old", "stage", "stage/image", "stage/disk", "stage/root", "stage/volume", "stage/nothing", "stage/programs",
 };
-static const struct { const char *name; unsigned major, minor; } nodes[] = {
-    {"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7}, {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0},
-};
-static const char *const links[][2] = {
-    {"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"},
-    {"/proc/self/fd/2", "stderr"}, {"pts/ptmx", "ptmx"}, {"/proc/kcore", "core"},
-};
-
-static void make_devices(const char *where) {
-    char path[256];
-    for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
-        snprintf(path, sizeof path, "%s/%s", where, nodes[i].name);
-        MUST(mknod(path, S_IFCHR | 0666, makedev(nodes[i].major, nodes[i].minor)));
-        MUST(chmod(path, 0666));
-    }
-}
 
 static void copy_program(const char *from, const char *to) {
     struct stat info;
@@ -65,28 +48,20 @@ static void build(const char *supervisor) {
     MUST(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL));
     int program = open(supervisor, O_PATH | O_CLOEXEC);
     MUST(program);
-    MUST(mount("sandboxer", ROOT, "tmpfs", MS_NOSUID, "mode=0755,size=16m"));
+    MUST(mount("sandboxer", ROOT, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=16m"));
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         snprintf(path, sizeof path, ROOT "/%s", folders[i]);
         MUST(mkdir(path, 0755));
     }
-    int empty = open(ROOT STAGE_EMPTY, O_WRONLY | O_CREAT | O_CLOEXEC, 0444);
-    MUST(empty);
-    close(empty);
-    make_devices(ROOT STAGE_DEV);
-    for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
-        snprintf(path, sizeof path, ROOT "/stage/dev/%s", links[i][1]);
-        MUST(symlink(links[i][0], path));
-    }
     /* A copy: an upgrade may replace the file while sandboxes run it, and its folder may be closed to others. */
     snprintf(path, sizeof path, "/proc/self/fd/%d", program);
-    copy_program(path, ROOT "/stage" SUPERVISOR);
+    copy_program(path, ROOT STAGE_PROGRAMS "/" SUPERVISOR);
     MUST(mount("proc", ROOT "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL));
     MUST(chdir(ROOT));
     MUST(syscall(SYS_pivot_root, ".", "old"));
     MUST(chdir("/"));
     MUST(umount2("/old", MNT_DETACH));
-    MUST(mount(NULL, "/", NULL, MS_REMOUNT | MS_RDONLY | MS_NOSUID, "mode=0755,size=16m"));
+    MUST(mount(NULL, "/", NULL, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV, "mode=0755,size=16m"));
 }
 
 /* An fd of the namespace, which lives as long as somebody holds it. */

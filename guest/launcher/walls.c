@@ -8,6 +8,7 @@
 #include <linux/capability.h>
 #include <linux/close_range.h>
 #include <linux/keyctl.h>
+#include <linux/openat2.h>
 #include <linux/seccomp.h>
 #include <net/if.h>
 #include <signal.h>
@@ -24,18 +25,15 @@
 
 #define MUST(call, step_name) do { if ((call) < 0) complain(kept->sync, step_name); } while (0)
 
-/* Its own view of processes; what tells of the host covered, kernel settings read-only. Nothing here belongs to a
- * tenant yet: /proc is the kernel's, the covers are the launcher's. */
-static void mount_proc(const struct order *order, const struct kept *kept) {
-    const unsigned long flags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
-    char path[128];
-    MUST(mount("proc", STAGE_ROOT "/proc", "proc", flags, NULL), "proc");
-    MUST(mount(STAGE_ROOT "/proc/sys", STAGE_ROOT "/proc/sys", NULL, MS_BIND, NULL), "proc_sys");
-    MUST(mount(NULL, STAGE_ROOT "/proc/sys", NULL, MS_BIND | MS_REMOUNT | MS_RDONLY | flags, NULL), "proc_sys");
-    for (size_t i = 0; i < order->mask_count; i++) {
-        if ((size_t)snprintf(path, sizeof path, STAGE_ROOT "/proc/%s", order->masks[i]) >= sizeof path) continue;
-        MUST(mount(STAGE_EMPTY, path, NULL, MS_BIND, NULL), "proc_masks");
-    }
+/* Made while the clean namespace's /proc is in sight: the kernel gives a new one only where one is. */
+static int new_proc(const struct kept *kept) {
+    int context = fsopen("proc", FSOPEN_CLOEXEC);
+    MUST(context, "proc");
+    MUST(fsconfig(context, FSCONFIG_CMD_CREATE, NULL, NULL, 0), "proc");
+    int proc = fsmount(context, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+    MUST(proc, "proc");
+    close(context);
+    return proc;
 }
 
 /* Mounts that came from outside are locked in place; a copy of the whole tree is not, and becomes the root. */
@@ -46,6 +44,32 @@ static void change_root(const struct kept *kept) {
     MUST(syscall(SYS_pivot_root, ".", "."), "pivot_root");
     MUST(umount2(".", MNT_DETACH), "old_root");
     MUST(chdir("/"), "root");
+}
+
+/* Something else in place of an entry of /proc: a file that is empty, or a folder with nothing in it. */
+static void cover(const char *name, const struct kept *kept) {
+    char path[128];
+    struct stat seen;
+    if ((size_t)snprintf(path, sizeof path, "/proc/%s", name) >= sizeof path) {
+        errno = ENAMETOOLONG;
+        complain(kept->sync, "proc_masks");
+    }
+    MUST(lstat(path, &seen), "proc_masks");
+    MUST(mount(S_ISDIR(seen.st_mode) ? COVER_FOLDER : COVER_FILE, path, NULL, MS_BIND, NULL), "proc_masks");
+}
+
+/* Its own view of processes; what tells of the host covered, kernel settings read-only. The place in the root may be
+ * a tenant's making, so no link is followed to it; from there on all is the kernel's, or ours. */
+static void place_proc(const struct order *order, int proc, const struct kept *kept) {
+    const unsigned long flags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
+    int where = (int)syscall(SYS_openat2, AT_FDCWD, "/proc", &how, sizeof how);
+    MUST(where, "proc");
+    MUST(move_mount(proc, "", where, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH), "proc");
+    MUST(mount("/proc/sys", "/proc/sys", NULL, MS_BIND, NULL), "proc_sys");
+    MUST(mount(NULL, "/proc/sys", NULL, MS_BIND | MS_REMOUNT | MS_RDONLY | flags, NULL), "proc_sys");
+    MUST(mount(COVER_BOOT_ID, "/proc/sys/kernel/random/boot_id", NULL, MS_BIND, NULL), "boot_id");
+    for (size_t i = 0; i < order->mask_count; i++) cover(order->masks[i], kept);
 }
 
 static void raise_loopback(const struct kept *kept) {
@@ -81,12 +105,17 @@ static void forget_the_past(const struct order *order, const struct kept *kept) 
 }
 
 /* stdio, the listening socket, and the line to the worker, which closes itself at exec. */
-static void keep_only(struct kept *kept) {
+static void keep_only(struct kept *kept, int *program_folder) {
     /* Out of the way first, so that no target number is one of the sources. */
     int sync = fcntl(kept->sync, F_DUPFD_CLOEXEC, 64);
     int listen = fcntl(kept->listen, F_DUPFD_CLOEXEC, 64);
-    int null = fcntl(kept->null, F_DUPFD_CLOEXEC, 64);
+    int programs = fcntl(*program_folder, F_DUPFD_CLOEXEC, 64);
+    /* The sandbox's own: a node that came from outside would be one that all sandboxes share with the host. */
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    MUST(null, "fds");
+    null = fcntl(null, F_DUPFD_CLOEXEC, 64);
     kept->sync = sync;
+    *program_folder = programs;
     MUST(dup2(null, 0), "fds");
     MUST(dup2(null, 1), "fds");
     MUST(dup2(null, 2), "fds");
@@ -108,16 +137,20 @@ static void drop_capabilities(const struct order *order, const struct kept *kept
 
 _Noreturn void first_process(const struct order *order, const struct stage *stage, struct kept *kept) {
     char *argv[] = {SUPERVISOR, NULL}, *nothing[] = {NULL};
-    mount_proc(order, kept);
+    int programs = open(STAGE_PROGRAMS, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    MUST(programs, "supervisor");
+    int proc = new_proc(kept);
     change_root(kept);
+    place_proc(order, proc, kept);
     MUST(sethostname(order->hostname, strlen(order->hostname)), "hostname");
     raise_loopback(kept);
     forget_the_past(order, kept);
-    keep_only(kept);
+    keep_only(kept, &programs);
     drop_capabilities(order, kept);
     MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs");
     /* Last: everything above is among what it refuses. */
     MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &stage->filter, 0, 0), "filter");
-    execve(argv[0], argv, nothing);
+    /* By its folder, which closes: no path inside leads to the file, which all sandboxes share. */
+    syscall(SYS_execveat, programs, SUPERVISOR, argv, nothing, 0);
     complain(kept->sync, "supervisor");
 }

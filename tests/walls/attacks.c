@@ -183,7 +183,7 @@ static long write_sysctl(void) {
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text);
     return n < 0 ? -1 : pwrite(fd, text, (size_t)n, 0); /* the value it has */
 }
-static long overwrite_supervisor(void) { return open("/dev/.sandboxer/supervisor", O_WRONLY); }
+static long overwrite_supervisor(void) { return open("/proc/1/exe", O_WRONLY); }
 static long new_device_file(void) { return open("/dev/attack", O_WRONLY | O_CREAT, 0600); }
 static long set_clock(void) {
     struct timespec now;

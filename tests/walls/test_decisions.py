@@ -94,7 +94,7 @@ def test_an_order_carries_its_words_and_never_a_nul() -> None:
         tag="sbx_1", image="/i", disk="/d", socket="/s", hostname="h",
         cgroups=Births([("/c", None)], [], "/c"),
         disks=[("create", "/d/f", "a=b\nc")], first_uid=100_000, uid_count=65536, shm_bytes=1, ptys=1,
-        sigpending=1, open_files=1, masks=("keys",),
+        sigpending=1, open_files=1, masks=("keys",), boot_id="b",
     )  # fmt: skip
     fields = order.encode().decode().split("\0")
     assert {"tag=sbx_1", "base=100000", "cgroup.folder=/c", "disk.create=/d/f", "mask=keys"} <= set(fields)

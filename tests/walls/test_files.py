@@ -77,7 +77,8 @@ async def test_the_pool_gives_setuid_and_devices_no_effect(backend: NamespacesBa
 
 
 @pytest.mark.parametrize(
-    "name", ["kcore", "keys", "sysrq-trigger", "timer_list", "kmsg", "cmdline", "key-users"]
+    "name",
+    ["kcore", "keys", "sysrq-trigger", "timer_list", "kmsg", "cmdline", "key-users", "kallsyms", "slabinfo"],
 )
 async def test_sensitive_entries_of_proc_are_covered(attacker: Sandbox, name: str) -> None:
     if not os.path.exists(f"/proc/{name}"):

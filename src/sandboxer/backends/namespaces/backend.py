@@ -371,6 +371,7 @@ def _handle(box: Box, timings: dict[str, float]) -> Handle:
         "pid": box.pid,
         "started": box.started,
         "boot_id": box.boot_id,
+        "walls": box.walls,
         "timings_ms": {name: round(value, 3) for name, value in timings.items()},
     }
     return Handle(sandbox_id=box.sandbox_id, backend=NAME, version=HANDLE_VERSION, data=data)

@@ -17,6 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from sandboxer.backends.contract import Order, Resources
+from sandboxer.backends.namespaces.walls import WALLS_VERSION
 from sandboxer.kernel.errors import Broken
 from sandboxer.kernel.ids import is_sandbox_id
 
@@ -52,6 +53,8 @@ class Box:
     # Of that process, in clock ticks since boot: tells it from another one with its number.
     started: int = 0
     boot_id: str = ""
+    # WALLS_VERSION of when it was started; a record without one is of before they were counted.
+    walls: int = 1
     # (id, whether read-only) of what its processes have attached.
     volumes: tuple[tuple[str, bool], ...] = ()
 
@@ -80,6 +83,7 @@ def new_box(order: Order, slot: int, boot_id: str, *, image: str) -> Box:
         pids=order.resources.pids,
         slot=slot,
         boot_id=boot_id,
+        walls=WALLS_VERSION,
         volumes=tuple((one.volume_id, one.is_read_only) for one in order.volumes),
     )
 
@@ -122,18 +126,8 @@ class BoxFolder:
             os.close(fd)
 
     def read(self, sandbox_id: str) -> Box | None:
-        """None when there is none, or when the server was killed before it was whole.
-
-        Words of a newer server are passed over: after a downgrade its sandboxes must be found, not removed.
-        A word added to `Box` needs a default, for the same after an upgrade.
-        """
-        try:
-            raw = json.loads((self._path / sandbox_id / RECORD).read_bytes())
-            known = {name: raw[name] for name in _FIELDS if name in raw}
-            volumes = tuple((id_, only) for id_, only in raw.get("volumes", ()))
-            return Box(**{**known, "stage": Stage(raw["stage"]), "volumes": volumes})
-        except (FileNotFoundError, ValueError, TypeError, KeyError):
-            return None
+        """None when there is none, or when the server was killed before it was whole."""
+        return read_box(self._path / sandbox_id)
 
     def remove(self, sandbox_id: str) -> None:
         folder = self._path / sandbox_id
@@ -151,3 +145,18 @@ class BoxFolder:
         for entry in os.scandir(self._path):
             if is_sandbox_id(entry.name):
                 yield entry.name
+
+
+def read_box(folder: Path) -> Box | None:
+    """One record, without a server.
+
+    Words of a newer server are passed over: after a downgrade its sandboxes must be found, not removed.
+    A word added to `Box` needs a default, for the same after an upgrade.
+    """
+    try:
+        raw = json.loads((folder / RECORD).read_bytes())
+        known = {name: raw[name] for name in _FIELDS if name in raw}
+        volumes = tuple((id_, only) for id_, only in raw.get("volumes", ()))
+        return Box(**{**known, "stage": Stage(raw["stage"]), "volumes": volumes})
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
+        return None

@@ -59,7 +59,7 @@ def _fatal(settings: NamespacesSettings) -> Iterator[Lack]:
             yield Lack(
                 what="sandboxes",
                 why=f"{settings.guest_dir / program} is missing",
-                remedy="make -C guest (needs gcc, make and libseccomp-dev)",
+                remedy="make -C guest (needs gcc and make)",
             )
     if "overlay" not in _read("/proc/filesystems") and not Path("/sys/module/overlay").exists():
         yield Lack(what="disks", why="the kernel offers no overlayfs", remedy="modprobe overlay")

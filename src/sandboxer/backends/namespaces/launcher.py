@@ -45,6 +45,8 @@ class LaunchOrder:
     sigpending: int
     open_files: int
     masks: tuple[str, ...]
+    # What it reads as the kernel's: the host's own would tell who shares a host.
+    boot_id: str
     # (disk, path inside without its first slash, read-only).
     volumes: tuple[tuple[str, str, bool], ...] = ()
 
@@ -63,6 +65,7 @@ class LaunchOrder:
             f"ptys={self.ptys}",
             f"sigpending={self.sigpending}",
             f"open_files={self.open_files}",
+            f"boot_id={self.boot_id}",
         ]
         for path, value in self.cgroups.acts:
             fields += (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -158,6 +159,7 @@ class Making:
             sigpending=settings.sigpending,
             open_files=settings.open_files,
             masks=ground.masked,
+            boot_id=str(uuid.uuid4()),
             volumes=tuple(
                 (str(ground.pool.disk(one.volume_id)), one.path.removeprefix("/"), one.is_read_only)
                 for one in order.volumes

@@ -19,9 +19,30 @@ CAPABILITIES = {
 }
 CAPABILITY_SET = sum(1 << number for number in CAPABILITIES.values())
 
-# Entries of /proc that tell of the host or reach into it. Their permissions refuse us already (nobody inside
-# is the host's root); covering them is the second wall. Those a kernel lacks are left out.
-MASKED_PROC = ("kcore", "keys", "key-users", "sysrq-trigger", "timer_list", "kallsyms", "kmsg", "cmdline")
+# Counted up with every change that makes a sandbox safer than those that run already. A sandbox keeps the
+# walls it was started behind; `doctor` lists those behind older ones.
+#   1 (or not recorded): the first walls
+#   2: /dev, clocks and boot id of its own; the filter is an allow-list; counters of the host are covered
+WALLS_VERSION = 2
+
+# Entries of /proc that reach into the host. Their permissions refuse us already (nobody inside is the host's
+# root); covering them is the second wall.
+_REACHING = ("kcore", "keys", "key-users", "sysrq-trigger", "timer_list", "kallsyms", "kmsg", "config.gz")
+# What the host is made of, which nothing inside can use.
+_OF_THE_MACHINE = (
+    "acpi", "asound", "bus", "cmdline", "consoles", "driver", "dynamic_debug", "fb", "fs", "iomem",
+    "ioports", "irq", "mdstat", "modules", "mtrr", "partitions", "scsi", "swaps", "tty",
+)  # fmt: skip
+# Counters of the whole host. They move with every tenant: two sandboxes that read the same learn that they
+# share a host, and what the other does. `stat`, `meminfo` and `loadavg` stay: nproc, free and top need them.
+_COUNTING = (
+    "buddyinfo", "cgroups", "diskstats", "interrupts", "kpagecgroup", "kpagecount", "kpageflags",
+    "latency_stats", "locks", "pagetypeinfo", "pressure", "sched_debug", "schedstat", "slabinfo", "softirqs",
+    "vmallocinfo", "vmstat", "zoneinfo", "sys/fs/aio-nr", "sys/fs/dentry-state", "sys/fs/file-nr",
+    "sys/fs/inode-nr", "sys/fs/inode-state", "sys/kernel/pty/nr",
+)  # fmt: skip
+# Those that a kernel lacks are left out.
+MASKED_PROC = (*_REACHING, *_OF_THE_MACHINE, *_COUNTING)
 
 MB = 1024 * 1024
 SMALLEST_SHM = 64 * MB

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +15,7 @@ from rich.text import Text
 from sandboxer.artifacts.images import list_images
 from sandboxer.backends.contract import Fingerprint, Lack, Wall
 from sandboxer.backends.namespaces.fingerprint import examine
+from sandboxer.backends.namespaces.older_walls import behind_older_walls, lack_of_new_walls
 from sandboxer.backends.namespaces.pool import look_at_pool
 from sandboxer.edges.cli.exits import Exit
 from sandboxer.edges.cli.options import Json
@@ -63,14 +64,16 @@ def doctor(
 
 
 def _examine(settings: Settings) -> Fingerprint:
-    """With the pool as it is, if a platform has opened it (and this user may look)."""
+    """With the pool as it is, if a platform has opened it (and this user may look), and what runs."""
     walls = namespaces_settings(settings)
     pool = look_at_pool(walls)
     try:
-        return examine(walls, pool)
+        seen = examine(walls, pool)
     finally:
         if pool is not None:
             pool.close()
+    older = lack_of_new_walls(behind_older_walls(walls))
+    return seen if older is None else replace(seen, lacks=(*seen.lacks, older))
 
 
 def _show(settings: Settings, seen: Fingerprint, missing: list[Lack], *, healthy: bool) -> None:
