@@ -26,6 +26,8 @@ SandboxerError
 │       ├── PathNotFound  ├── PathExists  ├── NotADirectory  ├── IsADirectory
 │       ├── NotARegularFile ├── PermissionDenied ├── DirectoryNotEmpty └── DiskFull
 ├── Unavailable             ours; retry later, never shown as the command's output
+│   ├── FateUnknown         the database went away during a commit: it was done, or it was not: `why`
+│   ├── Superseded          another server has taken over our database; this one ends: `why`
 │   ├── NoCapacity          the host is full: `resource`, `why`
 │   ├── BackendLost         the sandbox or its backend stopped answering: `why`
 │   ├── ProvisionFailed     the sandbox could not be made: `step`, `why`
@@ -265,6 +267,25 @@ class Unavailable(SandboxerError):
 
     code = "unavailable"
     next_step = "Retry later."
+
+
+class FateUnknown(Unavailable):
+    """It is not known whether this was done: {why}"""
+
+    code = "fate_unknown"
+    next_step = (
+        "Repeat the request with the same Idempotency-Key: what was done is not done twice."
+        " Without one, look before you repeat it."
+    )
+
+
+class Superseded(Unavailable):
+    """This server has been replaced: {why}"""
+
+    code = "superseded"
+    next_step = (
+        "Retry: the server that took over answers at the same address once the operator points it there."
+    )
 
 
 class NoCapacity(Unavailable):

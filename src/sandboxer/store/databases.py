@@ -21,10 +21,12 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
 
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.store.claim import EPOCH_QUERY, Claim
 
 Durability = Literal["normal", "full"]
 # How long one statement waits for another process's lock before the transaction is tried again.
 BUSY_TIMEOUT_MS = 2000
+CONNECT_TIMEOUT_S = 3
 # "sandboxer", so that the lock cannot be mistaken for another program's in a shared database.
 POSTGRES_WRITE_LOCK = int.from_bytes(b"sandboxr")
 _DONE = frozenset({psycopg.pq.ExecStatus.COMMAND_OK, psycopg.pq.ExecStatus.TUPLES_OK})
@@ -39,6 +41,8 @@ class Database:
     writing: Engine
     reading: Engine
     is_worth_retrying: Callable[[DBAPIError], bool]
+    # Of a server; other programs (a look, a backup) have none.
+    claim: Claim | None = None
 
     @property
     def kind(self) -> str:
@@ -49,10 +53,11 @@ class Database:
         self.reading.dispose()
 
 
-def open_database(text: str, *, durability: Durability = "normal") -> Database:
+def open_database(text: str, *, durability: Durability = "normal", claim: Claim | None = None) -> Database:
     """`sqlite:///path` or `postgresql://…`; anything else is refused by name."""
     url = parse_url(text)
-    return _sqlite(url, durability) if url.get_backend_name() == "sqlite" else _postgres(url, durability)
+    open_one = _sqlite if url.get_backend_name() == "sqlite" else _postgres
+    return open_one(url, durability, claim)
 
 
 def parse_url(text: str) -> URL:
@@ -76,7 +81,7 @@ def sqlite_path(url: URL) -> Path:
     return Path(url.database or "")
 
 
-def _sqlite(url: URL, durability: Durability) -> Database:
+def _sqlite(url: URL, durability: Durability, claim: Claim | None) -> Database:
     synchronous = "FULL" if durability == "full" else "NORMAL"
     writing, reading = _engine(url), _engine(url)
 
@@ -94,29 +99,37 @@ def _sqlite(url: URL, durability: Durability) -> Database:
 
     event.listen(writing, "connect", lambda connection, _: prepare(connection, False))
     event.listen(reading, "connect", lambda connection, _: prepare(connection, True))
-    _begin_with(writing, "BEGIN IMMEDIATE")
-    _begin_with(reading, "BEGIN")
-    return Database(url=url, writing=writing, reading=reading, is_worth_retrying=_sqlite_is_busy)
+    _begin_with(writing, "BEGIN IMMEDIATE", claim)
+    _begin_with(reading, "BEGIN", None)
+    return Database(url=url, writing=writing, reading=reading, is_worth_retrying=_sqlite_is_busy, claim=claim)
 
 
-def _begin_with(engine: Engine, statement: str) -> None:
+def _begin_with(engine: Engine, statement: str, claim: Claim | None) -> None:
     """The dialect's own hook: a "begin" event that executes through SQLAlchemy costs 40 µs more."""
 
     def do_begin(connection: Any) -> None:
         connection.execute(statement)
+        if claim is not None and claim.epoch is not None:
+            row = connection.execute(EPOCH_QUERY).fetchone()
+            claim.check(None if row is None else row[0])
 
     engine.dialect.do_begin = do_begin  # type: ignore[method-assign, assignment]
 
 
-def _postgres(url: URL, durability: Durability) -> Database:
+def _postgres(url: URL, durability: Durability, claim: Claim | None) -> Database:
     settings = ["statement_timeout=30000", "lock_timeout=10000", "timezone=UTC"]
     if durability == "full":
         # Otherwise the database's operator has decided.
         settings.append("synchronous_commit=on")
     options = {
-        "connect_timeout": 10,
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        # A server whose machine is gone says nothing at all: without these, not for two hours.
+        "tcp_user_timeout": 10_000,
+        "keepalives_idle": 10,
+        "keepalives_interval": 3,
+        "keepalives_count": 3,
         "options": " ".join(f"-c {setting}" for setting in settings),
-        "application_name": "sandboxer",
+        "application_name": "sandboxer" if claim is None else claim.name,
     }
     writing = _engine(url, connect_args=options)
     # A reader sees one moment from its first statement to its last, as on SQLite.
@@ -126,10 +139,35 @@ def _postgres(url: URL, durability: Durability) -> Database:
         execution_options={"isolation_level": "REPEATABLE READ", "postgresql_readonly": True},
     )
     event.listen(writing, "connect", lambda connection, _: _begins_by_itself(connection))
-    begin = f"BEGIN; SELECT pg_advisory_xact_lock({POSTGRES_WRITE_LOCK})".encode()
-    writing.dialect.do_begin = lambda dbapi_connection: _say(dbapi_connection, begin)  # type: ignore[method-assign]
+    writing.dialect.do_begin = _postgres_begin(claim)  # type: ignore[method-assign, assignment]
     writing.dialect.do_commit = lambda dbapi_connection: _say(dbapi_connection, b"COMMIT")  # type: ignore[method-assign]
-    return Database(url=url, writing=writing, reading=reading, is_worth_retrying=_postgres_may_succeed_again)
+    return Database(
+        url=url,
+        writing=writing,
+        reading=reading,
+        is_worth_retrying=_postgres_may_succeed_again,
+        claim=claim,
+    )
+
+
+def _postgres_begin(claim: Claim | None) -> Callable[[Any], None]:
+    """The claim is looked at in the same way there and back; the look comes after the lock was given."""
+    plain = f"BEGIN; SELECT pg_advisory_xact_lock({POSTGRES_WRITE_LOCK})".encode()
+    looking = plain + f"; {EPOCH_QUERY}".encode()
+
+    def do_begin(connection: Any) -> None:
+        if claim is None or claim.epoch is None:
+            _say(connection, plain)
+            return
+        try:
+            found = _say(connection, looking)
+        except psycopg.errors.UndefinedTable:
+            # Another database stands in the place of ours.
+            claim.check(None)
+            raise
+        claim.check(int(found.get_value(0, 0) or 0) if found.ntuples else None)
+
+    return do_begin
 
 
 def _begins_by_itself(connection: psycopg.Connection) -> None:
@@ -140,11 +178,12 @@ def _begins_by_itself(connection: psycopg.Connection) -> None:
     connection.autocommit = True
 
 
-def _say(connection: Any, words: bytes) -> None:
-    """By libpq at once: the driver's way around it, a cursor and a loop over the socket, takes 60 µs more."""
+def _say(connection: Any, words: bytes) -> Any:
+    """The last result. By libpq itself: the way through the driver, a cursor and a loop, takes 60 µs more."""
     result = connection.pgconn.exec_(words)
     if result.status not in _DONE:
-        raise psycopg.errors.error_from_result(result, connection.info.encoding)
+        raise psycopg.errors.error_from_result(result, "utf-8")
+    return result
 
 
 def _engine(url: URL, **options: object) -> Engine:

@@ -11,14 +11,17 @@ import asyncio
 import logging
 import queue
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import Connection
 
 from sandboxer.kernel.errors import Unavailable
+from sandboxer.store.claim import Claim, look
 from sandboxer.store.databases import Database, Durability, open_database
+from sandboxer.store.jobs import Job, Patience
+from sandboxer.store.lane import Jobs, Lane
 from sandboxer.store.migrate import migrate
-from sandboxer.store.workers import Job, Worker
+from sandboxer.store.workers import Worker
 from sandboxer.store.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -26,22 +29,35 @@ T = TypeVar("T")
 CommitListener = Callable[[frozenset[str]], None]
 
 READERS = 3
-# More waiting than this means the database has stopped keeping up: say so instead of growing.
-MAX_WAITING = 10_000
+# What a request waits for at most: its turn, then its transaction.
+PATIENCE = Patience(turn_s=5.0, run_s=5.0)
+# Of a probe, of what is left to do when the server ends, and of the threads themselves then.
+PROBE_PATIENCE = Patience(turn_s=2.0, run_s=2.0, end_s=1.0)
+LAST_PATIENCE = Patience(turn_s=2.0, run_s=2.0, end_s=0.5)
+WATCH_EVERY_S = 1.0
 
 
 class Store:
-    """One writer thread, a few reader threads. Writes happen in the order they were asked for."""
+    """One writer thread, a few reader threads. Writes happen in the order they were asked for.
 
-    def __init__(self, database: Database, *, readers: int = READERS) -> None:
+    `patience` is how long a caller waits; None: for ever, for programs that have the database to themselves.
+    """
+
+    def __init__(
+        self, database: Database, *, readers: int = READERS, patience: Patience | None = PATIENCE
+    ) -> None:
         self.database = database
-        self._writes: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
-        self._reads: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
+        self._patience = patience
+        writes: Jobs = queue.SimpleQueue()
+        reads: Jobs = queue.SimpleQueue()
         retry = database.is_worth_retrying
-        self._writer = Writer("store-write", database.writing, self._writes, retry)
-        self._readers = [
-            Worker(f"store-read-{number}", database.reading, self._reads, retry) for number in range(readers)
-        ]
+        writer = Writer("store-write", database.writing, writes, retry, database.claim)
+        self._writing = Lane("writes", writes, [writer])
+        self._reading = Lane(
+            "reads",
+            reads,
+            [Worker(f"store-read-{number}", database.reading, reads, retry) for number in range(readers)],
+        )
         self._listeners: list[CommitListener] = []
         self._is_closed = False
 
@@ -51,11 +67,48 @@ class Store:
         Once asked for, it is carried out as a whole even if the caller is cancelled; the cancellation is
         delivered when the transaction is over.
         """
-        return await self._ask(self._writes, Job(fn, self._tell_listeners))
+        return await self._ask(self._writing, Job(fn, self._tell_listeners, self._patience))
 
     async def read(self, fn: Callable[[Connection], T]) -> T:
         """What `fn` returned; it saw the database as of one moment and cannot change it."""
-        return await self._ask(self._reads, Job(fn, None))
+        return await self._ask(self._reading, Job(fn, None, self._patience))
+
+    async def probe(
+        self,
+        fn: Callable[[Connection], T],
+        *,
+        is_write: bool = True,
+        patience: Patience | None = PROBE_PATIENCE,
+    ) -> T:
+        """As `write` or `read`, with little patience, and also while others are refused."""
+        lane, listener = (self._writing, self._tell_listeners) if is_write else (self._reading, None)
+        job = Job(fn, listener, patience)
+        job.is_trusted = patience is not PROBE_PATIENCE
+        return await self._ask(lane, job, True)
+
+    async def watch(self) -> None:
+        """For ever: see each second whether the database answers. A server's lock that was lost is taken
+        again, and a server that was passed over learns of it, though nobody asks for anything."""
+        self._writing.is_watched = self._reading.is_watched = True
+        try:
+            while True:
+                for is_write in (True, False):
+                    try:
+                        await self.probe(
+                            look if is_write else _nothing, is_write=is_write, patience=self._patience
+                        )
+                    except Exception as error:
+                        log.warning("the database, asked whether it is there: %s", error)
+                await asyncio.sleep(WATCH_EVERY_S)
+        finally:
+            self._writing.is_watched = self._reading.is_watched = False
+
+    def hurry(self) -> None:
+        """The server ends: whoever waits, or comes from now on, waits no longer than that allows."""
+        if self._patience is not None:
+            self._patience = LAST_PATIENCE
+            for lane in (self._writing, self._reading):
+                lane.hurry(LAST_PATIENCE)
 
     def on_commit(self, listener: CommitListener) -> Callable[[], None]:
         """Call `listener(topics)` on the loop after each write that announced something; returns the way out.
@@ -66,22 +119,21 @@ class Store:
         return lambda: self._listeners.remove(listener)
 
     async def close(self) -> None:
-        """Finish what was asked for, then let go of the database. Idempotent."""
+        """Finish what was asked for, then let go of the database. Idempotent.
+
+        A thread that hangs is cut off, and after that left behind.
+        """
         if self._is_closed:
             return
         self._is_closed = True
-        self._writes.put(None)
-        for _ in self._readers:
-            self._reads.put(None)
+        for lane in (self._writing, self._reading):
+            lane.end()
         await asyncio.to_thread(self._join)
 
-    async def _ask(self, jobs: queue.SimpleQueue[Job[Any] | None], job: Job[T]) -> T:
+    async def _ask(self, lane: Lane, job: Job[T], is_probe: bool = False) -> T:
         if self._is_closed:
             raise Unavailable(why="the store is closed")
-        if jobs.qsize() >= MAX_WAITING:
-            raise Unavailable(why="the database does not keep up with what is asked of it")
-        jobs.put(job)
-        return await job.outcome()
+        return await lane.ask(job, is_probe=is_probe)
 
     def _tell_listeners(self, topics: frozenset[str]) -> None:
         for listener in tuple(self._listeners):
@@ -91,21 +143,39 @@ class Store:
                 log.exception("a commit listener failed")
 
     def _join(self) -> None:
-        for worker in (self._writer, *self._readers):
-            worker.join()
+        lanes = (self._writing, self._reading)
+        within_s = None if self._patience is None else self._patience.run_s
+        ended = [lane.join(within_s) for lane in lanes]
+        if not all(ended):
+            for lane in lanes:
+                lane.cut()
+            ended = [lane.join(LAST_PATIENCE.end_s) for lane in lanes]
+            if not all(ended):
+                log.error("a thread hangs in the database; it is left behind")
+                return
         self.database.dispose()
 
 
-def open_store(url: str, *, durability: Durability = "normal") -> Store:
+def open_store(
+    url: str,
+    *,
+    durability: Durability = "normal",
+    claim: Claim | None = None,
+    patience: Patience | None = PATIENCE,
+) -> Store:
     """A store whose schema is up to date. Blocks while it migrates: call it before serving.
 
     `durability="full"` makes every commit survive a power cut (an fsync each); "normal" survives any crash
     of ours and loses at most the last moments before a power cut, never consistency.
     """
-    database = open_database(url, durability=durability)
+    database = open_database(url, durability=durability, claim=claim)
     try:
         migrate(database)
     except BaseException:
         database.dispose()
         raise
-    return Store(database)
+    return Store(database, patience=patience)
+
+
+def _nothing(conn: Connection) -> None:
+    conn.exec_driver_sql("SELECT 1").one()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -37,7 +37,7 @@ from sqlalchemy import (
 )
 
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import Conflict, IdempotencyConflict
+from sandboxer.kernel.errors import Conflict, IdempotencyConflict, Unavailable
 from sandboxer.store.engine import Store
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
 
@@ -48,6 +48,7 @@ PRUNE_EVERY = timedelta(hours=1)
 # is silent for this long has died.
 IN_FLIGHT_FOR = timedelta(minutes=20)
 _PRUNE_AT_ONCE = 500
+MOST_UNSETTLED = 10_000
 
 # Made: bound to something, and nobody is at work on the answer.
 _IN_FLIGHT, _DONE, _SPENT, _MADE = "in_flight", "done", "spent", "made"
@@ -111,8 +112,17 @@ class InFlight:
 Begun = Fresh | Replay | Spent | Made | InFlight
 
 
-def begin(conn: Connection, *, scope: str, key: str, request_hash: str, now: datetime) -> Begun:
-    """Claim the key, or learn what became of it. Raises IdempotencyConflict for another request's key."""
+def new_claim() -> str:
+    return secrets.token_hex(16)
+
+
+def begin(
+    conn: Connection, *, scope: str, key: str, request_hash: str, now: datetime, claim: str | None = None
+) -> Begun:
+    """Claim the key, or learn what became of it. Raises IdempotencyConflict for another request's key.
+
+    Who chooses the claim beforehand can let go of it though it never learnt whether this was committed.
+    """
     row = conn.execute(
         select(idempotency).where(idempotency.c.scope == scope, idempotency.c.key == key)
     ).one_or_none()
@@ -122,7 +132,7 @@ def begin(conn: Connection, *, scope: str, key: str, request_hash: str, now: dat
         return _take_over(conn, row, now) if _is_left(row, now) else _found(row)
     if row is not None:
         conn.execute(delete(idempotency).where(idempotency.c.scope == scope, idempotency.c.key == key))
-    fresh = Fresh(scope=scope, key=key, claim=secrets.token_hex(16))
+    fresh = Fresh(scope=scope, key=key, claim=claim or new_claim())
     conn.execute(
         insert(idempotency).values(
             scope=scope,
@@ -193,6 +203,42 @@ def prune(conn: Connection, *, now: datetime) -> int:
     return len(rows)
 
 
+class Unsettled:
+    """What was to be written of keys while the database was away. The next `begin` makes up for it, so that
+    a key is neither stuck for as long as a request may take, nor free although its work was done.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[Callable[[Connection], object]] = []
+
+    async def settle(self, store: Store, act: Callable[[Connection], object]) -> None:
+        """Now, or else later: each act is fenced by its claim, and does nothing the second time."""
+        try:
+            await store.write(act)
+        except Unavailable as error:
+            log.warning("an idempotency key is settled later: %s", error)
+            self.later(act)
+
+    def later(self, act: Callable[[Connection], object]) -> None:
+        if len(self._waiting) >= MOST_UNSETTLED:
+            log.error("too many idempotency keys wait to be settled; the oldest is given up")
+            del self._waiting[0]
+        self._waiting.append(act)
+
+    async def begin(self, store: Store, first: Callable[[Connection], Begun]) -> Begun:
+        """`first` in one transaction with what waits, which comes before it."""
+        waiting = tuple(self._waiting)
+
+        def all_of_it(conn: Connection) -> Begun:
+            for act in waiting:
+                act(conn)
+            return first(conn)
+
+        begun = await store.write(all_of_it)
+        self._waiting = [act for act in self._waiting if act not in waiting]
+        return begun
+
+
 async def keep_pruned(store: Store, clock: Clock) -> None:
     """For ever; cancel it to stop."""
     while True:
@@ -217,7 +263,7 @@ def _is_left(row: Row[Any], now: datetime) -> bool:
 
 
 def _take_over(conn: Connection, row: Row[Any], now: datetime) -> Made:
-    fresh = Fresh(scope=row.scope, key=row.key, claim=secrets.token_hex(16))
+    fresh = Fresh(scope=row.scope, key=row.key, claim=new_claim())
     conn.execute(
         update(idempotency)
         .where(idempotency.c.scope == row.scope, idempotency.c.key == row.key)

@@ -11,13 +11,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import Connection
+from sqlalchemy.exc import OperationalError
 
-from sandboxer.kernel.errors import Conflict
-from sandboxer.store.databases import open_database, parse_url, sqlite_path
-
-_POSTGRES_SERVER_LOCK = int.from_bytes(b"sandboxs")
+from sandboxer.kernel.errors import Conflict, Unavailable
+from sandboxer.store.claim import POSTGRES_SERVER_LOCK, Claim
+from sandboxer.store.databases import Database, open_database, parse_url, sqlite_path
 
 
 @contextmanager
@@ -32,27 +33,67 @@ def hold_state_dir(state_dir: Path) -> Iterator[None]:
         yield
 
 
+def is_held(state_dir: Path) -> bool:
+    """Does a server use this folder? For those who only want to know; nothing is made or changed."""
+    try:
+        fd = os.open(state_dir / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
 @contextmanager
-def hold_database(database: str) -> Iterator[None]:
-    """Be the only server on this database while inside, wherever the others keep their state."""
+def hold_database(database: str) -> Iterator[Claim]:
+    """Be the only server on this database while inside, wherever the others keep their state.
+
+    Open the store with the claim: its writer then holds the lock, and every write is fenced by it.
+    """
     url = parse_url(database)
-    refusal = "uses this database; stop it, or choose another --database"
     if url.get_backend_name() == "sqlite":
         path = sqlite_path(url)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _hold_file(path.with_name(path.name + ".lock"), refusal):
-            yield
-        return
-    opened = open_database(database)
+        with _hold_file(path.with_name(path.name + ".lock"), _REFUSAL):
+            yield Claim()
+    else:
+        with _hold_postgres(database) as claim:
+            yield claim
+
+
+_REFUSAL = "uses this database; stop it, or choose another --database"
+
+
+@contextmanager
+def _hold_postgres(database: str) -> Iterator[Claim]:
+    """By a connection of its own until a store's writer takes the lock over; the lock ends with either."""
+    claim = Claim()
+    opened = open_database(database, claim=claim)
     try:
-        # The lock ends with its connection, so with the process. Autocommit: no transaction is left open.
-        with opened.reading.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
-            query = text("SELECT pg_try_advisory_lock(:lock)")
-            if not conn.execute(query, {"lock": _POSTGRES_SERVER_LOCK}).scalar():
-                raise Conflict(why=f"another sandboxer {refusal}")
-            yield
+        with _connected(opened) as conn:
+            driver: Any = conn.connection.driver_connection
+            if not driver.execute(f"SELECT pg_try_advisory_lock({POSTGRES_SERVER_LOCK})").fetchone()[0]:
+                raise Conflict(why=f"another sandboxer {_REFUSAL}")
+
+            def let_go() -> None:
+                driver.execute(f"SELECT pg_advisory_unlock({POSTGRES_SERVER_LOCK})")
+                conn.close()
+
+            claim.hold_by(let_go)
+            yield claim
     finally:
         opened.dispose()
+
+
+def _connected(opened: Database) -> Connection:
+    try:
+        return opened.writing.connect()
+    except OperationalError as error:
+        raise Unavailable(why=f"the database cannot be opened: {error.orig}") from error
 
 
 @contextmanager

@@ -6,23 +6,25 @@ connection, and this path is walked by every request.
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import logging
+import os
 import queue
+import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import psycopg
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from sandboxer.kernel.errors import Broken, Unavailable
+from sandboxer.kernel.errors import Broken, FateUnknown
 from sandboxer.store import driver
+from sandboxer.store.jobs import RETRY_AFTER_S, Job, away, deliver_all
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 ATTEMPTS = 4
 _FIRST_PAUSE_S = 0.01
@@ -59,72 +61,6 @@ def _is_intact(conn: Connection) -> bool:
     return bool(status == psycopg.pq.TransactionStatus.INTRANS)
 
 
-class Job(Generic[T]):
-    """One transaction asked for, and the way back to who asked."""
-
-    __slots__ = ("_error", "_future", "_listener", "_result", "fn", "is_delivered", "loop", "topics")
-
-    def __init__(
-        self, fn: Callable[[Connection], T], listener: Callable[[frozenset[str]], None] | None
-    ) -> None:
-        self.fn = fn
-        self.topics: frozenset[str] = frozenset()
-        self.is_delivered = False
-        self.loop = asyncio.get_running_loop()
-        self._future: asyncio.Future[None] = self.loop.create_future()
-        self._listener = listener
-        self._result: T | None = None
-        self._error: BaseException | None = None
-
-    async def outcome(self) -> T:
-        """The result, once the transaction is over.
-
-        If the caller is cancelled meanwhile, the cancellation waits for that too: whoever cleans up
-        afterwards never races the transaction it gave up on.
-        """
-        cancelled: asyncio.CancelledError | None = None
-        while not self.is_delivered:
-            try:
-                await self._future
-            except asyncio.CancelledError as error:
-                cancelled = error
-                self._future = self.loop.create_future()
-        if cancelled is not None:
-            raise cancelled
-        if self._error is not None:
-            raise self._error
-        return self._result  # type: ignore[return-value]
-
-    def settle(self, result: T | None, error: BaseException | None) -> None:
-        """What became of it; told to nobody before `deliver`."""
-        self._result, self._error = result, error
-        if error is not None:
-            self.topics = frozenset()
-
-    def deliver(self) -> None:
-        """Called on the loop of who asked."""
-        self.is_delivered = True
-        if not self._future.done():
-            self._future.set_result(None)
-        if self.topics and self._listener is not None:
-            self._listener(self.topics)
-
-
-def deliver_all(jobs: Sequence[Job[Any]]) -> None:
-    """Tell those who asked, from the worker's thread: each loop is woken once."""
-    for loop in dict.fromkeys(job.loop for job in jobs):
-        mine = [job for job in jobs if job.loop is loop]
-        try:
-            loop.call_soon_threadsafe(_deliver, mine)
-        except RuntimeError:
-            log.debug("the loop that asked for a transaction is closed")
-
-
-def _deliver(jobs: Sequence[Job[Any]]) -> None:
-    for job in jobs:
-        job.deliver()
-
-
 class Worker:
     """A thread with one connection that takes jobs from a queue (others may share it) until told to end."""
 
@@ -139,17 +75,31 @@ class Worker:
         self._jobs = jobs
         self._is_worth_retrying = is_worth_retrying
         self._conn: Connection | None = None
+        self._line = _Line()
+        # When it began what it is at; read by those who wait for it.
+        self._busy_since: float | None = None
         # A daemon: a program that forgot to close its store must still be able to end.
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
-    def join(self) -> None:
-        self._thread.join()
+    def join(self, within_s: float | None = None) -> bool:
+        """False if it still runs: it hangs in the database's hands, or the kernel's."""
+        self._thread.join(within_s)
+        return not self._thread.is_alive()
+
+    def interrupt(self, *, busy_for_s: float = 0.0) -> None:
+        """From any thread: cut the connection under what has taken this long, so that it fails."""
+        since = self._busy_since
+        if since is not None and time.monotonic() - since >= busy_for_s:
+            self._line.cut()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            self._alone(job)
-            deliver_all((job,))
+            if job.take(self):
+                self._busy_since = job.taken_at
+                self._alone(job)
+                self._busy_since = None
+                deliver_all((job,))
             # Held by the variable, the last answer would live until the next job.
             del job
         self._disconnect()
@@ -164,6 +114,8 @@ class Worker:
 
     def _with_retries(self, job: Job[Any]) -> Any:
         for attempt in range(1, ATTEMPTS + 1):
+            if job.is_overdue():
+                raise away("the database does not answer; nothing of this was done")
             try:
                 return self._transaction(job)
             except DBAPIError as error:
@@ -171,10 +123,10 @@ class Worker:
                     self._disconnect()
                 if not self._is_worth_retrying(error):
                     if isinstance(error, OperationalError):
-                        raise Unavailable(why=f"the database failed: {error.orig}") from error
+                        raise away(f"the database failed: {error.orig}") from error
                     raise
                 if attempt == ATTEMPTS:
-                    raise Unavailable(why=f"the database is busy or away: {error.orig}") from error
+                    raise away(f"the database is busy or away: {error.orig}") from error
                 time.sleep(_FIRST_PAUSE_S * 4 ** (attempt - 1))
         raise AssertionError("unreachable")
 
@@ -191,13 +143,18 @@ class Worker:
     def _begin(self) -> Connection:
         conn = self._conn
         if conn is None:
-            conn = self._conn = self._engine.connect()
+            conn = self._conn = self._connect()
         try:
             driver.begin(conn)
-        except DBAPIError:
-            # On PostgreSQL it may have begun, and failed to get the lock.
+        except BaseException:
+            # It may have begun, and not got the lock, or have seen that it is another server's turn.
             self._roll_back()
             raise
+        return conn
+
+    def _connect(self) -> Connection:
+        conn = self._engine.connect()
+        self._line.hold(conn)
         return conn
 
     def _commit(self, conn: Connection) -> None:
@@ -208,9 +165,8 @@ class Worker:
             self._disconnect()
             if error.connection_invalidated:
                 # It may have been committed: trying again could do it twice.
-                raise Unavailable(
-                    why="the database went away during the commit; look before retrying"
-                ) from error
+                why = "the database went away during the commit"
+                raise FateUnknown(why=why, retry_after_s=RETRY_AFTER_S) from error
             raise
 
     def _roll_back(self) -> None:
@@ -228,9 +184,45 @@ class Worker:
 
     def _disconnect(self) -> None:
         conn, self._conn = self._conn, None
+        self._line.let_go()
         if conn is None:
             return
         try:
             conn.close()
         except DBAPIError:
             log.warning("closing a database connection failed", exc_info=True)
+
+
+class _Line:
+    """The way to cut a connection from another thread, while its own waits for an answer that does not come.
+
+    Of PostgreSQL a descriptor of our own for its socket: the driver's may be closed, and its number given to
+    something else, at any moment.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._sqlite: Any = None
+
+    def hold(self, conn: Connection) -> None:
+        connection: Any = conn.connection.dbapi_connection
+        with self._guard:
+            if conn.dialect.name == "sqlite":
+                self._sqlite = connection
+            else:
+                self._socket = socket.socket(fileno=os.dup(connection.pgconn.socket))
+
+    def let_go(self) -> None:
+        with self._guard:
+            if self._socket is not None:
+                self._socket.close()
+            self._socket = self._sqlite = None
+
+    def cut(self) -> None:
+        with self._guard:
+            if self._socket is not None:
+                with contextlib.suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
+            if self._sqlite is not None:
+                self._sqlite.interrupt()

@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import queue
 import time
+from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from sandboxer.kernel.errors import Unavailable
-from sandboxer.store.workers import Job, Worker, deliver_all, run_body
+from sandboxer.store.claim import Claim, take_session
+from sandboxer.store.jobs import Job, deliver_all
+from sandboxer.store.workers import Worker, run_body
 
 # PostgreSQL remembers 64 savepoints of a transaction in memory that others can look into quickly.
 MOST_TOGETHER = 60
@@ -43,11 +46,37 @@ class Writer(Worker):
     _is_ending = False
     _careful_groups = 0
 
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        jobs: queue.SimpleQueue[Job[Any] | None],
+        is_worth_retrying: Callable[[DBAPIError], bool],
+        claim: Claim | None = None,
+    ) -> None:
+        self._claim = claim
+        super().__init__(name, engine, jobs, is_worth_retrying)
+
     def _work(self) -> None:
         while not self._is_ending and (job := self._jobs.get()) is not None:
-            self._together(job)
+            if job.take(self):
+                self._busy_since = job.taken_at
+                self._together(job)
+                self._busy_since = None
             del job
         self._disconnect()
+
+    def _connect(self) -> Connection:
+        """With the server's lock, if this is a server's: no session of the writer is without it."""
+        conn = super()._connect()
+        if self._claim is not None and conn.dialect.name != "sqlite":
+            try:
+                take_session(conn, self._claim)
+            except BaseException:
+                self._line.let_go()
+                conn.close()
+                raise
+        return conn
 
     def _together(self, first: Job[Any]) -> None:
         members: list[Job[Any]] = []
@@ -108,6 +137,8 @@ class Writer(Worker):
             if job is None:
                 self._is_ending = True
                 return None
+            if not job.take(self):
+                continue
             members.append(job)
             try:
                 savepoint.set()

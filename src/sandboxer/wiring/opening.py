@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 from sandboxer.accounts import records
 from sandboxer.accounts.authority import AuthorityBook
@@ -19,6 +20,7 @@ from sandboxer.identity.owner import ensure_owner
 from sandboxer.identity.seal import open_seal
 from sandboxer.identity.sessions.token_keys import require_session_secret
 from sandboxer.kernel.clock import Clock, SystemClock
+from sandboxer.kernel.tasks import own_tasks
 from sandboxer.observe.events import Events
 from sandboxer.observe.metrics import Metrics
 from sandboxer.payments.room import open_payments
@@ -30,6 +32,7 @@ from sandboxer.store.lock import hold_database, hold_state_dir
 from sandboxer.wiring.backends import open_backends
 from sandboxer.wiring.outside import open_wallets, open_webhook_room, payment_settings
 from sandboxer.wiring.platform import Platform
+from sandboxer.wiring.probes import probes_of
 from sandboxer.wiring.sandbox_rooms import open_sandbox_rooms
 from sandboxer.wiring.upper_rooms import open_upper_rooms
 
@@ -47,9 +50,7 @@ async def open_platform(
     trusted_proxies = parse_networks(settings.trusted_proxies)
     async with AsyncExitStack() as closing:
         closing.enter_context(hold_state_dir(settings.state_dir))
-        closing.enter_context(hold_database(settings.database_url))
-        store = await asyncio.to_thread(open_store, settings.database_url, durability=settings.durability)
-        closing.push_async_callback(store.close)
+        store = await _open_store(settings, closing)
         await store.write(abandon_all_in_flight)
         metrics = Metrics()
         events = Events(store)
@@ -75,6 +76,7 @@ async def open_platform(
         above = await open_upper_rooms(
             settings, store, clock, seal, authorities, webhooks, sandboxes, closing
         )
+        trying = await closing.enter_async_context(own_tasks())
         yield Platform(
             settings=settings,
             clock=clock,
@@ -102,8 +104,21 @@ async def open_platform(
             sessions=above.sessions,
             services=above.services,
             payments=payments,
+            probes=probes_of(settings, trying, store, nonces, backends),
             payment_offers=payments.offers,
         )
+
+
+async def _open_store(settings: Settings, closing: AsyncExitStack) -> Store:
+    """Ours alone: whoever served this database before can write to it no more."""
+    claim = closing.enter_context(hold_database(settings.database_url))
+    opening = partial(open_store, settings.database_url, durability=settings.durability, claim=claim)
+    store = await asyncio.to_thread(opening)
+    closing.push_async_callback(store.close)
+    await store.write(claim.begin)
+    watching = await closing.enter_async_context(own_tasks())
+    watching.start(store.watch(), name="whether the database is there")
+    return store
 
 
 async def _open_accounts(store: Store, clock: Clock, closing: AsyncExitStack) -> AuthorityBook:

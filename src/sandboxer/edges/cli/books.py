@@ -162,7 +162,8 @@ def _open(state_dir: Path | None) -> Store:
     file = settings.state_dir / "sandboxer.db"
     if settings.database is None and not file.exists():
         raise CommandFailed(f"there is no {file}", next_step="Name the state folder with --state-dir.")
-    return open_store(settings.database_url, durability=settings.durability)
+    # A proof of a long ledger takes what it takes.
+    return open_store(settings.database_url, durability=settings.durability, patience=None)
 
 
 def _anchor(text: str | None) -> Checkpoint | None:

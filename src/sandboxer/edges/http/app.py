@@ -62,6 +62,7 @@ from sandboxer.edges.http.routes.work import (
     sessions,
 )
 from sandboxer.kernel.errors import SandboxerError
+from sandboxer.store.idempotency import Unsettled
 from sandboxer.wiring import Platform
 
 # The busiest first: routes are tried in order.
@@ -141,6 +142,7 @@ def create_app(platform: Platform) -> FastAPI:
     app.add_exception_handler(WebSocketRequestValidationError, problems.on_invalid_upgrade)
     app.state.platform = platform
     app.state.readiness = "ready"
+    app.state.unsettled = Unsettled()
     app.state.started_at = platform.clock.now()
     for router in ROUTERS:
         # Flat: an included router is asked for its routes anew for every request.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Annotated
 
 from fastapi import Header
@@ -14,7 +16,7 @@ from starlette.responses import Response
 
 from sandboxer.edges.http.authentication import target_of
 from sandboxer.edges.http.state import caller, platform_of
-from sandboxer.kernel.errors import Conflict, InvalidRequest, SandboxerError
+from sandboxer.kernel.errors import Conflict, FateUnknown, InvalidRequest, SandboxerError
 from sandboxer.store import idempotency
 from sandboxer.store.idempotency import Fresh, InFlight, Made, Replay, Spent
 
@@ -102,6 +104,7 @@ async def once_bound(
         return _again(begun)
     fresh = begun.fresh if isinstance(begun, Made) else begun
     store = platform_of(request).store
+    unsettled = unsettled_of(request)
     if isinstance(begun, Made) and recall is None and not keep_answer:
         await store.write(lambda conn: idempotency.spend(conn, fresh))
         return _again(Spent(at=platform_of(request).clock.now()))
@@ -114,20 +117,27 @@ async def once_bound(
             bind = idempotency.bind_one_more if is_many else idempotency.bind
             answer = await act(lambda conn, made: bind(conn, fresh, made))
     except SandboxerError:
-        await store.write(lambda conn: give_up(conn, fresh))
+        await unsettled.settle(store, lambda conn: give_up(conn, fresh))
         raise
     except BaseException:
         # The client went away, or we broke: what was made goes on without us.
-        await store.write(lambda conn: idempotency.leave(conn, fresh))
+        await unsettled.settle(store, lambda conn: idempotency.leave(conn, fresh))
         raise
     if keep_answer:
         kept = {name: answer.headers[name] for name in _KEPT_HEADERS if name in answer.headers}
         status, body = answer.status_code, bytes(answer.body)
         body = body if redact is None else redact(body)
-        await store.write(lambda c: idempotency.finish(c, fresh, status=status, headers=kept, body=body))
+        await unsettled.settle(
+            store, lambda c: idempotency.finish(c, fresh, status=status, headers=kept, body=body)
+        )
     else:
-        await store.write(lambda conn: idempotency.spend(conn, fresh))
+        await unsettled.settle(store, lambda conn: idempotency.spend(conn, fresh))
     return answer
+
+
+def unsettled_of(request: Request) -> idempotency.Unsettled:
+    found: idempotency.Unsettled = request.app.state.unsettled
+    return found
 
 
 async def _begin(request: Request, key: str, owner: str | None, content: str | None) -> idempotency.Begun:
@@ -135,10 +145,22 @@ async def _begin(request: Request, key: str, owner: str | None, content: str | N
     digest = hashlib.sha256(f"{request.method} {target_of(request.scope)}\n".encode())
     digest.update(await request.body() if content is None else content.encode())
     scope = f"{owner or caller(request).account} {request.method} {request.url.path}"
-    now = platform.clock.now()
-    return await platform.store.write(
-        lambda conn: idempotency.begin(conn, scope=scope, key=key, request_hash=digest.hexdigest(), now=now)
+    fresh = Fresh(scope=scope, key=key, claim=idempotency.new_claim())
+    begin = partial(
+        idempotency.begin,
+        scope=scope,
+        key=key,
+        request_hash=digest.hexdigest(),
+        now=platform.clock.now(),
+        claim=fresh.claim,
     )
+    unsettled = unsettled_of(request)
+    try:
+        return await unsettled.begin(platform.store, begin)
+    except (FateUnknown, asyncio.CancelledError):
+        # Nobody is at work under this claim, should it be there.
+        unsettled.later(lambda conn: idempotency.abandon(conn, fresh))
+        raise
 
 
 def _again(begun: Replay | Spent | InFlight) -> Response:

@@ -64,8 +64,9 @@ async def serve(settings: Settings, *, on_ready: OnReady | None = None) -> None:
             def stop() -> None:
                 app.state.readiness = "stopping"
                 server.should_exit = True
+                platform.store.hurry()
 
-            with _stopped_by_signals(stop):
+            with _stopped_by_signals(stop), _stopped_when_superseded(platform, stop):
                 await server.serve(sockets=[listening])
 
 
@@ -187,6 +188,19 @@ def config(
 def _is_news(record: logging.LogRecord) -> bool:
     """uvicorn takes a refused WebSocket upgrade for an unfinished one."""
     return record.msg != "ASGI callable returned without completing handshake."
+
+
+@contextlib.contextmanager
+def _stopped_when_superseded(platform: Platform, stop: Callable[[], None]) -> Iterator[None]:
+    """Another server has our database: nothing of ours is written any more, so there is nothing to serve."""
+    claim = platform.store.database.claim
+    if claim is None:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    claim.on_superseded(lambda: loop.call_soon_threadsafe(stop))
+    yield
+    claim.refuse_if_superseded()
 
 
 @contextlib.contextmanager
