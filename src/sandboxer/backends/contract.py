@@ -7,7 +7,7 @@ a crash of the server at any instruction. All resources it makes are named after
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -365,6 +365,15 @@ class KnowsImages(Protocol):
 class LiesOverTrees(Protocol):
     async def lies_over(self) -> Mapping[str, str]:
         """By id of a sandbox or of a kept disk, half-made ones included: the tree that it is a layer over."""
+
+
+@runtime_checkable
+class HasParts(Protocol):
+    def parts(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
+        """What it needs to make sandboxes, by name: each call tries one, and raises if it is ill.
+
+        Called at most once at a time. It may hang with what it tries: whoever asks brings the deadline.
+        """
 
 
 @runtime_checkable

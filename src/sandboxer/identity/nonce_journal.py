@@ -8,6 +8,7 @@ is in a later second. Not covered: a wall clock that is set back before a restar
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from pathlib import Path
@@ -56,6 +57,29 @@ class NonceJournal:
             raise Unavailable(
                 why=f"the nonce of this request cannot be recorded: {error.strerror}"
             ) from error
+
+    def check(self) -> None:
+        """From any thread: is the file in its folder, and does the folder take writes? Raises Unavailable.
+
+        By a file beside it: another thread must not write between the records.
+        """
+        beside = self._paths[0].with_name("nonces.probe")
+        try:
+            found, opened = (
+                os.stat(self._paths[self._turn]),
+                os.fstat(self._fd if self._fd is not None else -1),
+            )
+            if (found.st_dev, found.st_ino) != (opened.st_dev, opened.st_ino):
+                raise OSError(errno.ESTALE, "the journal was taken from its folder")
+            fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                if os.write(fd, bytes(_RECORD.size)) != _RECORD.size:
+                    raise OSError(errno.ENOSPC, "short write")
+            finally:
+                os.close(fd)
+                os.unlink(beside)
+        except OSError as error:
+            raise Unavailable(why=f"nonces cannot be recorded: {error.strerror}") from error
 
     def close(self) -> None:
         if self._fd is not None:

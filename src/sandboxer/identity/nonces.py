@@ -89,6 +89,11 @@ class NonceBook:
                 hint="Sign the request again, with the current time and a new nonce.",
             )
 
+    def check(self) -> None:
+        """From any thread. Raises Unavailable if the next nonce could not be recorded."""
+        if self._journal is not None:
+            self._journal.check()
+
     def close(self) -> None:
         if self._journal is not None:
             self._journal.close()

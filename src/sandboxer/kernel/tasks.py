@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 
 
@@ -39,3 +41,34 @@ async def own_tasks() -> AsyncIterator[TaskOwner]:
             owner.cancel_all()
     if error is not None:
         raise error
+
+
+async def beside(act: Callable[[], None]) -> None:
+    """`act` in a thread that nobody has to wait for at the end: it may hang in the kernel for good."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def run() -> None:
+        try:
+            act()
+        except BaseException as error:
+            _tell(loop, done, error)
+        else:
+            _tell(loop, done, None)
+
+    threading.Thread(target=run, name="beside", daemon=True).start()
+    await done
+
+
+def _tell(loop: asyncio.AbstractEventLoop, done: asyncio.Future[None], error: BaseException | None) -> None:
+    def settle() -> None:
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    # The loop may be closed by now.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(settle)

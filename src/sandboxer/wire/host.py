@@ -47,7 +47,11 @@ class Health(Answer):
     status: Literal["ok", "degraded"] = "ok"
     checks: Annotated[
         dict[str, Literal["ok", "failing"]],
-        Field(description="The database and each backend.", examples=[{"store": "ok"}]),
+        Field(
+            description="Each part that was tried: the database, the journal of nonces, the state folder,"
+            " each backend and what it needs. Why one is failing is in the server's log.",
+            examples=[{"store": "ok", "nonces": "ok", "state": "failing", "ext.namespaces/pool": "ok"}],
+        ),
     ] = Field(default_factory=dict)
 
 

@@ -21,6 +21,7 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.money.pricing import Pricing
 from sandboxer.observe.events import Events
 from sandboxer.observe.metrics import Metrics
+from sandboxer.observe.probes import Probes
 from sandboxer.observe.webhooks.room import Webhooks
 from sandboxer.payments.room import Payments
 from sandboxer.sandboxes.slots import Slots
@@ -63,5 +64,6 @@ class Platform:
     access: Access
     artifacts: Artifacts
     payments: Payments
+    probes: Probes
     # What a 402 says beside the prices.
     payment_offers: PaymentOffers = NO_OFFERS

@@ -5,8 +5,9 @@ a system call filter, cgroups and disk quotas. Thin: the acts are in making, end
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
@@ -33,6 +34,7 @@ from sandboxer.backends.namespaces.ending import Ending
 from sandboxer.backends.namespaces.fingerprint import examine
 from sandboxer.backends.namespaces.ground import Ground, lock_state, maskable, measure_host
 from sandboxer.backends.namespaces.guest import NamespacesGuest, answers
+from sandboxer.backends.namespaces.health import parts_of, watch_launcher
 from sandboxer.backends.namespaces.hierarchies import favour_moves, find_hierarchies
 from sandboxer.backends.namespaces.kept.copies import Copies
 from sandboxer.backends.namespaces.kept.counting import Counting
@@ -52,7 +54,9 @@ from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.backends.supervisor.line import Gate
 from sandboxer.kernel.errors import BackendLost, Broken, NotFound, Unavailable
 from sandboxer.kernel.ids import is_sandbox_id
+from sandboxer.kernel.tasks import own_tasks
 
+log = logging.getLogger(__name__)
 NAME = "ext.namespaces"
 HANDLE_VERSION = 1
 FREEZE_TIMEOUT_S = 5.0
@@ -80,6 +84,9 @@ class NamespacesBackend:
 
     def check_image(self, image: str) -> None:
         self.ground.image_tree(image)
+
+    def parts(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
+        return parts_of(self.ground)
 
     async def lies_over(self) -> Mapping[str, str]:
         return await in_thread(self.ground.threads, self.ground.lies_over)
@@ -226,7 +233,11 @@ class NamespacesBackend:
     async def beat(self) -> None:
         """Leaves the time in a file, so that after a reboot the last moment of life is known."""
         while True:
-            _touch(self.ground)
+            try:
+                _touch(self.ground)
+            except OSError as error:
+                # It must go on: the disk may take writes again.
+                log.error("the heartbeat cannot be written: %s", error)
             await asyncio.sleep(HEARTBEAT_S)
 
     async def _set_frozen(self, sandbox_id: str, frozen: bool) -> None:
@@ -348,11 +359,10 @@ async def open_backend(settings: NamespacesSettings) -> AsyncIterator[Namespaces
         backend = NamespacesBackend(ground)
         stack.push_async_callback(backend.close)
         await launcher.start()
-        heart = asyncio.create_task(backend.beat())
-        try:
+        async with own_tasks() as loops:
+            loops.start(backend.beat(), name="heartbeat")
+            loops.start(watch_launcher(launcher), name="whether the launcher answers")
             yield backend
-        finally:
-            heart.cancel()
 
 
 def _open_cgroups(settings: NamespacesSettings) -> Cgroups:

@@ -11,15 +11,17 @@ import socket
 import subprocess
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 from sandboxer.backends.namespaces.cgroups import Births
 from sandboxer.backends.namespaces.pool import DiskBirths
 from sandboxer.backends.namespaces.walls import CAPABILITY_SET
-from sandboxer.kernel.errors import Broken, InvalidRequest, ProvisionFailed, SandboxerError
+from sandboxer.kernel.errors import Broken, InvalidRequest, ProvisionFailed, SandboxerError, Unavailable
 
 ANSWER_BYTES = 16384
 START_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 2.0
 # Far beyond any honest launch, a hundred at once on two cores included.
 LAUNCH_TIMEOUT_S = 60.0
 # What it meets where a volume shall be seen, if that is not a folder: nobody's fault here.
@@ -108,6 +110,7 @@ class Launcher:
         self._lock_fd = lock_fd
         self._running: _Running | None = None
         self._starting = asyncio.Lock()
+        self._pings = count()
 
     async def start(self) -> None:
         async with self._starting:
@@ -132,11 +135,47 @@ class Launcher:
         finally:
             running.waiting.pop(order.tag, None)
 
+    async def ping(self, *, within_s: float) -> None:
+        """Does it take orders, and fork? Raises Unavailable if it does not say so in time.
+
+        By an order that orders nothing, which it refuses: every launcher so far understands that.
+        """
+        if self._running is None:
+            await self.start()
+        running = self._running
+        if running is None:
+            raise Unavailable(why="the launcher did not start")
+        tag = f"ping-{next(self._pings)}"
+        answer: asyncio.Future[Launched] = asyncio.get_running_loop().create_future()
+        running.waiting[tag] = answer
+        try:
+            self._send(running, f"tag={tag}\0".encode())
+            await asyncio.wait({answer}, timeout=within_s)
+        finally:
+            running.waiting.pop(tag, None)
+        if not answer.done():
+            answer.cancel()
+            raise Unavailable(why=f"the launcher gave no answer within {within_s:g} s")
+        error = answer.exception()
+        # Refused as an order is the answer; anything else says that it cannot.
+        if isinstance(error, ProvisionFailed) and error.facts.get("step") != "order":
+            raise Unavailable(why=f"the launcher cannot make sandboxes: {error}")
+
+    async def replace(self) -> None:
+        """End one that hangs; whoever waits for it is told, and the next order starts another."""
+        running, self._running = self._running, None
+        if running is None:
+            return
+        running.process.kill()
+        self._end(running, "the launcher hung, and was replaced")
+        await asyncio.to_thread(running.process.wait)
+        await self.start()
+
     async def close(self) -> None:
         running, self._running = self._running, None
         if running is not None:
             self._end(running, "the launcher was closed")
-            await asyncio.to_thread(running.process.wait)
+            await asyncio.to_thread(_wait_or_kill, running.process)
 
     async def _start(self) -> _Running:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -219,6 +258,15 @@ class Launcher:
         for waiting in running.waiting.values():
             if not waiting.done():
                 waiting.set_exception(ProvisionFailed(step="launcher", why=why))
+
+
+def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
+    """It ends by itself when its line is closed, unless it hangs."""
+    try:
+        process.wait(CLOSE_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _fields(data: bytes) -> dict[str, str]:

@@ -80,6 +80,11 @@ class Pool:
         seen = os.statvfs(self.path)
         return (seen.f_blocks - seen.f_bfree) * seen.f_frsize // MB
 
+    def is_in_place(self) -> bool:
+        """Is what lies at its path still what was opened? Not after somebody has unmounted it."""
+        there, opened = os.stat(self.path), os.fstat(self._fd)
+        return (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)
+
     def disk(self, sandbox_id: str) -> Path:
         return self.path / sandbox_id
 

@@ -1,4 +1,4 @@
-"""`doctor`: what this host can and cannot do, why, and what to do about it. Looks, changes nothing."""
+"""`doctor`: what this host can and cannot do, why, and what to do about it. Leaves nothing changed."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from sandboxer.backends.contract import Fingerprint, Lack, Wall
 from sandboxer.backends.namespaces.fingerprint import examine
 from sandboxer.backends.namespaces.older_walls import behind_older_walls, lack_of_new_walls
 from sandboxer.backends.namespaces.pool import look_at_pool
+from sandboxer.edges.cli.doctor_tries import tried
 from sandboxer.edges.cli.exits import Exit
 from sandboxer.edges.cli.options import Json
 from sandboxer.edges.cli.output import columns, facts_table, out, print_json, size
@@ -38,6 +39,9 @@ def doctor(
 ) -> None:
     """Say what this host can and cannot do, and why. Needs no server; exit code 1 if it can make no sandbox.
 
+    It writes a small file to the state folder and the storage pool, removes it, and asks a platform that runs
+    there how it is.
+
     Examples:
 
         sandboxer doctor
@@ -45,8 +49,8 @@ def doctor(
         sandboxer doctor --json | jq .lacks
     """
     settings = load_settings(state_dir=state_dir)
-    seen = _examine(settings)
-    missing = list(_not_ready(settings))
+    seen, missing = _examine(settings)
+    missing += _not_ready(settings)
     healthy = seen.healthy and not missing
     if json:
         print_json(
@@ -63,17 +67,19 @@ def doctor(
     raise typer.Exit(Exit.OK if healthy else Exit.ERROR)
 
 
-def _examine(settings: Settings) -> Fingerprint:
-    """With the pool as it is, if a platform has opened it (and this user may look), and what runs."""
+def _examine(settings: Settings) -> tuple[Fingerprint, list[Lack]]:
+    """With the pool as it is, if a platform has opened it (and this user may look), what runs, and what was
+    tried."""
     walls = namespaces_settings(settings)
     pool = look_at_pool(walls)
     try:
-        seen = examine(walls, pool)
+        seen, missing = examine(walls, pool), list(tried(settings, pool))
     finally:
         if pool is not None:
             pool.close()
     older = lack_of_new_walls(behind_older_walls(walls))
-    return seen if older is None else replace(seen, lacks=(*seen.lacks, older))
+    seen = seen if older is None else replace(seen, lacks=(*seen.lacks, older))
+    return seen, missing
 
 
 def _show(settings: Settings, seen: Fingerprint, missing: list[Lack], *, healthy: bool) -> None:

@@ -43,10 +43,10 @@ _SIGNATURES = [
     operation_id="health",
     response_model=Health,
     responses={**unsigned_failures(), 503: {"description": "Something it needs fails.", "model": Health}},
-    summary="It runs, its database answers, its backends can make sandboxes",
+    summary="It runs; its database and disks take writes, its backends can make sandboxes",
 )
 async def health(request: Request) -> Response:
-    seen = await look(request.app)
+    seen = await look(platform_of(request))
     return json_response(seen, 200 if seen.status == "ok" else 503)
 
 
