@@ -25,7 +25,7 @@ from sandboxer.kernel.errors import NoCapacity
 from sandboxer.money.buckets import settle_account, unconfirmed
 from sandboxer.money.verification import verify
 from sandboxer.payments.records import Purpose
-from sandboxer.payments.x402.checkout import Wanted
+from sandboxer.payments.x402.refusals import Wanted
 from sandboxer.settings import Settings
 from testchains.evm import Anvil
 from testchains.evm.anvil import address_of
@@ -176,6 +176,21 @@ async def test_anyone_may_pay_for_any_account_and_gets_no_key_to_it(
     assert unknown.status_code == 404
 
 
+async def test_the_same_top_up_does_not_serve_a_second_account(
+    served: Served, evm: Anvil, wallet: str
+) -> None:
+    first, second = await served.stranger("acc_first"), await served.stranger("acc_second")
+    header = await signed(served, wallet, "/v1/topups", {"sats": 700})
+    paid = await first.post("/v1/topups", {"sats": 700}, headers=header)
+    assert paid.status_code == 201, paid.text
+    again = await first.post("/v1/topups", {"sats": 700}, headers=header)
+    assert again.json()["payment"]["id"] == paid.json()["payment"]["id"]
+    other = await second.post("/v1/topups", {"sats": 700}, headers=header)
+    nobody = await served.client.http.post("/v1/topups", json={"sats": 700}, headers=header)
+    assert (other.status_code, nobody.status_code) == (409, 409), other.text
+    assert await credit(served, "acc_first") == 700
+
+
 @flow("buyKey")
 async def test_a_tier_is_bought_with_a_key_to_use_it(served: Served, evm: Anvil, wallet: str) -> None:
     evm.fund(address_of(wallet), 10_000_000)
@@ -276,7 +291,7 @@ async def test_a_payment_copied_from_the_chain_gives_nobody_a_key(served: Served
         purpose=Purpose.TOPUP,
         least_sats=1000,
         account=None,
-        request_hash=hashlib.sha256(b"POST /v1/topups\n" + body).hexdigest(),
+        request_hash=hashlib.sha256(b"POST /v1/topups\n" + body).hexdigest() + ":",
         details={},
     )
     async with x402.checkout.take(presented, wanted) as taken:

@@ -219,16 +219,22 @@ async def test_a_payment_ahead_of_its_nonce_is_credited_when_its_turn_comes(mark
     assert market.chain.balance("SBTC", market.owner.address) == 1_500
 
 
-async def test_a_reorganisation_takes_credit_back_and_gives_it_again(market: Market) -> None:
+async def test_a_reorganisation_puts_a_payment_in_doubt_until_it_comes_again(market: Market) -> None:
     wallet = market.chain.wallet(SBTC=100_000)
     async with market.agent(wallet) as http:
         bought = (await http.post("/v1/topups", json={"sats": 1_000})).json()
     account = bought["key"]["account"]
     market.chain.mine()
     await market.confirmed(bought["payment"])
+    simnet, txid = market.chain.simnet, market.chain.relay.desk.broadcasts[-1]
+    raw = bytes.fromhex(simnet.read(f"/extended/v1/tx/{txid}/raw")["raw_tx"].removeprefix("0x"))
     market.chain.reorg(1)
-    await market.until(bought["payment"], "mempool")
-    assert (await market.credit(account))[1] == 1_000
+    # The other branch grows without it.
+    simnet.drop(txid)
+    market.chain.mine(2)
+    await market.until(bought["payment"], "doubted")
+    assert await market.credit(account) == (1_000, 0)
+    assert simnet.broadcast(raw).is_success
     market.chain.mine()
     await market.confirmed(bought["payment"])
     assert await market.credit(account) == (1_000, 0)

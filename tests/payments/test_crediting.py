@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import Connection
 
 from sandboxer.accounts import gifts, records
+from sandboxer.identity.signatures.wallets import contract_wallet, wallet_of
 from sandboxer.kernel.errors import InsufficientCredit, NotFound
 from sandboxer.money.buckets import Bucket, settle_account, unconfirmed
 from sandboxer.money.dryness import Standing
@@ -124,8 +125,15 @@ def test_grace_earned_by_money_that_went_back_goes_back_with_it(conn: Connection
 
 def test_a_paying_wallet_has_one_account_whatever_its_chain(conn: Connection) -> None:
     address = "0x" + "ab" * 20
-    first = crediting.account_for_wallet(conn, f"eip155:8453:{address}", now=NOW)
-    assert crediting.account_for_wallet(conn, address, now=NOW).id == first.id
+    first = crediting.account_for_wallet(conn, wallet_of(f"eip155:8453:{address}"), now=NOW)
+    assert crediting.account_for_wallet(conn, wallet_of(address), now=NOW).id == first.id
+    # A contract is another wallet on every chain.
+    there = [
+        crediting.account_for_wallet(conn, contract_wallet(chain, address), now=NOW).id
+        for chain in ("eip155:8453", "eip155:10", "eip155:8453")
+    ]
+    assert there[0] == there[2]
+    assert len({first.id, *there}) == 3
 
 
 def test_an_unknown_account_cannot_be_paid_for(conn: Connection) -> None:

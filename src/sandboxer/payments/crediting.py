@@ -22,7 +22,7 @@ from sqlalchemy import Connection
 from sandboxer.accounts import records
 from sandboxer.accounts.records import Account, Status
 from sandboxer.identity.sessions import wallets
-from sandboxer.identity.signatures.wallets import wallet_of
+from sandboxer.identity.signatures.wallets import Wallet
 from sandboxer.kernel.errors import NotFound
 from sandboxer.money.amounts import Sats, checked_amount
 from sandboxer.money.buckets import (
@@ -221,12 +221,11 @@ def granted_to(conn: Connection, payment_id: str) -> Sats:
     return 0 if known is None else known.amount
 
 
-def account_for_wallet(conn: Connection, address: str, *, now: datetime) -> Account:
-    """The account of a wallet that proved itself by paying; opened if it is new. CAIP-10 or bare address.
+def account_for_wallet(conn: Connection, wallet: Wallet, *, now: datetime) -> Account:
+    """The account of a wallet that proved itself by paying; opened if it is new.
 
     Raises Unauthenticated for a wallet that was revoked.
     """
-    wallet = wallet_of(address)
     account = wallets.account_of(conn, wallet, now)
     return records.ensure(conn, account, actor=wallet.caip10, now=now)
 

@@ -8,7 +8,6 @@ from sqlalchemy import Connection, select
 
 from sandboxer.identity.keys import Keys, NewKey, generate
 from sandboxer.identity.keys import keys as key_table
-from sandboxer.identity.signatures.wallets import wallet_of
 from sandboxer.identity.tables import wallets
 from sandboxer.payments import records
 from sandboxer.payments.records import Payment
@@ -19,7 +18,7 @@ def key_for_payer(conn: Connection, keys: Keys, payment: Payment, *, now: dateti
 
     Who revoked the last one asks for another by the front door (POST /v1/keys), where it must be confirmed.
     """
-    wallet = wallet_of(payment.payer).caip10
+    wallet = payment.wallet
     own = select(wallets.c.account).where(wallets.c.address == wallet, wallets.c.revoked_at.is_(None))
     if conn.execute(own).scalar() != payment.account:
         return None

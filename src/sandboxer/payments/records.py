@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Row, func, select, tuple_, update
 
+from sandboxer.identity.signatures.wallets import wallet_of
 from sandboxer.kernel.errors import Conflict, NotFound
 from sandboxer.kernel.ids import new_id
 from sandboxer.money.ledger import insert_once
@@ -27,6 +28,10 @@ MAX_PAGE = 200
 MAX_SUPERSEDED = 5
 # Announced to `Store.on_commit` when a payment wants to be looked at.
 DUE_TOPIC = "payments.due"
+
+
+# In a payment's details: the payer's wallet, as its account is filed.
+WALLET = "wallet"
 
 
 class Purpose(StrEnum):
@@ -86,6 +91,11 @@ class Payment:
     # Its credit was taken back, and given again.
     reversed_at: datetime | None = None
     restored_at: datetime | None = None
+
+    @property
+    def wallet(self) -> str:
+        """The payer's wallet as its account is filed, by its CAIP-10 name."""
+        return str(self.details.get(WALLET) or wallet_of(self.payer).caip10)
 
     @property
     def is_over(self) -> bool:

@@ -24,8 +24,8 @@ from sandboxer.kernel.clock import SystemClock
 from sandboxer.money.verification import verify
 from sandboxer.payments.oracle.book import FixedRates
 from sandboxer.payments.records import Payment, Purpose
-from sandboxer.payments.x402.checkout import Wanted
 from sandboxer.payments.x402.config import parse
+from sandboxer.payments.x402.refusals import Wanted
 from sandboxer.payments.x402.room import X402, open_x402
 from sandboxer.store.engine import Store, open_store
 from testchains.evm import KEYS, Anvil

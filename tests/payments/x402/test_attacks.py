@@ -5,24 +5,30 @@ from __future__ import annotations
 import base64
 import json
 from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from eth_account import Account
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 from x402.mechanisms.evm.exact.client import ExactEvmScheme
 from x402.mechanisms.evm.signers import EthAccountSigner
 from x402.schemas import PaymentPayload, PaymentRequirements
 
+from sandboxer.accounts import records as accounts
+from sandboxer.identity.signatures.wallets import wallet_of
 from sandboxer.kernel.errors import Conflict, InvalidRequest, PaymentRefused, SandboxerError
-from sandboxer.money.buckets import settle_account
+from sandboxer.money.buckets import open_bucket, settle_account
 from sandboxer.money.tables import ledger_transfers
+from sandboxer.payments import crediting, records
 from sandboxer.payments.lifecycle import State
+from sandboxer.payments.records import Purpose
 from sandboxer.store.engine import open_store
 from testchains.evm import KEYS, Anvil
 from testchains.evm.anvil import address_of
-from tests.payments.x402.conftest import SHOP, Desk, open_desk
+from tests.payments.x402.conftest import SHOP, Desk, open_desk, topup
 
 THIEF = "0x" + "66" * 20
 
@@ -136,6 +142,47 @@ async def test_an_authorization_that_others_carried_to_the_chain_is_still_the_pa
     now = desk.clock.now()
     bucket = await desk.store.write(lambda conn: settle_account(conn, paid.account, now=now))
     assert bucket.posted == 1000
+
+
+def as_version_1(payload: PaymentPayload, network: str) -> bytes:
+    """What anybody can build from a transaction's public calldata."""
+    document = {"x402Version": 1, "scheme": "exact", "network": network, "payload": payload.payload}
+    return base64.b64encode(json.dumps(document).encode())
+
+
+async def test_nobody_can_claim_what_another_wallet_signed_and_others_carried(
+    desk: Desk, wallet: str
+) -> None:
+    payload = await desk.pay(wallet)
+    way = desk.x402.ways.find(desk.chain.network, "exact")
+    assert way is not None
+    assert (await way.facilitator.settle(payload, payload.accepted)).success
+    now = desk.clock.now()
+    thief = await desk.store.write(
+        lambda conn: accounts.create(conn, id="acc_thief", actor="test", reason="test", now=now).id
+    )
+    header = as_version_1(payload, desk.chain.network)
+    for purpose, account in ((Purpose.TOPUP, thief), (Purpose.CREATE, thief), (Purpose.CREATE, None)):
+        wanted = replace(topup(account=account), purpose=purpose)
+        with pytest.raises(Conflict) as refused:
+            await desk.buy_with(header, wanted)
+        assert refused.value.facts["reason"] in ("credited_to_payer", "payment_used")
+    # It is credit, and its payer's.
+    payment = await desk.store.read(lambda conn: records.load(conn, refused.value.facts["payment_id"]))
+    assert (payment.state, payment.purpose, payment.sats) == (State.CONFIRMED, Purpose.TOPUP, 1000)
+    buckets = await desk.store.write(
+        lambda conn: (
+            crediting.account_for_wallet(conn, wallet_of(address_of(wallet)), now=now).id == payment.account,
+            settle_account(conn, payment.account, now=now).posted,
+            settle_account(conn, open_and(conn, thief, now), now=now).posted,
+        )
+    )
+    assert buckets == (True, 1000, 0)
+
+
+def open_and(conn: Connection, account: str, now: datetime) -> str:
+    open_bucket(conn, account, now=now)
+    return account
 
 
 async def test_one_payment_to_an_address_that_two_installations_share_counts_for_one_of_them(

@@ -17,7 +17,7 @@ from sandboxer.kernel.errors import Conflict
 from sandboxer.money.buckets import settle_account
 from sandboxer.payments.lifecycle import State
 from sandboxer.payments.records import Payment
-from sandboxer.payments.x402.checkout import Wanted
+from sandboxer.payments.x402.refusals import Wanted
 from sandboxer.payments.x402.ways import Fate, Way
 from sandboxer.store.engine import Store
 from testchains.evm import KEYS, Anvil

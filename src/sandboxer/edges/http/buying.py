@@ -28,11 +28,11 @@ from sandboxer.edges.http.purchases import (
 )
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.identity.keys import Caller
-from sandboxer.identity.signatures.wallets import wallet_of
 from sandboxer.kernel.errors import Unauthenticated
 from sandboxer.payments.records import Payment, Purpose
-from sandboxer.payments.x402.checkout import Wanted, is_delivered, refusal_of
-from sandboxer.payments.x402.presenting import Presented
+from sandboxer.payments.x402.checkout import is_delivered, refusal_of
+from sandboxer.payments.x402.presenting import Presented, payer_wallet
+from sandboxer.payments.x402.refusals import Wanted
 from sandboxer.sandboxes import records
 from sandboxer.sandboxes.book import Also
 from sandboxer.sandboxes.lifecycle import State
@@ -84,9 +84,8 @@ async def named_payer(request: Request, presented: Presented) -> Caller:
     if not is_stranger(request):
         return caller(request)
     account = await _account_of_wallet(request, presented)
-    authorization = presented.authorization
-    key = "" if authorization is None else wallet_of(authorization.payer).caip10
-    request.scope[CALLER] = Caller(public_key=key, account=account)
+    wallet = payer_wallet(presented)
+    request.scope[CALLER] = Caller(public_key="" if wallet is None else wallet.caip10, account=account)
     return caller(request)
 
 
@@ -170,11 +169,9 @@ def _both(first: Bind | None, second: Also) -> Also:
 
 
 async def _account_of_wallet(request: Request, presented: Presented) -> str:
-    authorization = presented.authorization
+    wallet = payer_wallet(presented)
     wallets = platform_of(request).wallets.wallets
-    known = None
-    if authorization is not None:
-        known = await wallets.find(wallet_of(authorization.payer).caip10)
+    known = None if wallet is None else await wallets.find(wallet.caip10)
     if known is None or known.revoked_at is not None:
         raise Unauthenticated(why="this wallet has no account here", reason="wallet_unknown")
     return known.account

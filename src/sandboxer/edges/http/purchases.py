@@ -22,7 +22,6 @@ from sandboxer.edges.http.idempotency import Act, Recall, once_bound
 from sandboxer.edges.http.problems import ANSWER_HEADERS
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.identity.keys import Caller
-from sandboxer.identity.signatures.wallets import wallet_of
 from sandboxer.kernel.errors import (
     InsufficientCredit,
     NotAvailable,
@@ -35,8 +34,9 @@ from sandboxer.payments.payer_keys import key_for_payer
 from sandboxer.payments.records import Payment
 from sandboxer.payments.x402 import presenting
 from sandboxer.payments.x402.asking import as_offer
-from sandboxer.payments.x402.checkout import Taken, Wanted
+from sandboxer.payments.x402.checkout import Taken
 from sandboxer.payments.x402.presenting import Presented
+from sandboxer.payments.x402.refusals import Wanted
 from sandboxer.payments.x402.room import X402
 from sandboxer.wire import keys as wire_keys
 from sandboxer.wire import payments as wire
@@ -74,9 +74,10 @@ def known_account(request: Request) -> str | None:
 
 
 async def request_hash(request: Request) -> str:
+    """Of what is asked, and who asks: the same payment does not serve a second account."""
     digest = hashlib.sha256(f"{request.method} {target_of(request.scope)}\n".encode())
     digest.update(await request.body())
-    return digest.hexdigest()
+    return f"{digest.hexdigest()}:{known_account(request) or ''}"
 
 
 @asynccontextmanager
@@ -108,7 +109,7 @@ async def taken(request: Request, presented: Presented, wanted: Wanted) -> Async
 
 def payer_of(payment: Payment) -> Caller:
     """Whoever paid acts for the account of his wallet."""
-    return Caller(public_key=wallet_of(payment.payer).caip10, account=payment.account)
+    return Caller(public_key=payment.wallet, account=payment.account)
 
 
 async def purchase(

@@ -1,6 +1,7 @@
 """A wallet by its CAIP-10 name, whatever its chain, and one door to check what it signed.
 
-One key is one wallet: EVM addresses are the same on every EVM chain, so all are filed under `eip155:1`.
+One key is one wallet: EVM addresses are the same on every EVM chain, so all are filed under `eip155:1`. A
+contract's address is not: who deploys it on another chain may be somebody else, so it is filed by its chain.
 """
 
 from __future__ import annotations
@@ -60,6 +61,15 @@ def wallet_of(text: str) -> Wallet:
         if namespace != wallet.namespace or not is_same_chain or not reference.isalnum():
             raise bad_address("wallet", f"it is not an address of {named}")
     return wallet
+
+
+def contract_wallet(network: str, address: str) -> Wallet:
+    """A wallet that is a contract of this EVM chain (`eip155:8453`), and of no other."""
+    wallet = _from_address(address)
+    namespace, _, reference = network.partition(":")
+    if wallet.namespace != "eip155" or namespace != "eip155" or not reference.isdigit():
+        raise bad_address("wallet", f"it is not a contract of {network}")
+    return Wallet(namespace="eip155", reference=reference, address=wallet.address)
 
 
 def verify_message(wallet: Wallet, message: str, signature: str) -> None:

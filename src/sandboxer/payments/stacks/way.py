@@ -83,6 +83,9 @@ class StacksReader:
             return False
         return True
 
+    def is_of_key(self, payload: PaymentPayload, requirements: PaymentRequirements) -> bool:
+        return True
+
 
 class StacksWatcher:
     def __init__(self, relay: Relay, node: StacksNode | None) -> None:

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from sqlalchemy import Connection
-from x402.schemas import PaymentPayload, PaymentRequirements, SettleResponse, VerifyResponse
+from x402.schemas import PaymentPayload, PaymentRequirements, SettleResponse
 
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, InvalidRequest, PaymentRefused, Unavailable
@@ -33,6 +32,7 @@ from sandboxer.payments.x402 import presenting
 from sandboxer.payments.x402.config import X402Settings
 from sandboxer.payments.x402.offers import Offers, part_of
 from sandboxer.payments.x402.presenting import Presented
+from sandboxer.payments.x402.refusals import FOUND, Wanted, advice, refusal, refuse_claim, refuse_other_use
 from sandboxer.payments.x402.ways import Fate, Sighting, Way, Ways
 from sandboxer.store.engine import Store
 
@@ -44,25 +44,6 @@ WATCHED_BEYOND = 12
 _PENDING = "settlement_pending"
 # In a payment's details: what its settler told the payer besides the reason.
 ADVICE = "advice"
-_ADVICE = {"nextSteps": "next_steps", "category": "category", "queue": "queue"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What a payment is for."""
-
-    purpose: Purpose
-    # Less is refused.
-    least_sats: Sats
-    # Who is credited; None: the account of the wallet that pays.
-    account: str | None
-    # Of method, path and body: a payment pays for one request.
-    request_hash: str
-    details: Mapping[str, Any]
-    # For what has a price of its own: the offer must have been made for this.
-    tag: str = ""
-    # What it needs, where a way can settle less than was signed; None: what was offered.
-    most_sats: Sats | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +83,8 @@ class Checkout:
         """
         known = await self._known(presented, wanted)
         if known is not None and known.state is not State.QUEUED:
+            if known.details.get(FOUND):
+                refuse_claim(known, wanted)
             yield Taken(payment=known, is_new=False)
             return
         way, requirements, sats = await self._price(presented, wanted)
@@ -110,11 +93,15 @@ class Checkout:
             requirements, sats = part_of(requirements, sats, wanted.most_sats)
         done: asyncio.Event | None = None
         async with self._counting:
-            payment = await self._write_down(presented, wanted, requirements, sats)
+            payment = await self._write_down(
+                presented, wanted, requirements, sats, is_found=spent is not None
+            )
             if spent is None and payment.state is State.QUEUED and payment.id not in self._live:
                 self._live[payment.id] = done = asyncio.Event()
         if spent is not None:
-            yield Taken(payment=await self._arrived(payment, spent), is_new=False)
+            payment = await self._arrived(payment, spent)
+            refuse_claim(payment, wanted)
+            yield Taken(payment=payment, is_new=False)
             return
         if done is None:
             # Another request was faster.
@@ -194,7 +181,7 @@ class Checkout:
         known = await self._store.read(find)
         if known is None or await self._is_superseded(known, presented):
             return None
-        _refuse_other_use(known, presented, wanted)
+        refuse_other_use(known, presented, wanted)
         live = self._live.get(known.id)
         if live is None:
             return known
@@ -254,11 +241,11 @@ class Checkout:
             ) from None
         authorization = presented.authorization
         if not answer.is_valid or authorization is None:
-            refusal = _refusal(answer)
-            is_spent = "nonce" in str(refusal.facts["reason"])
+            refused = refusal(answer)
+            is_spent = "nonce" in str(refused.facts["reason"])
             if is_spent and way.reader.is_signed(presented.payload, requirements):
-                return refusal
-            raise refusal
+                return refused
+            raise refused
         if answer.payer is not None and answer.payer.lower() != authorization.payer.lower():
             raise PaymentRefused(why="the payer is not who signed", reason="sender_mismatch")
         return None
@@ -276,16 +263,22 @@ class Checkout:
         wanted: Wanted,
         requirements: PaymentRequirements,
         sats: Sats,
+        *,
+        is_found: bool,
     ) -> Payment:
+        """`is_found`: it is on its chain already, where everybody can copy it. So whoever presents it decides
+        nothing: it is credit for the account of the wallet that signed."""
         now = self._clock.now()
         authorization = presented.authorization
+        wallet = presenting.payer_wallet(presented)
         assert authorization is not None
+        assert wallet is not None
         payer = authorization.payer
 
         def write(conn: Connection) -> Payment:
             account = wanted.account
-            if account is None:
-                account = crediting.account_for_wallet(conn, payer, now=now).id
+            if account is None or is_found:
+                account = crediting.account_for_wallet(conn, wallet, now=now).id
             order = Order(
                 network=requirements.network,
                 payer=payer,
@@ -297,8 +290,14 @@ class Checkout:
                 amount=int(requirements.amount),
                 sats=sats,
                 account=account,
-                purpose=wanted.purpose,
-                details={**wanted.details, "request": wanted.request_hash, "version": presented.version},
+                purpose=Purpose.TOPUP if is_found else wanted.purpose,
+                details={
+                    **({} if is_found else wanted.details),
+                    "request": wanted.request_hash,
+                    "version": presented.version,
+                    records.WALLET: wallet.caip10,
+                    **({FOUND: True} if is_found else {}),
+                },
                 payload=presented.payload.model_dump(by_alias=True, exclude_none=True, mode="json"),
                 requirements=requirements.model_dump(by_alias=True, exclude_none=True, mode="json"),
                 valid_until=authorization.valid_until,
@@ -312,7 +311,7 @@ class Checkout:
             if is_new:
                 self._refuse_too_many(conn, payment)
                 return payment
-            _refuse_other_use(payment, presented, wanted)
+            refuse_other_use(payment, presented, wanted)
             if payment.id in self._live or payment.state is not State.QUEUED:
                 return payment
             self._refuse_too_many(conn, payment)
@@ -393,7 +392,7 @@ class Checkout:
                 reason=reason,
                 now=now,
                 look_at=now + settlement.FIRST_LOOK,
-                details={ADVICE: {} if answer is None else _advice(answer.error_message, answer.extra)},
+                details={ADVICE: {} if answer is None else advice(answer.error_message, answer.extra)},
             )
             return settlement.take_back(conn, back, reason=reason, now=now)
 
@@ -424,36 +423,3 @@ def refusal_of(payment: Payment) -> PaymentRefused:
         hint=next_step,
         **payment.details.get(ADVICE, {}),
     )
-
-
-def _refuse_other_use(known: Payment, presented: Presented, wanted: Wanted) -> None:
-    if known.payload_hash != presented.payload_hash:
-        raise Conflict(
-            why="this chain nonce was presented before with another payment",
-            reason="conflicting_nonce",
-            payment_id=known.id,
-            hint="Sign a new payment.",
-        )
-    if known.state is not State.QUEUED and known.details.get("request") != wanted.request_hash:
-        raise Conflict(
-            why="this payment paid for another request",
-            reason="payment_used",
-            payment_id=known.id,
-            hint="Sign a new payment for this one.",
-        )
-
-
-def _refusal(answer: VerifyResponse) -> PaymentRefused:
-    reason = answer.invalid_reason or "unexpected_verify_error"
-    return PaymentRefused(
-        why=f"the payment is not valid: {reason}",
-        reason=reason,
-        **_advice(answer.invalid_message, answer.extra),
-    )
-
-
-def _advice(message: str | None, extra: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a scheme tells the payer besides the reason: in words, and what to do next."""
-    told = {fact: (extra or {}).get(name) for name, fact in _ADVICE.items()}
-    found = {fact: value for fact, value in told.items() if value is not None}
-    return {**found, "because": message[:300]} if message else found

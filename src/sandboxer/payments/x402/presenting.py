@@ -15,6 +15,7 @@ from x402.extensions.payment_identifier import PAYMENT_ID_PATTERN, PAYMENT_IDENT
 from x402.schemas import PaymentPayload, PaymentRequirements
 from x402.schemas.v1 import PaymentPayloadV1
 
+from sandboxer.identity.signatures.wallets import Wallet, contract_wallet, wallet_of
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.payments.x402.ways import Accepted, Authorization, Way, Ways
 
@@ -36,6 +37,17 @@ class Presented:
     way: Way | None
     accepted: Accepted | None
     authorization: Authorization | None
+
+
+def payer_wallet(presented: Presented) -> Wallet | None:
+    """Whose payment it is, as the wallet's account is filed: a key by itself, a contract by its chain."""
+    way, authorization = presented.way, presented.authorization
+    if way is None or authorization is None:
+        return None
+    wallet = wallet_of(authorization.payer)
+    if wallet.namespace != "eip155" or way.reader.is_of_key(presented.payload, presented.payload.accepted):
+        return wallet
+    return contract_wallet(way.network, authorization.payer)
 
 
 def payment_header(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:

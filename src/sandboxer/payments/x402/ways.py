@@ -85,6 +85,9 @@ class Reader(Protocol):
     def is_signed(self, payload: PaymentPayload, requirements: PaymentRequirements) -> bool:
         """Whether the payer's own signature is under it, without asking a chain."""
 
+    def is_of_key(self, payload: PaymentPayload, requirements: PaymentRequirements) -> bool:
+        """Whether the payer is a key, the same on every chain, and not a contract of this one."""
+
 
 class Watcher(Protocol):
     async def look(self, payment: Payment) -> Sighting:

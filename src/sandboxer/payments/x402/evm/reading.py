@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from eth_account.messages import encode_typed_data
 from eth_utils.crypto import keccak
+from x402.mechanisms.evm.constants import PERMIT2_ADDRESS, UPTO_PERMIT2_WITNESS_TYPES
 from x402.mechanisms.evm.eip712 import hash_eip3009_authorization
-from x402.mechanisms.evm.types import ExactEIP3009Payload
+from x402.mechanisms.evm.types import ExactEIP3009Payload, UptoPermit2Payload
 from x402.schemas import PaymentPayload, PaymentRequirements
 
 from sandboxer.identity.signatures.evm import evm_address
@@ -54,15 +56,10 @@ class ExactReader:
             signature = bytes.fromhex((found.signature or "").removeprefix("0x"))
         except (ValueError, KeyError, TypeError):
             return False
-        if len(signature) != _SIGNATURE_BYTES:
-            return False
-        key = recover(
-            digest, signature[:RS_BYTES], (signature[64] - 27) if signature[64] >= 27 else signature[64]
-        )
-        if key is None:
-            return False
-        address = "0x" + keccak(key.format(compressed=False)[1:])[-20:].hex()
-        return address == found.authorization.from_address.lower()
+        return _signer(digest, signature) == found.authorization.from_address.lower()
+
+    def is_of_key(self, payload: PaymentPayload, requirements: PaymentRequirements) -> bool:
+        return self.is_signed(payload, requirements)
 
 
 class UptoReader:
@@ -82,6 +79,41 @@ class UptoReader:
     def is_signed(self, payload: PaymentPayload, requirements: PaymentRequirements) -> bool:
         """Left to the facilitator: False."""
         return False
+
+    def is_of_key(self, payload: PaymentPayload, requirements: PaymentRequirements) -> bool:
+        try:
+            found = UptoPermit2Payload.from_dict(payload.payload)
+            signed = found.permit2_authorization
+            message = {
+                "permitted": {"token": signed.permitted.token, "amount": int(signed.permitted.amount)},
+                "spender": signed.spender,
+                "nonce": int(signed.nonce),
+                "deadline": int(signed.deadline),
+                "witness": {
+                    "to": signed.witness.to,
+                    "facilitator": signed.witness.facilitator,
+                    "validAfter": int(signed.witness.valid_after),
+                },
+            }
+            chain = int(requirements.network.partition(":")[2])
+            domain = {"name": "Permit2", "chainId": chain, "verifyingContract": PERMIT2_ADDRESS}
+            types = {name: list(fields) for name, fields in UPTO_PERMIT2_WITNESS_TYPES.items()}
+            signable = encode_typed_data(domain, types, message)
+            digest = keccak(b"\x19" + signable.version + signable.header + signable.body)
+            signature = bytes.fromhex((found.signature or "").removeprefix("0x"))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return False
+        return _signer(digest, signature) == signed.from_address.lower()
+
+
+def _signer(digest: bytes, signature: bytes) -> str | None:
+    """The address of the key that signed; None: no key did."""
+    if len(signature) != _SIGNATURE_BYTES:
+        return None
+    key = recover(
+        digest, signature[:RS_BYTES], (signature[64] - 27) if signature[64] >= 27 else signature[64]
+    )
+    return None if key is None else "0x" + keccak(key.format(compressed=False)[1:])[-20:].hex()
 
 
 def _part(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -33,7 +33,8 @@ from sandboxer.payments.lifecycle import State
 from sandboxer.payments.oracle.conversion import sats_for_cents
 from sandboxer.payments.records import Purpose
 from sandboxer.payments.selling import check_sale
-from sandboxer.payments.x402.checkout import Wanted, is_delivered, refusal_of
+from sandboxer.payments.x402.checkout import is_delivered, refusal_of
+from sandboxer.payments.x402.refusals import Wanted
 from sandboxer.wire.payments import BoughtKey, BuyKey
 
 router = APIRouter(prefix="/v1/keys", tags=["payments"])

@@ -30,8 +30,9 @@ from sandboxer.kernel.errors import InvalidRequest, PaymentNeeded
 from sandboxer.payments.crediting import account_to_pay
 from sandboxer.payments.lifecycle import State
 from sandboxer.payments.records import Purpose
-from sandboxer.payments.x402.checkout import Wanted, is_delivered, refusal_of
+from sandboxer.payments.x402.checkout import is_delivered, refusal_of
 from sandboxer.payments.x402.presenting import Presented
+from sandboxer.payments.x402.refusals import Wanted
 from sandboxer.wire.payments import Bought, TopUp
 
 router = APIRouter(prefix="/v1/topups", tags=["payments"])
