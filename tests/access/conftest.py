@@ -15,8 +15,9 @@ import httpx
 import pytest
 import uvloop
 
+from sandboxer.access.front.patience import Patience
 from sandboxer.edges.http.server import listen
-from sandboxer.edges.proxy.client import House, Patience
+from sandboxer.edges.proxy.client import House
 from sandboxer.edges.proxy.listener import listen_for_hosts, open_house
 from sandboxer.settings import Settings
 from tests.http.conftest import Served, serving

@@ -7,7 +7,7 @@ import asyncio
 import httpx
 import pytest
 
-from sandboxer.edges.proxy.client import Patience
+from sandboxer.access.front.patience import Patience
 from tests.access.conftest import Proxied, proxying
 from tests.http.conftest import Served
 
@@ -149,7 +149,7 @@ async def test_heads_that_are_too_big_or_too_many_are_refused(site: tuple[Proxie
 
 
 async def test_whoever_is_slow_is_sent_away(real: Served) -> None:
-    patience = Patience(idle_s=1.0, head_s=1.0, body_s=1.0, answer_s=1.5, reader_s=1.5)
+    patience = Patience(first_byte_s=1.0, idle_s=1.0, head_s=1.0, body_s=1.0, answer_s=1.5, reader_s=1.5)
     async with proxying(real, patience) as proxied:
         path = await proxied.website()
         await proxied.preview(path, public=True)

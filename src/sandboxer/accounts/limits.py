@@ -154,6 +154,12 @@ def client_address(peer: str | None, forwarded: Sequence[str], trusted: Sequence
     return _counted(hop)
 
 
+def is_trusted(peer: str | None, trusted: Sequence[Network]) -> bool:
+    """Is this peer a proxy that the operator named?"""
+    address = _parse(peer or "")
+    return address is not None and _is_trusted(address, trusted)
+
+
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> IPv4Address | IPv6Address | None:
     """An address as proxies write it: bare, in brackets, with a port or a zone."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import resource
 from typing import Annotated
 
 from pydantic import BaseModel, Field
+
+from sandboxer.access.front.connections import ConnectionBounds
 
 
 class EdgeSettings(BaseModel):
@@ -64,6 +67,26 @@ class EdgeSettings(BaseModel):
             description="Wakes a minute by requests to ports: from one address, and of one sandbox.",
         ),
     ] = 6
+    connections: Annotated[
+        int,
+        Field(
+            ge=16,
+            le=1_000_000,
+            description="Connections that may be open at once, of all listeners together; never more than"
+            " half of the descriptors this process may have.",
+        ),
+    ] = 8192
+    connections_per_address: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=1_000_000,
+            description="Connections from one address (IPv6: one /64) that have not said who they are.",
+        ),
+    ] = 256
+    connections_per_account: Annotated[
+        int, Field(ge=1, le=1_000_000, description="Connections that count for one account.")
+    ] = 512
     webhook_allow_private: Annotated[
         bool,
         Field(
@@ -87,6 +110,16 @@ class EdgeSettings(BaseModel):
             return None
         host, _, port = self.proxy_listen.rpartition(":")
         return host.strip("[]"), int(port)
+
+    @property
+    def connection_bounds(self) -> ConnectionBounds:
+        """As many as this process has descriptors for."""
+        bounds = ConnectionBounds(
+            most=self.connections,
+            per_address=self.connections_per_address,
+            per_account=self.connections_per_account,
+        )
+        return bounds.within(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
     @property
     def ssh_address(self) -> tuple[str, int] | None:

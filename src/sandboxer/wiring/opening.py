@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
+from sandboxer.access.front.connections import Front
 from sandboxer.accounts import records
 from sandboxer.accounts.authority import AuthorityBook
 from sandboxer.accounts.limiter import Limiter
@@ -93,6 +94,7 @@ async def open_platform(
             limiter=Limiter(),
             limits=_limits(settings),
             trusted_proxies=trusted_proxies,
+            front=Front(settings.connection_bounds, trusted_proxies),
             pricing=settings.prices,
             backends=backends,
             sandboxes=sandboxes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sandboxer.access.front.connections import Front
 from sandboxer.access.room import Access
 from sandboxer.accounts.authority import AuthorityBook
 from sandboxer.accounts.limiter import Limiter
@@ -53,6 +54,7 @@ class Platform:
     limiter: Limiter
     limits: LimitPolicy
     trusted_proxies: tuple[Network, ...]
+    front: Front
     pricing: Pricing
     backends: Mapping[str, Backend]
     sandboxes: SandboxUseCases

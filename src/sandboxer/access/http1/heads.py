@@ -18,6 +18,9 @@ _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e]+) HTTP/1\.([01])")
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: ([\t\x20-\x7e\x80-\xff]*))?")
 _HEADER = re.compile(rb"(" + _TOKEN + rb"):([\t\x20-\x7e\x80-\xff]*)\r\n")
+# Possessive: what does not fit is refused without a second try.
+_HEADERS = re.compile(rb"(?:" + _TOKEN + rb"+:[\t\x20-\x7e\x80-\xff]*+\r\n)*+")
+_FRAMING = (b"host", b"content-length", b"transfer-encoding", b"expect", b"upgrade")
 _HOST = re.compile(rb"(?:[A-Za-z0-9_.\-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _ABSOLUTE = re.compile(rb"https?://([^/?#]*)([/?].*)?", re.IGNORECASE)
@@ -107,6 +110,44 @@ class AnswerHead:
     is_chunked: bool
     keeps_alive: bool
     is_websocket: bool
+
+
+def judge_request(head: bytes, *, most_target: int) -> int | None:
+    """How long the body of this request is (None: in chunks), for a reader that takes it as it came.
+
+    As strict as `read_request`, and cheaper: nothing is taken apart. Raises BadHead. HTTP/1.0 may come
+    without a Host header, which it does not know, and health checks still speak it.
+    """
+    end = head.find(b"\r\n")
+    match = REQUEST_LINE.fullmatch(head, 0, end)
+    if match is None:
+        raise BadHead("the request line is not one of HTTP/1.1")
+    method, target, minor = match.groups()
+    if len(target) > most_target:
+        raise BadHead("the URL is too long", 414)
+    if head.count(b"\r\n") - 2 > MAX_HEADERS:
+        raise BadHead("it has too many headers", 431)
+    if _HEADERS.fullmatch(head, end + 2, len(head) - 2) is None:
+        raise BadHead("a header is malformed")
+    judged: dict[bytes, list[bytes]] = {}
+    low = head.lower()
+    for name in _FRAMING:
+        mark = b"\r\n" + name + b":"
+        at = low.find(mark, end)
+        while at >= 0:
+            begin = at + len(mark)
+            at = head.find(b"\r", begin)
+            judged.setdefault(name, []).append(head[begin:at].strip(b" \t"))
+            at = low.find(mark, at)
+    is_1_1 = minor == b"1"
+    host = b"" if not is_1_1 and b"host" not in judged else _host(judged)
+    length = request_length(judged, is_1_1)
+    if target[:1] != b"/":
+        _origin_form(method, target, host)
+    expects_continue(judged)
+    if length != 0 and asks_websocket(judged):
+        raise BadHead("a WebSocket is asked for without a body")
+    return length
 
 
 def read_request(head: bytes) -> RequestHead:

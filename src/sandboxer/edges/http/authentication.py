@@ -16,8 +16,10 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sandboxer.access.front.connections import Slot
 from sandboxer.accounts.authority import demand, demand_active
 from sandboxer.accounts.limits import Sender, client_address, quotas
+from sandboxer.edges.front.http import SLOT
 from sandboxer.edges.http import problems
 from sandboxer.edges.http.disconnect import ClientGone
 from sandboxer.edges.http.hanging_up import may_last, serve_while_standing, standing_of
@@ -101,6 +103,9 @@ class Authentication:
         else:
             await self._judge(scope, caller)
         scope[CALLER] = caller
+        slot: Slot | None = scope.get(SLOT)
+        if slot is not None:
+            slot.proven(caller.account)
         return receive
 
     async def _identify(self, scope: Scope, receive: Receive) -> tuple[Caller, Receive]:

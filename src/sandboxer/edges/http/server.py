@@ -18,6 +18,7 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 
+from sandboxer.edges.front.websocket import BoundedWebSocket
 from sandboxer.edges.http.app import create_app
 from sandboxer.edges.proxy.listener import listen_for_hosts, open_house
 from sandboxer.edges.proxy.path_door import PathDoor
@@ -29,7 +30,7 @@ from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
 
 log = logging.getLogger(__name__)
-BACKLOG = 2048
+BACKLOG = 4096
 # Streams and terminals do not end by themselves; whoever is connected has this long.
 GRACE_S = 3
 MAX_WEBSOCKET_MESSAGE = 1024 * 1024
@@ -167,7 +168,7 @@ def config(
     return uvicorn.Config(
         app,
         http=ports or "httptools",
-        ws="websockets-sansio",
+        ws=BoundedWebSocket,
         lifespan="off",
         log_config=None,
         access_log=False,

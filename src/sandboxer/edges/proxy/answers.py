@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import http
-import json
-from collections.abc import Mapping
-
-from sandboxer.edges.http.problems import PROBLEM_JSON, status_of
+from sandboxer.edges.front.answers import (
+    CALLER,
+    PLATFORM,
+    SANDBOX,
+    bad_request,
+    message,
+    problem,
+    too_many_connections,
+    too_slow,
+)
+from sandboxer.edges.http.problems import status_of
 from sandboxer.kernel.errors import (
     BackendLost,
     Broken,
@@ -17,38 +23,22 @@ from sandboxer.kernel.errors import (
     NoCapacity,
     SandboxerError,
 )
-from sandboxer.kernel.ids import new_id
-from sandboxer.wire.problems import PROBLEM_TYPE_PREFIX
 
-CALLER, SANDBOX, PLATFORM = "caller", "sandbox", "platform"
-_TRY_LATER = frozenset({429, 503, 504})
-
-
-def problem(
-    status: int,
-    code: str,
-    detail: str,
-    *,
-    fault: str,
-    next_step: str,
-    facts: Mapping[str, object] | None = None,
-) -> bytes:
-    """Closes the connection: what is left of a refused request is not worth reading."""
-    members = {
-        **{name: value for name, value in (facts or {}).items() if isinstance(value, str | int)},
-        "type": PROBLEM_TYPE_PREFIX + code,
-        "title": code.replace("_", " ").capitalize(),
-        "status": status,
-        "detail": detail,
-        "code": code,
-        "fault": fault,
-        "next_step": next_step,
-        "request_id": new_id("req"),
-    }
-    headers = {"content-type": PROBLEM_JSON, "cache-control": "no-store"}
-    if status in _TRY_LATER:
-        headers["retry-after"] = str((facts or {}).get("retry_after_s", 1))
-    return _message(status, headers, json.dumps(members).encode())
+__all__ = [
+    "CALLER",
+    "PLATFORM",
+    "SANDBOX",
+    "bad_answer",
+    "bad_request",
+    "misdirected",
+    "of_error",
+    "plain",
+    "problem",
+    "redirect",
+    "too_many_connections",
+    "too_slow",
+    "too_slow_inside",
+]
 
 
 def of_error(error: SandboxerError, port: int | None = None) -> bytes:
@@ -85,16 +75,6 @@ def of_error(error: SandboxerError, port: int | None = None) -> bytes:
     return problem(status, error.code, detail, fault=fault, next_step=hint, facts=facts)
 
 
-def bad_request(why: str, status: int = 400) -> bytes:
-    return problem(
-        status,
-        "bad_request",
-        f"The request was not passed on: {why}.",
-        fault=CALLER,
-        next_step="Send a plain HTTP/1.1 request.",
-    )
-
-
 def bad_answer(why: str) -> bytes:
     return problem(
         502,
@@ -112,16 +92,6 @@ def too_slow_inside(seconds: float) -> bytes:
         f"The program in the sandbox gave no answer within {seconds:g} s.",
         fault=SANDBOX,
         next_step="Look at the program's log; if it needs long, let it answer early and stream.",
-    )
-
-
-def too_slow_outside() -> bytes:
-    return problem(
-        408,
-        "too_slow",
-        "The request came too slowly.",
-        fault=CALLER,
-        next_step="Send it without long pauses.",
     )
 
 
@@ -143,15 +113,8 @@ def redirect(location: bytes, cookie: str) -> bytes:
         "cache-control": "no-store",
         "referrer-policy": "no-referrer",
     }
-    return _message(303, headers, b"")
+    return message(303, headers, b"")
 
 
 def plain(text: str) -> bytes:
-    return _message(200, {"content-type": "text/plain", "cache-control": "no-store"}, text.encode())
-
-
-def _message(status: int, headers: Mapping[str, str], body: bytes) -> bytes:
-    phrase = http.HTTPStatus(status).phrase
-    lines = [f"HTTP/1.1 {status} {phrase}", *(f"{name}: {value}" for name, value in headers.items())]
-    lines += [f"content-length: {len(body)}", "connection: close", "", ""]
-    return "\r\n".join(lines).encode("latin-1", "replace") + body
+    return message(200, {"content-type": "text/plain", "cache-control": "no-store"}, text.encode())

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
+from sandboxer.access.front.connections import Front, Slot
 from sandboxer.access.http1.heads import MAX_HEAD, BadHead, read_request
 from sandboxer.access.ports.targets import Targets
 from sandboxer.accounts.limits import Network
@@ -30,22 +31,8 @@ log = logging.getLogger(__name__)
 WRITE_BUFFER = 128 * 1024
 # Taken from a client before somebody wants it.
 READ_AHEAD = 64 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """Seconds that a connection may spend."""
-
-    # Between two requests.
-    idle_s: float = 75.0
-    # From the first byte of a head to its last.
-    head_s: float = 15.0
-    # Without a byte of a body that was announced.
-    body_s: float = 30.0
-    # Until the program inside begins its answer.
-    answer_s: float = 120.0
-    # Without taking anything of an answer.
-    reader_s: float = 60.0
+# Read on after a refusal, so that it is not lost with the connection.
+UNWANTED = 1024 * 1024
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,17 +44,16 @@ class House:
     tasks: TaskOwner
     trusted: Sequence[Network]
     visits: Visits
-    patience: Patience
     connections: set[ClientConnection]
-    # How many connections one address may have, if it is no proxy of ours; and all together.
-    per_address: int = 256
-    most: int = 8192
+    front: Front
 
 
 class ClientConnection(asyncio.Protocol):
-    def __init__(self, house: House, door: Door) -> None:
+    def __init__(self, house: House, door: Door, slot: Slot | None = None) -> None:
         self._house = house
         self._door = door
+        # One that came by the API's listener has its place already.
+        self._slot = slot
         self._loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport
         self.peer: Peer
@@ -77,6 +63,7 @@ class ClientConnection(asyncio.Protocol):
         # Its request is being admitted, or a connection inside made for it.
         self._is_opening = False
         self._is_leaving = False
+        self._unwanted_left = UNWANTED
         self.deadline = math.inf
 
     # ---- the transport's calls ----
@@ -88,20 +75,19 @@ class ClientConnection(asyncio.Protocol):
         house = self._house
         self.peer = peer_of(transport.get_extra_info("peername"), house.trusted)
         house.connections.add(self)
-        self.deadline = self._loop.time() + house.patience.idle_s
-        if len(house.connections) > house.most or self._is_crowd():
-            self._say(
-                answers.problem(
-                    503,
-                    "too_many_connections",
-                    "Too many connections are open.",
-                    fault=answers.CALLER,
-                    next_step="Close some, or use them for several requests.",
-                )
-            )
+        self.deadline = self._loop.time() + house.front.patience.first_byte_s
+        if self._slot is not None:
+            self._slot.holder = self
+            return
+        self._slot = house.front.enter(self.peer.address, self)
+        if self._slot is None:
+            self._say(answers.too_many_connections())
 
     def data_received(self, data: bytes) -> None:
         if self._is_leaving:
+            self._unwanted_left -= len(data)
+            if self._unwanted_left < 0:
+                self.transport.abort()
             return
         exchange = self._exchange
         if exchange is None or self._is_opening or (exchange.has_whole_request and not exchange.is_tunnel):
@@ -112,7 +98,7 @@ class ClientConnection(asyncio.Protocol):
                 self.transport.pause_reading()
             return
         if not exchange.is_tunnel:
-            self.deadline = self._loop.time() + self._house.patience.body_s
+            self.deadline = self._loop.time() + self._house.front.patience.body_s
         rest = exchange.client_data(data)
         if rest:
             self._buffer += rest
@@ -123,17 +109,19 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._house.connections.discard(self)
         self._is_leaving = True
+        if self._slot is not None:
+            self._slot.leave()
         self._drop()
 
     def pause_writing(self) -> None:
-        self.deadline = self._loop.time() + self._house.patience.reader_s
+        self.deadline = self._loop.time() + self._house.front.patience.reader_s
         if self._exchange is not None and not self._is_opening:
             self._exchange.client_full()
 
     def resume_writing(self) -> None:
         self.deadline = math.inf
         if self._exchange is None:
-            self.deadline = self._loop.time() + self._house.patience.idle_s
+            self.deadline = self._loop.time() + self._house.front.patience.idle_s
         elif not self._is_opening:
             self._exchange.client_drained()
 
@@ -148,8 +136,8 @@ class ClientConnection(asyncio.Protocol):
         if end < 0 or end > MAX_HEAD:
             if len(buffer) > MAX_HEAD:
                 self._say(answers.bad_request("its head is too long", 431))
-            elif buffer and self.deadline > self._loop.time() + self._house.patience.head_s:
-                self.deadline = self._loop.time() + self._house.patience.head_s
+            elif buffer and self.deadline > self._loop.time() + self._house.front.patience.head_s:
+                self.deadline = self._loop.time() + self._house.front.patience.head_s
             return
         if not self._door.is_mine(buffer):
             self._pass_door()
@@ -160,6 +148,8 @@ class ClientConnection(asyncio.Protocol):
             self._say(answers.bad_request(error.why, error.status))
             return
         self._buffer = buffer[end + 4 :]
+        if self._slot is not None:
+            self._slot.serves()
         exchange = self._exchange = Exchange(self, head)
         admission = self._door.glance(head)
         if admission is not None:
@@ -222,7 +212,7 @@ class ClientConnection(asyncio.Protocol):
     def _begin(self, exchange: Exchange, upstream: Upstream) -> None:
         admission = self._admission
         assert admission is not None
-        self.deadline = self._loop.time() + self._house.patience.body_s
+        self.deadline = self._loop.time() + self._house.front.patience.body_s
         exchange.begin(admission, upstream, self.peer.forwarded(exchange.head, admission.way.prefix))
         if self._buffer and not exchange.has_whole_request:
             data, self._buffer = self._buffer, b""
@@ -234,7 +224,7 @@ class ClientConnection(asyncio.Protocol):
     def request_sent(self) -> None:
         exchange = self._exchange
         if exchange is not None and not exchange.has_answer_begun:
-            self.deadline = self._loop.time() + self._house.patience.answer_s
+            self.deadline = self._loop.time() + self._house.front.patience.answer_s
 
     def answer_began(self) -> None:
         self.deadline = math.inf
@@ -250,7 +240,9 @@ class ClientConnection(asyncio.Protocol):
         if not keeps_alive:
             self._close()
             return
-        self.deadline = self._loop.time() + self._house.patience.idle_s
+        self.deadline = self._loop.time() + self._house.front.patience.idle_s
+        if self._slot is not None:
+            self._slot.waits()
         self.transport.resume_reading()
         if self._buffer:
             # Asked before this was answered. Not from here: a row of them would be a tower of calls.
@@ -279,15 +271,24 @@ class ClientConnection(asyncio.Protocol):
         exchange = self._exchange
         if exchange is None:
             if self._buffer:
-                self._say(answers.too_slow_outside())
+                self._say(answers.too_slow())
             else:
                 self._close()
         elif exchange.has_answer_begun:
             self.transport.abort()
         elif exchange.has_whole_request:
-            self._say(answers.too_slow_inside(self._house.patience.answer_s))
+            self._say(answers.too_slow_inside(self._house.front.patience.answer_s))
         else:
-            self._say(answers.too_slow_outside())
+            self._say(answers.too_slow())
+
+    def send_away(self) -> None:
+        """Another needs its place."""
+        self._is_leaving = True
+        self._drop()
+        self.transport.abort()
+
+    def is_ending(self) -> bool:
+        return self.transport.is_closing()
 
     async def look(self) -> None:
         """Break off what is open by something that stands no longer."""
@@ -318,6 +319,9 @@ class ClientConnection(asyncio.Protocol):
         """An answer of our own, and the end."""
         self._drop()
         self.transport.write(answer)
+        if self._slot is None:
+            # It has no place to wait in.
+            self.transport.close()
         self._close()
 
     def _close(self) -> None:
@@ -342,9 +346,3 @@ class ClientConnection(asyncio.Protocol):
         admission, self._admission = self._admission, None
         if admission is not None:
             admission.way.passage.leave()
-
-    def _is_crowd(self) -> bool:
-        if self.peer.is_trusted:
-            return False
-        mine = self.peer.address
-        return sum(1 for one in self._house.connections if one.peer.address == mine) > self._house.per_address

@@ -8,8 +8,10 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from sandboxer.access.front.connections import Front
+from sandboxer.access.front.patience import Patience
 from sandboxer.access.ports.ports import Where
-from sandboxer.edges.proxy.client import ClientConnection, House, Patience
+from sandboxer.edges.proxy.client import ClientConnection, House
 from sandboxer.edges.proxy.host_door import HostDoor
 from sandboxer.edges.proxy.owners import owners
 from sandboxer.edges.proxy.upstream import Pool
@@ -19,13 +21,18 @@ from sandboxer.wiring import Platform
 
 log = logging.getLogger(__name__)
 SWEEP_S = 1.0
-BACKLOG = 2048
+BACKLOG = 4096
 
 
 @asynccontextmanager
 async def open_house(platform: Platform, *, patience: Patience | None = None) -> AsyncIterator[House]:
     """What connections to ports share, whichever listener they come by."""
     ports = platform.access.ports
+    front = (
+        platform.front
+        if patience is None
+        else Front(platform.front.bounds, platform.trusted_proxies, patience)
+    )
     async with own_tasks() as tasks:
         pool = Pool(ports.passages, tasks)
         house = House(
@@ -34,10 +41,11 @@ async def open_house(platform: Platform, *, patience: Patience | None = None) ->
             tasks=tasks,
             trusted=platform.trusted_proxies,
             visits=Visits(platform.limiter, platform.limits, platform.trusted_proxies),
-            patience=patience or Patience(),
             connections=set(),
+            front=front,
         )
-        tasks.start(_sweep(house), name="slow connections")
+        tasks.start(_sweep(house), name="what connections were opened by")
+        tasks.start(front.watch(), name="slow connections")
         try:
             yield house
         finally:
@@ -74,14 +82,10 @@ async def _sweep(house: House) -> None:
     loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(SWEEP_S)
-        now = loop.time()
         for connection in list(house.connections):
             try:
-                if connection.deadline < now:
-                    connection.overdue()
-                else:
-                    await connection.look()
+                await connection.look()
             except Exception:
                 # An outermost loop: a database that is away for a moment must not end the listener.
                 log.exception("could not look after a connection")
-        house.pool.sweep(now)
+        house.pool.sweep(loop.time())

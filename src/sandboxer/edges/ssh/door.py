@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from weakref import WeakSet
 
 import asyncssh
 
+from sandboxer.access.front.connections import Slot
 from sandboxer.access.ssh.keys import SshKey
 from sandboxer.access.ssh.public_keys import fingerprint_of
 from sandboxer.accounts.authority import demand, demand_active
@@ -46,6 +48,9 @@ class Door(asyncssh.SSHServer):
         self._channels = 0
         self._sessions: WeakSet[Session] = WeakSet()
         self._was_awake = False
+        self._slot: Slot | None = None
+        # Logging in has a limit of its own, and what comes after may be quiet for long.
+        self.deadline = math.inf
 
     # -- coming and going
 
@@ -53,7 +58,8 @@ class Door(asyncssh.SSHServer):
         self._conn = conn
         peer = conn.get_extra_info("peername")
         self._address = client_address(str(peer[0]) if peer else None, (), ())
-        if not self._house.crowd.may_knock(self._address, _now()):
+        self._slot = self._house.platform.front.enter(str(peer[0]) if peer else None, self)
+        if self._slot is None or not self._house.crowd.may_knock(self._address, _now()):
             conn.abort()
             return
         self._is_counted = True
@@ -62,6 +68,8 @@ class Door(asyncssh.SSHServer):
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
+        if self._slot is not None:
+            self._slot.leave()
         self._house.doors.discard(self)
         if self._is_counted:
             self._is_counted = False
@@ -70,6 +78,17 @@ class Door(asyncssh.SSHServer):
             visit = self.visit
             inside = None if visit is None else (visit.sandbox_id, visit.key.account)
             self._house.crowd.left(self._address, inside)
+
+    def overdue(self) -> None:
+        self.send_away()
+
+    def send_away(self) -> None:
+        """Another needs its place: it has not said who it is."""
+        if self._conn is not None:
+            self._conn.abort()
+
+    def is_ending(self) -> bool:
+        return False
 
     async def look(self) -> None:
         """End it if what opened it does not stand any more, or nobody is inside to talk to."""
@@ -136,6 +155,9 @@ class Door(asyncssh.SSHServer):
             self.hang_up("too many connections are open")
             return
         self._house.crowd.entered(self._address, sandbox_id, key.account)
+        if self._slot is not None:
+            self._slot.serves()
+            self._slot.proven(key.account)
         standing = self._standing(key, sandbox_id)
         self.visit = Visit(self._house, sandbox_id, key, self._address, standing, conn.is_closed)
         try:

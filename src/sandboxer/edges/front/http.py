@@ -1,0 +1,257 @@
+"""uvicorn's HTTP protocol behind the strict reader of heads, with bounds in bytes and in time.
+
+A request reaches uvicorn's parser only when its whole head has come and was judged as strictly as the ports
+proxy judges one; a body is followed to its end, so that nothing of it is ever taken for a request. The next
+request of a connection waits here, in few bytes, until the one before is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any, cast
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from sandboxer.access.front.connections import Front, Slot
+from sandboxer.access.http1.framing import BadChunk, Body, Counted, Rechunked
+from sandboxer.access.http1.heads import BadHead, judge_request
+from sandboxer.edges.front import answers
+
+# Where a request finds the place of its connection.
+SLOT = "sandboxer.connection"
+# Room for a path of 4 KiB in percent signs beside the longest cursor, and for the headers of a payment.
+MAX_HEAD = 64 * 1024
+MAX_TARGET = 32 * 1024
+# Taken from a client before somebody wants it.
+READ_AHEAD = 64 * 1024
+# Read on of a body that nobody wanted, so that the answer is not lost with the connection: many clients read
+# an answer only when they have sent all. Of a stranger, and of somebody who is known.
+UNWANTED_BODY = 1024 * 1024
+UNWANTED_BODY_OF_KNOWN = 1024 * 1024 * 1024
+LAST_WORDS_S = 2.0
+
+
+class StrictHttp(HttpToolsProtocol):
+    """`front` is set by who makes the class for a listener."""
+
+    front: Front
+
+    def __init__(self, *words: Any, **more: Any) -> None:
+        super().__init__(*words, **more)
+        self._slot: Slot | None = None
+        self._buffer = b""
+        # What is still to come of the request under way.
+        self._body: Body | None = None
+        self._unwanted = 0
+        self._is_leaving = False
+        self._unsent = 0
+        self.deadline = math.inf
+
+    # ---- the transport's calls ----
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._slot = self.front.enter(None if self.client is None else self.client[0], self)
+        self.deadline = self.loop.time() + self.front.patience.first_byte_s
+        if self._slot is None:
+            self.refuse(answers.too_many_connections())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_leaving = True
+        if self._slot is not None:
+            self._slot.leave()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_leaving:
+            self._drop(data)
+        elif self._body is not None:
+            self._read_body(self._body, data)
+        else:
+            self._buffer = self._buffer + data if self._buffer else data
+            self._next()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unsent = self.transport.get_write_buffer_size()
+        self.deadline = self.loop.time() + self.front.patience.reader_s
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.deadline = math.inf if not self._is_answered() else self._idle_until()
+
+    # ---- a request ----
+
+    def _next(self) -> None:
+        """Begin with what has come, if it is a whole head and the one before is answered."""
+        buffer = self._buffer
+        if not self._is_answered():
+            if len(buffer) > READ_AHEAD:
+                self.transport.pause_reading()
+            return
+        while buffer[:2] == b"\r\n":
+            buffer = self._buffer = buffer[2:]
+        end = buffer.find(b"\r\n\r\n")
+        if end < 0 or end > MAX_HEAD:
+            if len(buffer) > MAX_HEAD:
+                self.refuse(answers.bad_request("its head is too long", 431))
+            elif buffer:
+                self.deadline = min(self.deadline, self.loop.time() + self.front.patience.head_s)
+            return
+        if self._is_for_another(buffer):
+            return
+        whole = buffer[: end + 4]
+        try:
+            length = judge_request(whole, most_target=MAX_TARGET)
+        except BadHead as error:
+            self.refuse(answers.bad_request(error.why, error.status))
+            return
+        self._buffer = b""
+        self._begin(length, whole, buffer[end + 4 :])
+
+    def _begin(self, length: int | None, whole: bytes, rest: bytes) -> None:
+        self.deadline = math.inf
+        if self._slot is not None:
+            self._slot.serves()
+        self._unwanted = 0
+        if length is None:
+            self._body = Rechunked()
+        elif length:
+            self._body = Counted(length)
+        super().data_received(whole)
+        if not rest or self.transport.is_closing():
+            return
+        if self._body is not None:
+            self._read_body(self._body, rest)
+            return
+        taker = cast(asyncio.Protocol, self.transport.get_protocol())
+        if taker is self:
+            self._buffer = rest
+            self._next()
+        else:
+            # It is a WebSocket by now.
+            taker.data_received(rest)
+
+    def _read_body(self, body: Body, data: bytes) -> None:
+        try:
+            payload = body.feed(data)
+        except BadChunk as error:
+            self._break_off(answers.bad_request(str(error)))
+            return
+        if self._is_answered() and not self._drop(data):
+            return
+        if payload:
+            super().data_received(payload)
+        if body.is_over and not self._is_leaving:
+            self._body = None
+            self._buffer = body.rest
+            if self._buffer or self._is_answered():
+                self._next()
+
+    def _drop(self, data: bytes) -> bool:
+        """Nobody wants these bytes. False: there were too many of them."""
+        self._unwanted += len(data)
+        is_known = self._slot is not None and self._slot.account is not None
+        if self._unwanted > (UNWANTED_BODY_OF_KNOWN if is_known else UNWANTED_BODY):
+            self.transport.abort()
+            return False
+        if not self._is_leaving:
+            self.deadline = self.loop.time() + self.front.patience.body_s
+        return True
+
+    def _is_answered(self) -> bool:
+        cycle = self.cycle
+        return cycle is None or cycle.response_complete
+
+    def _is_for_another(self, buffer: bytes) -> bool:
+        """Was the connection handed to somebody else, with all that has come?"""
+        return False
+
+    # ---- uvicorn's calls ----
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope[SLOT] = self._slot  # type: ignore[literal-required]
+
+    def on_response_complete(self) -> None:
+        """As uvicorn's, without a timer for each request: the front looks at deadlines."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        self.transport.resume_reading()
+        self.deadline = self._idle_until()
+        if self._slot is not None:
+            self._slot.waits()
+        if self._buffer and self._body is None:
+            # Asked before this was answered. Not from here: a row of them would be a tower of calls.
+            self.loop.call_soon(self._go_on)
+
+    def handle_websocket_upgrade(self) -> None:
+        super().handle_websocket_upgrade()
+        taker: Any = self.transport.get_protocol()
+        if self._slot is not None and hasattr(taker, "take"):
+            taker.take(self._slot, self.front)
+
+    def _go_on(self) -> None:
+        if not self._is_leaving and self._body is None and self.transport.get_protocol() is self:
+            self._next()
+
+    def _idle_until(self) -> float:
+        patience = self.front.patience
+        return self.loop.time() + (patience.idle_s if self._body is None else patience.body_s)
+
+    # ---- ends ----
+
+    def overdue(self) -> None:
+        """Its deadline has passed."""
+        self.deadline = math.inf
+        if self._is_leaving:
+            self.transport.abort()
+        elif self.flow.write_paused:
+            unsent = self.transport.get_write_buffer_size()
+            if unsent < self._unsent:
+                self._unsent = unsent
+                self.deadline = self.loop.time() + self.front.patience.reader_s
+            else:
+                self.transport.abort()
+        elif self._buffer and self._is_answered():
+            self.refuse(answers.too_slow())
+        else:
+            self.transport.close()
+
+    def send_away(self) -> None:
+        self._is_leaving = True
+        self.transport.abort()
+
+    def is_ending(self) -> bool:
+        return self.transport.is_closing()
+
+    def refuse(self, answer: bytes) -> None:
+        """An answer of our own, and the end. Reads on for a moment: an abrupt end could take it along."""
+        self._is_leaving = True
+        self._buffer = b""
+        if self.transport.is_closing():
+            return
+        self.transport.write(answer)
+        if self._slot is None:
+            # It has no place to wait in.
+            self.transport.close()
+            return
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.deadline = self.loop.time() + LAST_WORDS_S
+        self.transport.resume_reading()
+
+    def _break_off(self, answer: bytes) -> None:
+        """The rest of a request under way cannot be read: whoever reads it hears that its client has gone."""
+        cycle = self.cycle
+        self._body = None
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            if cycle.response_started:
+                self.transport.abort()
+                return
+        self.refuse(answer)

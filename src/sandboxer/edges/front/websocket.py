@@ -1,0 +1,117 @@
+"""uvicorn's WebSocket protocol with bounds on what a client can make us hold.
+
+A client that does not read gets no more pongs than fit: one of many is answered, and none while there is no
+room. What came is looked at in small pieces, so that a thousand tiny messages do not become a thousand
+objects before the first of them is wanted.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from uvicorn._types import ASGIReceiveEvent
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
+
+from sandboxer.access.front.connections import Front, Slot
+from sandboxer.edges.front.http import SLOT
+
+# Looked at in one go; what follows waits until the messages in it were taken.
+AT_ONCE = 4 * 1024
+# Fragments of one message; its bytes are bounded by `ws_max_size`.
+MAX_FRAGMENTS = 1024
+CLOSE_TOO_BIG = 1009
+
+
+class BoundedWebSocket(WebSocketsSansIOProtocol):
+    def __init__(self, *words: Any, **more: Any) -> None:
+        super().__init__(*words, **more)
+        self._slot: Slot | None = None
+        self._front: Front | None = None
+        self._held = b""
+        self._unsent = 0
+        self.deadline = math.inf
+
+    def take(self, slot: Slot, front: Front) -> None:
+        """It has the place of the connection that it was made from."""
+        self._slot, self._front = slot, front
+        slot.holder = self
+        scope = getattr(self, "scope", None)
+        if scope is not None:
+            scope[SLOT] = slot
+
+    # ---- the transport's calls ----
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._held = b""
+        if self._slot is not None:
+            self._slot.leave()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._held = self._held + data if self._held else data
+        self._look()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unsent = self.transport.get_write_buffer_size()
+        self._wait_for_reader()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.deadline = math.inf
+
+    # ---- messages ----
+
+    def _look(self) -> None:
+        if not self.handshake_initiated:
+            # Its head, which was judged already and is small.
+            data, self._held = self._held, b""
+            super().data_received(data)
+            return
+        while self._held and not self.read_paused and not self.transport.is_closing():
+            piece, self._held = self._held[:AT_ONCE], self._held[AT_ONCE:]
+            super().data_received(piece)
+
+    async def receive(self) -> ASGIReceiveEvent:
+        message = await super().receive()
+        if self._held and not self.read_paused:
+            self._look()
+        return message
+
+    def handle_cont(self, event: Frame) -> None:
+        if len(self.frames) >= MAX_FRAGMENTS:
+            self.conn.fail(CLOSE_TOO_BIG, "too many fragments")
+            self.handle_parser_exception()
+            return
+        super().handle_cont(event)
+
+    def handle_ping(self) -> None:
+        if self.writable.is_set():
+            super().handle_ping()
+        else:
+            # The answer is dropped: the protocol asks for one to the newest ping only.
+            self.conn.data_to_send()
+
+    # ---- the front's calls ----
+
+    def overdue(self) -> None:
+        """It has read nothing for too long."""
+        self.deadline = math.inf
+        unsent = self.transport.get_write_buffer_size()
+        if unsent < self._unsent:
+            self._unsent = unsent
+            self._wait_for_reader()
+        else:
+            self.transport.abort()
+
+    def send_away(self) -> None:
+        self.transport.abort()
+
+    def is_ending(self) -> bool:
+        return self.transport.is_closing()
+
+    def _wait_for_reader(self) -> None:
+        if self._front is not None:
+            self.deadline = self.loop.time() + self._front.patience.reader_s
