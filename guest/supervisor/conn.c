@@ -71,6 +71,7 @@ void conn_close(struct conn *c)
     relay_left(c);
     buf_free(&c->in);
     buf_free(&c->out);
+    buf_free(&c->told);
     loop_free_later(c);
     if (paused_listener) {
         loop_watch(paused_listener, EPOLLIN);
@@ -145,10 +146,15 @@ void conn_event(struct conn *c, uint32_t events)
         conn_flush(c);
 }
 
+static size_t unsent(const struct conn *c)
+{
+    return buf_left(&c->out) + buf_left(&c->told);
+}
+
 void conn_parse(struct conn *c)
 {
     c->stdin_blocked = false;
-    while (!c->dead && buf_left(&c->in) >= HEADER_SIZE && buf_left(&c->out) <= MAX_UNSENT) {
+    while (!c->dead && buf_left(&c->in) >= HEADER_SIZE && unsent(c) <= MAX_UNSENT) {
         const uint8_t *at = c->in.data + c->in.off;
         uint32_t len = get_u32(at);
         if (len > MAX_PAYLOAD) {
@@ -173,7 +179,7 @@ void conn_parse(struct conn *c)
 static bool next_chunk(struct conn *c)
 {
     struct proc *p = c->proc;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2 && !c->input_only; i++) {
         uint64_t avail = p->out[i].ring.head - c->cursor[i];
         if (!avail)
             continue;
@@ -221,9 +227,13 @@ void conn_flush(struct conn *c)
     struct proc *p = c->proc;
     uint32_t events = c->stdin_blocked ? 0 : EPOLLIN;
     while (!c->dead && !(c->proc && c->proc->state == PROC_STARTING)) {
-        if (c->out.broken || buf_left(&c->out) > MAX_UNSENT) {
+        if (c->out.broken || c->told.broken || unsent(c) > MAX_UNSENT) {
             conn_close(c);
             return;
+        }
+        if (!c->chunk_left && buf_left(&c->told)) {
+            buf_put(&c->out, c->told.data, c->told.len);
+            buf_free(&c->told);
         }
         if (!c->chunk_left && !(c->proc && next_chunk(c)) && !buf_left(&c->out))
             break;

@@ -93,6 +93,8 @@ void loop_run(void)
         int n = epoll_wait(epoll_fd, ready, 32, proc_timeout_ms());
         for (int i = 0; i < n; i++)
             dispatch(ready[i].data.ptr, ready[i].events);
+        while (stdin_stirred())
+            proc_stirred();
         proc_hangups();
         while (grave_count)
             free(graves[--grave_count]);

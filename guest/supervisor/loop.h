@@ -38,10 +38,16 @@ struct conn {
     struct source src;
     struct conn *next;                  /* of all */
     struct buf in, out;
+    struct buf told;                    /* TAKEN frames that wait until no piece of output is half sent */
     bool greeted, dead;
+    uint32_t version;                   /* of the protocol, as agreed on */
     int passed_fd;                      /* came with SCM_RIGHTS, waits for its request; or -1 */
     uint32_t stdin_done;                /* bytes of the STDIN frame at the front of `in` that were written */
     bool stdin_blocked;
+    bool input_only;                    /* gets no output, and has the process's input to itself in its turn */
+    uint64_t ticket;                    /* input_only: the smallest one attached is the one whose turn it is */
+    bool placed;                        /* its bytes have a place in the process's input: `place` is the next */
+    uint64_t place;
     struct proc *proc;                  /* attached to */
     struct conn *next_attached;
     struct relayed *relayed;            /* the port whose calls it is told of */
@@ -83,6 +89,9 @@ struct proc {
     int slave;                          /* our copy of the terminal's inner end while it runs, or -1 */
     bool terminal, forget;
     struct conn *attached;
+    uint64_t taken, tickets;            /* bytes its input took so far; tickets given out */
+    struct conn *amid;                  /* part of this one's STDIN frame is in the pipe, the rest is not */
+    bool stirred;                       /* somebody who waits to write may go on: see stdin_round */
     struct buf about;                   /* its ARG and TAG TLVs, as LIST repeats them */
     uint64_t started_at_ns, hangup_at_ms;
 };
@@ -106,10 +115,14 @@ void proc_exit_frame(const struct proc *p, struct buf *b);
 int proc_timeout_ms(void);              /* until the next terminal must be given up on; -1: none */
 void proc_hangups(void);
 
-/* stdin.c: true when `len` bytes were all taken; progress is in c->stdin_done */
+/* stdin.c: true when the frame is settled; false: it must stay at the front. Progress is in c->stdin_done. */
 bool stdin_write(struct conn *c, const uint8_t *data, uint32_t len);
+bool stdin_close(struct conn *c);
 void stdin_ready(struct proc *p);
-void stdin_close(struct proc *p);
+void stdin_detached(struct conn *c, struct proc *p);
+void stdin_stir(struct proc *p);        /* those who wait to write look again before the loop sleeps */
+bool stdin_stirred(void);               /* true once after a stdin_stir */
+void proc_stirred(void);
 
 /* listen.c: inside ports whose calls the host is told of; each 0 or errno */
 int relay_listen(struct conn *c, const struct request *r);

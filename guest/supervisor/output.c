@@ -82,6 +82,7 @@ void output_started(const struct proc *p, struct buf *b)
     tlv_u32(b, T_PID, p->pid);
     tlv_u64(b, T_STARTED_AT, p->started_at_ns);
     tlv_u32(b, T_FLAGS, p->terminal ? FLAG_TERMINAL : 0);
+    tlv_u64(b, T_TAKEN, p->taken);
     frame_end(b, mark);
 }
 
@@ -116,6 +117,7 @@ void output_process(const struct proc *p, struct buf *b)
     tlv_u32(b, T_PID, p->pid);
     tlv_u64(b, T_STARTED_AT, p->started_at_ns);
     tlv_u32(b, T_FLAGS, p->terminal ? FLAG_TERMINAL : 0);
+    tlv_u64(b, T_TAKEN, p->taken);
     if (p->state >= PROC_ENDED)
         exit_tlvs(p, b);
     buf_put(b, p->about.data, p->about.len);

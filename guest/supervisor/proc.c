@@ -128,12 +128,18 @@ void proc_attach(struct conn *c, const struct request *r)
         return;
     }
     output_started(p, &c->out);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2 && !(r->flags & FLAG_INPUT && c->version >= VERSION_TAKEN); i++) {
         struct ring *ring = &p->out[i].ring;
         uint64_t from = r->from[i] < ring->head ? r->from[i] : ring->head;
         c->cursor[i] = from > ring->tail ? from : ring->tail;
         if (c->cursor[i] > from)
             output_dropped(&c->out, i, c->cursor[i] - from);
+    }
+    if (r->flags & FLAG_INPUT && c->version >= VERSION_TAKEN) {
+        c->input_only = true;
+        c->ticket = ++p->tickets;
+        c->placed = r->has_offset;
+        c->place = r->offset;
     }
     attach(c, p);
 }
@@ -150,7 +156,7 @@ void proc_detach(struct conn *c)
         }
     c->proc = NULL;
     c->chunk_left = 0;
-    c->stdin_done = 0;
+    stdin_detached(c, p);
     /* Not started yet (its cgroup may be frozen) and the host gave up waiting: it must not start later. */
     if (p->state == PROC_STARTING && !p->attached && p->pid > 0)
         kill(p->pid, SIGKILL);
@@ -252,6 +258,7 @@ void proc_status_ready(struct proc *p)
     struct conn *c = p->attached;
     if (n != sizeof failure) {
         p->state = PROC_RUNNING;
+        stdin_stir(p);
         for (; c; c = c->next_attached)
             output_started(p, &c->out);
         serve(p);
@@ -276,6 +283,8 @@ static uint64_t space(const struct stream *s)
     uint64_t room = RING_SIZE;
     int i = s == &s->proc->out[1];
     for (struct conn *c = s->proc->attached; c; c = c->next_attached) {
+        if (c->input_only)
+            continue;
         uint64_t free_here = RING_SIZE - (s->ring.head - c->cursor[i]);
         if (free_here < room)
             room = free_here;
@@ -335,7 +344,7 @@ bool proc_reaped(pid_t pid, int wait_status)
     p->wait_status = wait_status;
     running--;
     loop_close(&p->in);
-    stdin_ready(p);
+    stdin_ready(p);                     /* what waited is settled, and told before EXIT */
     if (p->slave >= 0)
         close(p->slave);
     p->slave = -1;
@@ -349,6 +358,17 @@ bool proc_reaped(pid_t pid, int wait_status)
     serve(p);
     proc_pace(p);
     return true;
+}
+
+void proc_stirred(void)
+{
+    for (struct proc *p = procs, *next; p; p = next) {
+        next = p->next;
+        if (!p->stirred)
+            continue;
+        p->stirred = false;
+        stdin_ready(p);
+    }
 }
 
 int proc_timeout_ms(void)

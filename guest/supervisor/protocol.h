@@ -2,7 +2,9 @@
 #ifndef PROTOCOL_H
 #define PROTOCOL_H
 
-enum { PROTOCOL_VERSION = 1, PROTOCOL_OLDEST = 1 };
+enum { PROTOCOL_VERSION = 2, PROTOCOL_OLDEST = 1 };
+/* From this version on the host is told what became of each STDIN and STDIN_EOF. */
+enum { VERSION_TAKEN = 2 };
 
 enum {
     HEADER_SIZE = 5,                /* u32 length of the payload, u8 type */
@@ -25,6 +27,7 @@ enum frame {
     /* guest to host */
     F_WELCOME = 0x81, F_DONE = 0x82, F_ERROR = 0x83,
     F_STARTED = 0x90, F_STDOUT = 0x91, F_STDERR = 0x92, F_DROPPED = 0x93, F_EXIT = 0x94, F_PROCESS = 0x95,
+    F_TAKEN = 0x96,
     F_FILE = 0xA0, F_ENTRIES = 0xA1, F_EVENTS = 0xA2,
     F_ANNOUNCE = 0xB0,
 };
@@ -33,7 +36,7 @@ enum tag {
     T_VERSION = 1, T_OLDEST = 2,
     T_ID = 10, T_ARG = 11, T_ENV = 12, T_CWD = 13, T_USER = 14, T_TAG = 15, T_COLS = 16, T_ROWS = 17,
     T_FLAGS = 18, T_SIGNAL = 19, T_PID = 20, T_STARTED_AT = 21, T_CODE = 22, T_STREAM = 23, T_COUNT = 24,
-    T_FROM_STDOUT = 25, T_FROM_STDERR = 26,
+    T_FROM_STDOUT = 25, T_FROM_STDERR = 26, T_TAKEN = 27,
     T_PATH = 30, T_TARGET = 31, T_MODE = 32, T_OFFSET = 33, T_LENGTH = 34, T_DEPTH = 35, T_KIND = 36,
     T_SIZE = 37, T_UID = 38, T_GID = 39, T_MTIME = 40, T_LINK = 41, T_ENTRY = 42, T_CHANGE = 43,
     T_PORT = 50, T_CALL = 51,
@@ -50,6 +53,7 @@ enum flag {
     FLAG_FOLLOW = 1 << 6,
     FLAG_GROUP = 1 << 7,            /* signal the whole process group */
     FLAG_TERMINAL = 1 << 8,
+    FLAG_INPUT = 1 << 9,            /* attach for its input only */
 };
 
 /* Where an error arose: the host turns stage and errno into one typed error. */

@@ -24,6 +24,7 @@ static void hello(struct conn *c, const struct request *r)
     tlv_u32(&c->out, T_OLDEST, PROTOCOL_OLDEST);
     frame_end(&c->out, mark);
     c->greeted = true;
+    c->version = version;
 }
 
 static void answer(struct conn *c, int err, enum stage stage)
@@ -73,9 +74,8 @@ static bool attached(struct conn *c, uint8_t type, const uint8_t *payload, uint3
     if (type == F_STDIN)
         return stdin_write(c, payload, len);
     if (type == F_STDIN_EOF)
-        stdin_close(c->proc);
-    else
-        conn_close(c);
+        return stdin_close(c);
+    conn_close(c);
     return true;
 }
 

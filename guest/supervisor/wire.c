@@ -177,7 +177,7 @@ static int take(struct request *r, uint16_t tag, const uint8_t *v, uint32_t len)
     case T_PATH: return take_text(&r->path, v, len, 4095);
     case T_TARGET: return take_text(&r->target, v, len, 4095);
     case T_MODE: r->has_mode = true; return take_u32(&r->mode, v, len);
-    case T_OFFSET: return take_u64(&r->offset, v, len);
+    case T_OFFSET: r->has_offset = true; return take_u64(&r->offset, v, len);
     case T_LENGTH: r->has_length = true; return take_u64(&r->length, v, len);
     case T_DEPTH: return take_u32(&r->depth, v, len);
     case T_PORT: return take_u32(&r->port, v, len);

@@ -44,7 +44,7 @@ struct request {
     uint32_t version, oldest;
     struct text id, cwd, user, tag, path, target;
     uint32_t flags, cols, rows, signal, mode, depth, port;
-    bool has_mode, has_length;
+    bool has_mode, has_length, has_offset;
     uint64_t offset, length, from[2], call;
     uint32_t args, envs;            /* how many; walk them with request_strings */
     const uint8_t *payload;

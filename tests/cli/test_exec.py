@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import random
+import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -41,7 +45,37 @@ def test_stdin_is_passed_on_in_both_ways_of_answering(real_cli: Cli, real_sandbo
     said = real_cli("exec", real_sandbox.id, "--", "wc", "-c", stdin=data)
     assert said.out.strip() == str(len(data))
     assert real_cli("exec", real_sandbox.id, "--json", "--", "cat", stdin=b"hi").json["stdout"] == "hi"
-    assert real_cli("exec", real_sandbox.id, "--", "head", "-c", "1", stdin=data).out == "l"
+    head = real_cli("exec", real_sandbox.id, "--partial-stdin", "--", "head", "-c", "1", stdin=data)
+    assert (head.out, head.code) == ("l", 0)
+
+
+def test_input_that_was_not_taken_is_said_and_is_the_exit_code(
+    real_cli: Cli, real_sandbox: Sandbox, tmp_path: Path
+) -> None:
+    (tmp_path / "input").write_bytes(b"line\n" * 200_000)
+
+    def run(*words: str) -> tuple[int, str]:
+        with (tmp_path / "input").open("rb") as file:
+            whole = [*PROGRAM, "exec", real_sandbox.id, *words]
+            done = subprocess.run(
+                whole, env=real_cli.environment, stdin=file, capture_output=True, timeout=60
+            )
+        return done.returncode, " ".join(done.stderr.decode().split())
+
+    for more in ((), ("--json",)):
+        code, words = run(*more, "--", "head", "-c", "1")
+        assert code == 4
+        assert "not all taken" in words
+        assert re.search(r"the command took \d+ (bytes and no more|of 1000000 bytes)", words)
+    code, words = run("--command", "head -c 1 >/dev/null; exit 7")
+    assert code == 7
+    assert "not all taken" in words
+
+
+def test_a_command_that_reads_late_gets_all_of_our_input(real_cli: Cli, real_sandbox: Sandbox) -> None:
+    data = random.randbytes(1_500_000)
+    said = real_cli("exec", real_sandbox.id, "--command", "sleep 1; sha256sum", stdin=data)
+    assert said.out.split()[0] == hashlib.sha256(data).hexdigest()
 
 
 def test_bytes_that_are_no_text_come_out_unchanged(real_cli: Cli, real_sandbox: Sandbox) -> None:

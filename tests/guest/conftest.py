@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import pytest
 
 from sandboxer.backends.guest import Command, Exit, Output, Stream
 from sandboxer.backends.supervisor.client import SupervisorGuest
+from sandboxer.kernel.errors import StdinNotTaken
 
 GUEST = Path(__file__).parents[2] / "guest"
 CAPABILITIES = """
@@ -45,10 +47,15 @@ class Box:
     async def run(self, *argv: str, stdin: bytes | None = None, **options: object) -> Ran:
         command = Command(argv=argv, has_stdin=stdin is not None, **options)  # type: ignore[arg-type]
         async with await self.guest.run(command) as process:
-            if stdin is not None:
-                await process.write_stdin(stdin)
+            if stdin is None:
+                return await collect(process.output())
+            async with asyncio.TaskGroup() as group:
+                collecting = group.create_task(collect(process.output()))
+                # Whoever asks how much was taken asks in its own words.
+                with suppress(StdinNotTaken):
+                    await process.write_stdin(stdin)
                 await process.close_stdin()
-            return await collect(process.output())
+            return collecting.result()
 
     async def shell(self, script: str, **options: object) -> Ran:
         return await self.run("sh", "-c", script, **options)  # type: ignore[arg-type]
@@ -108,8 +115,38 @@ def _find_supervisor(launcher: int) -> int:
     raise AssertionError("the supervisor did not start")
 
 
+# The last commit whose supervisor speaks version 1 of the protocol.
+VERSION_1 = "035c236ac8e4"
+
+
+@pytest.fixture(scope="session")
+def old_supervisor(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The supervisor of before version 2: sandboxes that are older than the server still have it."""
+    into = tmp_path_factory.mktemp("version-1")
+    found = subprocess.run(
+        ["git", "-C", GUEST, "archive", VERSION_1, "Makefile", "supervisor"], capture_output=True
+    )
+    if found.returncode:
+        pytest.skip(f"commit {VERSION_1} is not here (a shallow clone?): no supervisor of version 1 to test")
+    subprocess.run(["tar", "x", "-C", into], input=found.stdout, check=True)
+    subprocess.run(["make", "-s", "-C", into, "build/supervisor"], check=True)
+    return into / "build" / "supervisor"
+
+
 @pytest.fixture
 def box(supervisor: Path) -> Iterator[Box]:
+    with open_box(supervisor) as opened:
+        yield opened
+
+
+@pytest.fixture
+def old_box(old_supervisor: Path) -> Iterator[Box]:
+    with open_box(old_supervisor) as opened:
+        yield opened
+
+
+@contextmanager
+def open_box(supervisor: Path) -> Iterator[Box]:
     if os.geteuid() != 0 or not shutil.which("bwrap"):
         pytest.skip("needs root and bubblewrap to make a pid namespace")
     # Not tmp_path: the path of a unix socket is short.

@@ -81,6 +81,8 @@ class ProcessInfo:
     # None while it runs.
     exit: Exit | None
     deadline: float | None
+    # Bytes that its stdin took so far; None: an older guest does not say.
+    stdin_bytes: int | None = None
 
 
 class Process(Protocol):
@@ -100,9 +102,17 @@ class Process(Protocol):
     def output(self) -> AsyncIterator[Output | Exit]:
         """Everything it prints, then one Exit. Reading slowly slows the process down (back pressure)."""
 
-    async def write_stdin(self, data: bytes) -> None: ...
+    @property
+    def stdin_bytes(self) -> int | None:
+        """Bytes that its stdin had taken when we attached; None: an older guest does not say."""
 
-    async def close_stdin(self) -> None: ...
+    async def write_stdin(self, data: bytes) -> None:
+        """Returns when its stdin took all of it; read its output meanwhile, or it may wait for that.
+
+        Raises StdinNotTaken. (An older guest takes note only, and delivers while this is attached.)"""
+
+    async def close_stdin(self) -> None:
+        """After everything written before was taken. Closed already is success."""
 
     async def resize(self, size: TerminalSize) -> None: ...
 
@@ -220,6 +230,15 @@ class Guest(Protocol):
 
     async def attach(self, process_id: str) -> Process:
         """Everything still kept of its output first, then what follows. Raises NotFound."""
+
+    async def feed(
+        self, process_id: str, data: bytes, *, close: bool = False, offset: int | None = None
+    ) -> None:
+        """Returns when its stdin took all of `data`, and was closed after it; it takes no output.
+
+        Writers take turns. `offset`: how many bytes came before; what it took already is not written again,
+        so that a write that was broken off can be repeated.
+        Raises NotFound, StdinNotTaken, Conflict (a gap)."""
 
     async def processes(self) -> Sequence[ProcessInfo]:
         """All that `run` started and nobody forgot, ended ones included (the last 64 of those)."""

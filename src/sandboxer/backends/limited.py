@@ -73,6 +73,12 @@ class LimitedGuest:
         async with within(self._limits.ask_s, "attach"):
             return LimitedProcess(await self._guest.attach(process_id), self._limits)
 
+    async def feed(
+        self, process_id: str, data: bytes, *, close: bool = False, offset: int | None = None
+    ) -> None:
+        # As long as the process takes to read it: only the caller's patience ends that.
+        await self._guest.feed(process_id, data, close=close, offset=offset)
+
     async def processes(self) -> Sequence[ProcessInfo]:
         async with within(self._limits.ask_s, "processes"):
             return await self._guest.processes()
@@ -102,6 +108,10 @@ class LimitedProcess:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def stdin_bytes(self) -> int | None:
+        return self._process.stdin_bytes
 
     async def __aenter__(self) -> Process:
         await self._process.__aenter__()

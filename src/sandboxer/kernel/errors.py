@@ -9,6 +9,7 @@ SandboxerError
 │   ├── NotFound            `what`, `id`
 │   ├── Conflict            `why`
 │   │   ├── IllegalTransition   the sandbox's state does not allow this
+│   │   ├── StdinNotTaken   a process took not all of its input: `taken_bytes`, `offered_bytes`, `why`
 │   │   ├── SessionDied     the interpreter of a session is gone: `id`, `reason`
 │   │   ├── IdempotencyConflict same Idempotency-Key, other body
 │   │   ├── QuoteUnusable       expired, used, or for something else: `id`, `why`
@@ -110,6 +111,13 @@ class IllegalTransition(Conflict):
 
     code = "illegal_transition"
     next_step = "Look at its state, and change that first: thaw what is frozen, resume what is stopped."
+
+
+class StdinNotTaken(Conflict):
+    """The process took {taken_bytes} of {offered_bytes} bytes of its input: {why}."""
+
+    code = "stdin_not_taken"
+    next_step = "Look at the process: it ended, or closed its stdin; what it did not take reached nobody."
 
 
 class SessionDied(Conflict):

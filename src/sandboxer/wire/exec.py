@@ -96,6 +96,10 @@ class ExecResult(Answer):
         ),
     ] = None
     encoding: Encoding = "utf-8"
+    stdin_bytes: Annotated[
+        int | None,
+        Field(description="Bytes of `stdin` that its pipe took; fewer than given: it read no more."),
+    ] = None
 
 
 class ExecStarted(Answer):
@@ -121,3 +125,4 @@ class ExecExit(Answer):
     truncated: bool
     duration_ms: Annotated[float | None, Field(description="Absent for a background process.")] = None
     reason: str | None = None
+    stdin_bytes: Annotated[int | None, Field(description="Bytes of `stdin` that its pipe took.")] = None

@@ -51,6 +51,10 @@ class Process(Answer):
     timed_out: bool = False
     reason: str | None = None
     deadline: Annotated[Moment | None, Field(description="When it will be killed.")] = None
+    stdin_bytes: Annotated[
+        int | None,
+        Field(description="Bytes that its stdin took so far; absent where an older sandbox does not say."),
+    ] = None
 
 
 class ProcessList(Answer):
@@ -61,9 +65,20 @@ class WriteStdin(Request):
     data: Annotated[str, Field(max_length=STDIN_MAX)]
     encoding: Encoding = "utf-8"
     close: Annotated[bool, Field(description="Close stdin afterwards.")] = False
+    offset: Annotated[
+        Annotated[int, Field(ge=0, le=1 << 62)] | None,
+        Field(
+            description=(
+                "How many bytes were written before these. What its stdin took already is not written again: "
+                "a write that was broken off can be repeated as it was."
+            )
+        ),
+    ] = None
 
 
 class StdinWritten(Answer):
+    """All of it is in the process's pipe. When it took only a part, the answer is `stdin_not_taken`."""
+
     written_bytes: int
     closed: bool
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from sandboxer.backends.guest import EndReason, Exit, Output, Process, Stream
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import BackendLost, GuestRefused
+from sandboxer.kernel.errors import BackendLost, GuestRefused, StdinNotTaken
 from sandboxer.sandboxes.access import ActivityKind
 from sandboxer.work.commands import EXEC_TAG, Wanted, launch
 from sandboxer.work.deadline import Deadline, kill_quietly
@@ -46,6 +46,8 @@ class End:
     truncated: bool
     duration_ms: float
     reason: EndReason | None
+    # Bytes of the given stdin that the command's pipe took; None: none was given, or its guest does not say.
+    stdin_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +97,7 @@ class Exec:
                 killed_unless_ended(process) as guard,
                 Deadline(process, run.timeout_s) as deadline,
             ):
-                async with Feeding(process, run.stdin):
+                async with Feeding(process, run.stdin) as feeding:
                     async for item in process.output():
                         if isinstance(item, Exit):
                             ended = item
@@ -104,7 +106,8 @@ class Exec:
                 if ended is None:
                     raise BackendLost(why="the command's output ended without its exit")
                 guard.ended = True
-            end = _end(ended, deadline.passed, any(k.truncated for k in kept.values()), began)
+            truncated = any(k.truncated for k in kept.values())
+            end = _end(ended, deadline.passed, truncated, began, feeding)
             return Result(
                 end=end, stdout=bytes(kept[Stream.STDOUT].data), stderr=bytes(kept[Stream.STDERR].data)
             )
@@ -124,7 +127,7 @@ class Exec:
                 Deadline(process, run.timeout_s) as deadline,
             ):
                 yield Started(process_id=process.process_id, pid=process.pid)
-                async with Feeding(process, run.stdin):
+                async with Feeding(process, run.stdin) as feeding:
                     async for item in process.output():
                         if isinstance(item, Exit):
                             ended = item
@@ -134,7 +137,8 @@ class Exec:
                 if ended is None:
                     raise BackendLost(why="the command's output ended without its exit")
                 guard.ended = True
-            yield _end(ended, deadline.passed, any(k.truncated for k in kept.values()), began)
+            truncated = any(k.truncated for k in kept.values())
+            yield _end(ended, deadline.passed, truncated, began, feeding)
 
     async def _start(self, line: Line, run: Run) -> Process:
         return await launch(
@@ -148,7 +152,7 @@ class Exec:
         )
 
 
-def _end(ended: Exit, timed_out: bool, truncated: bool, began: float) -> End:
+def _end(ended: Exit, timed_out: bool, truncated: bool, began: float, feeding: Feeding) -> End:
     # A command that ended by itself while the kill was under way was not timed out.
     by_kill = timed_out and ended.signal is not None
     return End(
@@ -157,6 +161,7 @@ def _end(ended: Exit, timed_out: bool, truncated: bool, began: float) -> End:
         truncated=truncated,
         duration_ms=round((time.monotonic() - began) * 1000, 3),
         reason=EndReason.TIMED_OUT if by_kill else ended.reason,
+        stdin_bytes=feeding.taken,
     )
 
 
@@ -176,16 +181,27 @@ class killed_unless_ended:
 
 
 class Feeding:
-    """Writes stdin while the output is read: either alone could wait for the other for ever."""
+    """Writes stdin while the output is read: either alone could wait for the other for ever.
 
-    def __init__(self, process: Process, stdin: bytes | None) -> None:
+    `resume`: the process was fed before, by a server that is gone; what its stdin took is not written again.
+    """
+
+    def __init__(self, process: Process, stdin: bytes | None, *, resume: bool = False) -> None:
         self._process = process
         self._stdin = stdin
+        self._at = (process.stdin_bytes or 0) if resume else 0
+        self._is_counted = process.stdin_bytes is not None
         self._task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> None:
+    @property
+    def taken(self) -> int | None:
+        """Bytes of it that the process's stdin took, as far as its guest says so."""
+        return self._at if self._stdin is not None and self._is_counted else None
+
+    async def __aenter__(self) -> Feeding:
         if self._stdin is not None:
             self._task = asyncio.create_task(self._feed(self._stdin))
+        return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._task is not None:
@@ -194,9 +210,14 @@ class Feeding:
 
     async def _feed(self, stdin: bytes) -> None:
         try:
-            for start in range(0, len(stdin), STDIN_CHUNK):
-                await self._process.write_stdin(stdin[start : start + STDIN_CHUNK])
+            while piece := stdin[self._at : self._at + STDIN_CHUNK]:
+                await self._process.write_stdin(piece)
+                self._at += len(piece)
             await self._process.close_stdin()
+        except StdinNotTaken as error:
+            # It ended, or closed its stdin, before it read all: `taken` tells.
+            taken = error.facts.get("taken_bytes")
+            self._at += taken if isinstance(taken, int) else 0
         except (GuestRefused, BackendLost):
-            # It ended, or closed its stdin, without reading all of it; the reader learns how it ended.
+            # The reader of its output learns how it ended.
             return

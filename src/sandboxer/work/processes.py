@@ -22,8 +22,6 @@ from sandboxer.work.deadline import kill_quietly
 from sandboxer.work.lines import Lines
 from sandboxer.work.overdue import Overdue
 
-STDIN_CHUNK = 64 * 1024
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
@@ -96,16 +94,22 @@ class Processes:
         raise BackendLost(why="the process's output ended without its exit")
 
     async def write_stdin(
-        self, sandbox_id: str, caller: Caller, process_id: str, data: bytes, *, close: bool = False
+        self,
+        sandbox_id: str,
+        caller: Caller,
+        process_id: str,
+        data: bytes,
+        *,
+        close: bool = False,
+        offset: int | None = None,
     ) -> None:
-        """Waits while the process does not read."""
+        """Returns when the process's stdin took all of it; waits while it does not read.
+
+        Raises StdinNotTaken when it ended, or closed its stdin, before that.
+        """
         async with self._lines.open(sandbox_id, caller, ActivityKind.PROCESSES) as line:
             await self._find(line.guest, process_id)
-            async with await line.guest.attach(process_id) as process:
-                for begin in range(0, len(data), STDIN_CHUNK):
-                    await process.write_stdin(data[begin : begin + STDIN_CHUNK])
-                if close:
-                    await process.close_stdin()
+            await line.guest.feed(process_id, data, close=close, offset=offset)
 
     async def signal(
         self, sandbox_id: str, caller: Caller, process_id: str, name: str, *, tree: bool = False

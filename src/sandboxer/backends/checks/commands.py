@@ -7,7 +7,7 @@ import signal
 
 from sandboxer.backends.checks.suite import Bench, Suite, collect, expect, raises, until
 from sandboxer.backends.guest import Command, Exit, Output, TerminalSize
-from sandboxer.kernel.errors import InvalidRequest, NotFound, PathNotFound
+from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound, PathNotFound, StdinNotTaken
 
 suite = Suite()
 # A loop that leaves its parent and session, and can be told alive from dead by its file.
@@ -43,6 +43,24 @@ async def stdin_reaches_the_command_and_ends(bench: Bench) -> None:
         for data in (b"", b"hello\n", b"\0\xff" * 100_000):
             ran = await box.run_argv(("cat",), stdin=data)
             expect(ran.stdout == data, f"{len(data)} bytes in, {len(ran.stdout)} out")
+
+
+@suite.check("input that was answered for has arrived, once, however often it was sent")
+async def a_process_is_fed_by_others_than_its_reader(bench: Bench) -> None:
+    async with bench.box() as box:
+        guest = await box.guest()
+        async with await guest.run(Command(argv=("cat",), has_stdin=True), process_id="prc_fed") as process:
+            for offset in (0, 0, 2):
+                await guest.feed("prc_fed", b"abcd"[offset:], offset=offset)
+            async with raises(Conflict):
+                await guest.feed("prc_fed", b"x", offset=5)
+            await guest.feed("prc_fed", b"e", close=True)
+            ran = await collect(process.output())
+            expect(ran.stdout == b"abcde", f"it read {ran.stdout!r}")
+            async with raises(StdinNotTaken):
+                await guest.feed("prc_fed", b"f")
+        info = next(one for one in await guest.processes() if one.process_id == "prc_fed")
+        expect(info.stdin_bytes == 5, f"{info.stdin_bytes} bytes were counted")
 
 
 @suite.check("a command that reads must not hang when nobody writes")

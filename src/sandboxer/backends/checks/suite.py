@@ -86,10 +86,12 @@ class Box:
         )
         guest = await self.guest()
         async with await guest.run(command) as process:
-            if stdin is not None:
-                await process.write_stdin(stdin)
-                await process.close_stdin()
-            return await collect(process.output())
+            async with asyncio.TaskGroup() as group:
+                reading = group.create_task(collect(process.output()))
+                if stdin is not None:
+                    await process.write_stdin(stdin)
+                    await process.close_stdin()
+            return reading.result()
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,11 @@ class NamespacesGuest:
         process = await self._line.attach(process_id, on_kill=lambda: self._kill(process_id))
         return WalledProcess(process, self, before)
 
+    async def feed(
+        self, process_id: str, data: bytes, *, close: bool = False, offset: int | None = None
+    ) -> None:
+        await self._line.feed(process_id, data, close=close, offset=offset)
+
     async def processes(self) -> Sequence[ProcessInfo]:
         deadlines = dict(split_name(name) for name in self._cgroups.commands(self._id))
         return [
@@ -170,6 +175,10 @@ class WalledProcess:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def stdin_bytes(self) -> int | None:
+        return self._process.stdin_bytes
 
     async def __aenter__(self) -> WalledProcess:
         return self

@@ -13,7 +13,7 @@ from sandboxer.backends.contract import Order, Presence
 from sandboxer.backends.guest import Command, Connection, FileKind, ProcessInfo, Stream
 from sandboxer.backends.scripted.disk import Disk
 from sandboxer.backends.scripted.files import ScriptedFiles
-from sandboxer.backends.scripted.processes import Job, ScriptedProcess, Stdin
+from sandboxer.backends.scripted.processes import Job, ScriptedProcess, Stdin, feed_job
 from sandboxer.backends.scripted.programs import PROGRAMS, USERS
 from sandboxer.backends.scripted.shell import Program, Shell, ring_writer
 from sandboxer.kernel.clock import Clock
@@ -117,6 +117,12 @@ class ScriptedGuest:
     async def attach(self, process_id: str) -> ScriptedProcess:
         self._alive()
         return ScriptedProcess(self._job(process_id), self._drop)
+
+    async def feed(
+        self, process_id: str, data: bytes, *, close: bool = False, offset: int | None = None
+    ) -> None:
+        self._alive()
+        feed_job(self._job(process_id), data, close=close, offset=offset)
 
     async def processes(self) -> Sequence[ProcessInfo]:
         self._alive()

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 from sandboxer.backends.guest import Command, EndReason, Exit, Output, ProcessInfo, Stream, TerminalSize
-from sandboxer.kernel.errors import GuestRefused
+from sandboxer.kernel.errors import Conflict, GuestRefused, StdinNotTaken
 
 KEEP_BYTES = 256 * 1024
 _DEADLY = {signals.SIGTERM, signals.SIGKILL, signals.SIGINT, signals.SIGHUP, signals.SIGQUIT}
@@ -20,22 +20,26 @@ class Stdin:
 
     def __init__(self) -> None:
         self._data = bytearray()
-        self._is_closed = False
+        self.is_closed = False
+        self.taken = 0
         self._changed = asyncio.Event()
 
     def write(self, data: bytes) -> None:
-        if self._is_closed:
-            raise GuestRefused(path="stdin", errno_name="EPIPE")
+        if self.is_closed and data:
+            raise StdinNotTaken(
+                taken_bytes=0, offered_bytes=len(data), why="its stdin is closed", reason="closed"
+            )
         self._data += data
+        self.taken += len(data)
         self._changed.set()
 
     def close(self) -> None:
-        self._is_closed = True
+        self.is_closed = True
         self._changed.set()
 
     async def read(self) -> bytes:
         """What there is; b"" at the end."""
-        while not self._data and not self._is_closed:
+        while not self._data and not self.is_closed:
             self._changed.clear()
             await self._changed.wait()
         data = bytes(self._data)
@@ -43,7 +47,7 @@ class Stdin:
         return data
 
     async def read_line(self) -> bytes | None:
-        while b"\n" not in self._data and not self._is_closed:
+        while b"\n" not in self._data and not self.is_closed:
             self._changed.clear()
             await self._changed.wait()
         if not self._data:
@@ -140,6 +144,7 @@ class Job:
             has_terminal=self.command.terminal is not None,
             exit=self.exit,
             deadline=self.command.deadline,
+            stdin_bytes=self.stdin.taken,
         )
 
     def begin(self, work: Callable[[], Awaitable[int]]) -> None:
@@ -192,6 +197,10 @@ class ScriptedProcess:
     def pid(self) -> int:
         return self._job.pid
 
+    @property
+    def stdin_bytes(self) -> int | None:
+        return self._job.stdin.taken
+
     async def __aenter__(self) -> ScriptedProcess:
         return self
 
@@ -208,7 +217,7 @@ class ScriptedProcess:
         yield self._job.exit
 
     async def write_stdin(self, data: bytes) -> None:
-        self._job.stdin.write(data)
+        feed_job(self._job, data)
 
     async def close_stdin(self) -> None:
         self._job.stdin.close()
@@ -222,3 +231,16 @@ class ScriptedProcess:
 
     async def kill(self) -> None:
         self._job.kill()
+
+
+def feed_job(job: Job, data: bytes, *, close: bool = False, offset: int | None = None) -> None:
+    """Its memory takes everything at once, while it lives. Raises StdinNotTaken, Conflict."""
+    if offset is not None:
+        if offset > job.stdin.taken:
+            raise Conflict(why="bytes before these are missing", reason="stdin_gap")
+        data = data[job.stdin.taken - offset :]
+    if job.exit is not None and data:
+        raise StdinNotTaken(taken_bytes=0, offered_bytes=len(data), why="it has ended", reason="ended")
+    job.stdin.write(data)
+    if close:
+        job.stdin.close()

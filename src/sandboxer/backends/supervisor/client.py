@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from sandboxer.backends.guest import Command, Connection, Guest, ProcessInfo
 from sandboxer.backends.supervisor.codec import (
     MAX_PAYLOAD,
+    VERSION_TAKEN,
     Fields,
     Flag,
     Frame,
@@ -26,9 +27,12 @@ from sandboxer.backends.supervisor.line import Gate, Line, dial
 from sandboxer.backends.supervisor.process import SupervisorProcess, read_exit
 from sandboxer.backends.supervisor.refusals import refusal
 from sandboxer.backends.supervisor.relay import SupervisorRelay
-from sandboxer.kernel.errors import GuestMisbehaved, GuestRefused, InvalidRequest, TooLarge
+from sandboxer.backends.supervisor.stdin import feed_silently
+from sandboxer.kernel.errors import GuestMisbehaved, GuestRefused, InvalidRequest, NotAvailable, TooLarge
 from sandboxer.kernel.ids import new_id
 
+# Of output: nothing that is kept, only what comes from now on.
+_FROM_NOW = (1 << 64) - 1
 OnKill = Callable[[], Awaitable[None]]
 MAX_ITEMS = 4096
 
@@ -92,11 +96,38 @@ class SupervisorGuest(Guest):
                 raise refusal(payload, **facts)
             if kind != Frame.STARTED:
                 raise GuestMisbehaved(why=f"frame {kind:#x} instead of STARTED")
-            pid = Fields(payload).u32(Tag.PID, most=1 << 22)
+            answer = Fields(payload)
+            pid = answer.u32(Tag.PID, most=1 << 22)
+            stdin_bytes = answer.u64(Tag.TAKEN) if Tag.TAKEN in answer else None
+            return SupervisorProcess(
+                line, self._ask, process_id=process_id, pid=pid, stdin_bytes=stdin_bytes, on_kill=on_kill
+            )
         except BaseException:
             line.close()
             raise
-        return SupervisorProcess(line, self._ask, process_id=process_id, pid=pid, on_kill=on_kill)
+
+    async def feed(
+        self, process_id: str, data: bytes, *, close: bool = False, offset: int | None = None
+    ) -> None:
+        payload = text(Tag.ID, process_id) + u32(Tag.FLAGS, Flag.INPUT)
+        # An older guest knows no attachment for input only: what it says of output is thrown away.
+        payload += u64(Tag.FROM_STDOUT, _FROM_NOW) + u64(Tag.FROM_STDERR, _FROM_NOW)
+        if offset is not None:
+            payload += u64(Tag.OFFSET, offset)
+        line = await dial(
+            self._socket_path, frame(Frame.ATTACH, payload), limit_s=self._answer_s, gate=self._gate
+        )
+        async with await self._started(line, process_id, None, {"subject": process_id}) as process:
+            if line.version >= VERSION_TAKEN:
+                await process.write_stdin(data)
+                if close:
+                    await process.close_stdin()
+                return
+            if offset is not None:
+                raise NotAvailable(what="an offset in stdin", why="the sandbox has an older supervisor")
+            await feed_silently(line, data, close=close, process_id=process_id)
+        # It closed the line because it was done with it, and not because it died.
+        await self.ping()
 
     async def processes(self) -> Sequence[ProcessInfo]:
         found = await self._exchange(Frame.LIST, b"", subject="processes", items=Frame.PROCESS)
@@ -212,4 +243,5 @@ def _process_info(payload: bytes) -> ProcessInfo:
         has_terminal=bool(facts.u32(Tag.FLAGS) & Flag.TERMINAL),
         exit=read_exit(facts) if has_ended else None,
         deadline=None,
+        stdin_bytes=facts.u64(Tag.TAKEN) if Tag.TAKEN in facts else None,
     )

@@ -12,8 +12,10 @@ from enum import IntEnum, IntFlag
 
 from sandboxer.kernel.errors import GuestMisbehaved
 
-VERSION = 1
+VERSION = 2
 OLDEST = 1
+# From this version on a guest says what became of each STDIN and STDIN_EOF.
+VERSION_TAKEN = 2
 MAX_PAYLOAD = 256 * 1024
 MAX_TEXT = 64 * 1024
 HEADER = struct.Struct("<IB")
@@ -56,6 +58,7 @@ class Frame(IntEnum):
     DROPPED = 0x93
     EXIT = 0x94
     PROCESS = 0x95
+    TAKEN = 0x96
     FILE = 0xA0
     ENTRIES = 0xA1
     EVENTS = 0xA2
@@ -84,6 +87,7 @@ class Tag(IntEnum):
     COUNT = 24
     FROM_STDOUT = 25
     FROM_STDERR = 26
+    TAKEN = 27
     PATH = 30
     TARGET = 31
     MODE = 32
@@ -114,6 +118,7 @@ class Flag(IntFlag):
     FOLLOW = 1 << 6
     GROUP = 1 << 7
     TERMINAL = 1 << 8
+    INPUT = 1 << 9
 
 
 class Stage(IntEnum):

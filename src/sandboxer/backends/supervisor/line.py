@@ -10,6 +10,7 @@ import asyncio
 import socket
 import time
 from collections import deque
+from typing import Protocol
 
 from sandboxer.backends.guest import HandedOver
 from sandboxer.backends.supervisor.codec import HELLO, OLDEST, VERSION, Deframer, Fields, Frame, Tag
@@ -38,6 +39,16 @@ class Gate:
         self._open -= 1
 
 
+class Tap(Protocol):
+    """Somebody who hears of every frame as it arrives, before it waits for its reader."""
+
+    def heard(self, kind: int, payload: bytes) -> bool:
+        """True: it was meant for the tap alone. Raises GuestMisbehaved."""
+
+    def lost(self, error: SandboxerError) -> None:
+        """Nothing more will come."""
+
+
 class Line:
     def __init__(
         self, sock: socket.socket, *, raw_after_done: bool = False, gate: Gate | None = None
@@ -50,6 +61,8 @@ class Line:
         self._queued = 0
         self._reading = False
         self._greeted = False
+        self._version = 0
+        self._tap: Tap | None = None
         self._failure: SandboxerError | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._out: deque[memoryview] = deque()
@@ -89,8 +102,28 @@ class Line:
             if not OLDEST <= version <= VERSION:
                 raise GuestMisbehaved(why=f"version {version} was not offered")
             self._greeted = True
+            self._version = version
         elif kind != Frame.ERROR:
             raise GuestMisbehaved(why=f"frame {kind:#x} instead of a welcome")
+
+    @property
+    def version(self) -> int:
+        """Of the protocol, as the guest agreed to; 0 before its first answer was read."""
+        return self._version
+
+    def divert(self, tap: Tap) -> None:
+        """Frames that are here already are told too."""
+        self._tap = tap
+        waiting, self._frames = self._frames, deque()
+        self._frames.extend(found for found in waiting if not tap.heard(*found))
+        if self._failure:
+            tap.lost(self._failure)
+
+    def _sort(self, data: bytes) -> None:
+        """Frames to whom they are meant for."""
+        for kind, payload in self._deframer.feed(data):
+            if self._tap is None or not self._tap.heard(kind, payload):
+                self._frames.append((kind, payload))
 
     async def _wait(self) -> None:
         while not self._frames:
@@ -126,11 +159,11 @@ class Line:
             self._fail(BackendLost(why="the supervisor closed the line"))
             return
         try:
-            self._frames.extend(self._deframer.feed(data))
+            self._sort(data)
         except SandboxerError as error:
             self._fail(error)
             return
-        self._queued += len(data)
+        self._queued = self._queued + len(data) if self._frames else 0
         if self._queued >= _READ_AHEAD:
             self._pause()
         if self._waiter and self._frames and not self._waiter.done():
@@ -139,6 +172,8 @@ class Line:
     def _fail(self, error: SandboxerError) -> None:
         self._failure = self._failure or error
         self._pause()
+        if self._tap is not None:
+            self._tap.lost(self._failure)
         for future in (self._waiter, self._drained):
             if future and not future.done():
                 future.set_result(None)

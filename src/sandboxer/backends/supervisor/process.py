@@ -7,18 +7,16 @@ from typing import Protocol
 
 from sandboxer.backends.guest import Exit, Output, Process, Stream, TerminalSize
 from sandboxer.backends.supervisor.codec import (
-    HEADER,
-    MAX_PAYLOAD,
     Fields,
     Flag,
     Frame,
     Tag,
-    frame,
     text,
     u32,
 )
 from sandboxer.backends.supervisor.line import Line
 from sandboxer.backends.supervisor.refusals import refusal
+from sandboxer.backends.supervisor.stdin import ProcessInput
 from sandboxer.kernel.errors import GuestMisbehaved, NotFound
 
 _STREAMS = {Frame.STDOUT: Stream.STDOUT, Frame.STDERR: Stream.STDERR}
@@ -46,6 +44,7 @@ class SupervisorProcess(Process):
         *,
         process_id: str,
         pid: int,
+        stdin_bytes: int | None,
         on_kill: Callable[[], Awaitable[None]] | None,
     ) -> None:
         self._line = line
@@ -54,6 +53,8 @@ class SupervisorProcess(Process):
         self._pid = pid
         self._on_kill = on_kill
         self._exit: Exit | None = None
+        self._stdin_bytes = stdin_bytes
+        self._input = ProcessInput(line)
 
     @property
     def process_id(self) -> str:
@@ -62,6 +63,10 @@ class SupervisorProcess(Process):
     @property
     def pid(self) -> int:
         return self._pid
+
+    @property
+    def stdin_bytes(self) -> int | None:
+        return self._stdin_bytes
 
     async def __aenter__(self) -> SupervisorProcess:
         return self
@@ -96,14 +101,10 @@ class SupervisorProcess(Process):
         yield self._exit
 
     async def write_stdin(self, data: bytes) -> None:
-        view = memoryview(data)
-        for at in range(0, len(view), MAX_PAYLOAD):
-            piece = view[at : at + MAX_PAYLOAD]
-            self._line.send(HEADER.pack(len(piece), Frame.STDIN), piece)
-            await self._line.drain()
+        await self._input.write(data)
 
     async def close_stdin(self) -> None:
-        self._line.send(frame(Frame.STDIN_EOF))
+        await self._input.close()
 
     async def resize(self, size: TerminalSize) -> None:
         payload = text(Tag.ID, self._process_id) + u32(Tag.COLS, size.cols) + u32(Tag.ROWS, size.rows)

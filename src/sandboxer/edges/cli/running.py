@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import sys
-import threading
 from collections.abc import Iterator
 from typing import Annotated, BinaryIO
 
 import typer
+from rich.markup import escape
 
-from sandboxer.edges.cli.exits import CommandFailed
+from sandboxer.edges.cli.exits import CommandFailed, Exit
+from sandboxer.edges.cli.feeding import Feeder
 from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, client, pairs
 from sandboxer.edges.cli.output import err, print_json
-from sandboxer.sdk.errors import SdkError
 from sandboxer.sdk.routes.running import Chunk, Piece, Settings, What
 from sandboxer.sdk.sync.sandbox import Sandbox
 from sandboxer.wire.exec import ExecExit
 
 app = typer.Typer(rich_markup_mode="rich")
-# A pipe's worth: small enough to be live, large enough not to cost a request per line.
-STDIN_CHUNK = 1 << 18
 
 
 @app.command("exec", context_settings={"ignore_unknown_options": True})
@@ -41,11 +38,18 @@ def run_command(
         float | None, typer.Option(help="Seconds until everything it started is killed.")
     ] = None,
     no_stdin: Annotated[bool, typer.Option("--no-stdin", help="Do not read our standard input.")] = False,
+    partial_stdin: Annotated[
+        bool,
+        typer.Option("--partial-stdin", help="The command need not read all of our standard input."),
+    ] = False,
     json: Json = False,
     url: Url = None,
     state_dir: StateDir = None,
 ) -> None:
     """Run a command in a sandbox: output as it comes, our stdin passed on, the inside exit code returned.
+
+    When the command ends well without having taken all of our standard input, that is said, and the exit
+    code is 4, unless [bold]--partial-stdin[/] allows it.
 
     Examples:
 
@@ -61,9 +65,14 @@ def run_command(
     with client(url, state_dir) as platform:
         sandbox = platform.sandbox(sandbox_id)
         if json:
-            code = _run_buffered(sandbox, what, settings, stdin)
+            code, unread = _run_buffered(sandbox, what, settings, stdin)
+        elif stdin is None:
+            code, unread = _print_pieces(_pieces(sandbox, what, settings)), None
         else:
-            code = _print_pieces(_pieces(sandbox, what, settings, stdin))
+            code, unread = _run_fed(sandbox, what, settings, stdin)
+    if unread is not None and not partial_stdin:
+        err.print(f"[red]the input was not all taken:[/] {escape(unread)}")
+        code = code or Exit.REFUSED
     raise typer.Exit(code)
 
 
@@ -82,25 +91,33 @@ def open_stdin() -> BinaryIO | None:
     return None if stat.S_ISCHR(kind) else sys.stdin.buffer
 
 
-def _run_buffered(sandbox: Sandbox, what: What, settings: Settings, stdin: BinaryIO | None) -> int:
+Ran = tuple[int, str | None]
+"""The exit code of the command, and why it did not take all of its input, if so."""
+
+
+def _run_buffered(sandbox: Sandbox, what: What, settings: Settings, stdin: BinaryIO | None) -> Ran:
+    data = stdin.read() if stdin else None
     result = sandbox.exec(
         what,
         cwd=settings.cwd,
         env=settings.env,
         user=settings.user,
         timeout_s=settings.timeout_s,
-        stdin=stdin.read() if stdin else None,
+        stdin=data,
     )
     print_json(result)
-    return result.exit_code
+    if data is None or result.stdin_bytes is None or result.stdin_bytes == len(data):
+        return result.exit_code, None
+    return result.exit_code, f"the command took {result.stdin_bytes} of {len(data)} bytes"
 
 
-def _pieces(sandbox: Sandbox, what: What, settings: Settings, stdin: BinaryIO | None) -> Iterator[Piece]:
-    if stdin is None:
-        yield from sandbox.stream(
-            what, cwd=settings.cwd, env=settings.env, user=settings.user, timeout_s=settings.timeout_s
-        )
-        return
+def _pieces(sandbox: Sandbox, what: What, settings: Settings) -> Iterator[Piece]:
+    return sandbox.stream(
+        what, cwd=settings.cwd, env=settings.env, user=settings.user, timeout_s=settings.timeout_s
+    )
+
+
+def _run_fed(sandbox: Sandbox, what: What, settings: Settings, stdin: BinaryIO) -> Ran:
     process = sandbox.processes.start(
         what,
         cwd=settings.cwd,
@@ -110,22 +127,14 @@ def _pieces(sandbox: Sandbox, what: What, settings: Settings, stdin: BinaryIO | 
         has_stdin=True,
         tag="cli",
     )
-    feeder = threading.Thread(target=_feed, args=(sandbox, process.process_id, stdin), daemon=True)
-    feeder.start()
     try:
-        yield from sandbox.processes.output(process.process_id)
+        feeder = Feeder(sandbox, process, stdin)
+        code = _print_pieces(sandbox.processes.output(process.process_id))
+        feeder.settle()
+        return code, feeder.complaint
     finally:
         # Also when we are interrupted: what we started in the foreground does not outlive us.
         sandbox.processes.end(process.process_id)
-
-
-def _feed(sandbox: Sandbox, process_id: str, stdin: BinaryIO) -> None:
-    """Passes stdin on, as it comes, until it ends or the command no longer listens."""
-    # A command that ended or closed its stdin is no error: `head -1` does so.
-    with contextlib.suppress(SdkError):
-        while data := os.read(stdin.fileno(), STDIN_CHUNK):
-            sandbox.processes.write_stdin(process_id, data)
-        sandbox.processes.close_stdin(process_id)
 
 
 def _print_pieces(pieces: Iterator[Piece]) -> int:

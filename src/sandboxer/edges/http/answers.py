@@ -97,6 +97,7 @@ def process(info: guest.ProcessInfo) -> processes.Process:
         timed_out=ended is not None and ended.reason is guest.EndReason.TIMED_OUT,
         reason=None if ended is None or ended.reason is None else ended.reason.value,
         deadline=None if info.deadline is None else moment(info.deadline),
+        stdin_bytes=info.stdin_bytes,
     )
 
 

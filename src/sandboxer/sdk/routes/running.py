@@ -18,6 +18,8 @@ from sandboxer.wire.processes import Process, ProcessList, StdinWritten
 
 # What the network and the platform may add to the command's own time.
 MARGIN_S = 30.0
+# A process that does not read its stdin holds us up, as a pipe would.
+STDIN_PATIENCE_S = 3600.0
 EVENT_STREAM = {"accept": "text/event-stream"}
 
 
@@ -146,8 +148,16 @@ def output(sandbox_id: str, process_id: str, *, after: str | None = None) -> Cal
     )
 
 
-def write_stdin(sandbox_id: str, process_id: str, data: bytes, *, close: bool) -> Call[StdinWritten]:
-    fields = {"data": base64.b64encode(data).decode(), "encoding": "base64", "close": close}
+def write_stdin(
+    sandbox_id: str, process_id: str, data: bytes, *, close: bool, offset: int | None = None
+) -> Call[StdinWritten]:
+    fields: dict[str, object] = {
+        "data": base64.b64encode(data).decode(),
+        "encoding": "base64",
+        "close": close,
+    }
+    if offset is not None:
+        fields["offset"] = offset
     body, headers = json_body(fields)
     return Call(
         method="POST",
@@ -155,14 +165,15 @@ def write_stdin(sandbox_id: str, process_id: str, data: bytes, *, close: bool) -
         body=body,
         headers=headers,
         read=model(StdinWritten),
-        # A process that does not read its stdin holds us up, as a pipe would.
-        timeout_s=3600.0,
+        # What was taken already is not taken twice where its place is known.
+        is_repeatable=offset is not None,
+        timeout_s=STDIN_PATIENCE_S,
     )
 
 
 def close_stdin(sandbox_id: str, process_id: str) -> Call[None]:
     where = target("/v1/sandboxes/{}/processes/{}/stdin", sandbox_id, process_id)
-    return Call(method="DELETE", target=where, read=nothing)
+    return Call(method="DELETE", target=where, read=nothing, timeout_s=STDIN_PATIENCE_S)
 
 
 def signal(sandbox_id: str, process_id: str, name: str, *, tree: bool) -> Call[None]:

@@ -44,8 +44,11 @@ class Processes:
             if (piece := routes.piece(event)) is not None:
                 yield piece
 
-    def write_stdin(self, process_id: str, data: bytes, *, close: bool = False) -> None:
-        self._line.do(routes.write_stdin(self._id, process_id, data, close=close))
+    def write_stdin(
+        self, process_id: str, data: bytes, *, close: bool = False, offset: int | None = None
+    ) -> None:
+        """Returns when its stdin took all of it. `offset`: bytes written before; it can then be repeated."""
+        self._line.do(routes.write_stdin(self._id, process_id, data, close=close, offset=offset))
 
     def close_stdin(self, process_id: str) -> None:
         self._line.do(routes.close_stdin(self._id, process_id))

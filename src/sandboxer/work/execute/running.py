@@ -102,9 +102,7 @@ async def happen(line: Line, attempt: Attempt) -> AsyncGenerator[Event, None]:
                 return
         before = await artifacts.look(line.guest, wanted)
     start = _Start(line=line, attempt=attempt, stage=Stage.RUN, is_known=attempt.ids.run in known)
-    # What was fed before a takeover is not fed twice.
-    stdin = None if attempt.ids.run in known else plan.submission.stdin
-    async with aclosing(_stage(Stage.RUN, start, until, stdin)) as events:
+    async with aclosing(_stage(Stage.RUN, start, until, plan.submission.stdin)) as events:
         async for event in events:
             yield event
     if wanted:
@@ -176,7 +174,9 @@ async def _stage(
         # One that is kept goes on without us; another server may take it over.
         guard.ended = start.attempt.keep
         yield Began(stage=stage, process=process)
-        async with Feeding(process, stdin):
+        # What was fed before a takeover is not fed twice; an older guest does not say how much that was.
+        given = None if start.is_known and process.stdin_bytes is None else stdin
+        async with Feeding(process, given, resume=start.is_known):
             async for item in process.output():
                 if isinstance(item, Exit):
                     exit_ = item

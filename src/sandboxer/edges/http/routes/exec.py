@@ -70,6 +70,7 @@ async def run_command(
         duration_ms=result.end.duration_ms,
         reason=None if result.end.reason is None else result.end.reason.value,
         encoding=body.encoding,
+        stdin_bytes=result.end.stdin_bytes,
     )
     return json_response(shown)
 
@@ -125,4 +126,5 @@ def _exit(end: End) -> ExecExit:
         truncated=end.truncated,
         duration_ms=end.duration_ms,
         reason=None if end.reason is None else end.reason.value,
+        stdin_bytes=end.stdin_bytes,
     )

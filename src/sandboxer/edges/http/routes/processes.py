@@ -134,7 +134,7 @@ async def write_stdin(
     data = bytes_of(body.data, body.encoding, field="data")
     async with until_client_goes(request.receive):
         await platform_of(request).work.processes.write_stdin(
-            sandbox_id, caller(request), process_id, data, close=body.close
+            sandbox_id, caller(request), process_id, data, close=body.close, offset=body.offset
         )
     return json_response(StdinWritten(written_bytes=len(data), closed=body.close))
 
@@ -147,9 +147,11 @@ async def write_stdin(
     summary="Close its stdin",
 )
 async def close_stdin(request: Request, sandbox_id: SandboxId, process_id: ProcessId) -> Response:
-    await platform_of(request).work.processes.write_stdin(
-        sandbox_id, caller(request), process_id, b"", close=True
-    )
+    # It waits for whoever writes before it: not longer than somebody waits for the answer.
+    async with until_client_goes(request.receive):
+        await platform_of(request).work.processes.write_stdin(
+            sandbox_id, caller(request), process_id, b"", close=True
+        )
     return nothing()
 
 
