@@ -8,8 +8,6 @@
 
 #include "worker.h"
 
-enum { BATCH = 32 * 1024, MAX_DEPTH = 100, LONGEST = 4096 + MAX_DEPTH * 256 };
-
 static enum kind kind_of(mode_t mode)
 {
     return S_ISREG(mode) ? KIND_FILE : S_ISDIR(mode) ? KIND_DIRECTORY : S_ISLNK(mode) ? KIND_SYMLINK : KIND_OTHER;
@@ -57,7 +55,7 @@ struct listing {
     struct line *line;
     struct buf batch;
     size_t mark;
-    char path[LONGEST];
+    char path[LONGEST_PATH];
 };
 
 static void send_batch(struct listing *g)
@@ -67,13 +65,11 @@ static void send_batch(struct listing *g)
     g->mark = frame_begin(&g->batch, F_ENTRIES);
 }
 
-static void put_entry(struct listing *g, int dir, const char *name, const struct stat *st)
+void put_entry(struct buf *b, int dir, const char *name, const char *path, const struct stat *st)
 {
-    size_t entry = tlv_begin(&g->batch, T_ENTRY);
-    put_file(&g->batch, g->path, st, link_at(dir, name, st));
-    tlv_end(&g->batch, entry);
-    if (buf_left(&g->batch) >= BATCH)
-        send_batch(g);
+    size_t entry = tlv_begin(b, T_ENTRY);
+    put_file(b, path, st, link_at(dir, name, st));
+    tlv_end(b, entry);
 }
 
 /* Takes fd over. `at` is where the folder's own path ends. */
@@ -94,7 +90,9 @@ static void list_folder(struct listing *g, int fd, size_t at, uint32_t depth)
             continue;                   /* gone since */
         g->path[at] = '/';
         memcpy(g->path + at + 1, d->d_name, len + 1);
-        put_entry(g, fd, d->d_name, &st);
+        put_entry(&g->batch, fd, d->d_name, g->path, &st);
+        if (buf_left(&g->batch) >= ENTRIES_BATCH)
+            send_batch(g);
         if (depth > 1 && S_ISDIR(st.st_mode)) {
             int below = openat(fd, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
             if (below >= 0)
@@ -111,11 +109,13 @@ void file_list(struct line *l, const struct request *r)
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         work_fail(l, errno, S_PATH);
+    if (r->limit)
+        file_page(l, path, fd, r);
     g.line = l;
     g.mark = frame_begin(&g.batch, F_ENTRIES);
     size_t at = strcmp(path, "/") ? strlen(path) : 0;
     memcpy(g.path, path, at);
-    list_folder(&g, fd, at, r->depth < MAX_DEPTH ? r->depth : MAX_DEPTH);
+    list_folder(&g, fd, at, r->depth < MAX_LIST_DEPTH ? r->depth : MAX_LIST_DEPTH);
     send_batch(&g);
     g.batch.len = 0;
     work_done(l);

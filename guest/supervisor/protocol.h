@@ -12,6 +12,7 @@ enum {
     TLV_HEADER = 6,                 /* u16 tag, u32 length */
     MAX_ID = 64,
     MAX_TAG = 1024,
+    MAX_AFTER = 32 * 1024,          /* longer than any path that a listing can name */
 };
 
 enum frame {
@@ -39,6 +40,7 @@ enum tag {
     T_FROM_STDOUT = 25, T_FROM_STDERR = 26, T_TAKEN = 27,
     T_PATH = 30, T_TARGET = 31, T_MODE = 32, T_OFFSET = 33, T_LENGTH = 34, T_DEPTH = 35, T_KIND = 36,
     T_SIZE = 37, T_UID = 38, T_GID = 39, T_MTIME = 40, T_LINK = 41, T_ENTRY = 42, T_CHANGE = 43,
+    T_AFTER = 44, T_LIMIT = 45,
     T_PORT = 50, T_CALL = 51,
     T_ERRNO = 60, T_STAGE = 61,
 };
@@ -54,6 +56,7 @@ enum flag {
     FLAG_GROUP = 1 << 7,            /* signal the whole process group */
     FLAG_TERMINAL = 1 << 8,
     FLAG_INPUT = 1 << 9,            /* attach for its input only */
+    FLAG_MORE = 1 << 10,            /* of a page: others follow */
 };
 
 /* Where an error arose: the host turns stage and errno into one typed error. */

@@ -42,8 +42,8 @@ struct text {
 /* Everything any request can say. Pointers lead into the frame that was parsed. */
 struct request {
     uint32_t version, oldest;
-    struct text id, cwd, user, tag, path, target;
-    uint32_t flags, cols, rows, signal, mode, depth, port;
+    struct text id, cwd, user, tag, path, target, after;
+    uint32_t flags, cols, rows, signal, mode, depth, port, limit;
     bool has_mode, has_length, has_offset;
     uint64_t offset, length, from[2], call;
     uint32_t args, envs;            /* how many; walk them with request_strings */

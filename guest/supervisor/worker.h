@@ -7,6 +7,8 @@
 #include "wire.h"
 
 enum { CHUNK = MAX_PAYLOAD };
+/* Of listings: how deep, how long a path may get by that, and about how much goes into one frame. */
+enum { MAX_LIST_DEPTH = 100, LONGEST_PATH = 4096 + MAX_LIST_DEPTH * 256, ENTRIES_BATCH = 32 * 1024 };
 
 struct line {
     int fd;
@@ -24,8 +26,12 @@ bool work_receive(struct line *l, void *data, uint32_t len);     /* false: the h
 char *work_path(struct line *l, struct text t);     /* absolute, terminated; or fails */
 void put_file(struct buf *b, const char *path, const struct stat *st, const char *link);
 
+/* One ENTRY of a listing; `name` is looked up in `dir` if it is a link. */
+void put_entry(struct buf *b, int dir, const char *name, const char *path, const struct stat *st);
+
 _Noreturn void file_stat(struct line *l, const struct request *r);
 _Noreturn void file_list(struct line *l, const struct request *r);
+_Noreturn void file_page(struct line *l, const char *path, int fd, const struct request *r);
 _Noreturn void file_read(struct line *l, const struct request *r);
 _Noreturn void file_write(struct line *l, const struct request *r);
 _Noreturn void file_mkdir(struct line *l, const struct request *r);

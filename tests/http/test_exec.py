@@ -34,6 +34,7 @@ async def test_a_command_runs_and_its_output_comes_back(served: Served) -> None:
         "truncated": False,
         "reason": None,
         "encoding": "utf-8",
+        "stdin_bytes": None,
     }
 
 

@@ -143,6 +143,13 @@ class FileInfo:
     link_target: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListingPage:
+    files: Sequence[FileInfo]
+    # Where the next page begins: give it as `after`. None: this was the last one.
+    next_after: bytes | None
+
+
 class FileChange(StrEnum):
     CREATED = "created"
     MODIFIED = "modified"
@@ -165,6 +172,13 @@ class Files(Protocol):
 
     def list(self, path: str, *, depth: int = 1) -> AsyncIterator[FileInfo]:
         """Entries below `path`, unordered, not following links; `depth` 1 is the folder itself only."""
+
+    async def list_page(
+        self, path: str, *, depth: int = 1, after: bytes | None = None, limit: int
+    ) -> ListingPage:
+        """Of the same entries the `limit` smallest above `after`, ordered by the bytes of their paths.
+
+        It may hold fewer although others follow. The guest sorts, so that a large folder costs us a page."""
 
     def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
         """Regular files only: a FIFO or device raises NotARegularFile at once."""

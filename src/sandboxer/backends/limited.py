@@ -19,6 +19,7 @@ from sandboxer.backends.guest import (
     FileInfo,
     Files,
     Guest,
+    ListingPage,
     Output,
     Process,
     ProcessInfo,
@@ -153,6 +154,12 @@ class LimitedFiles:
 
     def list(self, path: str, *, depth: int = 1) -> AsyncIterator[FileInfo]:
         return _pieces(self._files.list(path, depth=depth), self._limits.piece_s, "list")
+
+    async def list_page(
+        self, path: str, *, depth: int = 1, after: bytes | None = None, limit: int
+    ) -> ListingPage:
+        async with within(self._limits.tree_s, "list"):
+            return await self._files.list_page(path, depth=depth, after=after, limit=limit)
 
     def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
         return _pieces(self._files.read(path, offset=offset, length=length), self._limits.piece_s, "read")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import heapq
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -85,10 +84,10 @@ class SandboxFiles:
         check_path(path)
         after = None if cursor is None else _open_cursor(cursor)
         async with self._files(sandbox_id, caller) as files:
-            found = await _smallest(files.list(path, depth=depth), after, limit + 1)
-        more = len(found) > limit
+            page = await files.list_page(path, depth=depth, after=after, limit=limit)
         return FilePage(
-            files=found[:limit], next_cursor=_make_cursor(found[limit - 1].path) if more and limit else None
+            files=page.files,
+            next_cursor=None if page.next_after is None else _make_cursor(page.next_after),
         )
 
     async def mkdir(self, sandbox_id: str, caller: Caller, path: str, *, mode: int, parents: bool) -> None:
@@ -128,32 +127,8 @@ class SandboxFiles:
                 yield event
 
 
-@dataclass(frozen=True, slots=True)
-class _Backwards:
-    """Orders a heap largest first, so that the largest of the kept ones is the one to drop."""
-
-    key: bytes
-    info: FileInfo
-
-    def __lt__(self, other: _Backwards) -> bool:
-        return self.key > other.key
-
-
-async def _smallest(entries: AsyncIterator[FileInfo], after: bytes | None, count: int) -> list[FileInfo]:
-    heap: list[_Backwards] = []
-    async for info in entries:
-        key = os.fsencode(info.path)
-        if after is not None and key <= after:
-            continue
-        if len(heap) < count:
-            heapq.heappush(heap, _Backwards(key, info))
-        elif key < heap[0].key:
-            heapq.heapreplace(heap, _Backwards(key, info))
-    return [entry.info for entry in sorted(heap, key=lambda entry: entry.key)]
-
-
-def _make_cursor(path: str) -> str:
-    return base64.urlsafe_b64encode(os.fsencode(path)).decode().rstrip("=")
+def _make_cursor(path: bytes) -> str:
+    return base64.urlsafe_b64encode(path).decode().rstrip("=")
 
 
 def _open_cursor(cursor: str) -> bytes:

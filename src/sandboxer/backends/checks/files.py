@@ -47,6 +47,24 @@ async def what_was_written_is_read_back(bench: Bench) -> None:
         expect(await whole(files, "/root/empty") == b"", "an empty file is not empty")
 
 
+@suite.check("large folders are listed in pages")
+async def pages_of_a_folder_meet_in_the_order_of_bytes(bench: Bench) -> None:
+    async with bench.box() as box:
+        files = (await box.guest()).files
+        for name in ("b", "a/x", "a!", "a0", "c"):
+            await files.write(f"/root/pages/{name}", chunks(b"1"))
+        found: list[str] = []
+        after: bytes | None = None
+        while True:
+            page = await files.list_page("/root/pages", depth=2, after=after, limit=2)
+            expect(len(page.files) <= 2, f"{len(page.files)} files in a page of 2")
+            found += [info.path.removeprefix("/root/pages/") for info in page.files]
+            if page.next_after is None:
+                break
+            after = page.next_after
+        expect(found == ["a", "a!", "a/x", "a0", "b", "c"], f"they were {found}")
+
+
 @suite.check("large files are read in parts")
 async def a_range_of_a_file_is_that_range(bench: Bench) -> None:
     async with bench.box() as box:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 
-from sandboxer.backends.guest import FileEvent, FileInfo, FileKind
+from sandboxer.backends.guest import FileEvent, FileInfo, FileKind, ListingPage
 from sandboxer.backends.scripted.disk import Disk
 from sandboxer.kernel.errors import IsADirectory, NotARegularFile
 
@@ -22,6 +23,17 @@ class ScriptedFiles:
     async def list(self, path: str, *, depth: int = 1) -> AsyncIterator[FileInfo]:
         for info in self._disk.below(path, depth):
             yield info
+
+    async def list_page(
+        self, path: str, *, depth: int = 1, after: bytes | None = None, limit: int
+    ) -> ListingPage:
+        found = {os.fsencode(info.path): info for info in self._disk.below(path, depth)}
+        names = sorted(name for name in found if after is None or name > after)
+        kept = names[:limit]
+        more = len(names) > len(kept)
+        return ListingPage(
+            files=[found[name] for name in kept], next_after=kept[-1] if more and kept else None
+        )
 
     async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
         _, node = self._disk.find(path)

@@ -102,6 +102,8 @@ class Tag(IntEnum):
     LINK = 41
     ENTRY = 42
     CHANGE = 43
+    AFTER = 44
+    LIMIT = 45
     PORT = 50
     CALL = 51
     ERRNO = 60
@@ -119,6 +121,7 @@ class Flag(IntFlag):
     GROUP = 1 << 7
     TERMINAL = 1 << 8
     INPUT = 1 << 9
+    MORE = 1 << 10
 
 
 class Stage(IntEnum):
@@ -202,6 +205,9 @@ class Fields:
         if len(value) > MAX_TEXT or b"\0" in value:
             raise GuestMisbehaved(why=f"{tag.name} is no text")
         return os.fsdecode(value)
+
+    def raw(self, tag: Tag) -> bytes:
+        return self._value(tag)
 
     def _value(self, tag: Tag) -> bytes:
         try:

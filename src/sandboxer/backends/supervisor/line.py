@@ -21,6 +21,8 @@ _SMALL, _LARGE = 64 * 1024, 256 * 1024
 _READ_AHEAD = 1024 * 1024
 # Bytes given to us and not yet taken by the guest; beyond it the caller has to wait.
 _WRITE_BEHIND = 512 * 1024
+# Pages of folders that one sandbox is asked for at the same time.
+LISTINGS_AT_ONCE = 2
 
 
 class Gate:
@@ -29,6 +31,8 @@ class Gate:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._open = 0
+        # Listings take processor time inside, and ours: a tenant who asks for more at once waits for himself.
+        self.listing = asyncio.Semaphore(LISTINGS_AT_ONCE)
 
     def enter(self) -> None:
         if self._open >= self._limit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from email.utils import formatdate
 from typing import Annotated
@@ -25,6 +26,7 @@ from sandboxer.kernel.errors import IsADirectory, NotARegularFile
 from sandboxer.wire.files import FileInfo, FileMode, FilePage, MakeDirectory, MoveFile, RemoveFile
 from sandboxer.wire.words import MAX_PATH_BYTES, PAGE_LIMIT_MAX, Cursor, SandboxId
 from sandboxer.work.files import MAX_DEPTH
+from sandboxer.work.files import FilePage as Found
 
 router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}/files", tags=["files"])
 # Declared for the document and its bounds; its exact bytes are read by `path_of`.
@@ -154,6 +156,11 @@ async def list_files(
     page = await platform_of(request).work.files.list(
         sandbox_id, caller(request), path_of(request.scope), depth=depth, cursor=cursor, limit=limit
     )
+    # A small page is written at once; a large one beside the loop, where it holds nobody up.
+    return _listing(page) if len(page.files) <= PAGE_LIMIT_MAX else await asyncio.to_thread(_listing, page)
+
+
+def _listing(page: Found) -> Response:
     shown = [answers.file(info) for info in page.files]
     return json_response(FilePage.model_construct(files=shown, next_cursor=page.next_cursor))
 
