@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import Connection, func, select
 from x402.http.clients.httpx import wrapHttpxWithPayment
 from x402.http.utils import (
     decode_payment_required_header,
@@ -27,6 +28,7 @@ from sandboxer.money.verification import verify
 from sandboxer.payments.records import Purpose
 from sandboxer.payments.x402.refusals import Wanted
 from sandboxer.settings import Settings
+from sandboxer.store.metadata import metadata
 from testchains.evm import Anvil
 from testchains.evm.anvil import address_of
 from tests.http.conftest import Served, serving
@@ -146,6 +148,27 @@ async def test_a_402_offers_in_header_and_body_and_tells_how_to_sign_in(served: 
     extensions = body["extensions"]
     assert {"payment-identifier", "sign-in-with-x", "bazaar"} <= set(extensions)
     assert len(extensions["sign-in-with-x"]["info"]["nonce"]) >= 8
+
+
+async def test_a_402_writes_no_row(served: Served) -> None:
+    def rows(conn: Connection) -> dict[str, int]:
+        return {
+            table.name: conn.execute(select(func.count()).select_from(table)).scalar_one()
+            for table in metadata.sorted_tables
+        }
+
+    async def ask() -> None:
+        http = served.client.http
+        for path, body in (("/v1/sandboxes", {}), ("/v1/topups", {"sats": 500})):
+            assert (await http.post(path, json=body)).status_code == 402
+        assert (await http.post("/v1/keys/purchase", json={"tier": 1, "months": 1})).status_code == 402
+        assert (await http.get("/discovery/resources")).status_code == 200
+
+    await ask()
+    before = await served.platform.store.read(rows)
+    for _ in range(5):
+        await ask()
+    assert await served.platform.store.read(rows) == before
 
 
 @flow("topUp", "listPayments")

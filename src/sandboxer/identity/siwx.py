@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from sandboxer.identity.keys import Caller
 from sandboxer.identity.sessions.challenges import Challenges
+from sandboxer.identity.sessions.sealed_nonces import SealedNonces
 from sandboxer.identity.sessions.sessions import OpenedSession, WalletSessions
 from sandboxer.identity.signatures.evm import checksummed
 from sandboxer.identity.signatures.wallets import Wallet, verify_message, wallet_of
@@ -183,6 +184,7 @@ class Siwx:
         challenges: Challenges,
         clock: Clock,
         *,
+        nonces: SealedNonces,
         domain: str,
         uri: str,
         statement: str = "Sign in to sandboxer.",
@@ -190,20 +192,29 @@ class Siwx:
         self._sessions = sessions
         self._challenges = challenges
         self._clock = clock
+        self._nonces = nonces
         self._domain = domain
         self._uri = uri
         self._statement = statement
 
     async def offer(self, resources: tuple[str, ...] = (), *, is_asked_for: bool = True) -> dict[str, object]:
-        """The `info` of the sign-in-with-x extension: what a client completes and signs."""
-        made = await self._challenges.issue("siwx", is_asked_for=is_asked_for)
+        """The `info` of the sign-in-with-x extension: what a client completes and signs.
+
+        Told to somebody who did not ask for it (a 402), it costs no row.
+        """
+        if is_asked_for:
+            made = await self._challenges.issue("siwx")
+            return self._info(made.nonce, made.expires_at, resources)
+        return self._info(*self._nonces.issue(), resources)
+
+    def _info(self, nonce: str, expires_at: datetime, resources: tuple[str, ...]) -> dict[str, object]:
         return {
             "domain": self._domain,
             "uri": self._uri,
             "version": "1",
-            "nonce": made.nonce,
+            "nonce": nonce,
             "issuedAt": _text(self._clock.now()),
-            "expirationTime": _text(made.expires_at),
+            "expirationTime": _text(expires_at),
             "statement": self._statement,
             "resources": list(resources[:_MAX_RESOURCES]),
         }
@@ -221,10 +232,14 @@ class Siwx:
         return await self._sessions.identify(await self._prove(message, signature, target))
 
     async def _prove(self, message: SiwxMessage, signature: str, target: str | None = None) -> Wallet:
-        # Taken before anything else is looked at: a nonce serves one try.
-        await self._challenges.take("siwx", message.nonce)
+        sealed_until = self._nonces.end_of(message.nonce)
+        if sealed_until is None:
+            # Taken before anything else is looked at: a nonce serves one try.
+            await self._challenges.take("siwx", message.nonce)
         wallet = check(message, domain=self._domain, now=self._clock.now(), uri=self._uri, target=target)
         verify_message(wallet, message.text(), signature)
+        if sealed_until is not None:
+            await self._nonces.use(message.nonce, sealed_until)
         return wallet
 
 

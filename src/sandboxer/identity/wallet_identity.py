@@ -12,7 +12,8 @@ from sandboxer.identity.genesis.registry import Registry
 from sandboxer.identity.keys import Keys
 from sandboxer.identity.seal import Seal
 from sandboxer.identity.second_proof import SecondProofs
-from sandboxer.identity.sessions.challenges import Challenges
+from sandboxer.identity.sessions.challenges import LIFETIME, Challenges
+from sandboxer.identity.sessions.sealed_nonces import SealedNonces
 from sandboxer.identity.sessions.sessions import WalletSessions
 from sandboxer.identity.sessions.token_keys import load_token_keys
 from sandboxer.identity.sessions.wallets import Wallets
@@ -52,6 +53,7 @@ async def open_wallet_identity(
     tokens = await load_token_keys(store, seal, clock, secret=session_secret, production=production)
     domain = urlsplit(url).netloc
     challenges = Challenges(store, clock)
+    nonces = SealedNonces(store, clock, key=seal.derive("siwx nonces"), lifetime=LIFETIME)
     wallets = Wallets(store, clock)
     sessions = WalletSessions(
         store,
@@ -67,7 +69,7 @@ async def open_wallet_identity(
         challenges=challenges,
         wallets=wallets,
         sessions=sessions,
-        siwx=Siwx(sessions, challenges, clock, domain=domain, uri=url),
+        siwx=Siwx(sessions, challenges, clock, nonces=nonces, domain=domain, uri=url),
         second_proofs=SecondProofs(challenges, keys, wallets, clock, domain=domain),
         gate=None
         if registry is None

@@ -202,19 +202,6 @@ async def test_the_table_of_challenges_is_bounded_and_recovers(store: Store) -> 
     assert await store.read(lambda conn: conn.execute(count).scalar()) == 1
 
 
-async def test_challenges_that_nobody_asked_for_leave_room_for_who_asks(store: Store) -> None:
-    """Each 402 to a stranger offers one: a flood of those must not keep wallets from signing in."""
-    table = Challenges(store, StillClock(), capacity=4)
-    for _ in range(2):
-        await table.issue("siwx", is_asked_for=False)
-    with pytest.raises(Unavailable, match="too many"):
-        await table.issue("siwx", is_asked_for=False)
-    for _ in range(2):
-        await table.issue("siwx")
-    with pytest.raises(Unavailable, match="too many"):
-        await table.issue("siwx")
-
-
 async def test_one_account_cannot_use_up_the_challenges_of_all(store: Store) -> None:
     table = Challenges(store, StillClock(), capacity_per_account=2)
     await table.issue("second-proof", account="mallory")

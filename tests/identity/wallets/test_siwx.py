@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import func, select
 
 from sandboxer.identity.signatures.evm import checksummed
 from sandboxer.identity.siwx import SiwxMessage, from_header, parse
+from sandboxer.identity.tables import challenges
 from sandboxer.kernel.errors import Refused, Unauthenticated
 from tests.identity.wallets.conftest import Door
 from tests.identity.wallets.signers import Signer
@@ -154,6 +156,46 @@ async def test_a_message_works_once(door: Door) -> None:
         with pytest.raises(Unauthenticated) as caught:
             await act(value)
         assert caught.value.facts["reason"] == "bad_nonce"
+
+
+async def sealed(door: Door) -> SiwxMessage:
+    """As a 402 offers it."""
+    info: dict[str, Any] = await door.identity.siwx.offer((), is_asked_for=False)
+    fields = {
+        "nonce": info["nonce"],
+        "expiration_time": info["expirationTime"],
+        "issued_at": info["issuedAt"],
+    }
+    return await offered(door, **fields)
+
+
+async def test_a_nonce_that_nobody_stored_signs_in_once(door: Door) -> None:
+    message = await sealed(door)
+    wrong, right = BOB.sign_evm(message.text()), ALICE.sign_evm(message.text())
+    with pytest.raises(Unauthenticated):
+        await door.identity.siwx.sign_in(message.text(), wrong)
+    await door.identity.siwx.sign_in(message.text(), right)
+    with pytest.raises(Unauthenticated) as caught:
+        await door.identity.siwx.sign_in(message.text(), right)
+    assert caught.value.facts["reason"] == "bad_nonce"
+
+
+async def test_telling_strangers_how_to_sign_in_stores_nothing(door: Door) -> None:
+    count = select(func.count()).select_from(challenges)
+    for _ in range(5):
+        await door.identity.siwx.offer((), is_asked_for=False)
+    assert await door.store.read(lambda conn: conn.execute(count).scalar()) == 0
+
+
+async def test_a_nonce_that_nobody_stored_ends_and_cannot_be_made_up(door: Door) -> None:
+    message = await sealed(door)
+    longer = replace(message, nonce=f"{int(message.nonce[:16], 16) + 60:016x}" + message.nonce[16:])
+    with pytest.raises(Unauthenticated) as caught:
+        await door.identity.siwx.sign_in(longer.text(), ALICE.sign_evm(longer.text()))
+    assert caught.value.facts["reason"] == "bad_nonce"
+    door.clock.moment += timedelta(seconds=301)
+    with pytest.raises(Unauthenticated):
+        await door.identity.siwx.sign_in(message.text(), ALICE.sign_evm(message.text()))
 
 
 async def test_a_wrong_signature_costs_the_nonce(door: Door) -> None:

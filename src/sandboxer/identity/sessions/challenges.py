@@ -50,13 +50,8 @@ class Challenges:
         self._capacity = capacity
         self._capacity_per_account = capacity_per_account
 
-    async def issue(
-        self, purpose: Purpose, *, account: str = "", bound_to: str = "", is_asked_for: bool = True
-    ) -> Challenge:
-        """A fresh one; Unavailable where too many wait to be signed.
-
-        Those that nobody asked for take half the room at most: who asks must still be served.
-        """
+    async def issue(self, purpose: Purpose, *, account: str = "", bound_to: str = "") -> Challenge:
+        """A fresh one; Unavailable where too many wait to be signed."""
         now = self._clock.now()
         made = Challenge(
             nonce=secrets.token_hex(32),
@@ -69,7 +64,7 @@ class Challenges:
 
         def issue(conn: Connection) -> None:
             conn.execute(delete(challenges).where(challenges.c.expires_at <= now))
-            self._refuse_if_full(conn, purpose, account, self._capacity // (1 if is_asked_for else 2))
+            self._refuse_if_full(conn, purpose, account, self._capacity)
             conn.execute(
                 insert(challenges).values(
                     nonce=made.nonce,

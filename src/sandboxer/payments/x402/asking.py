@@ -101,11 +101,7 @@ class X402Asking:
         return extensions
 
     async def _sign_in(self, wanted: Payable) -> dict[str, Any]:
-        try:
-            info = await self._siwx.offer((self._url + wanted.path,), is_asked_for=False)
-        except SandboxerError:
-            # Too many challenges wait; paying works all the same.
-            return {}
+        info = await self._siwx.offer((self._url + wanted.path,), is_asked_for=False)
         chains = dict.fromkeys(way.network for way in self._ways)
         supported = [{"chainId": chain, "type": "eip191"} for chain in chains if chain.startswith("eip155:")]
         return {SIGN_IN_WITH_X: {"info": info, "supportedChains": supported}}
