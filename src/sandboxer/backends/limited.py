@@ -27,6 +27,7 @@ from sandboxer.backends.guest import (
 )
 from sandboxer.backends.guest import Exit as ProcessExit
 from sandboxer.kernel.errors import BackendLost
+from sandboxer.kernel.exhaustion import host_exhausted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ LIMITS = CallLimits()
 
 @asynccontextmanager
 async def within(seconds: float, what: str) -> AsyncIterator[asyncio.Timeout]:
-    """Raises BackendLost when the time is over."""
+    """Raises BackendLost when the time is over, Unavailable when the host has run out of something."""
     try:
         async with asyncio.timeout(seconds) as limit:
             yield limit
@@ -54,6 +55,10 @@ async def within(seconds: float, what: str) -> AsyncIterator[asyncio.Timeout]:
         if not limit.expired():
             raise
         raise BackendLost(why=f"the sandbox gave no answer to {what} within {seconds:g} s") from None
+    except OSError as error:
+        if told := host_exhausted(error):
+            raise told from error
+        raise
 
 
 class LimitedGuest:

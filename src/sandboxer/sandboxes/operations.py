@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from sandboxer.kernel.errors import Conflict, SandboxerError, Unavailable
+from sandboxer.kernel.exhaustion import host_exhausted
 from sandboxer.kernel.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
@@ -98,8 +99,10 @@ class Operations:
         except OSError as error:
             # The host's trouble (a full disk, no descriptors left), not a bug of ours.
             log.exception("%s of %s met the host's limits", operation.name, sandbox_id)
-            why = f"the host could not do it: {error.strerror or error}"
-            _settle(operation.result, error=Unavailable(why=why, operation=operation.name))
+            told = host_exhausted(error) or Unavailable(
+                why=f"the host could not do it: {error.strerror or error}", operation=operation.name
+            )
+            _settle(operation.result, error=told)
         except Exception as error:
             # One of the outermost loops: a bug in one operation must not end the platform.
             log.exception("%s of %s broke", operation.name, sandbox_id)

@@ -80,7 +80,11 @@ class Ending:
         the exiting process could not end. Here somebody else closes it, when nobody waits any more."""
         if box is None or not self._ground.has_processes(box):
             return None
-        pidfd = pidfd_of(box.pid, box.started)
+        try:
+            pidfd = pidfd_of(box.pid, box.started)
+        except OSError:
+            # It is only quicker with it.
+            return None
         if pidfd is None:
             return None
         try:

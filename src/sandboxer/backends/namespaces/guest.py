@@ -72,8 +72,8 @@ class NamespacesGuest:
                 forget=not command.keep,
             )
         except BaseException:
-            self._cgroups.kill_command(self._id, name)
             self._names[process_id] = name  # swept once it is empty
+            self._cgroups.kill_command(self._id, name)
             raise
         finally:
             os.close(fd)

@@ -19,20 +19,28 @@ def pidfd_of(pid: int, started: int) -> int | None:
     if pid <= 0:
         return None
     try:
+        # Any other error (no descriptors left) says nothing about the process: a living one must not be taken
+        # for dead, and be ended for it.
         fd = os.pidfd_open(pid)
-    except OSError:
+    except ProcessLookupError:
         return None
-    if _is_alive(pid, started):
+    try:
+        is_alive = started_at(pid) == started
+    except BaseException:
+        os.close(fd)
+        raise
+    if is_alive:
         return fd
     os.close(fd)
     return None
 
 
-def _is_alive(pid: int, started: int) -> bool:
+def started_at(pid: int) -> int | None:
+    """When the process with this number began, in clock ticks since boot; None when it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
-    except OSError:
-        return False
+    except (FileNotFoundError, ProcessLookupError):
+        return None
     fields = text[text.rindex(b")") + 2 :].split()
-    return fields[0].decode() not in _ENDED and int(fields[19]) == started
+    return None if fields[0].decode() in _ENDED else int(fields[19])

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sandboxer.edges.http import problems
 from sandboxer.edges.http.disconnect import ClientGone
 from sandboxer.kernel.errors import Broken
+from sandboxer.kernel.exhaustion import host_exhausted
 from sandboxer.kernel.ids import new_id
 from sandboxer.observe.metrics import Metrics
 
@@ -60,8 +61,9 @@ class Envelope:
             status = status or 499
         except Exception as error:
             log.error("unexpected (%s %r)", request_id, scope["path"], exc_info=error)
+            told = host_exhausted(error) or Broken(why=str(error))
             if status == 0 and scope["type"] == "http":
-                await problems.response(Broken(why=str(error)), request_id)(scope, receive, enveloped)
+                await problems.response(told, request_id)(scope, receive, enveloped)
             # Otherwise the answer has begun: leaving it unfinished tells the client that it is not whole.
         finally:
             self._count(_template(scope), _method(scope), status, time.perf_counter() - began)

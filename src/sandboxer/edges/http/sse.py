@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 from sandboxer.edges.http import problems
 from sandboxer.edges.http.disconnect import until_client_goes
 from sandboxer.kernel.errors import Broken, SandboxerError
+from sandboxer.kernel.exhaustion import host_exhausted
 
 log = logging.getLogger(__name__)
 EVENT_STREAM = "text/event-stream"
@@ -75,7 +76,8 @@ class EventStream(Response):
             await _send(send, ServerEvent("error", problems.document(error, request_id)))
         except Exception as error:
             log.error("stream broke (%s)", request_id, exc_info=error)
-            await _send(send, ServerEvent("error", problems.document(Broken(why=str(error)), request_id)))
+            told = host_exhausted(error) or Broken(why=str(error))
+            await _send(send, ServerEvent("error", problems.document(told, request_id)))
 
 
 async def _send(send: Send, event: ServerEvent) -> None:
