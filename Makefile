@@ -38,6 +38,9 @@ test: test-setup ## Every quick suite: unit, store on both databases, guest, con
 test-slow: test-setup ## The suites that take minutes
 	$(PYTEST) -m slow --timeout 1800 -n $(WORKERS) $(PYTEST_ARGS)
 
+test-faults: test-setup ## Faults under the platform: databases, disks, clocks, descriptors; minutes
+	$(PYTEST) tests/faults --timeout 1800 -n $(WORKERS) $(PYTEST_ARGS)
+
 test-long: test-setup ## For a free hour or two: every route a hundred times, a kill at every step, a million files
 	$(PYTEST) -m long --timeout 3600 -n $(WORKERS) $(PYTEST_ARGS)
 
@@ -77,7 +80,7 @@ test-system:
 venv: system
 	@scripts/make-venv run
 
-dev: $(if $(filter test test-slow test-long test-languages bench,$(MAKECMDGOALS)),test-system,system)
+dev: $(if $(filter test test-slow test-faults test-long test-languages bench,$(MAKECMDGOALS)),test-system,system)
 	@scripts/make-venv dev
 
 guest:
@@ -96,4 +99,4 @@ guest: | system
 image: | venv
 
 .NOTPARALLEL:
-.PHONY: help setup run test test-slow test-long test-languages check bench docs clean test-setup system test-system venv dev guest image image-languages
+.PHONY: help setup run test test-slow test-faults test-long test-languages check bench docs clean test-setup system test-system venv dev guest image image-languages

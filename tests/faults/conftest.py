@@ -1,3 +1,5 @@
+"""A PostgreSQL to do harm to; and a platform on the fake backend with a clock that stands still."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -5,7 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.clusters import Cluster, running_cluster
+from tests.sandboxes.conftest import backend, clock, open_one
 from tests.servers.postgres import why_no_postgres
+
+__all__ = ["backend", "clock", "cluster", "open_one"]
 
 
 @pytest.fixture

@@ -154,12 +154,14 @@ async def test_the_owner_sees_the_host_and_removes_what_no_record_accounts_for(s
 async def test_the_owner_sees_and_removes_what_nobody_needs(served: Served) -> None:
     path = await served.sandbox()
     snapshot = (await served.client.post(f"{path}/snapshots", {})).json()["id"]
-    left = "pub_" + "0" * 26
+    left = "img_" + "0" * 26
     served.backend.kept_disks[left] = served.backend.kept_disks[snapshot]
-    found = (await served.client.get("/v1/host/garbage")).json()
-    assert [(one["id"], one["tier"]) for one in found["garbage"]] == [(left, "leftover")]
-    # In its time of grace it stays, unless the owner will not wait.
-    assert (await served.client.post("/v1/host/collect-garbage")).json() == {"removed": []}
-    removed = (await served.client.post("/v1/host/collect-garbage?now=true")).json()["removed"]
+    # A disk without a record is no garbage: whose it is, nobody here can know.
+    assert (await served.client.get("/v1/host/garbage")).json()["garbage"] == []
+    assert (await served.client.post("/v1/host/collect-garbage?now=true")).json() == {"removed": []}
+    (held,) = (await served.client.get("/v1/host/stale")).json()["stale"]
+    assert (held["id"], held["kind"]) == (left, "image")
+    assert held["first_seen"] < held["goes_at"]
+    removed = (await served.client.post("/v1/host/reap-stale")).json()["removed"]
     assert [one["id"] for one in removed] == [left]
     assert set(served.backend.kept_disks) == {snapshot}

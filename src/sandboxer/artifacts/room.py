@@ -27,12 +27,15 @@ from sandboxer.artifacts.snapshots.cloning import Cloning
 from sandboxer.artifacts.snapshots.desk import SnapshotDesk
 from sandboxer.artifacts.snapshots.keeper import SnapshotKeeper
 from sandboxer.artifacts.snapshots.policy import SnapshotPolicy
+from sandboxer.artifacts.unknown_disks import UnknownKeptDisks, UnknownVolumes
 from sandboxer.artifacts.volumes.desk import VolumeDesk
 from sandboxer.artifacts.volumes.policy import VolumePolicy
 from sandboxer.artifacts.volumes.room import open_volumes
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.sandboxes.operations import Operations
+from sandboxer.sandboxes.quarantine.use_cases import Quarantine
+from sandboxer.sandboxes.room import Room
 from sandboxer.sandboxes.slots import Slots
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.store.engine import Store
@@ -101,13 +104,15 @@ async def open_artifacts(
             clock=clock,
             trees=trees,
             grace=garbage_grace,
-            passing=images.passing,
         )
+        quarantine = _add_sources(sandboxes.room, store, images)
         await asyncio.to_thread(trees.sweep)
         async with open_volumes(desk, charges, volume_policy) as volumes, own_tasks() as loops:
             loops.start(keeper.run(), name="keeper of snapshots")
             loops.start(image_keeper.run(), name="keeper of images")
             loops.start(garbage.run(), name="collector of garbage")
+            # Not before every source is there, and every record was compared.
+            loops.start(quarantine.run(), name="quarantine")
             yield Artifacts(
                 garbage=garbage,
                 snapshots=desk,
@@ -119,3 +124,11 @@ async def open_artifacts(
                 importing=Importing(desk=images, spool_dir=spool_dir, default_profile=default_profile),
                 spawning=Spawning(desk=images, authorities=authorities, slots=slots),
             )
+
+
+def _add_sources(room: Room, store: Store, images: ImageDesk) -> Quarantine:
+    room.quarantine.sources += [
+        UnknownKeptDisks(room, store, images.passing),
+        UnknownVolumes(room, store),
+    ]
+    return room.quarantine

@@ -72,6 +72,8 @@ class Order:
     origin: str | None = None
     # There from its first process on, until it is stopped or gone.
     volumes: tuple[VolumeMount, ...] = ()
+    # Made before anyone asked for it (see `Spares`).
+    is_spare: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,6 +364,13 @@ class KnowsImages(Protocol):
 
 
 @runtime_checkable
+class ChecksHost(Protocol):
+    async def check_host(self) -> None:
+        """Cheap; asked before anything is recorded. Raises Unavailable if this host can make nothing now: a
+        disk is full or cannot be written to, descriptors have run out."""
+
+
+@runtime_checkable
 class LiesOverTrees(Protocol):
     async def lies_over(self) -> Mapping[str, str]:
         """By id of a sandbox or of a kept disk, half-made ones included: the tree that it is a layer over."""
@@ -380,6 +389,42 @@ class HasParts(Protocol):
 class KnowsCapacity(Protocol):
     async def capacity(self) -> Capacity:
         """Cheap, and true at this moment only: the next create is judged by itself."""
+
+
+@runtime_checkable
+class CarriesMark(Protocol):
+    """It keeps disks, and beside them a text that says whose they are (see `sandboxes/binding.py`)."""
+
+    async def mark(self) -> str | None:
+        """None: nobody has marked them."""
+
+    async def set_mark(self, text: str) -> None:
+        """There after a crash, whole. Raises OSError."""
+
+    async def disks(self) -> Sequence[str]:
+        """Ids of all disks, of whatever kind."""
+
+
+@runtime_checkable
+class Spares(Protocol):
+    """It remembers which sandboxes nobody has had yet: those alone may go without a record."""
+
+    async def spares(self) -> Sequence[str]:
+        """Ids of those that were ordered as spare and not given to anyone."""
+
+    async def give_away(self, sandbox_id: str) -> None:
+        """It is somebody's from here on. Repeating it is harmless."""
+
+
+@runtime_checkable
+class SeesStrays(Protocol):
+    """It can find processes of sandboxes that are outside of every sandbox."""
+
+    async def strays(self) -> Mapping[str, str]:
+        """What each is, by an id that is never another process's. Raises nothing for one's sake."""
+
+    async def end_stray(self, stray_id: str) -> None:
+        """Gone already is success."""
 
 
 class Capability(StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sandboxer.backends.contract import Handle, KnowsImages, Snapshots, Volumes
+from sandboxer.backends.contract import ChecksHost, Handle, KnowsImages, Snapshots, Volumes
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import NotAvailable
 from sandboxer.kernel.ids import new_id
@@ -56,6 +56,9 @@ async def create(
     handle = room.warm.claim(requested) if is_plain else None
     if handle is not None:
         return await _claim(room, requested, handle, watch, actor_of(caller), also)
+    if isinstance(backend, ChecksHost):
+        # A host that can make nothing refuses before there is a record to be failed.
+        await backend.check_host()
     return await _make(room, requested, profile, watch, actor_of(caller), also, wait=wait)
 
 
@@ -86,13 +89,16 @@ async def _claim(
             watch.lap("claim")
             await room.furnish(sandbox, handle)
             ready = ready_step(room, sandbox, handle, watch, actor, reason="claimed_warm")
-            return await room.book.open(sandbox, [_placed(sandbox, actor), ready], also)
+            opened = await room.book.open(sandbox, [_placed(sandbox, actor), ready], also)
         except BaseException:
             # No record, so nobody would ever remove it before the next start.
             await room.backend_of(sandbox).teardown(sandbox.id)
             raise
         finally:
             room.warm.claimed(sandbox.id)
+        # Before anybody can write to it: without its record it must not pass for one that nobody had.
+        await room.give_away(sandbox)
+        return opened
 
     return await room.operations.perform(sandbox.id, "create", act)
 
@@ -114,7 +120,7 @@ async def _make(
         watch.lap("record")
         if not opened.done():
             opened.set_result(sandbox)
-        return await establish(room, sandbox, setup_of(sandbox, profile), watch, actor=actor)
+        return await establish(room, sandbox, setup_of(sandbox, profile), watch, actor=actor, is_new=True)
 
     operation = room.operations.start(requested.id, "create", act)
     if not wait:

@@ -10,9 +10,17 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 from sandboxer.backends.contract import Backend, Handle
-from sandboxer.kernel.errors import IllegalTransition, ProvisionFailed, SandboxerError, Unavailable
+from sandboxer.kernel.errors import (
+    IllegalTransition,
+    NoCapacity,
+    ProvisionFailed,
+    SandboxerError,
+    Unavailable,
+)
+from sandboxer.kernel.exhaustion import EXHAUSTED
 from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.lifecycle import Signal
 from sandboxer.sandboxes.profiles import Profile, Setup
@@ -22,6 +30,8 @@ from sandboxer.sandboxes.setup import run_setup
 
 log = logging.getLogger(__name__)
 MAX_REPORT_BYTES = 64 * 1024
+# How long the record of one stays that the host had no room for; long enough to read why.
+REFUSED_KEPT = timedelta(minutes=10)
 
 
 @dataclass
@@ -39,8 +49,13 @@ class Stopwatch:
         return {**self.steps_ms, "total": round((time.perf_counter() - self.started) * 1000, 3)}
 
 
-async def establish(room: Room, sandbox: Sandbox, setup: Setup, watch: Stopwatch, *, actor: str) -> Sandbox:
-    """Raises what went wrong after undoing everything; the record is `failed` then."""
+async def establish(
+    room: Room, sandbox: Sandbox, setup: Setup, watch: Stopwatch, *, actor: str, is_new: bool = False
+) -> Sandbox:
+    """Raises what went wrong after undoing everything; the record is `failed` then.
+
+    `is_new`: nobody has had it before, so its record is worth little if the host could not make it.
+    """
     backend = room.backend_of(sandbox)
     try:
         handle = await backend.provision(sandbox.order())
@@ -52,7 +67,7 @@ async def establish(room: Room, sandbox: Sandbox, setup: Setup, watch: Stopwatch
         )
     except BaseException as error:
         # Cancelled ones too: a destroy cuts a create short by cancelling it.
-        await _undo(room, backend, sandbox, error, actor)
+        await _undo(room, backend, sandbox, error, actor, is_new=is_new)
         raise
 
 
@@ -113,20 +128,24 @@ def _parse_report(printed: bytes) -> Mapping[str, object]:
     return report
 
 
-async def _undo(room: Room, backend: Backend, sandbox: Sandbox, error: BaseException, actor: str) -> None:
+async def _undo(
+    room: Room, backend: Backend, sandbox: Sandbox, error: BaseException, actor: str, *, is_new: bool
+) -> None:
     if isinstance(error, SandboxerError):
         error.facts.setdefault("sandbox_id", sandbox.id)
     try:
         await backend.teardown(sandbox.id)
     except Exception:
-        # A failed sandbox that still holds something is stale: seen by `stale`, removed at the next start.
+        # A failed sandbox that still holds something is stale: see `stale`.
         log.exception("could not undo %s", sandbox.id)
     reason, why = _blame(error)
+    # Whoever tries again and again on a full host would leave a record each time.
+    kept = min(room.retention, REFUSED_KEPT) if is_new and _is_hosts(error) else room.retention
     failed = Step(
         signal=Signal.FAIL,
         actor=actor,
         reason=reason,
-        changes={"handle": None, "expires_at": room.clock.now() + room.retention},
+        changes={"handle": None, "expires_at": room.clock.now() + kept},
         data={"why": why[:500]},
     )
     try:
@@ -134,6 +153,13 @@ async def _undo(room: Room, backend: Backend, sandbox: Sandbox, error: BaseExcep
     except IllegalTransition:
         # A destroy got there first: the record is its business now.
         return
+
+
+def _is_hosts(error: BaseException) -> bool:
+    """Whether the host had no room for it: nothing that looking at this one record could mend."""
+    if isinstance(error, NoCapacity | OSError):
+        return True
+    return isinstance(error, ProvisionFailed) and error.facts.get("errno") in EXHAUSTED
 
 
 def _blame(error: BaseException) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """At start: bring records and reality together after whatever happened to the server or the host.
 
-What runs goes on; what was half made or half removed is removed; what ended is written down; what has no
-record is torn down.
+What runs goes on; what was half made or half removed by a server that died is removed; what ended is written
+down. What has no record is left alone and quarantined (see `quarantine/`), except what nobody has ever had.
 """
 
 from __future__ import annotations
@@ -10,9 +10,16 @@ import asyncio
 import logging
 from enum import StrEnum
 
-from sandboxer.backends.contract import Freezes, Observation, Presence, Resizes, Stops
+from sandboxer.backends.contract import (
+    Backend,
+    Freezes,
+    Observation,
+    Presence,
+    Resizes,
+    Spares,
+    Stops,
+)
 from sandboxer.kernel.errors import SandboxerError
-from sandboxer.sandboxes import stale
 from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.charging import is_frozen
 from sandboxer.sandboxes.destroy import remove
@@ -65,12 +72,23 @@ async def reconcile(room: Room) -> None:
     async with asyncio.TaskGroup() as group:
         for sandbox in living:
             group.create_task(_settle(room, sandbox, limit))
-    for item in await stale.find_all(room):
-        try:
-            await room.backends[item.backend].teardown(item.sandbox_id)
-            log.info("removed %s of %s: %s", item.sandbox_id, item.backend, item.why)
-        except Exception:
-            log.exception("%s of %s could not be removed (%s)", item.sandbox_id, item.backend, item.why)
+    for backend in room.backends.values():
+        if isinstance(backend, Spares):
+            for sandbox_id in await backend.spares():
+                await _settle_spare(room, backend, sandbox_id)
+
+
+async def _settle_spare(room: Room, backend: Backend, sandbox_id: str) -> None:
+    """One that stood ready when the last server died is worth nothing, unless it got its record."""
+    try:
+        sandbox = await room.book.find(sandbox_id)
+        if sandbox is not None:
+            await room.give_away(sandbox)
+            return
+        await backend.teardown(sandbox_id)
+        log.info("removed %s of %s: it stood ready, and nobody had it", sandbox_id, backend.name)
+    except Exception:
+        log.exception("%s of %s could not be removed", sandbox_id, backend.name)
 
 
 async def _settle(room: Room, sandbox: Sandbox, limit: asyncio.Semaphore) -> None:
@@ -103,7 +121,8 @@ async def _carry_out(room: Room, sandbox: Sandbox, seen: Observation, verdict: V
         case Verdict.ENDED:
             await record_end(room, sandbox, seen, actor=ACTOR)
         case Verdict.GIVE_UP:
-            await backend.teardown(sandbox.id)
+            if not room.is_adopted:
+                await backend.teardown(sandbox.id)
             await _record(room, sandbox, _giving_up(sandbox.state), "server_restarted")
         case Verdict.FINISH:
             await remove(room, sandbox, actor=ACTOR, reason=sandbox.reason)

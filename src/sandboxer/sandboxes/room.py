@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from sandboxer.backends.contract import Backend, Fingerprint, Handle, Trust
+from sandboxer.backends.contract import Backend, Fingerprint, Handle, Spares, Trust
 from sandboxer.backends.guest import Guest
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
@@ -16,6 +16,7 @@ from sandboxer.sandboxes.book import Book
 from sandboxer.sandboxes.furnishing import Furnisher
 from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.profiles import Profile, Profiles
+from sandboxer.sandboxes.quarantine.use_cases import Quarantine
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.warm import WarmPool
 
@@ -29,11 +30,14 @@ class Room:
     operations: Operations
     activity: Activity
     warm: WarmPool
+    quarantine: Quarantine
     default_profile: str
     # How long stopped and failed sandboxes are kept.
     retention: timedelta
     # The highest that anybody may ask for.
     trust_max: Trust = Trust.SEMI
+    # The operator put this database to these disks: what records call half made may be whole by now.
+    is_adopted: bool = False
     # The last answer of each backend about this host; filled as they are asked.
     known_fingerprints: dict[str, Fingerprint] = field(default_factory=dict)
     # Filled by the rooms above while the platform opens; later ones win.
@@ -44,6 +48,12 @@ class Room:
         if backend is None:
             raise Broken(why=f"backend {sandbox.backend} of {sandbox.id} is not open on this server")
         return backend
+
+    async def give_away(self, sandbox: Sandbox) -> None:
+        """One that was made before anyone asked is its account's from here on."""
+        backend = self.backend_of(sandbox)
+        if isinstance(backend, Spares):
+            await backend.give_away(sandbox.id)
 
     async def visible(self, sandbox_id: str, caller: Caller) -> Sandbox:
         """The record, if this caller may know of it. Someone else's is NotFound like one that never was."""

@@ -1,45 +1,28 @@
-"""What a backend holds that no record accounts for: left by a crash, or by someone's hand."""
+"""What a backend holds that no record accounts for: left by a crash or by someone's hand, or known to another
+database. See `quarantine/` for how long it stays.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from sandboxer.backends.contract import SeesStrays
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Forbidden
 from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.quarantine.records import Held, Kind, Unknown
 from sandboxer.sandboxes.room import Room
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StaleSandbox:
-    sandbox_id: str
-    backend: str
-    why: str
-
-
-async def find(room: Room, caller: Caller) -> Sequence[StaleSandbox]:
+async def find(room: Room, caller: Caller) -> Sequence[Held]:
     require_owner(caller)
-    return await find_all(room)
+    return await room.quarantine.look()
 
 
-async def reap(room: Room, caller: Caller) -> Sequence[StaleSandbox]:
+async def reap(room: Room, caller: Caller) -> Sequence[Held]:
     """Remove it, and say what was removed."""
     require_owner(caller)
-    stale = await find_all(room)
-    for item in stale:
-        await room.backends[item.backend].teardown(item.sandbox_id)
-    return stale
-
-
-async def find_all(room: Room) -> Sequence[StaleSandbox]:
-    found = []
-    for name, backend in room.backends.items():
-        for sandbox_id in await backend.inventory():
-            why = await _why_stale(room, sandbox_id)
-            if why is not None:
-                found.append(StaleSandbox(sandbox_id=sandbox_id, backend=name, why=why))
-    return found
+    return await room.quarantine.reap()
 
 
 def require_owner(caller: Caller) -> None:
@@ -47,12 +30,60 @@ def require_owner(caller: Caller) -> None:
         raise Forbidden(why="this concerns the whole host; only the owner key may do it")
 
 
-async def _why_stale(room: Room, sandbox_id: str) -> str | None:
-    # Asked after the inventory was taken: what is made has its record (or its place in the pool) before.
-    if room.warm.holds(sandbox_id) or room.operations.running(sandbox_id) is not None:
-        return None
-    sandbox = await room.book.find(sandbox_id)
-    if sandbox is None:
-        return "it has no record"
-    holds_nothing = sandbox.state in (State.FAILED, State.DESTROYED)
-    return f"its record says it is {sandbox.state.value}" if holds_nothing else None
+class UnknownSandboxes:
+    """Sandboxes without a record, or whose record says that nothing is left of them."""
+
+    kinds = frozenset({Kind.SANDBOX})
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+
+    async def find(self) -> Sequence[Unknown]:
+        found = []
+        for name, backend in self._room.backends.items():
+            for sandbox_id in await backend.inventory():
+                why = await self._why(sandbox_id)
+                if why is not None:
+                    found.append(Unknown(id=sandbox_id, kind=Kind.SANDBOX, backend=name, why=why))
+        return found
+
+    async def remove(self, unknown: Unknown) -> bool:
+        if await self._why(unknown.id) is None:
+            return False
+        await self._room.backends[unknown.backend].teardown(unknown.id)
+        return True
+
+    async def _why(self, sandbox_id: str) -> str | None:
+        room = self._room
+        # Asked after the inventory was taken: what is made has its record (or its place in the pool) before.
+        if room.warm.holds(sandbox_id) or room.operations.running(sandbox_id) is not None:
+            return None
+        sandbox = await room.book.find(sandbox_id)
+        if sandbox is None:
+            return "it has no record"
+        holds_nothing = sandbox.state in (State.FAILED, State.DESTROYED)
+        return f"its record says it is {sandbox.state.value}" if holds_nothing else None
+
+
+class StrayProcesses:
+    """Processes of sandboxes that are in no sandbox: left by a create that died half-way."""
+
+    kinds = frozenset({Kind.PROCESS})
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+
+    async def find(self) -> Sequence[Unknown]:
+        return [
+            Unknown(id=id_, kind=Kind.PROCESS, backend=name, why=why)
+            for name, backend in self._room.backends.items()
+            if isinstance(backend, SeesStrays)
+            for id_, why in (await backend.strays()).items()
+        ]
+
+    async def remove(self, unknown: Unknown) -> bool:
+        backend = self._room.backends[unknown.backend]
+        if not isinstance(backend, SeesStrays) or unknown.id not in await backend.strays():
+            return False
+        await backend.end_stray(unknown.id)
+        return True

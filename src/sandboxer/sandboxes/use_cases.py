@@ -28,10 +28,10 @@ from sandboxer.sandboxes.inspection import Reachability
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.lifetime import Before, Expiry
 from sandboxer.sandboxes.profiles import Profile
+from sandboxer.sandboxes.quarantine.records import Held
 from sandboxer.sandboxes.records import Page, Sandbox
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.sandboxes.room import Room
-from sandboxer.sandboxes.stale import StaleSandbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +153,11 @@ class SandboxUseCases:
         """Which sandboxes are past their time; with `apply`, end them now. Owner only. See `lifetime`."""
         return await lifetime.expire(self.room, caller, apply=apply, before=before)
 
-    async def stale(self, caller: Caller) -> Sequence[StaleSandbox]:
+    async def stale(self, caller: Caller) -> Sequence[Held]:
         """What backends hold that no record accounts for. Owner only."""
         return await stale.find(self.room, caller)
 
-    async def reap_stale(self, caller: Caller) -> Sequence[StaleSandbox]:
+    async def reap_stale(self, caller: Caller) -> Sequence[Held]:
         return await stale.reap(self.room, caller)
 
     async def counts(self, account: str | None = None) -> Mapping[str, int]:

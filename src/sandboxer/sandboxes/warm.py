@@ -1,6 +1,7 @@
 """Sandboxes made before anyone asked (docs/decisions/0004): ordinary ones under fresh ids, without a record.
 
-After a crash they are what has no record, and are removed as such.
+Their backend remembers that nobody has had them: after a crash they go at once, unlike anything else that has
+no record.
 """
 
 from __future__ import annotations
@@ -98,7 +99,13 @@ class WarmPool:
         sandbox_id = new_id("sbx")
         self._reserved.add(sandbox_id)
         try:
-            order = Order(sandbox_id=sandbox_id, image=kind.image, resources=kind.resources, trust=kind.trust)
+            order = Order(
+                sandbox_id=sandbox_id,
+                image=kind.image,
+                resources=kind.resources,
+                trust=kind.trust,
+                is_spare=True,
+            )
             self._ready[kind].append(await self._backends[kind.backend].provision(order))
         finally:
             self._reserved.discard(sandbox_id)

@@ -84,6 +84,15 @@ class Settings(
     overcommit_pids: Annotated[
         float, Field(gt=0, le=1000, description="How many times over the host's process ids may be promised.")
     ] = 8.0
+    uid_base: Annotated[
+        int,
+        Field(
+            ge=65536,
+            le=3_700_000_000,
+            description="First of the host's uids that sandboxes get, 65,536 each; platforms on one host"
+            " share them out by themselves.",
+        ),
+    ] = 100_000_000
     events_retention: Annotated[
         str, Field(description="How long events are kept; those that webhooks have not read stay longer.")
     ] = "30d"
@@ -134,7 +143,7 @@ def load_settings(environment: Mapping[str, str] | None = None, **flags: object)
     try:
         settings = Settings.model_validate(values)
         # A bad duration or price must be refused here, not at the first stop.
-        _ = settings.events_kept_for, settings.garbage_kept_for
+        _ = settings.events_kept_for, settings.garbage_kept_for, settings.quarantine_time
         _ = settings.retention_time, settings.prices, settings.holds, settings.grace, settings.chain_plans
         _ = settings.mail_server, settings.hot_wallet_plan, settings.job_policy
         _ = settings.records_kept_for, settings.domain_policy

@@ -18,6 +18,13 @@ class ArtifactSettings(BaseModel):
     garbage_grace: Annotated[
         str, Field(description="How long what nobody needs stays (older builds of images).")
     ] = "1d"
+    quarantine_grace: Annotated[
+        str,
+        Field(
+            description="How long disks and processes without a record stay (another database's, a crash's)"
+            " before they are removed; time in which no server ran does not count."
+        ),
+    ] = "7d"
     snapshots_per_account: Annotated[
         int, Field(ge=0, le=1_000_000, description="Snapshots that one account may keep.")
     ] = 100
@@ -47,6 +54,10 @@ class ArtifactSettings(BaseModel):
     @property
     def garbage_kept_for(self) -> timedelta:
         return parse_duration(self.garbage_grace, field="garbage_grace")
+
+    @property
+    def quarantine_time(self) -> timedelta:
+        return parse_duration(self.quarantine_grace, field="quarantine_grace")
 
     @property
     def snapshot_policy(self) -> SnapshotPolicy:

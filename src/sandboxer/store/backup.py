@@ -55,6 +55,17 @@ def restore(backup: Path, database: str) -> None:
     os.replace(fresh, target)
 
 
+def installation_in(backup: Path) -> str:
+    """Which installation a SQLite database is; "" if it has no id."""
+    with closing(sqlite3.connect(f"file:{_quoted(backup)}?mode=ro", uri=True)) as conn:
+        try:
+            row = conn.execute("SELECT id FROM installation").fetchone()
+        except sqlite3.DatabaseError:
+            # From before installations had ids; whether it is a backup at all, `restore` has to say.
+            return ""
+    return "" if row is None else str(row[0])
+
+
 def _copy(source: Path, target: Path) -> None:
     draft = target.with_name(f".{target.name}.part")
     draft.unlink(missing_ok=True)

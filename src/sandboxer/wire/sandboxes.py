@@ -283,11 +283,17 @@ class Expired(Answer):
 
 
 class Stale(Answer):
-    """Something on this host that no record accounts for."""
+    """Something on this host that no record accounts for. It stays until `goes_at`, or until it is reaped."""
 
+    id: str
+    # As `id`, whatever it is; the older name.
     sandbox_id: str
+    kind: Literal["sandbox", "snapshot", "image", "volume", "process"]
     backend: str
     why: str
+    first_seen: Moment
+    # As far as is known now: time in which no server runs does not count.
+    goes_at: Moment
 
 
 class StaleList(Answer):

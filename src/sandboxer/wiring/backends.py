@@ -1,14 +1,55 @@
-"""The backends that the settings name."""
+"""The backends that the settings name, and what the database says of their disks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 
+from sqlalchemy import Connection, func, select
+
+from sandboxer.artifacts.images.published.records import published_images
+from sandboxer.artifacts.snapshots.records import snapshots
+from sandboxer.artifacts.unknown_disks import recorded_disks, recorded_volumes
+from sandboxer.artifacts.volumes.records import volumes
 from sandboxer.backends.contract import Backend
 from sandboxer.backends.namespaces.settings import NamespacesSettings, Overcommit
 from sandboxer.backends.registry import find_opener
+from sandboxer.kernel.clock import Clock
+from sandboxer.sandboxes.binding import Records, bind
+from sandboxer.sandboxes.records import sandboxes
 from sandboxer.settings import Settings
+from sandboxer.store.engine import Store
+
+
+@dataclass(frozen=True, slots=True)
+class BoundBackends:
+    """Backends whose disks belong to the database."""
+
+    backends: Mapping[str, Backend]
+    # The operator put the two together.
+    is_adopted: bool
+
+
+async def open_bound(
+    settings: Settings,
+    store: Store,
+    clock: Clock,
+    given: Mapping[str, Backend] | None,
+    closing: AsyncExitStack,
+) -> BoundBackends:
+    """Those that are given, or that the settings name. Before anything is written: this may be the wrong
+    database. Raises Conflict then."""
+    backends = await open_backends(settings, closing) if given is None else given
+    bound = await bind(
+        store,
+        backends,
+        clock=clock,
+        read_records=records_of_disks,
+        state_dir=settings.state_dir,
+        database=store.database.url.render_as_string(hide_password=True),
+    )
+    return BoundBackends(backends, bound.is_adopted)
 
 
 async def open_backends(settings: Settings, closing: AsyncExitStack) -> Mapping[str, Backend]:
@@ -28,7 +69,17 @@ def namespaces_settings(settings: Settings) -> NamespacesSettings:
         images_dir=settings.images_dir,
         guest_dir=settings.guest_dir,
         pool_size_mb=settings.pool_size_mb,
+        uid_base=settings.uid_base,
         overcommit=Overcommit(
             memory=settings.overcommit_memory, cpu=settings.overcommit_cpu, pids=settings.overcommit_pids
         ),
     )
+
+
+def records_of_disks(conn: Connection) -> Records:
+    """What this database says of disks, of whatever kind."""
+    tables = (sandboxes, snapshots, published_images, volumes)
+    rows = sum(conn.execute(select(func.count()).select_from(table)).scalar_one() for table in tables)
+    held = select(func.count()).select_from(sandboxes).where(sandboxes.c.handle.is_not(None))
+    living = conn.execute(held).scalar_one() + len(recorded_disks(conn)) + len(recorded_volumes(conn))
+    return Records(is_empty=rows == 0, disks=living)

@@ -30,7 +30,7 @@ from sandboxer.settings import Settings
 from sandboxer.store.engine import Store, open_store
 from sandboxer.store.idempotency import abandon_all_in_flight
 from sandboxer.store.lock import hold_database, hold_state_dir
-from sandboxer.wiring.backends import open_backends
+from sandboxer.wiring.backends import open_bound
 from sandboxer.wiring.outside import open_wallets, open_webhook_room, payment_settings
 from sandboxer.wiring.platform import Platform
 from sandboxer.wiring.probes import probes_of
@@ -52,6 +52,7 @@ async def open_platform(
     async with AsyncExitStack() as closing:
         closing.enter_context(hold_state_dir(settings.state_dir))
         store = await _open_store(settings, closing)
+        bound = await open_bound(settings, store, clock, backends, closing)
         await store.write(abandon_all_in_flight)
         metrics = Metrics()
         events = Events(store)
@@ -66,13 +67,11 @@ async def open_platform(
         closing.callback(nonces.close)
         metrics.nonces.set_function(lambda: len(nonces))
         profiles = load_profiles(settings.profiles_dir)
-        if backends is None:
-            backends = await open_backends(settings, closing)
         payments = await closing.enter_async_context(
             open_payments(payment_settings(settings), store, clock, keys, wallets.siwx, seal, webhooks)
         )
         sandboxes, work = await closing.enter_async_context(
-            open_sandbox_rooms(settings, store, clock, profiles, backends, metrics, keys, payments)
+            open_sandbox_rooms(settings, store, clock, profiles, bound, metrics, keys, payments)
         )
         above = await open_upper_rooms(
             settings, store, clock, seal, authorities, webhooks, sandboxes, closing
@@ -96,7 +95,7 @@ async def open_platform(
             trusted_proxies=trusted_proxies,
             front=Front(settings.connection_bounds, trusted_proxies),
             pricing=settings.prices,
-            backends=backends,
+            backends=bound.backends,
             sandboxes=sandboxes,
             slots=above.slots,
             work=work,
@@ -106,7 +105,7 @@ async def open_platform(
             sessions=above.sessions,
             services=above.services,
             payments=payments,
-            probes=probes_of(settings, trying, store, nonces, backends),
+            probes=probes_of(settings, trying, store, nonces, bound.backends),
             payment_offers=payments.offers,
         )
 

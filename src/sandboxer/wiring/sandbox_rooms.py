@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from sandboxer.accounts.audit import SUBJECT as AUDIT
-from sandboxer.backends.contract import Backend
 from sandboxer.identity.keys import Keys
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.tasks import own_tasks
@@ -16,6 +15,7 @@ from sandboxer.observe.metrics import Metrics
 from sandboxer.observe.pruning import keep_events_pruned
 from sandboxer.payments.room import Payments
 from sandboxer.sandboxes.activity import Activity
+from sandboxer.sandboxes.binding import keep_counting
 from sandboxer.sandboxes.book import Book
 from sandboxer.sandboxes.charging import Charging
 from sandboxer.sandboxes.figures import keep_figures
@@ -25,14 +25,17 @@ from sandboxer.sandboxes.loops.delegation import DelegationEnds
 from sandboxer.sandboxes.loops.purse import Purse
 from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.profiles import Profiles
+from sandboxer.sandboxes.quarantine.use_cases import Quarantine
 from sandboxer.sandboxes.reconcile import reconcile
 from sandboxer.sandboxes.room import Room
+from sandboxer.sandboxes.stale import StrayProcesses, UnknownSandboxes
 from sandboxer.sandboxes.unpaid import undo_unpaid
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.sandboxes.warm import Kind, WarmPool
 from sandboxer.settings import Settings
 from sandboxer.store.engine import Store
 from sandboxer.store.idempotency import keep_pruned
+from sandboxer.wiring.backends import BoundBackends
 from sandboxer.work.forgetting import keep_forgetting, kept
 from sandboxer.work.room import Work, open_work
 
@@ -43,7 +46,7 @@ async def open_sandbox_rooms(
     store: Store,
     clock: Clock,
     profiles: Profiles,
-    backends: Mapping[str, Backend],
+    bound: BoundBackends,
     metrics: Metrics,
     keys: Keys,
     payments: Payments,
@@ -57,15 +60,18 @@ async def open_sandbox_rooms(
         room = Room(
             book=Book(store, clock, charging),
             clock=clock,
-            backends=backends,
+            backends=bound.backends,
             profiles=profiles,
             operations=Operations(operations),
             activity=Activity(clock),
-            warm=WarmPool(backends, _warm_kinds(settings, profiles)),
+            warm=WarmPool(bound.backends, _warm_kinds(settings, profiles)),
+            quarantine=Quarantine(store, clock, settings.quarantine_time),
+            is_adopted=bound.is_adopted,
             default_profile=settings.default_profile,
             retention=settings.retention_time,
             trust_max=settings.highest_trust,
         )
+        room.quarantine.sources += [UnknownSandboxes(room), StrayProcesses(room)]
         sandboxes = SandboxUseCases(room)
         work = open_work(sandboxes, clock)
         keep_figures(metrics, room)
@@ -84,6 +90,7 @@ async def open_sandbox_rooms(
                 if payments.x402 is not None:
                     loops.start(payments.x402.reconciler.run(), name="payments")
                 loops.start(work.run(living), name="overdue processes")
+                loops.start(keep_counting(store, bound.backends, clock), name="installation's count")
                 loops.start(keep_pruned(store, clock), name="idempotency keys")
                 old = kept(jobs_for=settings.job_policy.retention, records_for=settings.records_kept_for)
                 loops.start(keep_forgetting(store, clock, old), name="old records of work")

@@ -1,4 +1,6 @@
-"""Finds what nobody needs on this host, shows it, and removes it when its grace is over.
+"""Finds trees that nobody needs on this host, shows them, and removes them when their grace is over.
+
+Disks that have no record are the quarantine's (`sandboxes/quarantine/`).
 
 Records say what is needed, and so do the backends: a disk lies over the very tree that it began on, whatever
 its image means today. Both are asked again when a tree is already out of sight, so that what began to need
@@ -9,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, select
@@ -21,7 +23,7 @@ from sandboxer.artifacts.images.published import records as images
 from sandboxer.artifacts.images.published.collecting import Kept, Tier, collectable
 from sandboxer.artifacts.snapshots import records as snapshots
 from sandboxer.artifacts.snapshots.lifecycle import OVER
-from sandboxer.backends.contract import LiesOverTrees, Snapshots
+from sandboxer.backends.contract import LiesOverTrees
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
 from sandboxer.sandboxes.room import Room
@@ -30,7 +32,6 @@ from sandboxer.store.engine import Store
 
 log = logging.getLogger(__name__)
 EVERY = timedelta(hours=1)
-_OURS = ("snp_", "img_", "pub_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +41,6 @@ class Collector:
     clock: Clock
     trees: Trees
     grace: timedelta
-    # Disks that have no record and are wanted all the same: somebody is at work with them.
-    passing: Collection[str] = ()
-    # Of disks without a record: when each was first seen. A start drops those at once.
-    first_seen: dict[str, datetime] = field(default_factory=dict)
 
     async def find(self, caller: Caller) -> Sequence[Garbage]:
         require_owner(caller)
@@ -73,34 +70,6 @@ class Collector:
     async def look(self) -> Sequence[Garbage]:
         """Everything that nobody needs now, and since when; what is new to us is noted."""
         now = self.clock.now()
-        return [*await self._leftovers(now), *await self._unneeded(now)]
-
-    async def _leftovers(self, now: datetime) -> list[Garbage]:
-        there = {
-            disk: name
-            for name, backend in self.room.backends.items()
-            if isinstance(backend, Snapshots)
-            for disk in await backend.kept()
-            if disk.startswith(_OURS)
-        }
-        # Asked after the disks: what is made has its record before.
-        recorded = await self.store.read(_recorded)
-        kept = Kept(disks=frozenset(there) - recorded, in_use=frozenset(self.passing))
-        found = collectable(kept, (), ended_accounts=(), now=now)
-        for gone in self.first_seen.keys() - found.keys():
-            del self.first_seen[gone]
-        return [
-            Garbage(
-                id=disk,
-                tier=tier,
-                backend=there[disk],
-                size_bytes=None,
-                since=self.first_seen.setdefault(disk, now),
-            )
-            for disk, tier in sorted(found.items())
-        ]
-
-    async def _unneeded(self, now: datetime) -> list[Garbage]:
         trees = await asyncio.to_thread(self.trees.all)
         kept = Kept(disks=frozenset(), trees=frozenset(trees), lies_over=await self._lies_over())
         living = await self.store.read(images.load_living)
@@ -144,15 +113,7 @@ class Collector:
 
     async def _remove(self, garbage: Garbage) -> bool:
         try:
-            if garbage.backend is not None:
-                backend = self.room.backends[garbage.backend]
-                if not isinstance(backend, Snapshots) or garbage.id in await self.store.read(_recorded):
-                    return False
-                if garbage.id in self.passing:
-                    return False
-                await backend.drop(garbage.id)
-                self.first_seen.pop(garbage.id, None)
-            elif not await self._remove_tree(garbage.id):
+            if not await self._remove_tree(garbage.id):
                 return False
         except Exception:
             # One piece must not keep the others.
@@ -173,12 +134,6 @@ class Collector:
     async def _needed(self) -> set[str]:
         bases = {one.base for one in await self.store.read(images.load_living)}
         return {*bases, *(await self._lies_over()).values()}
-
-
-def _recorded(conn: Connection) -> frozenset[str]:
-    """Disks of which a record says that something may be left."""
-    taken = {one.id for one in snapshots.load_living(conn)}
-    return frozenset(taken | {one.id for one in images.load_living(conn)})
 
 
 def _named(conn: Connection) -> dict[str, str]:

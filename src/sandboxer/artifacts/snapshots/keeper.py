@@ -6,7 +6,6 @@ together. See `vigil` for what wakes it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from datetime import datetime
 
 from sandboxer.artifacts.snapshots.book import Step
@@ -69,7 +68,6 @@ class SnapshotKeeper:
                 continue
             there = {disk_id for disk_id in await backend.kept() if disk_id.startswith(PREFIX)}
             mine = {one.id for one in living.values() if one.backend == name}
-            await drop_unrecorded(backend, there - mine)
             for snapshot in (living[id_] for id_ in mine):
                 try:
                     await self._settle(snapshot, is_there=snapshot.id in there)
@@ -188,8 +186,9 @@ class SnapshotKeeper:
         backend = keeper_of(self._desk.sandboxes.room.backends.get(snapshot.backend), snapshot.backend)
         match snapshot.state:
             case State.TAKING:
-                # Nobody was answered for it.
-                await backend.drop(snapshot.id)
+                # Nobody was answered for it; in an older copy of the database it may be whole by now.
+                if not self._desk.sandboxes.room.is_adopted:
+                    await backend.drop(snapshot.id)
                 await self._desk.book.move(
                     snapshot.id, Step(signal=Signal.FAIL, actor=ACTOR, reason="server_restarted")
                 )
@@ -199,16 +198,6 @@ class SnapshotKeeper:
                 await self._desk.book.move(
                     snapshot.id, Step(signal=Signal.MISSED, actor=ACTOR, reason="missing_on_host")
                 )
-
-
-async def drop_unrecorded(backend: Snapshots, disk_ids: Iterable[str]) -> None:
-    """What a crash left: kept, and nobody knows what for."""
-    for disk_id in sorted(disk_ids):
-        try:
-            await backend.drop(disk_id)
-            log.info("dropped %s: it has no record", disk_id)
-        except Exception:
-            log.exception("%s could not be dropped", disk_id)
 
 
 async def is_missed(backend: Snapshots, disk_id: str) -> bool:

@@ -52,7 +52,6 @@ class VolumeKeeper:
                 continue
             there = set(await backend.volumes())
             mine = {one.id for one in living.values() if one.backend == name}
-            await _drop_unrecorded(backend, there - mine)
             for volume in (living[id_] for id_ in mine):
                 try:
                     await self._settle(volume, backend, is_there=volume.id in there)
@@ -143,8 +142,9 @@ class VolumeKeeper:
         """After a start: finish what was begun, and say what is missing."""
         match volume.state:
             case State.MAKING:
-                # Nobody was answered for it.
-                await backend.drop_volume(volume.id)
+                # Nobody was answered for it; in an older copy of the database it may be in use by now.
+                if not self._desk.sandboxes.room.is_adopted:
+                    await backend.drop_volume(volume.id)
                 await self._desk.book.move(
                     volume.id, Step(signal=Signal.FAIL, actor=ACTOR, reason="server_restarted")
                 )
@@ -159,13 +159,3 @@ class VolumeKeeper:
                 if usage.limit_bytes not in (0, volume.size_mb * MB):
                     # A change of its size that was not written down.
                     await backend.resize_volume(volume.id, size_mb=volume.size_mb)
-
-
-async def _drop_unrecorded(backend: Volumes, volume_ids: set[str]) -> None:
-    """What a crash left: there, and nobody knows what for."""
-    for volume_id in sorted(volume_ids):
-        try:
-            await backend.drop_volume(volume_id)
-            log.info("dropped %s: it has no record", volume_id)
-        except Exception:
-            log.exception("%s could not be dropped", volume_id)

@@ -36,6 +36,7 @@ from sandboxer.backends.namespaces.ground import Ground, lock_state, maskable, m
 from sandboxer.backends.namespaces.guest import NamespacesGuest, answers
 from sandboxer.backends.namespaces.health import parts_of, watch_launcher
 from sandboxer.backends.namespaces.hierarchies import favour_moves, find_hierarchies
+from sandboxer.backends.namespaces.holdings import Holdings
 from sandboxer.backends.namespaces.kept.copies import Copies
 from sandboxer.backends.namespaces.kept.counting import Counting
 from sandboxer.backends.namespaces.kept.keeping import Keeping
@@ -48,6 +49,7 @@ from sandboxer.backends.namespaces.recovery import boot_id, pidfd_of
 from sandboxer.backends.namespaces.resizing import resize_box
 from sandboxer.backends.namespaces.settings import NamespacesSettings
 from sandboxer.backends.namespaces.settled import in_thread, to_the_end
+from sandboxer.backends.namespaces.uid_claims import UidClaims
 from sandboxer.backends.namespaces.uids import UidRanges
 from sandboxer.backends.namespaces.volumes import VolumeKeeping
 from sandboxer.backends.supervisor.client import SupervisorGuest
@@ -73,6 +75,7 @@ class NamespacesBackend:
         self._shaping = Shaping(ground, self._keeping)
         self._volumes = VolumeKeeping(ground, self._keeping)
         self._making = Making(ground, self._ending, self._keeping)
+        self._holdings = Holdings(ground)
         self._guests: dict[str, NamespacesGuest] = {}
 
     @property
@@ -90,6 +93,9 @@ class NamespacesBackend:
 
     async def lies_over(self) -> Mapping[str, str]:
         return await in_thread(self.ground.threads, self.ground.lies_over)
+
+    async def check_host(self) -> None:
+        await in_thread(self.ground.threads, self._holdings.check_host)
 
     async def capacity(self) -> Capacity:
         return await in_thread(self.ground.threads, self.ground.capacity)
@@ -109,6 +115,28 @@ class NamespacesBackend:
             ground.threads, lambda: {*ground.boxes.ids(), *ground.pool.ids(), *ground.cgroups.ids()}
         )
         return sorted(found | set(ground.known))
+
+    async def mark(self) -> str | None:
+        return await in_thread(self.ground.threads, self._holdings.mark)
+
+    async def set_mark(self, text: str) -> None:
+        await in_thread(self.ground.threads, self._holdings.set_mark, text)
+
+    async def disks(self) -> Sequence[str]:
+        return await in_thread(self.ground.threads, self._holdings.disks)
+
+    async def spares(self) -> Sequence[str]:
+        return [box.sandbox_id for box in self.ground.known.values() if box.is_spare]
+
+    async def give_away(self, sandbox_id: str) -> None:
+        async with self.ground.one_at_a_time(sandbox_id):
+            await in_thread(self.ground.threads, self._holdings.give_away, sandbox_id)
+
+    async def strays(self) -> Mapping[str, str]:
+        return await in_thread(self.ground.threads, self._holdings.strays)
+
+    async def end_stray(self, stray_id: str) -> None:
+        await in_thread(self.ground.threads, self._holdings.end_stray, stray_id)
 
     async def guest(self, handle: Handle) -> Guest:
         sandbox_id = handle.sandbox_id
@@ -333,10 +361,13 @@ async def open_backend(settings: NamespacesSettings) -> AsyncIterator[Namespaces
         stack.callback(boxes.close)
         cgroups = await in_thread(threads, _open_cgroups, settings)
         stack.callback(cgroups.remove_parents)
+        claims = await in_thread(threads, _open_claims, settings)
+        stack.callback(claims.close)
         launcher = Launcher(
             program=settings.guest_dir / "launcher",
             supervisor=settings.guest_dir / "supervisor",
             lock_fd=lock_fd,
+            held_fds=(claims.fd,),
         )
         ground = Ground(
             settings=settings,
@@ -345,7 +376,7 @@ async def open_backend(settings: NamespacesSettings) -> AsyncIterator[Namespaces
             pool=pool,
             cgroups=cgroups,
             boxes=boxes,
-            ranges=UidRanges(settings.uid_base, settings.uid_ranges),
+            ranges=UidRanges(settings.uid_base, settings.uid_ranges, claims),
             launcher=launcher,
             deaths=DeathWatch(),
             threads=threads,
@@ -374,6 +405,13 @@ def _open_cgroups(settings: NamespacesSettings) -> Cgroups:
     except OSError as error:
         raise Broken(why=f"cgroups cannot be made: {error}") from error
     return cgroups
+
+
+def _open_claims(settings: NamespacesSettings) -> UidClaims:
+    try:
+        return UidClaims(settings.claims_dir)
+    except OSError as error:
+        raise Broken(why=f"uids cannot be claimed in {settings.claims_dir}: {error.strerror}") from error
 
 
 def _handle(box: Box, timings: dict[str, float]) -> Handle:

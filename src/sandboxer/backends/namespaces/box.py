@@ -57,6 +57,8 @@ class Box:
     walls: int = 1
     # (id, whether read-only) of what its processes have attached.
     volumes: tuple[tuple[str, bool], ...] = ()
+    # Made before anyone asked, and nobody's yet: worth nothing once its server is gone.
+    is_spare: bool = False
 
     @property
     def resources(self) -> Resources:
@@ -85,6 +87,7 @@ def new_box(order: Order, slot: int, boot_id: str, *, image: str) -> Box:
         boot_id=boot_id,
         walls=WALLS_VERSION,
         volumes=tuple((one.volume_id, one.is_read_only) for one in order.volumes),
+        is_spare=order.is_spare,
     )
 
 

@@ -185,6 +185,24 @@ class Cgroups:
             found.update(name for name in _folders(root) if is_sandbox_id(name))
         return found
 
+    def in_parents(self) -> set[int]:
+        """Pids in the folders above all sandboxes, where nothing belongs."""
+        found: set[int] = set()
+        for root in {self._unified, *self._limits.values()}:
+            with contextlib.suppress(OSError), open(f"{root}/cgroup.procs", encoding="ascii") as file:
+                found.update(int(line) for line in file)
+        return found
+
+    def is_in_a_sandbox(self, pid: int) -> bool:
+        """Whether it is in the v2 folder of any sandbox; a process that has ended counts as in one."""
+        try:
+            with open(f"/proc/{pid}/cgroup", encoding="utf-8", errors="replace") as file:
+                place = next((line[3:].strip() for line in file if line.startswith("0::")), "/")
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        parts = Path(place).parts
+        return any(is_sandbox_id(part) for part in parts)
+
     # -- freezing
 
     def set_frozen(self, sandbox_id: str, frozen: bool, timeout_s: float) -> bool:
@@ -205,11 +223,19 @@ class Cgroups:
         """A cgroup for one command; returns an fd its first process joins by."""
         folder = f"{self._unified}/{sandbox_id}/work/{command}"
         os.mkdir(folder)
-        return os.open(f"{folder}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            return os.open(f"{folder}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+        except BaseException:
+            os.rmdir(folder)
+            raise
 
     def kill_command(self, sandbox_id: str, command: str) -> None:
+        folder = f"{self._unified}/{sandbox_id}/work/{command}"
+        if _rmdir(folder, patient=False):
+            # Nothing runs in it. Takes no descriptor: a command that failed for want of one ends here.
+            return
         try:
-            _write(f"{self._unified}/{sandbox_id}/work/{command}/cgroup.kill", "1")
+            _write(f"{folder}/cgroup.kill", "1")
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENODEV):
                 raise

@@ -10,6 +10,8 @@ from pathlib import Path
 from sandboxer.backends.contract import Fingerprint, Lack, Wall
 from sandboxer.backends.namespaces.pool import Pool, PoolKind
 from sandboxer.backends.namespaces.settings import NamespacesSettings
+from sandboxer.backends.namespaces.uid_claims import overlaps
+from sandboxer.backends.namespaces.uids import WIDTH
 
 # overlayfs over idmapped layers.
 OLDEST_KERNEL = (5, 19)
@@ -23,6 +25,7 @@ def examine(settings: NamespacesSettings, pool: Pool | None = None) -> Fingerpri
     fatal = list(_fatal(settings))
     controllers = _controllers()
     lacks = [*fatal, *_limits_lacking(controllers), *_pool_lacks(pool), *_small_lacks()]
+    lacks += _shared_ids(settings)
     walls = set() if fatal else set(_ALWAYS)
     if not fatal:
         walls |= {wall for wall in (Wall.MEMORY, Wall.CPU, Wall.PIDS) if wall.value in controllers}
@@ -122,6 +125,18 @@ def _small_lacks() -> Iterator[Lack]:
             what="many terminals",
             why=f"kernel.pty.max is {ptys}; fifty greedy sandboxes can take them all",
             remedy="sysctl kernel.pty.max=65536",
+        )
+
+
+def _shared_ids(settings: NamespacesSettings) -> Iterator[Lack]:
+    found = overlaps(settings.uid_base, settings.uid_ranges * WIDTH)
+    if found:
+        yield Lack(
+            what="host ids of its own",
+            why=f"ids of sandboxes are given to others as well ({'; '.join(found[:3])}); whoever shares one"
+            " can use up the kernel's counts (inotify, timers) of the other",
+            remedy=f"give those users ids outside {settings.uid_base}"
+            f"–{settings.uid_base + settings.uid_ranges * WIDTH - 1}, or set SANDBOXER_UID_BASE",
         )
 
 

@@ -97,7 +97,10 @@ class Ground:
             disk = Resources(vcpus=0.0, memory_mb=0, disk_mb=size_mb, pids=0)
             self.promised = self.promised.with_disk(disk)
         for heritage in list(self.heritages.known.values()):
-            if not heritage.is_kept and heritage.id not in self.known and heritage.id not in volumes:
+            if heritage.is_kept or heritage.id in self.known or heritage.id in volumes:
+                continue
+            # A disk whose box cannot be read is somebody's all the same.
+            if not self.pool.has_disk(heritage.id):
                 self.heritages.remove(heritage.id)
         self.promised = self.promised.with_kept(self.counting.kept_mb())
 

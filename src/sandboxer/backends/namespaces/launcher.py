@@ -105,9 +105,12 @@ class _Running:
 
 
 class Launcher:
-    def __init__(self, *, program: Path, supervisor: Path, lock_fd: int) -> None:
+    def __init__(
+        self, *, program: Path, supervisor: Path, lock_fd: int, held_fds: tuple[int, ...] = ()
+    ) -> None:
+        """`held_fds`: locks that its workers hold too, as they do `lock_fd`."""
         self._argv = [str(program), "", str(supervisor), str(lock_fd)]
-        self._lock_fd = lock_fd
+        self._held_fds = (lock_fd, *held_fds)
         self._running: _Running | None = None
         self._starting = asyncio.Lock()
         self._pings = count()
@@ -184,7 +187,7 @@ class Launcher:
             process = await asyncio.to_thread(
                 subprocess.Popen,
                 argv,
-                pass_fds=(theirs.fileno(), self._lock_fd),
+                pass_fds=(theirs.fileno(), *self._held_fds),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -280,7 +283,9 @@ def _failure(answer: dict[str, str]) -> SandboxerError:
         return InvalidRequest(
             field="volumes", why=f"in the sandbox's tree a link or a file is in the way of /{text}"
         )
-    return ProvisionFailed(step=step, why=f"{text} (errno {number})")
+    return ProvisionFailed(
+        step=step, why=f"{text} (errno {number})", errno=int(number) if number.isdigit() else None
+    )
 
 
 def _launched(answer: dict[str, str]) -> Launched:

@@ -6,6 +6,8 @@ import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sandboxer.backends.namespaces.uid_claims import CLAIMS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overcommit:
@@ -29,6 +31,8 @@ class NamespacesSettings:
     pool_headroom_mb: int = 256
     uid_base: int = 100_000_000
     uid_ranges: int = 8192
+    # Of the host: platforms find each other's uids here.
+    claims_dir: Path = CLAIMS
     overcommit: Overcommit = field(default_factory=Overcommit)
     # First folder below every cgroup hierarchy.
     cgroup_name: str = "sandboxer"

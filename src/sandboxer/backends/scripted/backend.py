@@ -78,6 +78,7 @@ class Scripted:
         self.kept_disks: dict[str, Disk] = {}
         self._volumes = ScriptedVolumes()
         self._folders = ScriptedFolders()
+        self._mark: str | None = None
         # Every call in order, for tests: (method, sandbox id).
         self.calls: list[tuple[str, str]] = []
 
@@ -143,6 +144,22 @@ class Scripted:
         if box is None:
             return Observation(presence=Presence.GONE, reason="never_made")
         return Observation(presence=box.presence, reason=box.reason)
+
+    async def mark(self) -> str | None:
+        return self._mark
+
+    async def set_mark(self, text: str) -> None:
+        self._mark = text
+
+    async def disks(self) -> Sequence[str]:
+        return [*self.boxes, *self.kept_disks, *await self.volumes()]
+
+    async def spares(self) -> Sequence[str]:
+        return [id_ for id_, box in self.boxes.items() if box.order.is_spare]
+
+    async def give_away(self, sandbox_id: str) -> None:
+        if (box := self.boxes.get(sandbox_id)) is not None:
+            box.order = replace(box.order, is_spare=False)
 
     async def inventory(self) -> Sequence[str]:
         self._begin("inventory", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import typer
 
 from sandboxer import __version__
 from sandboxer.access.ssh.room import HOST_KEY_FILE
+from sandboxer.edges.cli.adoption import identify
 from sandboxer.edges.cli.archive import (
     DISKS_LEFT_OUT,
     LEFT_OUT,
@@ -25,8 +27,9 @@ from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import Json
 from sandboxer.edges.cli.output import columns, err, out, print_json, size
 from sandboxer.kernel.ids import is_sandbox_id
+from sandboxer.sandboxes.binding import allow_adoption
 from sandboxer.settings import Settings, load_settings
-from sandboxer.store.backup import back_up
+from sandboxer.store.backup import back_up, installation_in
 from sandboxer.store.backup import restore as restore_database
 from sandboxer.store.lock import hold_state_dir
 
@@ -149,7 +152,12 @@ def _put_in_place(scratch: Path, settings: Settings) -> None:
         if (scratch / folder).is_dir():
             os.replace(scratch / folder, settings.state_dir / place)
     if (scratch / DATABASE).exists():
+        installation = installation_in(scratch / DATABASE)
         restore_database(scratch / DATABASE, settings.database_url)
+        # On purpose: disks that are still here may be newer than these records.
+        allow_adoption(settings.state_dir, installation)
+    elif not _is_sqlite(settings):
+        allow_adoption(settings.state_dir, asyncio.run(identify(settings)).id)
 
 
 def _show(manifest: Manifest, file: Path, json: bool) -> None:

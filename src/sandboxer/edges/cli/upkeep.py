@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from sandboxer.edges.cli.options import Json, StateDir, Url, client
-from sandboxer.edges.cli.output import columns, facts_table, out, print_json, span
+from sandboxer.edges.cli.output import ago, columns, facts_table, out, print_json, span, until
 from sandboxer.wire.sandboxes import Stale
 
 app = typer.Typer(rich_markup_mode="rich")
@@ -43,7 +43,10 @@ def expire(
 
 @app.command("reap-stale")
 def reap_stale(json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
-    """Remove what no record accounts for: processes, mounts, cgroups, disks.
+    """Remove what no record accounts for: sandboxes, snapshots, volumes, images, processes.
+
+    Look first: after a restored dump, or on another database than usual, these may be your tenants' disks.
+    What is not removed here goes by itself after `quarantine_grace`.
 
     Examples:
 
@@ -86,7 +89,7 @@ def inspect_host(json: Json = False, url: Url = None, state_dir: StateDir = None
 
 @inspecting.command("stale")
 def inspect_stale(json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
-    """Show what no record accounts for; remove it with `reap-stale`.
+    """Show what no record accounts for, since when, and when it goes; remove it now with `reap-stale`.
 
     Examples:
 
@@ -104,4 +107,5 @@ def inspect_stale(json: Json = False, url: Url = None, state_dir: StateDir = Non
 
 def _show_stale(found: list[Stale]) -> None:
     if found:
-        out.print(columns([(one.sandbox_id, one.backend, one.why) for one in found], "ID", "BACKEND", "WHY"))
+        rows = [(one.id, one.kind, one.why, ago(one.first_seen), until(one.goes_at)) for one in found]
+        out.print(columns(rows, "ID", "KIND", "WHY", "FIRST SEEN", "GOES"))

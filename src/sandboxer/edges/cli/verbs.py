@@ -97,6 +97,7 @@ VERBS: Mapping[str, Verb] = {
     "bench": Verb("bench", HOST, "Measure this host against bwrap, podman and a bare web server."),
     "backup": Verb("backup", HOST, "Copy the platform's state into one file."),
     "restore": Verb("backup", HOST, "Bring a backup back into an empty state folder."),
+    "adopt-pool": Verb("adoption", HOST, "Put a database and a storage pool together on purpose."),
     "config": Verb("config", HOST, "Show the settings in force.", is_group=True),
 }
 

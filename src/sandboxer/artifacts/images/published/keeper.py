@@ -11,19 +11,17 @@ from datetime import datetime
 
 from sandboxer.artifacts.images.published.book import Step
 from sandboxer.artifacts.images.published.collecting import Kept, Tier, collectable
-from sandboxer.artifacts.images.published.desk import PASSING, PREFIX, ImageDesk
+from sandboxer.artifacts.images.published.desk import PASSING, ImageDesk
 from sandboxer.artifacts.images.published.records import PublishedImage
-from sandboxer.artifacts.snapshots.keeper import drop_unrecorded, is_missed
+from sandboxer.artifacts.snapshots.keeper import is_missed
 from sandboxer.artifacts.snapshots.lifecycle import USABLE, Signal, State
 from sandboxer.artifacts.vigil import FAR, RETRY, SPARED, Purse, Vigil
 from sandboxer.backends.contract import Snapshots
 from sandboxer.money.dryness import Standing
 from sandboxer.sandboxes.capping import Reached
-from sandboxer.sandboxes.disks import keeper_of
 
 log = logging.getLogger(__name__)
 ACTOR = "system:images"
-_OURS = (f"{PREFIX}_", f"{PASSING}_")
 _SIGNALS = {
     Tier.ENDED: Signal.DROP,
     Tier.ACCOUNT_ENDED: Signal.DROP,
@@ -51,20 +49,22 @@ class ImageKeeper:
     async def reconcile(self) -> None:
         """Once, at the start. Raises nothing for one image's sake."""
         living = {one.id: one for one in await self._desk.book.living()}
-        made = {id_ for id_, one in living.items() if one.state is not State.TAKING}
-        await asyncio.to_thread(self._desk.lists.sweep, made)
+        listed = {id_ for id_, one in living.items() if one.state is not State.TAKING}
         for name, backend in self._desk.sandboxes.room.backends.items():
             if not isinstance(backend, Snapshots):
                 continue
-            there = {disk_id for disk_id in await backend.kept() if disk_id.startswith(_OURS)}
+            there = set(await backend.kept())
+            listed |= there - living.keys()
             mine = {one.id for one in living.values() if one.backend == name}
-            await drop_unrecorded(backend, there - mine)
+            await _drop_passing(backend, there)
             for image in (living[id_] for id_ in mine):
                 try:
                     await self._settle(image, backend, is_there=image.id in there)
                 except Exception:
                     # One image must not keep the server from starting for all others.
                     log.exception("image %s could not be reconciled", image.id)
+        # As long as there is a disk, somebody may come to know it again.
+        await asyncio.to_thread(self._desk.lists.sweep, listed)
 
     async def catch_up(self) -> None:
         """Before anyone can ask for anything: a cap that was reached meanwhile ended the charge then."""
@@ -134,10 +134,9 @@ class ImageKeeper:
     async def _settle(self, image: PublishedImage, backend: Snapshots, *, is_there: bool) -> None:
         """After a start: finish what was begun, and say what is missing."""
         if image.state is State.TAKING:
-            # Nobody was answered for it.
-            await keeper_of(self._desk.sandboxes.room.backends.get(image.backend), image.backend).drop(
-                image.id
-            )
+            # Nobody was answered for it; in an older copy of the database it may be whole by now.
+            if not self._desk.sandboxes.room.is_adopted:
+                await backend.drop(image.id)
             await self._move(image, Signal.FAIL, "server_restarted", {}, {})
         elif image.state in USABLE and (not is_there or await is_missed(backend, image.id)):
             await self._move(image, Signal.MISSED, "missing_on_host", {}, {})
@@ -164,3 +163,14 @@ class ImageKeeper:
 def _is_due_and_locked(image: PublishedImage, now: datetime) -> bool:
     is_due = image.state is State.UNPAID and image.expires_at is not None and image.expires_at <= now
     return is_due and image.locked_at is not None and image.reason != SPARED
+
+
+async def _drop_passing(backend: Snapshots, there: set[str]) -> None:
+    """Copies that a killed server was publishing from: of something that is still there, and never the only
+    one."""
+    for disk_id in sorted(one for one in there if one.startswith(f"{PASSING}_")):
+        try:
+            await backend.drop(disk_id)
+            log.info("dropped %s: a copy that was being published from", disk_id)
+        except Exception:
+            log.exception("%s could not be dropped", disk_id)

@@ -18,7 +18,8 @@ from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.failures import failures
 from sandboxer.edges.http.state import caller, platform_of, require_owner
 from sandboxer.kernel.durations import format_duration
-from sandboxer.sandboxes.stale import StaleSandbox
+from sandboxer.sandboxes.quarantine.records import Held
+from sandboxer.sandboxes.quarantine.use_cases import Quarantine
 from sandboxer.wire.capabilities import BackendCapabilities, Lack
 from sandboxer.wire.host import Collected, Garbage, GarbageItem, Host
 from sandboxer.wire.sandboxes import Reaped, Stale, StaleList
@@ -55,8 +56,9 @@ async def inspect(request: Request) -> Response:
     summary="What no record accounts for (owner)",
 )
 async def stale(request: Request) -> Response:
-    found = await platform_of(request).sandboxes.stale(caller(request))
-    return json_response(StaleList(stale=_listed(found)))
+    sandboxes = platform_of(request).sandboxes
+    found = await sandboxes.stale(caller(request))
+    return json_response(StaleList(stale=_listed(found, sandboxes.room.quarantine)))
 
 
 @router.post(
@@ -67,8 +69,9 @@ async def stale(request: Request) -> Response:
     summary="Remove what no record accounts for (owner)",
 )
 async def reap_stale(request: Request) -> Response:
-    removed = await platform_of(request).sandboxes.reap_stale(caller(request))
-    return json_response(Reaped(removed=_listed(removed)))
+    sandboxes = platform_of(request).sandboxes
+    removed = await sandboxes.reap_stale(caller(request))
+    return json_response(Reaped(removed=_listed(removed, sandboxes.room.quarantine)))
 
 
 @router.get(
@@ -122,5 +125,16 @@ def _garbage(one: decision.Garbage, grace: timedelta) -> GarbageItem:
     )
 
 
-def _listed(found: Sequence[StaleSandbox]) -> list[Stale]:
-    return [Stale(sandbox_id=item.sandbox_id, backend=item.backend, why=item.why) for item in found]
+def _listed(found: Sequence[Held], quarantine: Quarantine) -> list[Stale]:
+    return [
+        Stale(
+            id=one.unknown.id,
+            sandbox_id=one.unknown.id,
+            kind=one.unknown.kind.value,
+            backend=one.unknown.backend,
+            why=one.unknown.why,
+            first_seen=one.sighting.first_seen,
+            goes_at=quarantine.goes_at(one),
+        )
+        for one in found
+    ]

@@ -1,0 +1,89 @@
+"""Kept disks and volumes that no record accounts for, as the quarantine finds and removes them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import Connection
+
+from sandboxer.artifacts.images.published import records as images
+from sandboxer.artifacts.snapshots import records as snapshots
+from sandboxer.artifacts.volumes import records as volumes
+from sandboxer.backends.contract import Snapshots, Volumes
+from sandboxer.sandboxes.quarantine.records import Kind, Unknown
+from sandboxer.sandboxes.room import Room
+from sandboxer.store.engine import Store
+
+NO_RECORD = "a disk without a record"
+_KINDS = {"snp_": Kind.SNAPSHOT}
+
+
+class UnknownKeptDisks:
+    """Of snapshots and of images. `passing`: without a record by nature, somebody is at work with them."""
+
+    kinds = frozenset({Kind.SNAPSHOT, Kind.IMAGE})
+
+    def __init__(self, room: Room, store: Store, passing: Collection[str]) -> None:
+        self._room = room
+        self._store = store
+        self._passing = passing
+
+    async def find(self) -> Sequence[Unknown]:
+        there = {
+            disk: name
+            for name, backend in self._room.backends.items()
+            if isinstance(backend, Snapshots)
+            for disk in await backend.kept()
+        }
+        # Asked after the disks: what is made has its record before.
+        recorded = await self._store.read(recorded_disks)
+        return [
+            Unknown(id=disk, kind=_KINDS.get(disk[:4], Kind.IMAGE), backend=there[disk], why=NO_RECORD)
+            for disk in sorted(there.keys() - recorded - set(self._passing))
+        ]
+
+    async def remove(self, unknown: Unknown) -> bool:
+        backend = self._room.backends[unknown.backend]
+        is_wanted = unknown.id in self._passing or unknown.id in await self._store.read(recorded_disks)
+        if is_wanted or not isinstance(backend, Snapshots):
+            return False
+        await backend.drop(unknown.id)
+        return True
+
+
+class UnknownVolumes:
+    kinds = frozenset({Kind.VOLUME})
+
+    def __init__(self, room: Room, store: Store) -> None:
+        self._room = room
+        self._store = store
+
+    async def find(self) -> Sequence[Unknown]:
+        there = {
+            volume: name
+            for name, backend in self._room.backends.items()
+            if isinstance(backend, Volumes)
+            for volume in await backend.volumes()
+        }
+        recorded = await self._store.read(recorded_volumes)
+        return [
+            Unknown(id=volume, kind=Kind.VOLUME, backend=there[volume], why=NO_RECORD)
+            for volume in sorted(there.keys() - recorded)
+        ]
+
+    async def remove(self, unknown: Unknown) -> bool:
+        backend = self._room.backends[unknown.backend]
+        if unknown.id in await self._store.read(recorded_volumes) or not isinstance(backend, Volumes):
+            return False
+        await backend.drop_volume(unknown.id)
+        return True
+
+
+def recorded_disks(conn: Connection) -> frozenset[str]:
+    """Kept disks of which a record says that something may be left."""
+    taken = {one.id for one in snapshots.load_living(conn)}
+    return frozenset(taken | {one.id for one in images.load_living(conn)})
+
+
+def recorded_volumes(conn: Connection) -> frozenset[str]:
+    return frozenset(one.id for one in volumes.load_living(conn))

@@ -1,0 +1,113 @@
+"""What this backend holds beside its sandboxes: whose the pool is, which sandboxes nobody has had yet, and
+processes that slipped out of every sandbox. Everything here blocks: callers run it in a thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from sandboxer.backends.namespaces.ground import Ground
+from sandboxer.backends.namespaces.recovery import pidfd_of, started_at
+from sandboxer.backends.namespaces.uid_claims import uids_of_processes
+from sandboxer.kernel.errors import Unavailable
+from sandboxer.kernel.exhaustion import host_exhausted
+
+# In the pool's own folder; no id looks like it.
+MARK = ".installation"
+_MOST_BYTES = 4096
+# What a sandbox's record, socket and folders take, and some.
+_LEAST_FREE_BYTES = 256 * 1024
+_LEAST_INODES = 16
+
+
+class Holdings:
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+
+    def mark(self) -> str | None:
+        try:
+            with open(self._ground.pool.path / MARK, encoding="utf-8", errors="replace") as file:
+                return file.read(_MOST_BYTES)
+        except FileNotFoundError:
+            return None
+
+    def set_mark(self, text: str) -> None:
+        place = self._ground.pool.path / MARK
+        draft = place.with_name(MARK + ".new")
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, text.encode())
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(draft, place)
+
+    def disks(self) -> list[str]:
+        ground = self._ground
+        return [*ground.pool.ids(), *ground.copies.ids(), *ground.pool.volume_ids()]
+
+    def give_away(self, sandbox_id: str) -> None:
+        box = self._ground.known.get(sandbox_id)
+        if box is not None and box.is_spare:
+            given = self._ground.known[sandbox_id] = replace(box, is_spare=False)
+            self._ground.boxes.write(given)
+
+    def check_host(self) -> None:
+        """Raises Unavailable where the next write of a create would fail for certain."""
+        try:
+            os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+            for place in (self._ground.settings.run_dir, self._ground.pool.path):
+                check_writable(os.statvfs(place))
+        except OSError as error:
+            raise host_exhausted(error) or Unavailable(why=f"a disk of the host: {error.strerror}") from error
+
+    def strays(self) -> Mapping[str, str]:
+        """In the folder of all sandboxes instead of one's own, or with a uid of ours and in none of them."""
+        ground = self._ground
+        parents = ground.cgroups.in_parents()
+        found = dict.fromkeys(parents, "it is in the cgroup above all sandboxes")
+        for pid, uids in uids_of_processes():
+            is_ours = pid not in found and any(map(ground.ranges.owns, uids))
+            if is_ours and not ground.cgroups.is_in_a_sandbox(pid):
+                found[pid] = "it has a uid of sandboxes, and is in none"
+        strays = {}
+        for pid, why in found.items():
+            started = started_at(pid)
+            if started is not None:
+                strays[f"pid-{pid}-{started}"] = f"a process ({_name(pid)}): {why}"
+        return strays
+
+    def end_stray(self, stray_id: str) -> None:
+        _, pid, started = stray_id.split("-")
+        fd = pidfd_of(int(pid), int(started))
+        if fd is None:
+            return
+        try:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+        finally:
+            os.close(fd)
+
+
+def check_writable(seen: os.statvfs_result) -> None:
+    """Raises OSError as the next write there would."""
+    if seen.f_flag & os.ST_RDONLY:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+    # Inodes: 0 in all where a file system does not count them.
+    if seen.f_bfree * seen.f_frsize < _LEAST_FREE_BYTES or (
+        seen.f_files > 0 and seen.f_ffree < _LEAST_INODES
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _name(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return "".join(letter for letter in file.read(64).strip() if letter.isprintable())
+    except OSError:
+        return "?"

@@ -1,0 +1,195 @@
+"""Whether this database and the disks of a backend belong together, asked at every start before anything is
+touched.
+
+Both carry the id of one installation. A start on the wrong database (a mistyped URL, a deleted file, an older
+dump) is refused: its records know nothing of the disks, and everything that removes would be misled.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+
+from sqlalchemy import Connection
+
+from sandboxer.backends.contract import Backend, CarriesMark
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import Conflict
+from sandboxer.sandboxes.quarantine.records import forget_all
+from sandboxer.store.engine import Store
+from sandboxer.store.installation import Installation, count_on, load
+
+log = logging.getLogger(__name__)
+# How often the count grows: a dump that is older than two of these is told from the database it was taken of.
+EVERY = timedelta(minutes=5)
+# In the state folder, written by `adopt-pool` and `restore`: the next start may take the disks over.
+ADOPTION = "adopt-pool"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a backend carries beside its disks."""
+
+    installation: str
+    beat: int
+
+
+class Finding(StrEnum):
+    BELONGS = "belongs"
+    # The disks are another installation's.
+    FOREIGN = "foreign"
+    # The database was never used with any disks, or has no records at all, and there are some.
+    NEW_DATABASE = "new_database"
+    # The same installation, as it was some time ago.
+    OLDER = "older"
+    # The database has records of disks, and there is a pool without any that nobody ever used.
+    DISKS_GONE = "disks_gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What a database says of disks: whether of any ever, and of how many now."""
+
+    is_empty: bool
+    disks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    installation: Installation
+    # The operator said so: records may be older than what the disks hold.
+    is_adopted: bool
+
+
+def judge(known: Installation | None, mark: Mark | None, *, has_disks: bool, records: Records) -> Finding:
+    """Pure. Where there are no disks none can be lost, only the records of those that lie elsewhere; disks
+    without a mark are of an installation from before there were marks, unless the database has never seen
+    anything."""
+    if not has_disks:
+        is_gone = mark is None and known is not None and records.disks
+        return Finding.DISKS_GONE if is_gone else Finding.BELONGS
+    if mark is None:
+        return Finding.NEW_DATABASE if records.is_empty else Finding.BELONGS
+    if known is None:
+        return Finding.NEW_DATABASE
+    if known.id != mark.installation:
+        return Finding.FOREIGN
+    return Finding.OLDER if known.beat < mark.beat else Finding.BELONGS
+
+
+async def bind(
+    store: Store,
+    backends: Mapping[str, Backend],
+    *,
+    clock: Clock,
+    read_records: Callable[[Connection], Records],
+    state_dir: Path,
+    database: str,
+) -> Bound:
+    """Raises Conflict when database and disks do not belong together; nothing is changed then."""
+    known = await store.read(load)
+    records = await store.read(read_records)
+    carrying = {name: one for name, one in backends.items() if isinstance(one, CarriesMark)}
+    marks = {name: read_mark(await one.mark()) for name, one in carrying.items()}
+    may_adopt = _may_adopt(state_dir, known)
+    adopted = False
+    for name, backend in carrying.items():
+        disks = await backend.disks()
+        finding = judge(known, marks[name], has_disks=bool(disks), records=records)
+        if finding is not Finding.BELONGS and not may_adopt:
+            raise _refusal(finding, known, marks[name], len(disks) or records.disks, state_dir, database)
+        if may_adopt and disks:
+            # Even where nothing is amiss: a dump of a few minutes ago cannot be told from the database.
+            adopted = True
+            log.warning("the %d disks of %s are adopted (%s)", len(disks), name, finding.value)
+    counted = max((mark.beat for mark in marks.values() if mark is not None), default=0)
+
+    def begin(conn: Connection) -> Installation:
+        if adopted:
+            # Their time begins anew: the list is of another moment than the disks.
+            forget_all(conn)
+        return count_on(conn, at_least=counted, now=clock.now())
+
+    installation = await store.write(begin)
+    await _mark_all(carrying, installation.id, max(installation.beat - 1, 0))
+    (state_dir / ADOPTION).unlink(missing_ok=True)
+    return Bound(installation, adopted)
+
+
+async def keep_counting(store: Store, backends: Mapping[str, Backend], clock: Clock) -> None:
+    """For ever; cancel it to stop. Backends are told the count before the last: that is on the disk for
+    certain, so that a power cut makes no database look older than its disks."""
+    carrying = {name: one for name, one in backends.items() if isinstance(one, CarriesMark)}
+    while True:
+        await clock.sleep(EVERY)
+        try:
+            counted = await store.write(lambda conn: count_on(conn, now=clock.now()))
+            await _mark_all(carrying, counted.id, counted.beat - 1)
+        except Exception:
+            # An outermost loop: the next round tries again.
+            log.exception("the installation's count could not be written")
+
+
+def allow_adoption(state_dir: Path, installation: str) -> None:
+    """The next start may take the disks over for this installation ("": for a database that has no id)."""
+    place = state_dir / ADOPTION
+    place.write_text(json.dumps({"installation": installation}) + "\n")
+    place.chmod(0o600)
+
+
+def read_mark(text: str | None) -> Mark | None:
+    """None: none, or one that nobody can read."""
+    try:
+        raw = json.loads(text or "")
+        return Mark(str(raw["installation"]), int(raw["beat"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+async def _mark_all(carrying: Mapping[str, CarriesMark], installation: str, beat: int) -> None:
+    for name, backend in carrying.items():
+        try:
+            await backend.set_mark(json.dumps({"installation": installation, "beat": beat}) + "\n")
+        except OSError as error:
+            # A full pool must not keep the server from starting: that is when somebody has to clear it.
+            log.warning("the disks of %s could not be marked: %s", name, error)
+
+
+def _may_adopt(state_dir: Path, known: Installation | None) -> bool:
+    try:
+        allowed = json.loads((state_dir / ADOPTION).read_text())["installation"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return bool(allowed == ("" if known is None else known.id))
+
+
+def _refusal(
+    finding: Finding,
+    known: Installation | None,
+    mark: Mark | None,
+    disks: int,
+    state_dir: Path,
+    database: str,
+) -> Conflict:
+    pool = f"the storage pool in {state_dir} holds {disks} disks"
+    whose = "an installation without an id" if mark is None else mark.installation
+    what = {
+        Finding.NEW_DATABASE: f"{pool} of {whose}, and the database {database} is new: it knows none of them",
+        Finding.FOREIGN: f"{pool} of {whose}, and the database {database} is of {known.id if known else '?'}",
+        Finding.OLDER: f"{pool}, and the database {database} is older than they are: a copy was restored",
+        Finding.DISKS_GONE: f"the storage pool in {state_dir} is new, and the database {database} has records"
+        f" of {disks} disks: they lie elsewhere (is a disk of this host not mounted?), or are lost",
+    }[finding]
+    return Conflict(
+        why=f"{what}. Nothing was started and nothing was removed",
+        reason="installation_mismatch",
+        hint="Check SANDBOXER_DATABASE (or --database): it may be mistyped, or the file was deleted; restore"
+        " the newest backup then. If this database is meant, run"
+        f" `sandboxer adopt-pool --state-dir {state_dir}` and start again: every disk stays, and those that"
+        " it has no record of are kept apart (`sandboxer inspect stale`).",
+    )
