@@ -111,6 +111,10 @@ def test_places_of_secrets_are_found_by_name(path: str) -> None:
     "path",
     [
         "etc/machine-id",
+        "usr/local/share/ca-certificates/sandboxer-egress.crt",
+        "etc/ssl/certs/sandboxer-egress.pem",
+        "etc/sandboxer/egress/ca-bundle.pem",
+        "etc/apt/apt.conf.d/95sandboxer-egress",
         "etc/ssh/ssh_host_rsa_key",
         "root/.ssh/authorized_keys",
         "home/a/.bash_history",

@@ -19,12 +19,20 @@ def plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+PINNED = re.compile(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.+!-]+)( ; [^\\]+)?((?: --hash=sha256:[0-9a-f]{64})+)")
+
+
+def read_lock(name: str) -> dict[str, str]:
+    text = (ROOT / name).read_text().replace(" \\\n   ", "")
+    lines = [line for line in text.splitlines() if line[:1] != "#"]
+    odd = [line[:80] for line in lines if PINNED.fullmatch(line) is None]
+    assert odd == [], "every line of a lock is a version with hashes, without an index or a path"
+    return {plain(found[1]): found[2] for line in lines if (found := PINNED.fullmatch(line))}
+
+
 @pytest.fixture(scope="module")
 def locked() -> dict[str, str]:
-    lines = [line for line in (ROOT / "requirements.lock").read_text().splitlines() if line[:1] != "#"]
-    odd = [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!-]+", line)]
-    assert odd == [], "the lock holds names and versions only, no index or path"
-    return {plain(line.split("==")[0]): line.split("==")[1] for line in lines}
+    return read_lock("requirements-dev.lock")
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +52,17 @@ def test_exact_pins_of_the_project_and_the_lock_agree(locked: dict[str, str], wa
     exact = dict(word.split("==") for word in wanted if "==" in word)
     differing = {n: v for n, v in exact.items() if locked[plain(n.split("[")[0])] != v}
     assert differing == {}, "run scripts/lock-requirements after changing pyproject.toml"
+
+
+def test_what_runs_is_locked_as_it_was_tried(locked: dict[str, str]) -> None:
+    running = read_lock("requirements.lock")
+    assert {name: locked.get(name) for name in running} == running
+
+
+def test_what_builds_the_project_is_pinned_and_locked(locked: dict[str, str]) -> None:
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    assert [word.split("==")[0] for word in build] == ["setuptools"]
+    assert build[0].split("==")[1] == locked["setuptools"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")

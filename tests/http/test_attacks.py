@@ -387,3 +387,13 @@ async def test_a_trusted_proxy_is_believed_about_addresses(tight: Settings) -> N
                 for _ in range(4)
             ]
             assert codes == [200] * 3 + [429]
+
+
+@pytest.mark.parametrize(
+    "text", ["safe\u202egnp.exe", "a\u2066b", "a\u200bb", "a\x1b[2Jb", "a\nb", "a\ufeffb"]
+)
+async def test_no_label_shows_people_something_else_than_it_says(served: Served, text: str) -> None:
+    refused = await served.client.post("/v1/sandboxes", {"labels": {"team": text}})
+    assert refused.status_code == 422, refused.text
+    made = await served.client.post("/v1/sandboxes", {"labels": {"team": "café 👩‍💻 مرحبا"}})
+    assert made.status_code == 201, made.text

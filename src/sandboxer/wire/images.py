@@ -10,6 +10,7 @@ from sandboxer.wire.accounts import AccountId
 from sandboxer.wire.sandboxes import ProfileId, Resources, WantedResources, WantedVolumes
 from sandboxer.wire.services import ServiceRef
 from sandboxer.wire.words import (
+    PLAIN_TEXT,
     Answer,
     Duration,
     Env,
@@ -31,7 +32,7 @@ Visibility = Annotated[
         description="`private`: you and whom you grant it; `unlisted`: who knows its id; `public`: everyone."
     ),
 ]
-Description = Annotated[str, Field(max_length=2000, pattern=r"^[^\x00]*$")]
+Description = Annotated[str, Field(max_length=2000, pattern=PLAIN_TEXT)]
 
 
 class PublishImage(Request):

@@ -13,6 +13,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 # The kernel would end a string at a NUL, so that what is checked would not be what is used.
 NO_NUL = r"^[^\x00]*$"
+# What a person reads must be what is there: nothing that turns the text around it, and nothing unseen.
+_TURNING = r"\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+ONE_LINE = rf"^[^\x00-\x1f{_TURNING}]*$"
+PLAIN_TEXT = rf"^[^\x00-\x08\x0b\x0c\x0e-\x1f{_TURNING}]*$"
 MAX_PATH_BYTES = 4096
 MAX_ENV_ENTRIES = 256
 MAX_LABELS = 64
@@ -126,7 +130,7 @@ Trust = Annotated[
     Field(description="Which network the sandbox gets: `zero` none at all, `semi` through the egress proxy."),
 ]
 LabelKey = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._/-]{0,62}$", max_length=63)]
-LabelValue = Annotated[str, StringConstraints(max_length=255, pattern=NO_NUL)]
+LabelValue = Annotated[str, StringConstraints(max_length=255, pattern=ONE_LINE)]
 Labels = Annotated[
     dict[LabelKey, LabelValue],
     Field(

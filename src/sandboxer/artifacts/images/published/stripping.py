@@ -23,6 +23,9 @@ _STRIPPED = re.compile(
             rb"etc/ssh/ssh_host_[^/]+",
             rb"var/lib/systemd/(random-seed|credential\.secret)|var/lib/urandom/random-seed",
             rb"run/.+|var/run/.+",
+            # Of its way out: the authority that one sandbox trusts, and how apt is told of it.
+            rb"usr/local/share/ca-certificates/sandboxer-egress\.crt|etc/apt/apt\.conf\.d/95sandboxer-egress",
+            rb"etc/ssl/certs/sandboxer-egress\.pem|etc/sandboxer/egress/.+",
             # Of its users.
             _ANYWHERE + rb"\.ssh/[^/]+",
             _ANYWHERE
