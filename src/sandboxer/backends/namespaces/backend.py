@@ -44,6 +44,7 @@ from sandboxer.backends.namespaces.kept.records import HeritageFolder
 from sandboxer.backends.namespaces.kept.shaping import Shaping
 from sandboxer.backends.namespaces.launcher import Launcher
 from sandboxer.backends.namespaces.making import Making
+from sandboxer.backends.namespaces.object_watch import ObjectWatch
 from sandboxer.backends.namespaces.pool import MB, open_pool
 from sandboxer.backends.namespaces.recovery import boot_id, pidfd_of
 from sandboxer.backends.namespaces.resizing import resize_box
@@ -393,6 +394,7 @@ async def open_backend(settings: NamespacesSettings) -> AsyncIterator[Namespaces
         async with own_tasks() as loops:
             loops.start(backend.beat(), name="heartbeat")
             loops.start(watch_launcher(launcher), name="whether the launcher answers")
+            loops.start(ObjectWatch(ground).watch(), name="kernel objects of sandboxes")
             yield backend
 
 

@@ -29,6 +29,8 @@ CPU_PERIOD_US = 100_000
 # What one process weighs by default, in the words of v2 and of v1, and the most that may be written there.
 V2_WEIGHT, V2_HEAVIEST = 100, 10_000
 V1_SHARES, V1_HEAVIEST = 1024, 262_144
+# Of v1: all that TCP and UDP sockets of a sandbox may hold.
+SOCKET_LIMIT = "memory.kmem.tcp.limit_in_bytes"
 # The supervisor and its workers are counted with the tenant's processes.
 SPARE_PIDS = 16
 
@@ -74,6 +76,14 @@ class Cgroups:
             os.makedirs(root, exist_ok=True)
         self._hand_down_controllers()
         self._weigh_parents()
+        self._count_sockets()
+
+    def _count_sockets(self) -> None:
+        """On v1, above all sandboxes and without a limit: the kernel patches its own code when the first
+        cgroup begins to count them and when the last one ends. That must not happen with every sandbox."""
+        limit = f"{self._limits.get('memory')}/{SOCKET_LIMIT}"
+        if "memory" in self.hierarchies.v1 and os.path.exists(limit):
+            _write(limit, "-1")
 
     def _weigh_parents(self) -> None:
         """All sandboxes together weigh one process for each core: unweighed they would weigh one in all."""
@@ -133,6 +143,9 @@ class Cgroups:
                 yield "memory.limit_in_bytes", str(memory)
                 if os.path.exists(f"{self._limits['memory']}/memory.memsw.limit_in_bytes"):
                     yield "memory.memsw.limit_in_bytes", str(memory)
+                # v1 does not count the buffers of sockets as memory. Only once this is set are they counted.
+                if os.path.exists(f"{self._limits['memory']}/{SOCKET_LIMIT}"):
+                    yield SOCKET_LIMIT, str(socket_bytes(memory))
             case "cpu", True:
                 yield from (("cpu.max", f"{quota_us} {CPU_PERIOD_US}"), self._weight(resources.vcpus))
             case "cpu", False:
@@ -240,6 +253,15 @@ class Cgroups:
             if error.errno not in (errno.ENOENT, errno.ENODEV):
                 raise
 
+    def processes(self, sandbox_id: str) -> list[int]:
+        """Of all its commands, by their numbers on the host."""
+        work = f"{self._unified}/{sandbox_id}/work"
+        found: list[int] = []
+        for command in self.commands(sandbox_id):
+            with contextlib.suppress(OSError):
+                found += map(int, Path(f"{work}/{command}/cgroup.procs").read_text().split())
+        return found
+
     def commands(self, sandbox_id: str) -> list[str]:
         return _folders(f"{self._unified}/{sandbox_id}/work")
 
@@ -295,6 +317,11 @@ class Cgroups:
         finally:
             os.close(fd)
         return True
+
+
+def socket_bytes(memory: int) -> int:
+    """Beside the memory limit, which v1 cannot make them part of: an eighth of it, at least 4 MB."""
+    return max(4 * MB, memory // 8)
 
 
 def _read(path: str) -> str:

@@ -12,6 +12,7 @@ from sandboxer.backends.namespaces.pool import Pool, PoolKind
 from sandboxer.backends.namespaces.settings import NamespacesSettings
 from sandboxer.backends.namespaces.uid_claims import overlaps
 from sandboxer.backends.namespaces.uids import WIDTH
+from sandboxer.backends.namespaces.unheld import HostBudgets, unheld
 
 # overlayfs over idmapped layers.
 OLDEST_KERNEL = (5, 19)
@@ -26,6 +27,7 @@ def examine(settings: NamespacesSettings, pool: Pool | None = None) -> Fingerpri
     controllers = _controllers()
     lacks = [*fatal, *_limits_lacking(controllers), *_pool_lacks(pool), *_small_lacks()]
     lacks += _shared_ids(settings)
+    lacks += unheld(HostBudgets.measured(controllers.get("memory", "")), settings)
     walls = set() if fatal else set(_ALWAYS)
     if not fatal:
         walls |= {wall for wall in (Wall.MEMORY, Wall.CPU, Wall.PIDS) if wall.value in controllers}

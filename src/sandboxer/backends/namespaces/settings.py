@@ -40,6 +40,8 @@ class NamespacesSettings:
     ptys: int = 64
     sigpending: int = 1024
     open_files: int = 1_048_576
+    # File locks that one sandbox may hold: some 200 bytes of the kernel's memory each, charged to nobody.
+    locks: int = 8192
     # Lines to one supervisor that may be open at once.
     streams: int = 128
 

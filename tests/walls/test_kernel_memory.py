@@ -1,0 +1,127 @@
+"""What a sandbox makes the kernel hold beyond its own pages is counted, capped or ended."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from sandboxer.backends.guest import Command, Exit, Output
+from sandboxer.backends.namespaces import NamespacesBackend, object_watch
+from sandboxer.backends.namespaces.object_watch import ObjectWatch
+from tests.walls.conftest import PATH, Maker, Sandbox
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+PROGRAM = (Path(__file__).parent / "kernel_memory.py").read_text()
+
+
+def command(what: str, count: int) -> Command:
+    argv = ["/usr/bin/python3", "-c", PROGRAM, what, str(count)]
+    return Command(argv=argv, env=PATH, has_stdin=True, keep=False)
+
+
+async def ends(box: Sandbox, what: str, count: int) -> Exit:
+    """How the attack ends that would hold on for ever."""
+    async with asyncio.timeout(30), await (await box.guest()).run(command(what, count)) as process:
+        async for item in process.output():
+            if isinstance(item, Exit):
+                return item
+    raise AssertionError("it ended without an exit")
+
+
+async def reaches(box: Sandbox, what: str, count: int) -> int:
+    """How far the attack comes; it holds on meanwhile, and lets go."""
+    async with asyncio.timeout(60), await (await box.guest()).run(command(what, count)) as process:
+        async for item in process.output():
+            if isinstance(item, Output) and item.data.startswith(b"reached"):
+                return int(item.data.split()[1])
+            assert not isinstance(item, Exit), f"{what} ended: {item}"
+            raise AssertionError(item.data.decode())
+    raise AssertionError("no output")
+
+
+@pytest.mark.parametrize("what", ["locks", "ofd"])
+async def test_who_holds_too_many_file_locks_is_killed(make: Maker, neighbour: Sandbox, what: str) -> None:
+    """They are charged to nobody: a sandbox of 64 MB held 279 MB of them after six seconds."""
+    greedy = await make(memory_mb=64)
+    assert (await ends(greedy, what, 40_000)).signal == 9
+    assert (await greedy.sh("echo alive")).stdout == "alive\n"
+    assert (await neighbour.sh("echo alive")).stdout == "alive\n"
+
+
+@pytest.mark.parametrize("what", ["anonymous", "anonymous_ofd"])
+async def test_who_locks_what_all_tenants_share_is_killed(make: Maker, what: str) -> None:
+    """All eventfds of the host are one inode: with many locks on it every close of one is slow."""
+    assert (await ends(await make(), what, 2000)).signal == 9
+
+
+async def test_an_ordinary_number_of_locks_is_nobodys_business(
+    make: Maker, backend: NamespacesBackend
+) -> None:
+    box = await make()
+    async with asyncio.timeout(30), await (await box.guest()).run(command("locks", 4000)) as process:
+        outputs = process.output()
+        first = await anext(outputs)
+        assert isinstance(first, Output)
+        assert first.data == b"reached 4000\n"
+        assert box.id not in {excess.sandbox_id for excess in ObjectWatch(backend.ground).locks_now()}
+        await process.write_stdin(b"\n")
+        assert [item.code async for item in outputs if isinstance(item, Exit)] == [0]
+
+
+async def test_a_command_beside_the_greedy_one_goes_on(make: Maker) -> None:
+    box = await make()
+    calm = Command(argv=["/bin/cat"], env=PATH, has_stdin=True, keep=False)
+    async with asyncio.timeout(30), await (await box.guest()).run(calm) as process:
+        assert (await ends(box, "locks", 40_000)).signal == 9
+        await process.write_stdin(b"still here\n")
+        answer = await anext(process.output())
+        assert isinstance(answer, Output)
+        assert answer.data == b"still here\n"
+        await process.kill()
+
+
+async def test_who_drains_the_hosts_open_files_is_killed(
+    make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greedy, calm = await make(), await make()
+    monkeypatch.setattr(object_watch, "host_files", lambda: (15_000, 20_000))
+    assert (await ends(greedy, "files", 5000)).signal == 9
+    assert await reaches(calm, "files", 500) == 500
+
+
+async def test_who_drains_the_hosts_code_of_filters_is_killed(
+    make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every sandbox's own filter is taken from the same budget: without it nobody could be started."""
+    greedy, calm = await make(), await make()
+    monkeypatch.setattr(object_watch, "host_filter_bytes", lambda: (1_500_000, 2_000_000))
+    assert (await ends(greedy, "filters", 7)).signal == 9
+    assert await reaches(calm, "filters", 1) == 1
+
+
+@pytest.mark.parametrize("what", ["tcp", "udp"])
+async def test_buffers_of_sockets_are_held_to_a_part_of_the_memory(make: Maker, what: str) -> None:
+    """cgroup v1 does not count them: a sandbox of 96 MB held 300."""
+    box = await make(memory_mb=96)
+    assert await reaches(box, what, 200) <= 48
+
+
+async def test_streams_flow_within_the_limit_of_buffers(make: Maker) -> None:
+    box = await make(memory_mb=64)
+    program = """
+import socket, threading
+server = socket.create_server(("127.0.0.1", 0))
+def send():
+    with socket.create_connection(server.getsockname()) as line:
+        line.sendall(b"x" * (64 << 20))
+threads = [threading.Thread(target=send)]
+for one in threads: one.start()
+line, _ = server.accept()
+total = 0
+while data := line.recv(1 << 16): total += len(data)
+print(total >> 20)
+"""
+    ran = await box.python(program.replace("64 << 20", "24 << 20"), timeout_s=60)
+    assert ran.stdout == "24\n", ran.stderr
