@@ -96,6 +96,23 @@ async def test_dead_and_slow_receivers_delay_nobody_else(store: Store) -> None:
         assert len(mute.got) <= 6
 
 
+async def test_many_accounts_that_let_us_wait_leave_places_to_those_who_do_not(store: Store) -> None:
+    async with room(store) as webhooks, receiver() as good, receiver(lambda n: None) as mute:
+        await webhooks.create("a", good.url, kinds=["thing.*"], hears_all=False, actor="t")
+        await happen(store, "a-1")
+        await eventually(lambda: len(good.got) == 1, within_s=10)
+        for account in range(9):
+            for _ in range(6):
+                await webhooks.create(f"evil{account}", mute.url, kinds=["*"], hears_all=False, actor="t")
+        for account in range(9):
+            await happen(store, f"evil{account}-1")
+        await eventually(lambda: len(mute.got) >= 32, within_s=10)
+        began = asyncio.get_running_loop().time()
+        await happen(store, "a-1", number=5)
+        await eventually(lambda: len(good.got) == 6, within_s=14)
+        assert asyncio.get_running_loop().time() - began < 5, "it waited for somebody else's receiver"
+
+
 async def test_news_without_end_do_not_keep_messages_from_being_sent(store: Store) -> None:
     async with room(store) as webhooks, receiver() as there:
         await webhooks.create("a", there.url, kinds=["thing.*"], hears_all=False, actor="t")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
@@ -30,6 +30,11 @@ from sandboxer.store.engine import Store
 log = logging.getLogger(__name__)
 AT_ONCE = 48
 AT_ONCE_PER_ACCOUNT = 6
+# Places that lanes may take which have not shown that their receiver is quick: the rest is kept for those that
+# have, however many accounts let us wait.
+UNPROVEN = 32
+QUICK_MS = 2000
+_QUICK_KNOWN = 10_000
 # A wall clock can be set forward while we sleep.
 LONGEST_SLEEP = timedelta(seconds=30)
 # Many commits in a row are one look.
@@ -67,6 +72,8 @@ class Postman:
         self._on_the_way: set[str] = set()
         self._failures: Counter[str] = Counter()
         self._resting: dict[str, datetime] = {}
+        # Lanes whose receiver last answered without letting us wait, the longest silent first.
+        self._quick: OrderedDict[str, None] = OrderedDict()
         self._awaited: dict[str, asyncio.Event] = {}
         self._prune_at = clock.now()
 
@@ -187,6 +194,11 @@ class Postman:
         return await self._carrier.carry(url, headers, body)
 
     def _note(self, lane: str, outcome: Outcome, now: datetime) -> None:
+        self._quick.pop(lane, None)
+        if outcome.took_ms < QUICK_MS:
+            self._quick[lane] = None
+            if len(self._quick) > _QUICK_KNOWN:
+                self._quick.popitem(last=False)
         if outcome.is_accepted:
             self._failures.pop(lane, None)
             self._resting.pop(lane, None)
@@ -197,7 +209,10 @@ class Postman:
     def _is_room_for(self, lane: str) -> bool:
         account = lane.partition(" ")[0]
         of_account = sum(1 for other in self._on_the_way if other.partition(" ")[0] == account)
-        return len(self._on_the_way) < AT_ONCE and of_account < AT_ONCE_PER_ACCOUNT
+        if len(self._on_the_way) >= AT_ONCE or of_account >= AT_ONCE_PER_ACCOUNT:
+            return False
+        unproven = sum(1 for other in self._on_the_way if other not in self._quick)
+        return lane in self._quick or unproven < UNPROVEN
 
     def _forget_rested(self, now: datetime, lanes: Collection[str]) -> None:
         """Lanes that rested, or have nothing more to send, are not remembered."""
