@@ -39,6 +39,7 @@ async def create(
     requested = planning.plan(request, profile, caller, sandbox_id=new_id("sbx"), now=room.clock.now())
     planning.check_trust(requested, room.trust_max)
     planning.check_backend(profile, await fingerprint_of(room, profile.backend))
+    planning.check_promises(profile)
     await room.check_refs(profile, caller.account)
     backend = room.backend_of(requested)
     if requested.origin is not None:

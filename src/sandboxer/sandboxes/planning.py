@@ -10,7 +10,7 @@ from sandboxer.identity.keys import Caller
 from sandboxer.kernel.durations import format_duration, parse_duration
 from sandboxer.kernel.errors import Forbidden, InvalidRequest, NotAvailable, Unavailable
 from sandboxer.sandboxes.lifecycle import State
-from sandboxer.sandboxes.profiles import IsolationLevel, Profile, excess
+from sandboxer.sandboxes.profiles import IsolationLevel, Profile, WorkspaceAccess, excess
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.sandboxes.terms import Terms
@@ -77,6 +77,24 @@ def check_backend(profile: Profile, fingerprint: Fingerprint | None) -> None:
     if _LEVELS.index(profile.isolation) > _LEVELS.index(IsolationLevel(given)):
         raise NotAvailable(
             what=f"isolation level {profile.isolation}", why=f"{profile.backend} gives {given}"
+        )
+
+
+def check_promises(profile: Profile) -> None:
+    """Raises NotAvailable for what a profile promises and this platform cannot keep: a promise is kept or
+    refused, never passed over."""
+    if profile.workspace_access is not WorkspaceAccess.READ_WRITE:
+        raise NotAvailable(
+            what=f"profile {profile.id}",
+            why="its workspace is to be read only, and no backend here can make it so",
+            hint="Its operator sets workspace.access to rw; a read-only volume protects files today.",
+        )
+    elsewhere = [name for name in profile.placement_prefer if name not in (profile.backend, "local")]
+    if elsewhere:
+        raise NotAvailable(
+            what=f"profile {profile.id}",
+            why=f"it prefers to be placed on {', '.join(elsewhere)}, and this platform has one place only",
+            hint="Its operator leaves placement.prefer empty, or names `local`.",
         )
 
 

@@ -133,7 +133,7 @@ class Ground:
             raise InvalidRequest(
                 field="image",
                 why=f"there is no image {name} on this host",
-                hint="Build it on the host (`sandboxer image build base`), or name one that is there.",
+                hint=f"Build it on the host (`sandboxer image build {name}`), or name one that is there.",
             )
         target = os.path.basename(os.readlink(path)) if os.path.islink(path) else name
         return target if (self.settings.images_dir / target).is_dir() else name

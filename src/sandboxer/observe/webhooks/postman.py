@@ -30,8 +30,8 @@ from sandboxer.store.engine import Store
 log = logging.getLogger(__name__)
 AT_ONCE = 48
 AT_ONCE_PER_ACCOUNT = 6
-# Places that lanes may take which have not shown that their receiver is quick: the rest is kept for those that
-# have, however many accounts let us wait.
+# Places for lanes that have not shown a quick receiver yet. The rest is for those that have, however many
+# accounts let us wait.
 UNPROVEN = 32
 QUICK_MS = 2000
 _QUICK_KNOWN = 10_000
