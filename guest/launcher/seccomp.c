@@ -1,7 +1,7 @@
 /* The system call filter: an allow-list (calls.c, checks.c), written as classic BPF.
  *
- * Numbers with one answer lie together in long runs, so the program is a binary tree over some hundred runs: half
- * the size of one that a library makes from three hundred names, and every sandbox pays for attaching it. */
+ * Numbers with one answer lie together in long runs, so the program is a binary tree over some hundred runs, with the
+ * checks of arguments at its leaves. Every sandbox pays for attaching it. */
 #include "launcher.h"
 
 #include "calls.h"

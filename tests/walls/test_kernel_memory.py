@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandboxer.backends.guest import Command, Exit, Output
+from sandboxer.backends.guest import Command, EndReason, Exit, Output
 from sandboxer.backends.namespaces import NamespacesBackend, object_watch
 from sandboxer.backends.namespaces.object_watch import ObjectWatch
 from tests.walls.conftest import PATH, Maker, Sandbox
@@ -45,7 +45,8 @@ async def reaches(box: Sandbox, what: str, count: int) -> int:
 async def test_who_holds_too_many_file_locks_is_killed(make: Maker, neighbour: Sandbox, what: str) -> None:
     """They are charged to nobody: a sandbox of 64 MB held 279 MB of them after six seconds."""
     greedy = await make(memory_mb=64)
-    assert (await ends(greedy, what, 40_000)).signal == 9
+    ended = await ends(greedy, what, 40_000)
+    assert (ended.signal, ended.reason) == (9, EndReason.KERNEL_OBJECTS_EXHAUSTED)
     assert (await greedy.sh("echo alive")).stdout == "alive\n"
     assert (await neighbour.sh("echo alive")).stdout == "alive\n"
 

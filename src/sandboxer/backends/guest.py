@@ -19,6 +19,8 @@ class EndReason(StrEnum):
     OOM_KILLED = "oom_killed"
     DISK_FULL = "disk_full"
     PIDS_EXHAUSTED = "pids_exhausted"
+    # File locks, open files, filters: more than one sandbox may make the kernel hold.
+    KERNEL_OBJECTS_EXHAUSTED = "kernel_objects_exhausted"
     TIMED_OUT = "timed_out"
     KILLED = "killed"
 

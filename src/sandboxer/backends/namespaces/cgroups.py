@@ -16,6 +16,7 @@ import errno
 import os
 import select
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,8 @@ class Counters:
 
     oom_kills: int
     pids_refused: int
+    # Not the kernel's count: how often the watch of kernel objects killed something in it.
+    object_kills: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class Births:
 class Cgroups:
     def __init__(self, hierarchies: Hierarchies, parent: str) -> None:
         self.hierarchies = hierarchies
+        self.object_kills: Counter[str] = Counter()
         self._unified = str(hierarchies.unified / parent)
         self._limits = {
             name: (str((hierarchies.unified if name in hierarchies.v2 else hierarchies.v1[name]) / parent))
@@ -183,6 +187,7 @@ class Cgroups:
     def remove(self, sandbox_id: str) -> None:
         """Of an empty sandbox. The kernel lets go of a folder a moment after its last task: ask again."""
         top = f"{self._unified}/{sandbox_id}"
+        self.object_kills.pop(sandbox_id, None)
         for command in _folders(f"{top}/work"):
             _rmdir(f"{top}/work/{command}")
         folders = [f"{top}/work", f"{top}/guest", top]
@@ -275,6 +280,7 @@ class Cgroups:
         return Counters(
             oom_kills=self._event("memory", sandbox_id, "memory.events", "memory.oom_control", "oom_kill"),
             pids_refused=self._event("pids", sandbox_id, "pids.events", "pids.events", "max"),
+            object_kills=self.object_kills[sandbox_id],
         )
 
     def counted(self, sandbox_id: str) -> Counted:

@@ -135,6 +135,8 @@ class NamespacesGuest:
         now = self._cgroups.counters(self._id)
         if now.oom_kills > before.oom_kills:
             return EndReason.OOM_KILLED
+        if now.object_kills > before.object_kills and exit.signal:
+            return EndReason.KERNEL_OBJECTS_EXHAUSTED
         if now.pids_refused > before.pids_refused:
             return EndReason.PIDS_EXHAUSTED
         disk = self._pool.usage(self._id)

@@ -105,6 +105,7 @@ class ObjectWatch:
     def end_now(self, excess: Excess) -> None:
         """Kills those processes, or, where the kernel does not say which, every command of that sandbox."""
         cgroups = self._ground.cgroups
+        cgroups.object_kills[excess.sandbox_id] += 1
         for pid in excess.pids:
             with contextlib.suppress(ProcessLookupError):
                 held = os.pidfd_open(pid)
