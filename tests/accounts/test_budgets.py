@@ -13,7 +13,7 @@ from sandboxer.accounts import gifts, records
 from sandboxer.accounts.operators import adjust
 from sandboxer.accounts.revocation import finish, revoke
 from sandboxer.kernel.errors import Forbidden, InsufficientCredit
-from sandboxer.money.buckets import bucket_id, debt_id, settle_account, spend, unconfirmed_id
+from sandboxer.money.buckets import bucket_id, debt_id, frozen_id, settle_account, spend, unconfirmed_id
 from sandboxer.money.holds import begin_charge, hold_slice
 from sandboxer.money.ledger import EXTERNAL, INCOME, balance, open_account, post_transfer
 from sandboxer.money.metering import close_meter
@@ -119,6 +119,7 @@ def test_no_word_that_is_not_in_the_table_opens_a_budget(kind: str, to: str) -> 
 def test_a_debt_and_what_was_never_confirmed_are_taken_from_a_budget() -> None:
     assert may_leave_budget("repay", debt_id("acc_a"))
     assert may_leave_budget("reversal", unconfirmed_id("acc_a"))
+    assert may_leave_budget("reversal", frozen_id("acc_a"))
     assert may_leave_budget("reversal", "external:x402")
 
 

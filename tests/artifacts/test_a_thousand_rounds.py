@@ -36,6 +36,7 @@ async def paid(tmp_path: Path) -> AsyncIterator[Served]:
         limit_bucket_only=1_000_000,
         limit_address=1_000_000,
         pricing={"rates": {"stored_disk_gb_msats": 1000}},
+        storage_deposit="1s",
     )
     try:
         async with serving(settings, None) as running:

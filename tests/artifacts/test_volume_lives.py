@@ -158,6 +158,8 @@ async def dear(tmp_path: Path) -> AsyncIterator[Served]:
         images_dir=IMAGES,
         pool_size_mb=500,
         pricing={"rates": rates},
+        storage_deposit="1s",
+        unpaid_kept="7d",
         grace_window="1s",
         hold_slice="2s",
         limit_bucket_only=10_000,

@@ -217,6 +217,7 @@ async def _serve(plan: Round, pipe: Connection, fuse: Fuse) -> None:
         limit_bucket_only=1_000_000,
         limit_address=1_000_000,
         pricing={"rates": {"stored_disk_gb_msats": 1_024_000}},
+        storage_deposit="1s",
     )
     async with serving(settings, None) as served:
         complaints = await audit_kept(served.platform, plan.state_dir)

@@ -419,6 +419,7 @@ async def paid(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[
         state_dir=tmp_path / "state",
         port=0,
         pricing={"rates": rates},
+        storage_deposit="1s",
         grace_window="1s",
         hold_slice="2s",
         retention="2s",

@@ -138,4 +138,4 @@ def test_a_paying_wallet_has_one_account_whatever_its_chain(conn: Connection) ->
 
 def test_an_unknown_account_cannot_be_paid_for(conn: Connection) -> None:
     with pytest.raises(NotFound):
-        crediting.account_to_pay(conn, "pub_nobody")
+        crediting.account_to_pay(conn, "pub_nobody", now=NOW)

@@ -43,7 +43,9 @@ async def paying(
     open_one: OpenPlatform, *, sats: int = 0, rates: dict[str, int] = RATES, **settings: object
 ) -> AsyncIterator[Platform]:
     """A platform where Alice pays; its books are whole at the end."""
-    async with open_one(charging=True, pricing={"rates": rates}, retention="30d", **settings) as platform:
+    # Prices here are a thousand times what they are: what is kept is asked for a second's deposit.
+    common: dict[str, object] = {"retention": "30d", "storage_deposit": "1s", "unpaid_kept": "30d"}
+    async with open_one(charging=True, pricing={"rates": rates}, **{**common, **settings}) as platform:
         if sats:
             await fund(platform, sats, id="first")
         yield platform

@@ -103,7 +103,9 @@ class PaidLives(RuleBasedStateMachine):
 
     async def open(self) -> Platform:
         given: dict[str, Any] = {} if self.url is None else {"database": self.url}
-        chosen = Settings(state_dir=Path(self.folder.name), pricing=PRICES, retention="30d", **given)
+        chosen = Settings(
+            state_dir=Path(self.folder.name), pricing=PRICES, retention="30d", unpaid_kept="30d", **given
+        )
         backends = {"ext.namespaces": self.backend}
         return await self.stack.enter_async_context(
             open_platform(chosen, clock=self.clock, backends=backends)

@@ -82,11 +82,17 @@ class Authority:
         )
 
 
+def why_not_active(authority: Authority, *, now: datetime) -> str | None:
+    """Why the account may not act now, if so. Pure."""
+    if authority.refused_why is not None:
+        return authority.refused_why
+    has_expired = authority.expires_at is not None and authority.expires_at <= now
+    return "this delegated key, or one above it, has expired" if has_expired else None
+
+
 def demand_active(authority: Authority, *, now: datetime) -> None:
     """Raises Forbidden unless the account and all above it may act."""
-    why = authority.refused_why
-    if why is None and authority.expires_at is not None and authority.expires_at <= now:
-        why = "this delegated key, or one above it, has expired"
+    why = why_not_active(authority, now=now)
     if why is not None:
         raise Forbidden(
             why=why, reason="not_active", hint="Use another key, or ask whoever gave you this one."

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from sandboxer.accounts import audit, caps, records
+from sandboxer.accounts.door import Act, demand_may
 from sandboxer.accounts.records import Status
 from sandboxer.accounts.sums import GIFT, spent_by
 from sandboxer.kernel.errors import InvalidRequest, NotFound
@@ -28,7 +29,8 @@ def give(
 
     A closed account takes nothing.
 
-    Raises NotFound, InsufficientCredit, Forbidden (a cap), Conflict (the id was used for something else).
+    Raises NotFound, InsufficientCredit, Forbidden (a cap, one of both may not act), Conflict (the id was used
+    for something else).
     """
     checked_amount(sats, field="sats")
     to = records.find_public(conn, public_id)
@@ -39,6 +41,8 @@ def give(
     # In one order, so that two who give to each other at once do not wait for each other for ever.
     for account in sorted((giver, to.id)):
         records.load(conn, account, lock=True)
+    demand_may(conn, giver, Act.SPEND, now=now)
+    demand_may(conn, to.id, Act.FUND, now=now)
     open_bucket(conn, to.id, now=now)
     open_account(conn, id=CLEARING, kind=AccountKind.EXTERNAL, now=now)
     giving = records.load(conn, giver)

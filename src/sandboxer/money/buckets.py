@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, select, true, update
+from sqlalchemy import Connection, Row, bindparam, func, select, true, update
 
 from sandboxer.kernel.errors import InsufficientCredit, NotFound
 from sandboxer.money.amounts import Nsats, Rate, Sats, checked_amount, sats_for
@@ -37,8 +37,8 @@ from sandboxer.money.ledger import (
     open_platform_accounts,
     post_transfer,
 )
-from sandboxer.money.meters import Flow, accrue, change, collect, dry_at
-from sandboxer.money.tables import ledger_accounts, money_buckets, money_policy
+from sandboxer.money.meters import Flow, Use, accrue, change, collect, dry_at
+from sandboxer.money.tables import ledger_accounts, meters, money_buckets, money_policy
 from sandboxer.money.transfers import AccountKind, Transfer
 from sandboxer.observe.events import record
 from sandboxer.store.workers import announce
@@ -121,12 +121,15 @@ def frozen_id(owner: str) -> str:
     return f"frozen:{owner}"
 
 
-def set_policy(conn: Connection, *, grace: GracePolicy, reserve: timedelta) -> None:
+def set_policy(
+    conn: Connection, *, grace: GracePolicy, reserve: timedelta, deposit: timedelta = timedelta(0)
+) -> None:
     """What the operator set, for everyone who touches a bucket from now on. Once, at start."""
     values = {
         "grace_us": grace.window // _US,
         "grace_cap_us": grace.hard_cap // _US,
         "reserve_us": reserve // _US,
+        "deposit_us": deposit // _US,
     }
     conn.execute(update(money_policy).values(**values))
 
@@ -205,12 +208,14 @@ def spend(
 ) -> Bucket:
     """Move sats out to another account, leaving its meters their reserve. The same id spends once.
 
-    What is not yet confirmed, or in doubt, stays: it cannot be given away. Raises InsufficientCredit.
+    What is not yet confirmed, or in doubt, stays: it cannot be given away; and so does the deposit for what
+    is kept. Raises InsufficientCredit.
     If `to` is another bucket, call `settle_account` for its owner afterwards.
     """
     checked_amount(amount)
     bucket = settle_account(conn, owner, now=now)
-    free = max(0, bucket.available - unconfirmed(conn, owner) - frozen(conn, owner))
+    bound = unconfirmed(conn, owner) + frozen(conn, owner) + _deposit(conn, owner)
+    free = max(0, bucket.available - bound)
     if amount > free and find_transfer(conn, id) is None:
         raise InsufficientCredit(required=amount, available=free, account=owner)
     transfer = Transfer(
@@ -242,6 +247,24 @@ def _below_zero(conn: Connection, id: str) -> Sats:
     account = ledger_accounts.c
     query = select(account.debits_posted - account.credits_posted).where(account.id == id)
     return int(conn.execute(query).scalar() or 0)
+
+
+def stored_rate(conn: Connection, owner: str) -> Rate:
+    """What all that is kept for an account costs a second, while nothing of it runs."""
+    columns = meters.c
+    query = select(func.sum(columns.rate_msats)).where(
+        columns.owner == owner, columns.closed_at.is_(None), columns.kind == Use.STORED.value
+    )
+    return int(conn.execute(query).scalar() or 0)
+
+
+def _deposit(conn: Connection, owner: str) -> Sats:
+    """What must stay for the things that an account keeps: else the same sats would answer for many."""
+    rate = stored_rate(conn, owner)
+    if not rate:
+        return 0
+    deposit_us = conn.execute(select(money_policy.c.deposit_us)).scalar() or 0
+    return sats_for(rate, deposit_us * _US)
 
 
 def receipt(conn: Connection, owner: str, sats: Sats, *, now: datetime) -> bool:

@@ -63,7 +63,7 @@ class Rates:
     disk_gb_msats: Rate = 0
     # Per GB of memory while frozen, per GB of disk while stopped, reaped, or a snapshot, image or volume.
     frozen_memory_gb_msats: Rate = 2
-    stored_disk_gb_msats: Rate = 0
+    stored_disk_gb_msats: Rate = 1
     egress_gb_msats: Msats = 0
 
     def __post_init__(self) -> None:

@@ -118,6 +118,8 @@ money_policy = Table(
     Column("grace_us", BigInteger, nullable=False),
     Column("grace_cap_us", BigInteger, nullable=False),
     Column("reserve_us", BigInteger, nullable=False),
+    # For how long what is kept must be payable: so much cannot be given away.
+    Column("deposit_us", BigInteger, nullable=False, server_default="0"),
 )
 
 # Prices promised for a while; one sandbox may take each.

@@ -53,7 +53,7 @@ _OUT_OF_A_BUDGET: Mapping[str, tuple[str, ...]] = {
     "repay": ("debt:",),
     "delegate": ("bucket:",),
     "delegate_return": ("bucket:",),
-    "reversal": ("external:", "unconfirmed:"),
+    "reversal": ("external:", "unconfirmed:", "frozen:"),
     "adjust": ("adjustments:",),
 }
 

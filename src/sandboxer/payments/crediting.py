@@ -20,6 +20,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from sandboxer.accounts import records
+from sandboxer.accounts.door import Act, demand_may
 from sandboxer.accounts.records import Account, Status
 from sandboxer.identity.sessions import wallets
 from sandboxer.identity.signatures.wallets import Wallet
@@ -230,11 +231,12 @@ def account_for_wallet(conn: Connection, wallet: Wallet, *, now: datetime) -> Ac
     return records.ensure(conn, account, actor=wallet.caip10, now=now)
 
 
-def account_to_pay(conn: Connection, public_id: str) -> Account:
-    """Whom anybody may pay for. Raises NotFound; a closed account takes nothing."""
+def account_to_pay(conn: Connection, public_id: str, *, now: datetime) -> Account:
+    """Whom anybody may pay for. Raises NotFound; a closed account takes nothing, nor one that may not act."""
     found = records.find_public(conn, public_id)
     if found is None or found.status is Status.CLOSED:
         raise NotFound(what="account", id=public_id)
+    demand_may(conn, found.id, Act.FUND, now=now)
     return found
 
 

@@ -11,12 +11,13 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection
 
+from sandboxer.accounts.door import Act, demand_may
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict
 from sandboxer.observe import events
@@ -73,6 +74,11 @@ class Charges(Protocol):
 
     def resized(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Terms:
         """The terms on which it goes on with these resources. Raises what refuses them; nothing is held."""
+
+    def kept_for(
+        self, conn: Connection, sandbox: Sandbox, *, retention: timedelta, now: datetime
+    ) -> timedelta:
+        """How long its disk is kept when it does not run any more: at most the retention time."""
 
     def apply(
         self, conn: Connection, before: Sandbox | None, after: Sandbox, *, now: datetime, at: datetime | None
@@ -142,11 +148,17 @@ class Book:
         return await self._store.read(lambda conn: count_by_state(conn, account))
 
     async def check_start(self, sandbox: Sandbox) -> Terms:
-        """May it run, from new or again? Asked before anything is made or claimed; not for free ones."""
+        """May it run, from new or again? Asked before anything is made or claimed."""
         charges, now = self._charges, self._clock.now()
         if charges is None or charges.is_free(sandbox.account, sandbox.profile):
+            await self._store.read(lambda conn: demand_may(conn, sandbox.account, Act.RUN, now=now))
             return sandbox.terms
-        return await self._store.write(lambda conn: charges.check_start(conn, sandbox, now=now))
+
+        def check(conn: Connection) -> Terms:
+            demand_may(conn, sandbox.account, Act.RUN, now=now)
+            return charges.check_start(conn, sandbox, now=now)
+
+        return await self._store.write(check)
 
     async def promised(self, sandbox: Sandbox, quote_id: str) -> Terms:
         """The terms of one that goes on at a quote's rates; where nobody pays, as they are."""
@@ -154,6 +166,15 @@ class Book:
         if charges is None:
             return sandbox.terms
         return await self._store.read(lambda conn: charges.promised(conn, sandbox, quote_id, now=now))
+
+    async def kept_for(self, sandbox: Sandbox, retention: timedelta) -> timedelta:
+        """How long its disk is kept from the moment it does not run any more."""
+        charges, now = self._charges, self._clock.now()
+        if charges is None or sandbox.terms.is_free:
+            return retention
+        return await self._store.read(
+            lambda conn: charges.kept_for(conn, sandbox, retention=retention, now=now)
+        )
 
     async def resized(self, sandbox: Sandbox) -> Terms:
         """The terms of one that goes on with the resources it is given here."""
@@ -170,6 +191,8 @@ class Book:
         now = self._clock.now()
 
         def write(conn: Connection) -> Sandbox:
+            # Whoever asks, and whether or not anybody pays.
+            demand_may(conn, requested.account, Act.RUN, now=now)
             admitted = requested if self._charges is None else self._charges.admit(conn, requested, now=now)
             final, chain = _walk(admitted, steps, now)
             insert_record(conn, final)

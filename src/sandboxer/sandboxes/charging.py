@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
-from sandboxer.accounts import caps, records
+from sandboxer.accounts import caps, records, storage
 from sandboxer.accounts.authority import Authority, load_authority
 from sandboxer.accounts.delegation import slots_left
 from sandboxer.accounts.entitlements import Entitlement, Living, would_be_free
+from sandboxer.accounts.storage import STORAGE, StoragePolicy
 from sandboxer.accounts.sums import spent_by
 from sandboxer.backends.contract import Resources, Trust
 from sandboxer.identity.keys import OWNER_ACCOUNT
@@ -29,7 +30,7 @@ from sandboxer.money.holds import HOLDS, HoldPolicy, begin_charge, hold_slice, o
 from sandboxer.money.metering import change_rate, close_meter, find_meter
 from sandboxer.money.meters import Use
 from sandboxer.money.pricing import FREE, Pricing, Size, rate_card
-from sandboxer.money.statements import actuals
+from sandboxer.money.statements import account_view, actuals
 from sandboxer.sandboxes.capping import as_of, find_reached
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox, load_account
@@ -85,6 +86,7 @@ def meter_id(sandbox_id: str) -> str:
 class Charging:
     pricing: Pricing
     holds: HoldPolicy = HOLDS
+    storage: StoragePolicy = STORAGE
 
     def is_free(self, account: str, profile: str) -> bool:
         return account == OWNER_ACCOUNT or profile in self.pricing.free_profiles
@@ -129,6 +131,23 @@ class Charging:
         if bucket.available < least:
             raise InsufficientCredit(required=least, available=bucket.available, account=sandbox.account)
         return terms
+
+    def kept_for(
+        self, conn: Connection, sandbox: Sandbox, *, retention: timedelta, now: datetime
+    ) -> timedelta:
+        """How long its disk is kept when it does not run any more (`accounts/storage.py`)."""
+        stored = sandbox.terms.card.stored
+        account = records.find(conn, sandbox.account)
+        if not stored or account is None or account.tier_at(now) is not None:
+            return retention
+        view = account_view(conn, sandbox.account, now=now)
+        return storage.kept_for(
+            stored=stored,
+            paid=max(0, spent_sats(conn, sandbox, now=now) - view.debt),
+            available=view.available,
+            retention=retention,
+            policy=self.storage,
+        )
 
     def apply(
         self, conn: Connection, before: Sandbox | None, after: Sandbox, *, now: datetime, at: datetime | None

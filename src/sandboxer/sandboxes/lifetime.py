@@ -173,7 +173,8 @@ async def _halt(room: Room, sandbox: Sandbox, *, actor: str, reason: str) -> San
             return current
         if isinstance(backend, Stops) and current.handle is not None:
             await backend.stop(current.handle)
-        changes = stopped_changes(current, room.clock.now(), room.retention)
+        kept = await room.book.kept_for(current, room.retention)
+        changes = stopped_changes(current, room.clock.now(), kept)
         step = Step(signal=Signal.HALTED, actor=actor, reason=f"{reason}_locked", changes=changes)
         return await room.book.move(sandbox.id, step)
 

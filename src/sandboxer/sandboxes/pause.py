@@ -47,7 +47,8 @@ async def stop(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
 
     async def act(sandbox: Sandbox) -> Mapping[str, object]:
         await _stopper(room, sandbox).stop(_handle(sandbox))
-        return stopped_changes(sandbox, room.clock.now(), room.retention)
+        kept = await room.book.kept_for(sandbox, room.retention)
+        return stopped_changes(sandbox, room.clock.now(), kept)
 
     return await _perform(room, sandbox_id, caller, Signal.STOP, State.STOPPED, act)
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
+from sandboxer.accounts.storage import StoragePolicy
 from sandboxer.kernel.durations import parse_duration
 from sandboxer.money.dryness import GracePolicy
 from sandboxer.money.holds import HoldPolicy
@@ -30,6 +31,23 @@ class MoneySettings(BaseModel):
         tuple[str, ...], Field(description="Profiles that cost nothing; comma-separated.")
     ] = ()
     hold_slice: Annotated[str, Field(description="How much of its rate a create sets aside.")] = "10m"
+    storage_deposit: Annotated[
+        str,
+        Field(
+            description="For how long an account must be able to pay for all that it keeps (volumes,"
+            " snapshots, images) before it may keep more; so much it cannot give away."
+        ),
+    ] = "1d"
+    unpaid_storage_mb: Annotated[
+        int, Field(ge=0, description="What an account may keep in all without such a deposit.")
+    ] = 0
+    unpaid_kept: Annotated[
+        str,
+        Field(
+            description="How long the disk of a sandbox stays at least that ran out of sats; it stays as long"
+            " as what it paid would have kept it, at most `retention`."
+        ),
+    ] = "10m"
     grace_window: Annotated[
         str, Field(description="How long sandboxes run on when their account is out of sats.")
     ] = "60s"
@@ -42,6 +60,14 @@ class MoneySettings(BaseModel):
     @property
     def holds(self) -> HoldPolicy:
         return HoldPolicy(slice=parse_duration(self.hold_slice, field="hold_slice"))
+
+    @property
+    def storage_policy(self) -> StoragePolicy:
+        return StoragePolicy(
+            deposit=parse_duration(self.storage_deposit, field="storage_deposit"),
+            unpaid_mb=self.unpaid_storage_mb,
+            least=parse_duration(self.unpaid_kept, field="unpaid_kept"),
+        )
 
     @property
     def grace(self) -> GracePolicy:

@@ -52,9 +52,14 @@ async def open_sandbox_rooms(
     payments: Payments,
 ) -> AsyncIterator[tuple[SandboxUseCases, Work]]:
     charging = None
-    await store.write(lambda conn: set_policy(conn, grace=settings.grace, reserve=settings.holds.slice))
+    storage = settings.storage_policy
+    await store.write(
+        lambda conn: set_policy(
+            conn, grace=settings.grace, reserve=settings.holds.slice, deposit=storage.deposit
+        )
+    )
     if settings.charging:
-        charging = Charging(pricing=settings.prices, holds=settings.holds)
+        charging = Charging(pricing=settings.prices, holds=settings.holds, storage=storage)
     # Leaving: the loops end first, then the pool is emptied, then operations still under way are undone.
     async with own_tasks() as operations:
         room = Room(

@@ -119,7 +119,9 @@ def _open_artifacts(
     authorities: AuthorityBook,
     slots: Slots,
 ) -> AbstractAsyncContextManager[Artifacts]:
-    charges = KeepCharges(pricing=settings.prices, holds=settings.holds) if settings.charging else None
+    charges = None
+    if settings.charging:
+        charges = KeepCharges(pricing=settings.prices, holds=settings.holds, storage=settings.storage_policy)
     return open_artifacts(
         sandboxes,
         store,

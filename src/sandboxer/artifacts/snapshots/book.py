@@ -90,6 +90,9 @@ class SnapshotBook:
                 if step.check_stored is not None:
                     step.check_stored(conn, a)
                 if self._charges is not None:
+                    if step.signal is Signal.TAKEN:
+                        # It may be larger than was guessed.
+                        self._charges.admit(conn, a, now=at)
                     self._charges.apply(conn, a, now=at, at=step.at)
                 if step.also is not None:
                     step.also(conn)

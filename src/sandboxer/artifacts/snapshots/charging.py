@@ -1,6 +1,7 @@
 """What keeping a snapshot costs: its whole size at the stored rate, from the moment it is kept until it goes.
 
 The charge follows the record, in the transaction of every step. The owner and free profiles pay nothing.
+Whatever is kept passes `admit`, the door of `accounts/storage.py`, before its record is written.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from typing import Protocol
 
 from sqlalchemy import Connection
 
-from sandboxer.accounts import caps, records
+from sandboxer.accounts import caps, records, storage
 from sandboxer.accounts.authority import load_authority
+from sandboxer.accounts.storage import STORAGE, StoragePolicy
 from sandboxer.accounts.sums import spent_by
+from sandboxer.artifacts.holdings import held_mb
 from sandboxer.artifacts.snapshots.lifecycle import State
 from sandboxer.identity.keys import OWNER_ACCOUNT
-from sandboxer.kernel.errors import InsufficientCredit
 from sandboxer.money.amounts import Rate, sats_for
-from sandboxer.money.buckets import settle_account
 from sandboxer.money.holds import HOLDS, HoldPolicy
 from sandboxer.money.metering import change_rate, close_meter, find_meter, open_meter
 from sandboxer.money.meters import Use
@@ -53,29 +54,49 @@ def meter_id(snapshot_id: str) -> str:
     return f"meter:{snapshot_id}"
 
 
+def _metered(conn: Connection, kept: Charged) -> Rate:
+    """What it is charged already: one that grows is asked for what it grows by."""
+    meter = find_meter(conn, meter_id(kept.id))
+    is_its = meter is not None and meter.owner == kept.account and meter.closed_at is None
+    return meter.rate if meter is not None and is_its else 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepCharges:
     pricing: Pricing
     holds: HoldPolicy = HOLDS
+    storage: StoragePolicy = STORAGE
+
+    def is_free(self, account: str, profile: str) -> bool:
+        return account == OWNER_ACCOUNT or profile in self.pricing.free_profiles
 
     def rate(self, account: str, profile: str, size_bytes: int) -> Rate:
-        if account == OWNER_ACCOUNT or profile in self.pricing.free_profiles:
+        if self.is_free(account, profile):
             return 0
         return stored_rate(-(-size_bytes // _MB), self.pricing)
 
     def admit(self, conn: Connection, snapshot: Charged, *, now: datetime) -> None:
-        """May one that costs this much be kept? Raises InsufficientCredit, Forbidden (a cap)."""
-        rate = self.rate(snapshot.account, snapshot.profile, snapshot.size_bytes)
-        if not rate:
+        """May one of this size be kept? Raises InsufficientCredit (no deposit), Forbidden (a cap)."""
+        account, size = snapshot.account, snapshot.size_bytes
+        if self.is_free(account, snapshot.profile):
             return
-        records.ensure(conn, snapshot.account, actor=ACTOR, now=now)
-        bucket = settle_account(conn, snapshot.account, now=now)
-        least = sats_for(rate, self.holds.least)
-        if bucket.available < least:
-            raise InsufficientCredit(required=least, available=bucket.available, account=snapshot.account)
-        allowed = load_authority(conn, snapshot.account).caps
-        spent = spent_by(conn, snapshot.account, allowed, key=snapshot.created_by, now=now)
-        caps.check(allowed, spent, wanted=least)
+        rate = self.rate(account, snapshot.profile, size)
+        self.demand_funds(
+            conn, account, more=rate - _metered(conn, snapshot), size_mb=-(-size // _MB), now=now
+        )
+        allowed = load_authority(conn, account).caps
+        spent = spent_by(conn, account, allowed, key=snapshot.created_by, now=now)
+        caps.check(allowed, spent, wanted=sats_for(rate, self.holds.least))
+
+    def demand_funds(
+        self, conn: Connection, account: str, *, more: Rate, size_mb: int, now: datetime
+    ) -> None:
+        """The door itself, for whatever is not yet a record: an archive on its way in."""
+        # Nobody has to be counted where nobody may keep anything for nothing.
+        held = held_mb(conn, account) if self.storage.unpaid_mb else 1
+        storage.demand_funds(
+            conn, account, more=max(0, more), held_mb=held + size_mb, policy=self.storage, now=now
+        )
 
     def apply(
         self,

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime
 
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sandboxer.accounts.scopes import Scope
 from sandboxer.edges.http import answers
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.authentication import CALLER
 from sandboxer.edges.http.confirming import pass_gate
 from sandboxer.edges.http.idempotency import Bind
+from sandboxer.edges.http.key_scopes import demand_scope
 from sandboxer.edges.http.paying import price_of_create, price_of_extend
 from sandboxer.edges.http.purchases import (
     asking,
@@ -28,7 +32,7 @@ from sandboxer.edges.http.purchases import (
 )
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.errors import Unauthenticated
+from sandboxer.kernel.errors import SandboxerError, Unauthenticated
 from sandboxer.payments.records import Payment, Purpose
 from sandboxer.payments.x402.checkout import is_delivered, refusal_of
 from sandboxer.payments.x402.presenting import Presented, payer_wallet
@@ -83,10 +87,43 @@ async def named_payer(request: Request, presented: Presented) -> Caller:
     """
     if not is_stranger(request):
         return caller(request)
-    account = await _account_of_wallet(request, presented)
+    async with proven(request, presented):
+        account = await _account_of_wallet(request, presented)
     wallet = payer_wallet(presented)
     request.scope[CALLER] = Caller(public_key="" if wallet is None else wallet.caip10, account=account)
     return caller(request)
+
+
+@asynccontextmanager
+async def proven(request: Request, presented: Presented) -> AsyncIterator[None]:
+    """What refuses a stranger in here is told only to who could pay: the payment is verified first.
+
+    Else whoever names somebody's wallet would learn by the answer which sandboxes are that wallet's.
+    """
+    try:
+        yield
+    except SandboxerError:
+        if is_stranger(request):
+            await _prove(request, presented)
+        raise
+
+
+async def _prove(request: Request, presented: Presented) -> None:
+    x402 = x402_of(request)
+    sandbox_id = request.path_params["sandbox_id"]
+    payable = price_of_extend(sandbox_id, None).payable
+    async with asking(request, payable, x402.settings.minimum_sats):
+        await x402.checkout.prove(presented, await _more_time(request, sandbox_id, None))
+
+
+async def _more_time(request: Request, sandbox_id: str, account: str | None) -> Wanted:
+    return Wanted(
+        purpose=Purpose.EXTEND,
+        least_sats=1,
+        account=account,
+        request_hash=await request_hash(request),
+        details={"sandbox_id": sandbox_id},
+    )
 
 
 async def extend(request: Request, sandbox_id: str, presented: Presented) -> Payment:
@@ -95,13 +132,9 @@ async def extend(request: Request, sandbox_id: str, presented: Presented) -> Pay
     `named_payer` comes first. Raises what refuses the payment.
     """
     account = caller(request).account
-    order = Wanted(
-        purpose=Purpose.EXTEND,
-        least_sats=1,
-        account=account,
-        request_hash=await request_hash(request),
-        details={"sandbox_id": sandbox_id},
-    )
+    # A wallet may be linked to a delegated key: paying gives it no scope that the key has not.
+    await demand_scope(request, Scope.SANDBOXES_MANAGE)
+    order = await _more_time(request, sandbox_id, account)
     x402 = x402_of(request)
     payable = price_of_extend(sandbox_id, account).payable
 
@@ -121,6 +154,7 @@ async def _make(
 ) -> tuple[records.Sandbox, Payment]:
     platform, checkout, who = platform_of(request), x402_of(request).checkout, caller(request)
     try:
+        await demand_scope(request, Scope.SANDBOXES_CREATE)
         await pass_gate(request, wanted.profile)
         async with platform.slots.taken(await platform.authorities.of(who)):
             made = await platform.sandboxes.create(
@@ -149,6 +183,7 @@ async def _made_before(
     sandbox_id = payment.details.get("sandbox_id")
     if sandbox_id is not None:
         return await platform.sandboxes.get(str(sandbox_id), who)
+    await demand_scope(request, Scope.SANDBOXES_CREATE)
     await pass_gate(request, wanted.profile)
     async with platform.slots.taken(await platform.authorities.of(who)):
         return await platform.sandboxes.create(wanted, who, also=bind)

@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from sandboxer.accounts import audit, caps
 from sandboxer.accounts import records as accounts
+from sandboxer.accounts.door import Act, demand_may
 from sandboxer.accounts.sums import GIFT, spent_by
 from sandboxer.identity.key_life import Claim, new_claim
 from sandboxer.identity.keys import secret_hash
@@ -234,9 +235,10 @@ class GiftDesk:
         def refund(conn: Connection) -> tuple[CardView, int]:
             card = book.load_card(conn, id, lock=True)
             _demand(card, who)
-            to = account_to_pay(conn, account).id if account is not None else who.account
+            to = account_to_pay(conn, account, now=now).id if account is not None else who.account
             if to is None:
                 raise InvalidRequest(field="account", why="say whose sats they become (a public id)")
+            demand_may(conn, to, Act.FUND, now=now)
             after, sats = refunding.to_sats(conn, card, to, btc, actor=who.actor, now=now)
             return _view(conn, after), sats
 
@@ -373,6 +375,7 @@ def _pay_in_sats(conn: Connection, card: Card, sats: int, key: str, now: datetim
     if card.account is None:
         raise Forbidden(why="sign in to pay with sats")
     buyer = accounts.load(conn, card.account, lock=True)
+    demand_may(conn, buyer.id, Act.SPEND, now=now)
     caps.check(buyer.caps, spent_by(conn, buyer.id, buyer.caps, key=key, now=now), wanted=sats)
     data = {"card": card.id, "cents": card.cents}
     spend(

@@ -18,6 +18,7 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from sandboxer.accounts import records as accounts
+from sandboxer.accounts.door import Act, demand_may
 from sandboxer.identity.key_life import Claim, KeyLife
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.clock import Clock
@@ -128,7 +129,9 @@ class Redeeming:
         def redeem(conn: Connection) -> Redeemed | None:
             if (known := book.find_asked(conn, lookup, ask.request_id)) is not None:
                 return self._again(conn, ask, known, claim)
-            to = account_to_pay(conn, ask.account).id if ask.account is not None else ask.caller
+            to = account_to_pay(conn, ask.account, now=now).id if ask.account is not None else ask.caller
+            if to is not None:
+                demand_may(conn, to, Act.FUND, now=now)
             card = book.find_live(conn, lookup, lock=True)
             if card is None:
                 # The one before us in the queue for the card's lock may have been our own first try.

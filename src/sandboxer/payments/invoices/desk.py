@@ -266,7 +266,9 @@ class InvoiceDesk:
             )
         if book.count_open(conn) >= policy.open_in_all:
             raise NoCapacity(resource="open invoices", why=f"{policy.open_in_all} wait for payment")
-        return None if order.account is None else account_to_pay(conn, order.account).id
+        return (
+            None if order.account is None else account_to_pay(conn, order.account, now=self._clock.now()).id
+        )
 
     async def _fresh_address(self, chain: Chain) -> tuple[int, str]:
         """An address that never received anything. Its index is spent, whatever happens next."""

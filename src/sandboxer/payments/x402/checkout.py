@@ -20,6 +20,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection
 from x402.schemas import PaymentPayload, PaymentRequirements, SettleResponse
 
+from sandboxer.accounts.door import Act, demand_may
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, InvalidRequest, PaymentRefused, Unavailable
 from sandboxer.money.amounts import Sats
@@ -113,6 +114,17 @@ class Checkout:
         finally:
             del self._live[payment.id]
             done.set()
+
+    async def prove(self, presented: Presented, wanted: Wanted) -> None:
+        """Raises as `take` would unless this payment could be taken now: so its payer sent it. Nothing is
+        written. Who only names a wallet, or copies what it once signed, is told nothing of its things."""
+        known = await self._known(presented, wanted)
+        if known is not None and known.state is not State.QUEUED:
+            return
+        way, requirements, _ = await self._price(presented, wanted)
+        spent = await self._verify(way, presented, requirements)
+        if spent is not None:
+            raise spent
 
     def fund(self, conn: Connection, payment: Payment, sandbox_id: str, now: datetime) -> None:
         """In the transaction that makes a sandbox: the payment counts, and this create holds it."""
@@ -279,6 +291,9 @@ class Checkout:
             account = wanted.account
             if account is None or is_found:
                 account = crediting.account_for_wallet(conn, wallet, now=now).id
+            if not is_found:
+                # What lies on its chain already is credited all the same.
+                demand_may(conn, account, Act.FUND, now=now)
             order = Order(
                 network=requirements.network,
                 payer=payer,

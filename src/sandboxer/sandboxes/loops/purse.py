@@ -97,6 +97,7 @@ class Purse:
                 await self._carry_out(sandbox, condition)
             elif is_kept(sandbox):
                 await self._keep(sandbox, condition)
+                await self._keep_longer(sandbox)
         await self._wake(account, condition)
         await self._plan(account)
 
@@ -146,6 +147,22 @@ class Purse:
             at=at,
         )
 
+    async def _keep_longer(self, sandbox: Sandbox) -> None:
+        """Somebody paid since it stopped: what was kept for a short while is kept for the retention time."""
+        room, ends = self._room, sandbox.expires_at
+        whole = sandbox.state_since + room.retention
+        if ends is None or ends >= whole:
+            return
+        until = sandbox.state_since + await room.book.kept_for(sandbox, room.retention)
+        if until > ends:
+            await room.book.amend(
+                sandbox.id,
+                kind="sandbox.kept_longer",
+                actor=ACTOR,
+                reason="paid",
+                decide=lambda one: {"expires_at": until} if one.expires_at == ends else {},
+            )
+
     async def _wake(self, account: str, condition: Condition) -> None:
         sandbox = to_wake(self._of(account), condition)
         if sandbox is None:
@@ -185,7 +202,8 @@ class Purse:
         if demand.signal in _ENDS:
             await _stop(room, sandbox)
             is_free, _ = keeps_free(sandbox, condition)
-            changes = dict(stopped_changes(sandbox, room.clock.now(), room.retention))
+            kept = await room.book.kept_for(sandbox, room.retention)
+            changes = dict(stopped_changes(sandbox, room.clock.now(), kept))
             changes["terms"] = replace(sandbox.terms, keeps_free=is_free)
         step = Step(
             signal=demand.signal, actor=ACTOR, reason=reason, changes=changes, data=demand.data, at=demand.at

@@ -56,6 +56,7 @@ class Importing:
         """
         if self.slots.locked():
             raise Unavailable(why=f"{AT_ONCE} imports are under way", hint="Try again in a while.")
+        await self.desk.book.demand_funds(caller.account, profile or self.default_profile)
         async with self.slots, self._spooled(archive) as file, attended():
             with tempfile.TemporaryFile(dir=self.spool_dir) as plain:
                 unpacker = Unpacker(file, self.desk.policy.bounds)

@@ -49,6 +49,14 @@ class ImageBook:
     def rate(self, account: str, profile: str, size_bytes: int) -> int:
         return 0 if self._charges is None else self._charges.rate(account, profile, size_bytes)
 
+    async def demand_funds(self, account: str, profile: str) -> None:
+        """Raises InsufficientCredit for who may keep nothing: before an archive is taken in, not after."""
+        charges, now = self._charges, self._clock.now()
+        if charges is not None and not charges.is_free(account, profile):
+            await self.store.write(
+                lambda conn: charges.demand_funds(conn, account, more=0, size_mb=0, now=now)
+            )
+
     async def open(
         self, wanted: PublishedImage, *, check: Callable[[Connection], None], also: Also | None
     ) -> PublishedImage:
@@ -114,6 +122,9 @@ class ImageBook:
     ) -> None:
         if self._charges is None:
             return
+        if before.state is State.TAKING and after.state is State.KEPT:
+            # Only now is it known how large it is.
+            self._charges.admit(conn, after, now=now)
         if before.hands != after.hands:
             self._charges.admit(conn, after, now=now)
             self._charges.end(conn, meter_of(before), now=now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from starlette.responses import Response
 from sandboxer.artifacts.images.published.spawning import is_image_id
 from sandboxer.edges.http import answers
 from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.buying import buy_sandbox, extend, named_payer
+from sandboxer.edges.http.buying import buy_sandbox, extend, named_payer, proven
 from sandboxer.edges.http.confirming import confirm_locked, pass_gate
 from sandboxer.edges.http.failures import failures, inside
 from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
@@ -284,8 +285,9 @@ async def change_ttl(
 
     async def act(bind: Bind | None) -> Response:
         # All that could refuse it comes before the payment.
-        found = await sandboxes.check_ttl(sandbox_id, body.duration, who, quote_id=body.quote_id)
-        await pass_gate(request, found.profile)
+        async with nullcontext() if presented is None else proven(request, presented):
+            found = await sandboxes.check_ttl(sandbox_id, body.duration, who, quote_id=body.quote_id)
+            await pass_gate(request, found.profile)
         payment = None if presented is None else await extend(request, sandbox_id, presented)
         async with offering(request, lambda: price_of_extend(sandbox_id, who.account)):
             record = await sandboxes.change_ttl(

@@ -56,7 +56,9 @@ async def top_up(request: Request, body: TopUp, idempotency_key: IdempotencyKey 
     account = known_account(request)
     if body.account is not None:
         public_id = body.account
-        account = (await platform_of(request).store.read(lambda conn: account_to_pay(conn, public_id))).id
+        now = platform_of(request).clock.now()
+        found = await platform_of(request).store.read(lambda conn: account_to_pay(conn, public_id, now=now))
+        account = found.id
     payable = Payable(
         operation="topUp",
         path="/v1/topups",

@@ -1,0 +1,106 @@
+"""Anonymous accounts and the disk: nothing durable for whoever has no sats, by whichever route."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import sandboxer.artifacts
+from sandboxer.artifacts.holdings import NOUNS
+from sandboxer.backends.scripted.backend import Scripted
+from sandboxer.money.pricing import Rates
+from sandboxer.settings import Settings
+from sandboxer.store.metadata import metadata
+from tests.http.conftest import Served, serving
+
+
+@pytest.fixture
+async def paid(settings: Settings) -> AsyncIterator[Served]:
+    backend = Scripted(name="ext.namespaces")
+    charged = settings.model_copy(update={"charging": True})
+    async with serving(charged, {"ext.namespaces": backend}) as running:
+        yield running
+
+
+async def fund(served: Served, account: str, sats: int, id: str) -> None:
+    body = {"sats": sats, "id": id, "reason": "test"}
+    answer = await served.client.post(f"/v1/accounts/{account}/adjust", body)
+    assert answer.status_code == 200, answer.text
+
+
+async def test_a_wallet_without_sats_keeps_nothing(paid: Served) -> None:
+    """A fresh keypair with 0 sats once made 2,700 MB of volumes in a 3,000 MB pool."""
+    wallet = await paid.stranger("wallet")
+    refused = await wallet.post("/v1/volumes", {"name": "a", "size_mb": 16})
+    assert (refused.status_code, refused.json()["code"]) == (402, "insufficient_credit"), refused.text
+    refused = await wallet.send("POST", "/v1/images/import?name=x", content=b"x" * 100_000)
+    assert (refused.status_code, refused.json()["code"]) == (402, "insufficient_credit"), refused.text
+    assert (await wallet.get("/v1/volumes")).json()["volumes"] == []
+
+
+async def test_what_was_made_while_there_were_sats_is_not_kept_without_them(paid: Served) -> None:
+    client = await paid.stranger("poor")
+    await fund(paid, "poor", 5, "first")
+    made = await client.post("/v1/sandboxes", {})
+    assert made.status_code == 201, made.text
+    path = f"/v1/sandboxes/{made.json()['id']}"
+    for where, body in (
+        (f"{path}/snapshots", {}),
+        ("/v1/images", {"sandbox": made.json()["id"], "name": "i"}),
+        ("/v1/volumes", {"name": "v", "size_mb": 10_000}),
+    ):
+        refused = await client.post(where, body)
+        assert (refused.status_code, refused.json()["code"]) == (402, "insufficient_credit"), refused.text
+    await fund(paid, "poor", 100_000, "second")
+    assert (await client.post(f"{path}/snapshots", {})).status_code == 201
+    assert (await client.post("/v1/volumes", {"name": "v", "size_mb": 100})).status_code == 201
+
+
+async def test_the_owner_keeps_what_it_likes(paid: Served) -> None:
+    assert (await paid.client.post("/v1/volumes", {"name": "v", "size_mb": 100})).status_code == 201
+
+
+async def test_where_nobody_is_charged_everybody_keeps_what_the_quotas_allow(served: Served) -> None:
+    client = await served.stranger("anyone")
+    assert (await client.post("/v1/volumes", {"name": "v", "size_mb": 100})).status_code == 201
+
+
+def test_storage_has_a_price_unless_the_operator_says_otherwise() -> None:
+    assert Rates().stored_disk_gb_msats > 0
+
+
+def test_every_table_of_kept_things_is_counted_at_the_door() -> None:
+    """A noun that has an account and a size and is not named in `holdings` would be kept for nothing."""
+    kept = {
+        table.name
+        for table in metadata.tables.values()
+        if "account" in table.c and {"size_mb", "rate_msats"} & set(table.c.keys()) and "version" in table.c
+    }
+    assert kept - {"sandboxes"} == set(NOUNS)
+
+
+def test_every_record_of_a_kept_thing_is_written_behind_the_door() -> None:
+    """Whatever inserts a record in this room asks `admit` in the same function."""
+    root = Path(sandboxer.artifacts.__file__).parent
+    found = 0
+    for path in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef) and node.name == "open":
+                calls = {
+                    call.func.attr
+                    for call in ast.walk(node)
+                    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+                }
+                if "insert_record" in calls:
+                    found += 1
+                    assert "admit" in calls, f"{path} keeps something without asking for funds"
+    assert found == len(NOUNS)
+    outside = [
+        path
+        for path in root.rglob("*.py")
+        if ".insert_record(" in path.read_text() and path.name != "book.py"
+    ]
+    assert not outside, "records of kept things are written by their book alone"
