@@ -9,12 +9,12 @@ import pytest
 from sqlalchemy import Connection
 
 from sandboxer.accounts import records as accounts
+from sandboxer.kernel.durations import add_months
 from sandboxer.money.buckets import settle_account
 from sandboxer.money.verification import verify
 from sandboxer.payments import records, settlement
 from sandboxer.payments.lifecycle import Signal, State
 from sandboxer.payments.records import Order, Payment, Purpose
-from sandboxer.payments.selling import MONTH
 from sandboxer.payments.settlement import Depth
 from sandboxer.payments.x402.ways import Fate, Sighting
 from sandboxer.store.databases import open_database
@@ -82,23 +82,23 @@ def test_a_payment_that_the_chain_took_back_and_brought_again_sells_once(conn: C
     assert payment.state is State.SETTLEMENT_PENDING
     payment = see(conn, payment, CONFIRMED)
     assert payment.state is State.CONFIRMED
-    assert paid_until(conn) == NOW + MONTH
+    assert paid_until(conn) == add_months(NOW, 1)
 
 
 def test_a_payment_that_never_came_takes_no_tier_that_another_paid_for(conn: Connection) -> None:
     see(conn, submitted(conn, "1"), CONFIRMED)
     refused = settlement.take_back(conn, queued(conn, "2"), reason="refused", now=NOW)
     assert see(conn, refused, EXPIRED).state is State.FAILED
-    assert paid_until(conn) == NOW + MONTH
+    assert paid_until(conn) == add_months(NOW, 1)
 
 
 def test_a_payment_that_is_gone_for_good_takes_only_its_own_time(conn: Connection) -> None:
     see(conn, submitted(conn, "1"), CONFIRMED)
     second = see(conn, submitted(conn, "2"), CONFIRMED)
-    assert paid_until(conn) == NOW + 2 * MONTH
+    assert paid_until(conn) == add_months(NOW, 2)
     see(conn, second, GONE)
     assert see(conn, second, GONE_FOR_GOOD).state is State.FAILED
-    assert paid_until(conn) == NOW + MONTH
+    assert paid_until(conn) == add_months(NOW, 1)
 
 
 def test_the_only_payment_gone_ends_the_tier(conn: Connection) -> None:

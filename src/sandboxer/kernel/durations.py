@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import calendar
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sandboxer.kernel.errors import InvalidRequest
 
@@ -29,3 +30,10 @@ def format_duration(duration: timedelta) -> str:
         if seconds and seconds % _UNIT_S[unit] == 0:
             return f"{seconds // _UNIT_S[unit]}{unit}"
     return f"{seconds}s"
+
+
+def add_months(moment: datetime, months: int) -> datetime:
+    """The same day so many calendar months later (earlier, if below zero), or that month's last."""
+    count = moment.month - 1 + months
+    year, month = moment.year + count // 12, count % 12 + 1
+    return moment.replace(year=year, month=month, day=min(moment.day, calendar.monthrange(year, month)[1]))

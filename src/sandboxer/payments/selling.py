@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy import Connection
 
 from sandboxer.accounts import records as accounts
 from sandboxer.accounts.records import Account
+from sandboxer.kernel.durations import add_months
 from sandboxer.kernel.errors import Conflict
 from sandboxer.money.amounts import Sats
 from sandboxer.money.ledger import INCOME, open_account, open_platform_accounts, post_transfer
@@ -18,7 +19,6 @@ from sandboxer.payments.crediting import external
 from sandboxer.payments.records import Payment
 
 ACTOR = "system:payments"
-MONTH = timedelta(days=30)
 MAX_MONTHS = 24
 # In a payment's details: its tier was handed over.
 SOLD = "sold"
@@ -38,14 +38,14 @@ def term_after(tier: int | None, until: datetime | None, *, bought: int, months:
     A higher one begins now, and what was left of the lower is added at its worth (tiers cost by the step).
     """
     if tier is None or until is None or until <= now:
-        return Term(tier=bought, until=now + months * MONTH)
+        return Term(tier=bought, until=add_months(now, months))
     if bought < tier:
         raise Conflict(
             why=f"tier {tier} is paid until {until.isoformat()}",
             hint=f"Buy tier {tier} or higher, or wait until it ends.",
         )
     left = until - now
-    return Term(tier=bought, until=now + left * tier // bought + months * MONTH)
+    return Term(tier=bought, until=add_months(now + left * tier // bought, months))
 
 
 def check_sale(account: Account, *, tier: int, months: int, now: datetime) -> Term:
@@ -89,9 +89,8 @@ def record_sale(
         return before
     if before.tier is not None and before.tier > tier and before.tier_at(now) is not None:
         # Bought elsewhere meanwhile; the money is in, so the better tier lasts longer.
-        term = Term(
-            tier=before.tier, until=(before.entitled_until or now) + months * MONTH * tier // before.tier
-        )
+        ends = before.entitled_until or now
+        term = Term(tier=before.tier, until=ends + (add_months(ends, months) - ends) * tier // before.tier)
     else:
         term = check_sale(before, tier=tier, months=months, now=now)
     return accounts.entitle(
@@ -136,8 +135,8 @@ def revoke(conn: Connection, payment: Payment, *, now: datetime) -> Account:
     tier, until = account.tier, account.entitled_until
     if tier is None or until is None:
         return account
-    bought = int(payment.details["months"]) * MONTH * int(payment.details["tier"]) // tier
-    left = until - bought
+    whole = until - add_months(until, -int(payment.details["months"]))
+    left = until - whole * int(payment.details["tier"]) // tier
     is_over = left <= now
     return accounts.entitle(
         conn,

@@ -39,11 +39,20 @@ class TierPrice(Answer):
     slots: Annotated[int, Field(description="Sandboxes at once at rate zero.")]
 
 
+class PaymentNetwork(Answer):
+    network: Annotated[str, Field(description="CAIP-2.", examples=["eip155:8453"])]
+    is_on: bool
+    reason: Annotated[str | None, Field(description="Why nothing can be paid there now.")] = None
+
+
 class Pricing(Answer):
     unit: Annotated[str, Field(description="What sandboxes spend.")] = "sat"
     rates: Rates
     profiles: list[ProfilePrice]
     tiers: list[TierPrice]
+    networks: Annotated[list[PaymentNetwork], Field(description="Where one can pay by x402.")] = Field(
+        default_factory=list
+    )
 
 
 class AskQuote(Request):

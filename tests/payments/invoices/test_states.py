@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from sandboxer.kernel.durations import add_months
 from sandboxer.kernel.errors import IllegalTransition
-from sandboxer.payments.invoices.goods import add_months, entitled_until
+from sandboxer.payments.invoices.goods import entitled_until
 from sandboxer.payments.invoices.records import RefundState
 from sandboxer.payments.invoices.refunds import TRANSITIONS as REFUND_TRANSITIONS
 from sandboxer.payments.invoices.refunds import next_refund_state

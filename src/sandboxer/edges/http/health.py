@@ -20,4 +20,8 @@ async def look(platform: Platform) -> Health:
         is_whole = all(check == "ok" for part, check in checks.items() if part.startswith(f"{name}/"))
         checks[name] = "ok" if is_able and is_whole else "failing"
     is_well = all(check == "ok" for check in checks.values())
+    # A network that cannot be paid on is shown (why: GET /v1/pricing), and keeps nobody from being served.
+    if (x402 := platform.payments.x402) is not None:
+        for way in x402.ways:
+            checks[f"x402/{way.network}"] = "ok" if x402.ways.why_off(way.network) is None else "failing"
     return Health(status="ok" if is_well else "degraded", checks=checks)

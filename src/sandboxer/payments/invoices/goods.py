@@ -6,7 +6,6 @@ other, and no network.
 
 from __future__ import annotations
 
-import calendar
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection
 
 from sandboxer.accounts import records
+from sandboxer.kernel.durations import add_months
 from sandboxer.kernel.errors import Broken
 from sandboxer.money.ledger import INCOME
 from sandboxer.payments.invoices.records import Invoice, Kind
@@ -94,13 +94,6 @@ def entitled_until(
         return add_months(now, months)
     # Half of a month of tier 4 is a quarter of one of tier 8.
     return add_months(now + (until - now) * tier / bought, months)
-
-
-def add_months(moment: datetime, months: int) -> datetime:
-    """The same day so many months later, or that month's last."""
-    count = moment.month - 1 + months
-    year, month = moment.year + count // 12, count % 12 + 1
-    return moment.replace(year=year, month=month, day=min(moment.day, calendar.monthrange(year, month)[1]))
 
 
 def _entitle(

@@ -53,6 +53,7 @@ def stacks_way(
         facilitator=StacksFacilitator(shop, relay, node),
         reader=StacksReader(shop),
         watcher=StacksWatcher(relay, node),
+        check=None if node is None else lambda: _why_unusable(node, shop),
         witness=None if second is None else StacksWatcher(relay, second),
         confirmations=settings.confirmations,
         missing_blocks=settings.missing_blocks,
@@ -60,6 +61,16 @@ def stacks_way(
         timeout_s=shop.timeout_s,
         extra={} if shop.memo is None else {"memo": shop.memo},
     )
+
+
+async def _why_unusable(node: StacksNode, shop: StacksShop) -> str | None:
+    """Whether the node is of the network that was configured, and shows its tip."""
+    if (network := await node.network_id()) != shop.network.chain_id:
+        return f"its node is of network {network}"
+    height = await node.tip()
+    if height and await node.block_at(height) is None:
+        return "its node does not show its own tip (is it an API of blocks and addresses?)"
+    return None
 
 
 class StacksReader:

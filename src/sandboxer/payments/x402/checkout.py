@@ -22,7 +22,7 @@ from x402.schemas import PaymentPayload, PaymentRequirements, SettleResponse
 
 from sandboxer.accounts.door import Act, demand_may
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import Conflict, InvalidRequest, PaymentRefused, Unavailable
+from sandboxer.kernel.errors import ChainUnavailable, Conflict, InvalidRequest, PaymentRefused, Unavailable
 from sandboxer.money.amounts import Sats
 from sandboxer.payments import crediting, records, settlement
 from sandboxer.payments.lifecycle import CREDITED, FAILURES, IN_FLIGHT, Signal, State
@@ -171,6 +171,9 @@ class Checkout:
         Raises ChainUnavailable.
         """
         way = self._way_of(payment)
+        if (off := self.ways.why_off(way.network)) is not None:
+            # Perhaps another chain's: nothing may be concluded from it.
+            raise ChainUnavailable(chain=way.network, why=off)
         first = await way.watcher.look(payment)
         is_loss = first.fate in ENDS or payment.state in CREDITED
         if way.witness is None or first.fate is Fate.CONFIRMED or not is_loss:
@@ -215,6 +218,11 @@ class Checkout:
         way, accepted, requirements = presented.way, presented.accepted, presented.payload.accepted
         if way is None:
             raise PaymentRefused(why="this network or scheme is not taken here", reason="invalid_network")
+        if (off := self.ways.why_off(way.network)) is not None:
+            raise Unavailable(
+                why=f"payments on {way.network} are off now ({off}); nothing was taken",
+                hint="Pay on another network (GET /v1/pricing), or later.",
+            )
         if accepted is None or presented.authorization is None:
             raise PaymentRefused(why="this asset is not taken here", reason="unrecognized_asset")
         if presented.version == 1:

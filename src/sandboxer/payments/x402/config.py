@@ -19,6 +19,7 @@ _NETWORK_FIELDS = frozenset(
         "assets",
         "schemes",
         "facilitator",
+        "facilitator_auth",
         "rpc_url",
         "second_rpc_url",
         "confirmations",
@@ -58,6 +59,8 @@ class NetworkSettings:
     schemes: tuple[str, ...] = ("exact",)
     # `in_process`, or the address of a facilitator or relay.
     facilitator: str = IN_PROCESS
+    # Files with what a hosted facilitator wants to see (`credentials.py`).
+    facilitator_auth: Mapping[str, Any] = field(default_factory=dict)
     # A node to ask what became of a payment.
     rpc_url: str | None = None
     # Another, of somebody else: nothing is taken back unless both say so.
@@ -128,6 +131,7 @@ def _network(given: object) -> NetworkSettings:
         assets=tuple(_asset(one, network) for one in assets),
         schemes=tuple(schemes),
         facilitator=_text(given, "facilitator", network) if "facilitator" in given else IN_PROCESS,
+        facilitator_auth=_object(given.get("facilitator_auth"), network),
         rpc_url=_optional(given, "rpc_url", network),
         second_rpc_url=_optional(given, "second_rpc_url", network),
         confirmations=_whole(given.get("confirmations", 1), f"{network}.confirmations"),
@@ -156,6 +160,12 @@ def _text(given: Mapping[str, Any], name: str, where: str) -> str:
     if not isinstance(value, str) or not value:
         raise _wrong(where, f"{name} is a text")
     return value
+
+
+def _object(given: object, where: str) -> Mapping[str, Any]:
+    if given is not None and not isinstance(given, Mapping):
+        raise _wrong(where, "facilitator_auth is an object")
+    return dict(given or {})
 
 
 def _optional(given: Mapping[str, Any], name: str, where: str) -> str | None:

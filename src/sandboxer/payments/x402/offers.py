@@ -53,7 +53,7 @@ class Offers:
         expires_at = now + self._good_for
         offers = []
         missing: NoRate | None = None
-        for way in self._ways:
+        for way in self._ways.open_ones:
             for accepted in way.accepts:
                 try:
                     rate, btc = await self._known_rates(accepted)

@@ -23,6 +23,7 @@ from sandboxer.payments.x402.errands import Errands
 from sandboxer.payments.x402.evm import opening as evm_opening
 from sandboxer.payments.x402.offers import Offers, open_offer_key
 from sandboxer.payments.x402.opening import Opener, Opening
+from sandboxer.payments.x402.rails import Rails
 from sandboxer.payments.x402.reconciler import Reconciler
 from sandboxer.payments.x402.ways import Way, Ways
 from sandboxer.store.engine import Store
@@ -40,6 +41,7 @@ OPENERS: Mapping[str, Opener] = {evm_opening.NAMESPACE: evm_opening.open_ways, "
 class X402:
     settings: X402Settings
     ways: Ways
+    rails: Rails
     offers: Offers
     checkout: Checkout
     reconciler: Reconciler
@@ -80,12 +82,16 @@ async def open_x402(
                 raise InvalidRequest(field="x402", why=f"{network.network}: known are networks of {known}")
             for way in await opener(network, opening):
                 ways.register(way)
+        rails = Rails(ways, clock)
+        await rails.check_all()
+        tasks.start(rails.run(), name="checks of payment networks")
         key = open_offer_key(state_dir / "offers.key")
         offers = Offers(ways, rates, clock, key=key, good_for=settings.offer_for)
         checkout = Checkout(store, clock, ways, offers, settings)
         yield X402(
             settings=settings,
             ways=ways,
+            rails=rails,
             offers=offers,
             checkout=checkout,
             reconciler=Reconciler(checkout, store, clock),

@@ -4,7 +4,7 @@ nonce is read and how its fate is looked up. Chains register theirs; nothing her
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -94,6 +94,10 @@ class Watcher(Protocol):
         """What the chain says of it now. Raises ChainUnavailable."""
 
 
+# Why a network cannot be used as it is configured; None: it can. Raises ChainUnavailable.
+Check = Callable[[], Awaitable[str | None]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
     # CAIP-2.
@@ -106,6 +110,8 @@ class Way:
     watcher: Watcher = field(repr=False)
     # Asks a second node, where the operator named one: nothing is taken back unless both say so.
     witness: Watcher | None = field(repr=False, default=None)
+    # Whether its network is what the settings say.
+    check: Check | None = field(repr=False, default=None)
     # How deep a transaction must be to be final.
     confirmations: int = 1
     # For how many blocks a payment that was final must be missing before it is taken back.
@@ -130,6 +136,8 @@ class Ways:
 
     def __init__(self) -> None:
         self._ways: dict[tuple[str, str], Way] = {}
+        # Networks that cannot be used now, and why.
+        self._off: dict[str, str] = {}
 
     def register(self, way: Way) -> None:
         if (way.network, way.scheme) in self._ways:
@@ -138,6 +146,19 @@ class Ways:
 
     def find(self, network: str, scheme: str) -> Way | None:
         return self._ways.get((network, scheme))
+
+    def turn(self, network: str, why_off: str | None) -> None:
+        """Off for this reason; None: on."""
+        self._off.pop(network, None)
+        if why_off is not None:
+            self._off[network] = why_off
+
+    def why_off(self, network: str) -> str | None:
+        return self._off.get(network)
+
+    @property
+    def open_ones(self) -> list[Way]:
+        return [way for way in self if way.network not in self._off]
 
     def of_v1(self, name: str, scheme: str) -> Way | None:
         return next((w for w in self if w.scheme == scheme and name in (w.network, *w.v1_names)), None)

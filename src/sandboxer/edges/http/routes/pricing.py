@@ -82,11 +82,20 @@ async def ask(request: Request, body: wire.AskQuote) -> Response:
 
 
 def _rendered(request: Request) -> Response:
-    """Made once: prices stand as long as the server, and anyone may ask."""
-    state = request.app.state
-    if not hasattr(state, "pricing"):
-        state.pricing = _all(platform_of(request)).model_dump_json()
-    return Response(state.pricing, media_type="application/json")
+    """Made once for each state of the networks: prices stand as long as the server, and anyone may ask."""
+    state, networks = request.app.state, _networks(platform_of(request))
+    if getattr(state, "pricing", (None, ""))[0] != networks:
+        prices = _all(platform_of(request)).model_copy(update={"networks": networks})
+        state.pricing = networks, prices.model_dump_json()
+    return Response(state.pricing[1], media_type="application/json")
+
+
+def _networks(platform: Platform) -> list[wire.PaymentNetwork]:
+    x402 = platform.payments.x402
+    if x402 is None:
+        return []
+    found = {way.network: x402.ways.why_off(way.network) for way in x402.ways}
+    return [wire.PaymentNetwork(network=name, is_on=why is None, reason=why) for name, why in found.items()]
 
 
 def _all(platform: Platform) -> wire.Pricing:

@@ -9,6 +9,8 @@ from sandboxer.identity.signatures.evm import evm_address
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.payments.assets import ASSETS
 from sandboxer.payments.x402.config import IN_PROCESS, NetworkSettings
+from sandboxer.payments.x402.credentials import read_credentials
+from sandboxer.payments.x402.evm.checks import why_unusable
 from sandboxer.payments.x402.evm.node import Node
 from sandboxer.payments.x402.evm.reading import ExactReader, UptoReader
 from sandboxer.payments.x402.evm.settling import InProcess, Signer
@@ -47,6 +49,8 @@ async def open_ways(network: NetworkSettings, opening: Opening) -> list[Way]:
         for url in (network.rpc_url, network.second_rpc_url)
         if url is not None
     ]
+    accepts = tuple(_accepted(network))
+    node = Node(network.rpc_url, opening.client, network=network.network)
     ways = []
     for scheme in network.schemes:
         extra = {}
@@ -59,10 +63,11 @@ async def open_ways(network: NetworkSettings, opening: Opening) -> list[Way]:
                 network=network.network,
                 scheme=scheme,
                 pay_to=pay_to,
-                accepts=tuple(_accepted(network)),
+                accepts=accepts,
                 facilitator=facilitator,
                 reader=_READERS[scheme],
                 watcher=watchers[0],
+                check=lambda: why_unusable(node, network.network, accepts),
                 witness=watchers[1] if len(watchers) > 1 else None,
                 confirmations=network.confirmations,
                 missing_blocks=network.missing_blocks,
@@ -94,6 +99,7 @@ def _facilitator(network: NetworkSettings, opening: Opening) -> tuple[Facilitato
             url=network.facilitator.rstrip("/"),
             timeout=opening.settle_timeout.total_seconds(),
             http_client=opening.client,
+            auth_provider=read_credentials(network.facilitator_auth, network.facilitator),
         )
         address = network.options.get("facilitator_address")
         return HTTPFacilitatorClient(config), None if address is None else _checksummed(str(address))

@@ -25,7 +25,7 @@ async def well_known(request: Request) -> Response:
     platform = platform_of(request)
     x402, url = platform.payments.x402, platform.settings.url
     goods = [] if x402 is None else await x402.asking.for_sale()
-    networks = [] if x402 is None else list(dict.fromkeys(way.network for way in x402.ways))
+    networks = [] if x402 is None else list(dict.fromkeys(way.network for way in x402.ways.open_ones))
     return json_response(
         WellKnown(
             resources=[good["resource"] for good in goods],
