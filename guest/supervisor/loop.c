@@ -86,17 +86,21 @@ static void dispatch(struct source *s, uint32_t events)
     }
 }
 
-void loop_run(void)
+void loop_turn(int timeout_ms)
 {
     struct epoll_event ready[32];
-    for (;;) {
-        int n = epoll_wait(epoll_fd, ready, 32, proc_timeout_ms());
-        for (int i = 0; i < n; i++)
-            dispatch(ready[i].data.ptr, ready[i].events);
-        while (stdin_stirred())
-            proc_stirred();
-        proc_hangups();
-        while (grave_count)
-            free(graves[--grave_count]);
-    }
+    int n = epoll_wait(epoll_fd, ready, 32, timeout_ms);
+    for (int i = 0; i < n; i++)
+        dispatch(ready[i].data.ptr, ready[i].events);
+    while (stdin_stirred())
+        proc_stirred();
+    proc_hangups();
+    while (grave_count)
+        free(graves[--grave_count]);
+}
+
+void loop_run(void)
+{
+    for (;;)
+        loop_turn(proc_timeout_ms());
 }

@@ -29,6 +29,7 @@ bool loop_open(void);
 void loop_watch(struct source *s, uint32_t events);
 void loop_close(struct source *s);      /* unregisters and closes its fd */
 void loop_free_later(void *memory);     /* freed when no event of this round can point to it any more */
+void loop_turn(int timeout_ms);          /* what is ready, once; -1: waits for it */
 void loop_run(void);
 uint64_t now_ms(void);
 

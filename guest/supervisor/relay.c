@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "fence.h"
 #include "worker.h"
 
 enum { CONNECT_PATIENCE_MS = 10000, RELAY_CHUNK = 65536 };
@@ -54,13 +55,26 @@ static int dial_loopback(uint16_t port, int *err)
     return fd;
 }
 
-/* Moves what can be moved now; false when the stream broke. */
-static bool move(struct way *w)
+/* One direction broke: what the other still carries arrives all the same. */
+static void give_up(struct way *w)
+{
+    if (errno == EAGAIN || errno == EINTR)
+        return;
+    w->off = w->len = 0;
+    w->ended = true;
+    shutdown(w->to, SHUT_WR);
+    shutdown(w->from, SHUT_RD);
+}
+
+/* Moves what can be moved now. */
+static void move(struct way *w)
 {
     if (w->off == w->len && !w->ended) {
         ssize_t n = read(w->from, w->data, sizeof w->data);
-        if (n < 0)
-            return errno == EAGAIN || errno == EINTR;
+        if (n < 0) {
+            give_up(w);
+            return;
+        }
         w->off = 0;
         w->len = n;
         w->ended = n == 0;
@@ -69,11 +83,12 @@ static bool move(struct way *w)
     }
     while (w->off < w->len) {
         ssize_t n = send(w->to, w->data + w->off, w->len - w->off, MSG_NOSIGNAL);
-        if (n < 0)
-            return errno == EAGAIN || errno == EINTR;
+        if (n < 0) {
+            give_up(w);
+            return;
+        }
         w->off += n;
     }
-    return true;
 }
 
 /* a leads in from the host, b out to it. */
@@ -92,8 +107,8 @@ static void relay(struct way *a, struct way *b)
         if (poll(on, 2, -1) < 0 && errno != EINTR)
             return;
         host_gone |= on[0].fd >= 0 && on[0].revents & (POLLHUP | POLLERR);
-        if (!move(a) || !move(b))
-            return;
+        move(a);
+        move(b);
     }
 }
 
@@ -101,6 +116,7 @@ static _Noreturn void carry(struct line *l, int fd)
 {
     static struct way inward, outward;
     struct buf b = {0};
+    fence(FENCE_CARRY);
     frame_end(&b, frame_begin(&b, F_DONE));
     work_send(l, &b);
     fcntl(l->fd, F_SETFL, O_NONBLOCK);

@@ -1,0 +1,82 @@
+"""What the fuzzers of guest/fuzz start from: sessions as servers have them, orders as launchers get them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sandboxer.backends.guest import Command, TerminalSize
+from sandboxer.backends.supervisor.client import run_request
+from sandboxer.backends.supervisor.codec import HELLO, Flag, Frame, Tag, field, frame, text, u32, u64
+
+HOSTS = 4
+# The acts of guest/fuzz/session.c, by their number.
+DIAL, HANG_UP, DRAIN, READ, END, PRINT, STARTED, CLOSE_STDIN, HALF_CLOSE = range(9)
+
+
+def act(what: int, whom: int) -> bytes:
+    return bytes([130 + what, whom])
+
+
+def send(host: int, data: bytes) -> bytes:
+    out = b""
+    for at in range(0, len(data), 1024):
+        piece = data[at : at + 1024]
+        many, few = divmod(len(piece) - 1, 8)
+        out += bytes([many, few * HOSTS + host]) + piece
+    return out
+
+
+def _run(process_id: str, *, forget: bool = False, terminal: TerminalSize | None = None) -> bytes:
+    command = Command(argv=["prog", "word"], env={"A": "b"}, has_stdin=True, tag="t", terminal=terminal)
+    return run_request(command, process_id, Flag.FORGET if forget else Flag(0))
+
+
+def _input(process_id: str, *frames: bytes, offset: int | None = None) -> bytes:
+    at = b"" if offset is None else u64(Tag.OFFSET, offset)
+    attach = frame(Frame.ATTACH, text(Tag.ID, process_id) + u32(Tag.FLAGS, Flag.INPUT) + at)
+    return HELLO + attach + b"".join(frames)
+
+
+def sessions() -> dict[str, bytes]:
+    stdin, end = frame(Frame.STDIN, bytes(9000)), frame(Frame.STDIN_EOF)
+    life = send(0, HELLO + _run("p") + stdin + end) + act(STARTED, 0) + act(PRINT, 64)
+    two = life + act(DIAL, 1) + send(1, _input("p", stdin, end)) + act(DIAL, 2)
+    two += send(2, _input("p", stdin, offset=3))
+    old = HELLO.replace(u32(Tag.VERSION, 2), u32(Tag.VERSION, 1))
+    listing = text(Tag.PATH, "/mnt") + u32(Tag.DEPTH, 2) + u32(Tag.LIMIT, 5) + field(Tag.AFTER, b"/mnt/a")
+    plain = [
+        frame(Frame.PING),
+        frame(Frame.LIST),
+        frame(Frame.SIGNAL, text(Tag.ID, "p") + u32(Tag.SIGNAL, 15)),
+        frame(Frame.FORGET, text(Tag.ID, "p")),
+        frame(Frame.LISTDIR, listing),
+    ]
+    return {
+        "life": life + act(READ, 0) + act(DRAIN, 0) + act(END, 0) + act(DRAIN, 0),
+        "writers": two + act(READ, 0) * 3 + act(HANG_UP, 1) + act(READ, 0) * 3 + act(END, 0) + act(DRAIN, 2),
+        "closed": two + act(CLOSE_STDIN, 0) + act(DRAIN, 1) + act(HANG_UP, 0) + act(END, 0),
+        "old": send(0, old + _run("q") + stdin) + act(STARTED, 0) + act(HALF_CLOSE, 0) + act(READ, 0) * 4,
+        "failed": send(0, HELLO + _run("r") + stdin) + act(STARTED, 128) + act(DRAIN, 0),
+        "kept": send(0, HELLO + _run("s", forget=True)) + act(STARTED, 0) + act(PRINT, 0) + act(END, 0),
+        "terminal": send(0, HELLO + _run("t", terminal=TerminalSize(cols=80, rows=24)) + end)
+        + act(STARTED, 0),
+        "plain": send(0, HELLO + b"".join(plain)) + act(DRAIN, 0),
+    }
+
+
+def orders() -> dict[str, bytes]:
+    words = ["tag=t1", "image=/i", "disk=/d", "socket=/s", "cgroup=/c", "hostname=h", "boot_id=b"]
+    words += ["base=100000", "count=65536", "capabilities=0x1ff", "ptys=64", "join=/a", "mask=/proc/x"]
+    acts = ["cgroup.folder=/c", "cgroup.write=/c/x", "cgroup.value=1", "disk.subvolume=/d", "disk.value=0"]
+    volumes = ["volume=/v", "volume.path=/mnt", "volume.read_only="]
+    return {
+        "whole": "".join(f"{word}\0" for word in words + acts + volumes).encode(),
+        "short": "".join(f"{word}\0" for word in words[:4]).encode(),
+    }
+
+
+def write(corpus: dict[str, bytes], into: Path) -> list[Path]:
+    into.mkdir(parents=True, exist_ok=True)
+    for name, data in corpus.items():
+        (into / name).write_bytes(data)
+    return sorted(into.iterdir())
