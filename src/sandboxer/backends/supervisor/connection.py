@@ -35,7 +35,8 @@ class SupervisorConnection(Connection):
         self._line.shut_write()
 
     async def close(self) -> None:
-        self._line.close()
+        """What was written still arrives: whoever sends and hangs up at once loses nothing."""
+        self._line.finish()
 
     def hand_over(self) -> HandedOver:
         """The bare socket. This object is of no use afterwards."""

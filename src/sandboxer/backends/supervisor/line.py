@@ -23,6 +23,8 @@ _READ_AHEAD = 1024 * 1024
 _WRITE_BEHIND = 512 * 1024
 # Pages of folders that one sandbox is asked for at the same time.
 LISTINGS_AT_ONCE = 2
+# How long a stream that was closed on our side goes on sending what it had taken.
+FINISH_S = 30.0
 
 
 class Gate:
@@ -73,6 +75,7 @@ class Line:
         self._out_bytes = 0
         self._drained: asyncio.Future[None] | None = None
         self._shut_when_sent = False
+        self._finishing: asyncio.TimerHandle | None = None
         self._closed = False
         self._resume()
 
@@ -236,6 +239,8 @@ class Line:
             self._loop.remove_writer(self._sock.fileno())
             if self._shut_when_sent:
                 self._shut()
+            if self._finishing:
+                self.close()
         self._wake_drained()
 
     def _lost_out(self, error: OSError) -> None:
@@ -243,6 +248,9 @@ class Line:
             self._loop.remove_writer(self._sock.fileno())
         self._out.clear()
         self._out_bytes = 0
+        if self._finishing:
+            self.close()
+            return
         if not self._reading:
             self._fail(BackendLost(why=f"the line to the supervisor broke: {error.strerror}"))
         self._wake_drained()
@@ -292,10 +300,22 @@ class Line:
         self._closed = True
         return HandedOver(self._sock, received, self._gate.leave if self._gate else lambda: None)
 
+    def finish(self, limit_s: float = FINISH_S) -> None:
+        """Closes once everything that was given to `send` is sent, as a socket would; or after `limit_s`."""
+        if self._closed or self._finishing:
+            return
+        if not self._out or self._failure:
+            self.close()
+            return
+        self._pause()
+        self._finishing = self._loop.call_later(limit_s, self.close)
+
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
+        if self._finishing:
+            self._finishing.cancel()
         if self._gate:
             self._gate.leave()
         if self._out:
