@@ -89,7 +89,7 @@ def _writes(platform: Served) -> int:
 @pytest.mark.skipif(why_not_real() is not None, reason=str(why_not_real()))
 def test_a_pool_that_was_unmounted_is_told_by_health_and_doctor(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    more = {"SANDBOXER_POOL_SIZE_MB": "800"}
+    more = {"SANDBOXER_POOL_SIZE_MB": "3072"}
     try:
         with served(state, log=tmp_path / "log", more=more, is_real=True) as platform:
             platform.wait_for(200)

@@ -33,7 +33,7 @@ def test_a_launcher_that_hangs_is_replaced_and_living_sandboxes_go_on(tmp_path: 
     state = tmp_path / "state"
     try:
         with served(
-            state, log=tmp_path / "log", more={"SANDBOXER_POOL_SIZE_MB": "800"}, is_real=True
+            state, log=tmp_path / "log", more={"SANDBOXER_POOL_SIZE_MB": "3072"}, is_real=True
         ) as platform:
             client = Sandboxer(owner_file=platform.up.owner_file, url=platform.up.url)
             living = client.create()

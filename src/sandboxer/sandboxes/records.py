@@ -38,6 +38,7 @@ from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.terms import PAYS_NOTHING, Terms
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
 from sandboxer.store.paging import newest_first, next_cursor
+from sandboxer.store.sealed import SealedJson
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +137,9 @@ sandboxes = Table(
     Column("image", Text, nullable=False),
     Column("trust", Text, nullable=False),
     Column("resources", JsonValue, nullable=False),
-    Column("env", JsonValue, nullable=False),
+    Column("env", SealedJson("sandboxes.env"), nullable=False),
     Column("labels", JsonValue, nullable=False),
-    Column("inputs", JsonValue, nullable=False),
+    Column("inputs", SealedJson("sandboxes.inputs"), nullable=False),
     Column("consumer", JsonValue, nullable=False),
     Column("ttl_s", Float, nullable=False),
     Column("ttl_max_s", Float, nullable=False),

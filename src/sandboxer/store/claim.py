@@ -47,6 +47,8 @@ server_claim = Table(
     Column("holder", Text, nullable=False),
     # Counted up by whoever asks whether the database can be written to.
     Column("probes", Integer, nullable=False),
+    # Derived from the master key that has sealed what lies here.
+    Column("key_check", Text),
 )
 
 

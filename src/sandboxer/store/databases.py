@@ -7,7 +7,9 @@ event ids become visible in the order they were given.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -85,6 +87,8 @@ def _sqlite(url: URL, durability: Durability, claim: Claim | None) -> Database:
     synchronous = "FULL" if durability == "full" else "NORMAL"
     writing, reading = _engine(url), _engine(url)
 
+    _keep_private(sqlite_path(url))
+
     def prepare(connection: sqlite3.Connection, read_only: bool) -> None:
         # The driver's own transaction control begins too late (not before a SELECT) and never IMMEDIATE.
         connection.isolation_level = None
@@ -102,6 +106,17 @@ def _sqlite(url: URL, durability: Durability, claim: Claim | None) -> Database:
     _begin_with(writing, "BEGIN IMMEDIATE", claim)
     _begin_with(reading, "BEGIN", None)
     return Database(url=url, writing=writing, reading=reading, is_worth_retrying=_sqlite_is_busy, claim=claim)
+
+
+def _keep_private(path: Path) -> None:
+    """0600 from its first instant; SQLite gives its log and its index the mode of the file."""
+    if path.parent.is_dir():
+        with contextlib.suppress(OSError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+        # Not ours, or on a file system without modes: then its owner has decided.
+        with contextlib.suppress(OSError):
+            os.chmod(path.with_name(name), 0o600)
 
 
 def _begin_with(engine: Engine, statement: str, claim: Claim | None) -> None:

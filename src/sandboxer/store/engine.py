@@ -30,7 +30,7 @@ CommitListener = Callable[[frozenset[str]], None]
 
 READERS = 3
 # What a request waits for at most: its turn, then its transaction.
-PATIENCE = Patience(turn_s=5.0, run_s=5.0)
+PATIENCE = Patience(turn_s=10.0, run_s=10.0)
 # Of a probe, of what is left to do when the server ends, and of the threads themselves then.
 PROBE_PATIENCE = Patience(turn_s=2.0, run_s=2.0, end_s=1.0)
 LAST_PATIENCE = Patience(turn_s=2.0, run_s=2.0, end_s=0.5)

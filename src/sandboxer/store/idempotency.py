@@ -25,7 +25,6 @@ from sqlalchemy import (
     Connection,
     Index,
     Integer,
-    LargeBinary,
     Row,
     Table,
     Text,
@@ -40,6 +39,7 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, IdempotencyConflict, Unavailable
 from sandboxer.store.engine import Store
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
+from sandboxer.store.sealed import SealedBytes
 
 log = logging.getLogger(__name__)
 KEPT_FOR = timedelta(hours=24)
@@ -65,7 +65,8 @@ idempotency = Table(
     Column("state", Text, nullable=False),
     Column("status", Integer, nullable=True),
     Column("headers", JsonValue, nullable=True),
-    Column("body", LargeBinary, nullable=True),
+    # Sealed: the answer may repeat what was given in confidence, such as a service's environment.
+    Column("body", SealedBytes("idempotency.body"), nullable=True),
     Column("begun_at", UtcDateTime, nullable=False),
     Column("expires_at", UtcDateTime, nullable=False),
     # The id of what was made under it, written with the thing itself.

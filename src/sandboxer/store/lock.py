@@ -7,7 +7,9 @@ own process.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,8 @@ from sandboxer.kernel.errors import Conflict, Unavailable
 from sandboxer.store.claim import POSTGRES_SERVER_LOCK, Claim
 from sandboxer.store.databases import Database, open_database, parse_url, sqlite_path
 
+log = logging.getLogger(__name__)
+
 
 @contextmanager
 def hold_state_dir(state_dir: Path) -> Iterator[None]:
@@ -28,9 +32,18 @@ def hold_state_dir(state_dir: Path) -> Iterator[None]:
     The file stays: removing it would let two processes lock two files of the same name.
     """
     state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(state_dir)
     refusal = f"uses {state_dir}; stop it, or choose another --state-dir"
     with _hold_file(state_dir / "lock", refusal):
         yield
+
+
+def make_private(folder: Path) -> None:
+    """Keys, the database and every disk lie below: nobody else may enter, whoever made the folder."""
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & 0o077:
+        log.warning("%s was open to others (%o); it is now for its owner alone", folder, mode)
+        folder.chmod(0o700)
 
 
 def is_held(state_dir: Path) -> bool:

@@ -24,7 +24,7 @@ def migrate(database: Database) -> None:
     Refuses a database that a newer program has migrated: guessing at its meaning could lose data.
     """
     if database.kind == "sqlite":
-        sqlite_path(database.url).parent.mkdir(parents=True, exist_ok=True)
+        sqlite_path(database.url).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         with database.writing.begin() as conn:
             _upgrade(conn)

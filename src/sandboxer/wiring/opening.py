@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -16,9 +17,10 @@ from sandboxer.backends.contract import Backend
 from sandboxer.identity.authenticate import Authenticator
 from sandboxer.identity.key_life import KeyLife
 from sandboxer.identity.keys import OWNER_ACCOUNT, Keys
+from sandboxer.identity.master_key import open_master_key
 from sandboxer.identity.nonces import NonceBook
 from sandboxer.identity.owner import ensure_owner
-from sandboxer.identity.seal import open_seal
+from sandboxer.identity.seal import Seal
 from sandboxer.identity.sessions.token_keys import require_session_secret
 from sandboxer.kernel.clock import Clock, SystemClock
 from sandboxer.kernel.tasks import own_tasks
@@ -30,12 +32,15 @@ from sandboxer.settings import Settings
 from sandboxer.store.engine import Store, open_store
 from sandboxer.store.idempotency import abandon_all_in_flight
 from sandboxer.store.lock import hold_database, hold_state_dir
+from sandboxer.store.sealed import forget_plain, seal_old, seal_with
 from sandboxer.wiring.backends import open_bound
 from sandboxer.wiring.outside import open_wallets, open_webhook_room, payment_settings
 from sandboxer.wiring.platform import Platform
 from sandboxer.wiring.probes import probes_of
 from sandboxer.wiring.sandbox_rooms import open_sandbox_rooms
 from sandboxer.wiring.upper_rooms import open_upper_rooms
+
+log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -57,7 +62,7 @@ async def open_platform(
         metrics = Metrics()
         events = Events(store)
         closing.callback(events.close)
-        seal = open_seal(settings.master_key_file)
+        seal = await _open_seal(settings, store)
         keys = Keys(store, seal, clock=clock)
         await ensure_owner(keys, settings.owner_file, url=settings.url)
         wallets = await open_wallets(settings, store, seal, clock, keys, closing)
@@ -120,6 +125,19 @@ async def _open_store(settings: Settings, closing: AsyncExitStack) -> Store:
     watching = await closing.enter_async_context(own_tasks())
     watching.start(store.watch(), name="whether the database is there")
     return store
+
+
+async def _open_seal(settings: Settings, store: Store) -> Seal:
+    """From here on environments are sealed at rest, also those that an older program left in plain."""
+    seal = await open_master_key(store, settings.master_key_file)
+    seal_with(store.database, seal)
+    sealed = 0
+    while found := await store.write(seal_old):
+        sealed += found
+    if sealed:
+        await asyncio.to_thread(forget_plain, store.database)
+        log.info("sealed %d environments that an older version had kept in plain", sealed)
+    return seal
 
 
 async def _open_accounts(store: Store, clock: Clock, closing: AsyncExitStack) -> AuthorityBook:

@@ -151,6 +151,8 @@ class Ground:
     def image_path(self, name: str) -> Path:
         if name == SCRATCH:
             self.settings.scratch_dir.mkdir(mode=0o755, exist_ok=True)
+            # Whatever the umask: it is the root of sandboxes, and their users must be able to enter.
+            self.settings.scratch_dir.chmod(0o755)
             return self.settings.scratch_dir
         path = self.settings.images_dir / self.image_tree(name)
         rootfs = path / "rootfs"

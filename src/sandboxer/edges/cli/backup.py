@@ -53,7 +53,9 @@ def backup(
     In it: the SQLite database (of a PostgreSQL one take a pg_dump beside it), owner key, master key, the SSH
     gateway's host key and profiles; with --with-disks each sandbox's disk as a tar (stop or freeze a sandbox
     first if its disk must be of one moment). Not in it: images, which are built again, and memory.
-    The file opens everything the platform keeps secret: store it like a key.
+    The database is sealed with the master key: a copy of it alone (a pg_dump, a file copied by hand) cannot
+    be served without that key. This file has both, and opens everything the platform keeps secret: store it
+    like a key.
 
     Examples:
 
@@ -86,6 +88,7 @@ def restore(
 ) -> None:
     """Bring a backup back into an empty state folder (a folder that holds only images counts as empty).
 
+    The master key comes back with it; a platform starts on no database that another key has sealed.
     Every file is checked before anything is put in place. Sandboxes of the backup that are not on this host
     are marked lost at the next start; their disks, if they are in the backup, wait in DIR/restored-disks as
     tar files.

@@ -57,6 +57,8 @@ def up(
         sandboxer up --demo --once
     """
     settings = _with_https(_settings(state_dir, host, port, database, warm_pool), https)
+    # Whatever is made from here on is for this user alone, unless it says otherwise.
+    os.umask(0o077)
     logging.basicConfig(level=settings.log_level.upper(), format=LOG_FORM)
     for chatty in ("alembic", "httpx"):
         logging.getLogger(chatty).setLevel("WARNING")

@@ -28,6 +28,7 @@ from sqlalchemy import (
 from sandboxer.identity.keys import Caller
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
 from sandboxer.store.paging import newest_first, next_cursor
+from sandboxer.store.sealed import SealedJson
 from sandboxer.work.jobs.lifecycle import FINAL, State
 
 OUTPUT_DROPPED = {
@@ -50,7 +51,7 @@ jobs = Table(
     Column("reason", Text, nullable=False),
     Column("language", Text, nullable=False),
     # None once it ended: code, files and environment are not kept longer than needed.
-    Column("submission", JsonValue),
+    Column("submission", SealedJson("jobs.submission")),
     Column("webhook_url", Text),
     Column("sandbox_id", Text),
     # Chosen before they are started, to be found again by.

@@ -30,6 +30,7 @@ from sqlalchemy import (
 
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
 from sandboxer.store.paging import newest_first, next_cursor
+from sandboxer.store.sealed import SealedJson
 from sandboxer.work.services import specs
 from sandboxer.work.services.specs import Spec
 from sandboxer.work.services.states import State
@@ -102,7 +103,7 @@ services = Table(
     Column("reason", Text, nullable=False),
     Column("state_since", UtcDateTime, nullable=False),
     Column("is_wanted", Boolean, nullable=False),
-    Column("spec", JsonValue, nullable=False),
+    Column("spec", SealedJson("services.spec"), nullable=False),
     Column("vault", LargeBinary),
     Column("vault_names", JsonValue, nullable=False),
     Column("vault_at", UtcDateTime),

@@ -23,8 +23,9 @@ from sqlalchemy import (
 )
 
 from sandboxer.observe import events
-from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
+from sandboxer.store.metadata import UtcDateTime, metadata
 from sandboxer.store.paging import newest_first, next_cursor
+from sandboxer.store.sealed import SealedJson
 from sandboxer.work.sessions.lifecycle import State
 from sandboxer.work.sessions.lifetime import Span
 
@@ -84,7 +85,7 @@ sessions = Table(
     Column("reason", Text, nullable=False),
     Column("process_id", Text, nullable=False),
     Column("generation", Integer, nullable=False),
-    Column("env", JsonValue, nullable=False),
+    Column("env", SealedJson("sessions.env"), nullable=False),
     Column("cwd", Text),
     Column("idle_s", Float, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),

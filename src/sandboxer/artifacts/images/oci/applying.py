@@ -220,6 +220,8 @@ class Applying:
                 raise
             with self._folder(parts[:-1]) as above, contextlib.suppress(FileExistsError):
                 os.mkdir(parts[-1], 0o755, dir_fd=above)
+                # Whatever the umask of the server.
+                os.chmod(parts[-1], 0o755, dir_fd=above)
             fd = _open_in(self.root, path)
         try:
             yield fd
