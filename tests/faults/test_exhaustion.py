@@ -127,6 +127,29 @@ async def test_a_living_sandbox_is_not_taken_for_dead_when_descriptors_run_out()
                 await backend.check_host()
 
 
+async def test_a_sandbox_is_not_taken_for_lost_while_its_pool_is_unmounted() -> None:
+    require_walls()
+    with state_folder() as state:
+        async with walls(state) as backend:
+            handle = await backend.provision(make_order())
+            pool = backend.ground.pool
+            device = mounted_from(pool.path)
+            await asyncio.to_thread(mount, "umount", "--lazy", str(pool.path))
+            with pytest.raises(Unavailable, match="not mounted"):
+                await backend.recover(handle)
+            await asyncio.to_thread(mount, "mount", device, str(pool.path))
+            assert (await backend.recover(handle)).presence is Presence.RUNNING
+
+
+def mounted_from(place: Path) -> str:
+    rows = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    return next(row[0] for row in rows if row[1] == str(place))
+
+
+def mount(*words: str) -> None:
+    subprocess.run(words, check=True)
+
+
 def test_only_a_missing_process_is_missing() -> None:
     me = os.getpid()
     started = started_at(me)

@@ -92,6 +92,16 @@ async def test_sandboxes_of_two_platforms_have_different_uids_even_while_a_serve
             remove_ground(last)
 
 
+def test_a_range_in_which_a_process_runs_is_avoided_within_a_block_of_ours_too(tmp_path: Path) -> None:
+    """A sandbox whose box cannot be read lives in the same block as one that is known."""
+    ranges = UidRanges(BASE, BLOCK)
+    ranges.avoid(BASE + WIDTH + 7)
+    ranges.avoid(BASE - 1)
+    ranges.avoid(0)
+    ranges.claim(0)
+    assert sorted(ranges.take() for _ in range(BLOCK - 2)) == list(range(2, BLOCK))
+
+
 def test_ids_that_are_given_to_others_in_subuid_are_named(tmp_path: Path) -> None:
     table = tmp_path / "subuid"
     table.write_text("alice:100000:65536\nbroken\ncontainers:4000000000:1000\nroot:x:y\n")

@@ -14,7 +14,7 @@ from sandboxer.artifacts.snapshots.lifecycle import USABLE, Signal, State
 from sandboxer.artifacts.snapshots.records import Snapshot
 from sandboxer.artifacts.vigil import FAR, RETRY, SPARED, Purse, Vigil
 from sandboxer.backends.contract import Snapshots
-from sandboxer.kernel.errors import SandboxerError
+from sandboxer.kernel.errors import Conflict, NotFound
 from sandboxer.money.dryness import Standing
 from sandboxer.sandboxes.capping import Reached
 from sandboxer.sandboxes.disks import keeper_of
@@ -201,10 +201,10 @@ class SnapshotKeeper:
 
 
 async def is_missed(backend: Snapshots, disk_id: str) -> bool:
-    """Gone, or not what was kept."""
+    """Gone, or not what was kept. Raises what says neither: a host in trouble has lost nothing."""
     try:
         await backend.check_kept(disk_id)
-    except SandboxerError:
+    except (NotFound, Conflict):
         return True
     return False
 

@@ -313,7 +313,11 @@ class NamespacesBackend:
     async def _observe(self, sandbox_id: str) -> Observation:
         ground = self.ground
         box = ground.known.get(sandbox_id)
-        if box is None or box.stage is Stage.MAKING or not ground.pool.has_disk(sandbox_id):
+        has_disk = box is not None and ground.pool.has_disk(sandbox_id)
+        if box is not None and not has_disk and not ground.pool.is_there:
+            # Whoever took the absence of all disks for the loss of this one would remove its record.
+            raise Unavailable(why="the storage pool is not mounted", reason="pool_gone")
+        if box is None or box.stage is Stage.MAKING or not has_disk:
             return Observation(presence=Presence.GONE, reason="never_made" if box else None)
         if box.stage is Stage.STOPPED:
             return Observation(presence=Presence.STOPPED)

@@ -25,6 +25,7 @@ from sandboxer.backends.namespaces.kept.records import HeritageFolder
 from sandboxer.backends.namespaces.launcher import Launcher
 from sandboxer.backends.namespaces.pool import MB, Pool
 from sandboxer.backends.namespaces.settings import NamespacesSettings
+from sandboxer.backends.namespaces.uid_claims import uids_of_processes
 from sandboxer.backends.namespaces.uids import UidRanges
 from sandboxer.backends.namespaces.walls import MASKED_PROC
 from sandboxer.kernel.errors import Broken, InvalidRequest
@@ -91,6 +92,10 @@ class Ground:
                 self.promised = self.promised.with_running(box.resources)
                 if box.slot is not None:
                     self.ranges.claim(box.slot)
+        for _, uids in uids_of_processes():
+            for uid in uids:
+                # Of a sandbox whose box cannot be read, or of a process that is in none.
+                self.ranges.avoid(uid)
         volumes = self.pool.volume_ids()
         for volume_id in volumes:
             size_mb = self.pool.usage(volume_id).limit_bytes // MB

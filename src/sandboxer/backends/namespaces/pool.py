@@ -159,6 +159,15 @@ class Pool:
         if self.limits_disks:
             btrfs.forget_quota(self._fd, number)
 
+    @property
+    def is_there(self) -> bool:
+        """Whether this path still shows the pool that was opened: it may have been unmounted since."""
+        try:
+            seen, opened = os.stat(self.path), os.fstat(self._fd)
+        except FileNotFoundError:
+            return False
+        return (seen.st_dev, seen.st_ino) == (opened.st_dev, opened.st_ino)
+
     def has_disk(self, sandbox_id: str) -> bool:
         return os.path.isdir(self.path / sandbox_id)
 

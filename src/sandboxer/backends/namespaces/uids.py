@@ -50,6 +50,12 @@ class UidRanges:
         else:
             log.warning("uids %d… of a living sandbox are another platform's too", self.first_uid(slot))
 
+    def avoid(self, uid: int) -> None:
+        """A process has this host id: its range is not to be given away, whosever it is."""
+        slot = (uid - self._base) // WIDTH
+        if 0 <= slot < self._count:
+            self._taken.add(slot)
+
     def give_back(self, slot: int) -> None:
         if slot in self._taken:
             self._taken.discard(slot)
