@@ -15,6 +15,7 @@ from sandboxer.artifacts.snapshots.lifecycle import State
 from sandboxer.artifacts.volumes import records as volumes
 from sandboxer.artifacts.volumes.lifecycle import State as VolumeState
 from sandboxer.backends.contract import Snapshots, Volumes
+from sandboxer.backends.namespaces.holdings import MARK
 from sandboxer.money.tables import ledger_pendings, meter_segments, meters
 from sandboxer.money.verification import verify
 from sandboxer.wiring import Platform
@@ -65,7 +66,7 @@ def _differ(what: str, recorded: set[str], there: set[str]) -> list[str]:
 def left_on_host(state: Path, living: set[str], kept: set[str]) -> list[str]:
     """Seen from outside: the pool, the notes beside it, mounts and loop devices."""
     known = living | kept
-    found = [f"{name} in the pool" for name in os.listdir(state / "pool") if name not in known]
+    found = [f"{name} in the pool" for name in os.listdir(state / "pool") if name not in {*known, MARK}]
     notes = os.listdir(state / "kept") if (state / "kept").is_dir() else []
     found += [f"note {name}" for name in notes if name.removesuffix(".json") not in known]
     boxes = [path for path in (state / "run").rglob("*") if ".new" in path.name or path.name.startswith(".s")]

@@ -28,7 +28,9 @@ def adopt_pool(
     database: Annotated[str | None, typer.Option(help="Database URL; SQLite in DIR if not given.")] = None,
     json: Json = False,
 ) -> None:
-    """Let the next start use this state folder's storage pool with this database, whatever it was used with.
+    """Put a database and a storage pool together on purpose.
+
+    The next start uses both, whatever they were used with before.
 
     Needed after a dump was restored by the database's own tools, or when the old database is lost for good.
     The platform must be stopped. Every disk stays: those that the database has no record of are shown by
