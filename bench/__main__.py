@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bench.against import compare
 from bench.figures import Report, Row, Samples, Skipped
 from bench.platform import open_platform, own_folder
 from bench.report import machine_facts, markdown, print_table, write_into
@@ -48,13 +49,14 @@ def parse_words() -> argparse.Namespace:
     parser.add_argument("--plot", type=Path, help="folder for plots")
     parser.add_argument("--image", type=Path, default=Path("/var/lib/sandboxer/images/base/rootfs"))
     parser.add_argument("--doc", type=Path, help="document whose figures are to be replaced")
+    parser.add_argument("--against", metavar="REV", help="compare with this revision instead, side by side")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 
 
 def run(words: argparse.Namespace, console: Console) -> Report:
     rounds = 5 if words.quick else words.rounds
-    wanted = words.only or SCENARIOS
+    wanted = ("against",) if words.against else words.only or SCENARIOS
     rows: list[Row] = []
     extras: list[Samples] = []
     skipped: list[Skipped] = []
@@ -77,6 +79,7 @@ def run(words: argparse.Namespace, console: Console) -> Report:
                     skipped.append(found)
 
     with own_folder() as folder:
+        measure("against", lambda: compare(words.against, images_dir, folder, rounds))
         measure("payments", lambda: payments(folder, rounds))
         if not {*SANDBOXES}.isdisjoint(wanted):
             with open_platform(folder, images_dir) as running:
@@ -110,15 +113,16 @@ def main() -> int:
     if os.geteuid() != 0:
         console.print("The bench needs root: it makes real sandboxes.")
         return 1
-    needs_image = not {*SANDBOXES, "warm"}.isdisjoint(words.only or SCENARIOS)
+    needs_image = words.against or not {*SANDBOXES, "warm"}.isdisjoint(words.only or SCENARIOS)
     if needs_image and not (words.image / "bin").exists():
         console.print(f"{words.image} is no root tree. Build it: sandboxer image build")
         return 1
     report = run(words, console)
     print_table(report, console)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "latest.json").write_text(json.dumps(report.as_json(), indent=1))
-    (RESULTS / "latest.md").write_text(markdown(report))
+    if not words.against:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / "latest.json").write_text(json.dumps(report.as_json(), indent=1))
+        (RESULTS / "latest.md").write_text(markdown(report))
     if words.doc:
         write_into(words.doc, report)
     if words.plot:

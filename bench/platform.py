@@ -65,14 +65,23 @@ def own_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def open_platform(state_dir: Path, images_dir: Path, *, warm_pool: int = 0) -> Iterator[Running]:
+def open_platform(
+    state_dir: Path,
+    images_dir: Path,
+    *,
+    warm_pool: int = 0,
+    source: Path | None = None,
+    pool_mb: int = POOL_MB,
+) -> Iterator[Running]:
+    """`source`: another checkout whose platform it is, run by this interpreter."""
     port = free_port()
     words = [sys.executable, "-m", "sandboxer.edges.cli.main", "up", "--state-dir", str(state_dir)]
     words += ["--port", str(port)]
     words += ["--warm-pool", str(warm_pool)] if warm_pool else []
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SANDBOXER_")}
-    environment |= {"SANDBOXER_IMAGES_DIR": str(images_dir), "SANDBOXER_POOL_SIZE_MB": str(POOL_MB)}
+    environment |= {"SANDBOXER_IMAGES_DIR": str(images_dir), "SANDBOXER_POOL_SIZE_MB": str(pool_mb)}
     environment |= {"SANDBOXER_LOG_LEVEL": "warning"}
+    environment |= {"PYTHONPATH": str(source / "src")} if source is not None else {}
     log = (state_dir / "server.log").open("ab")
     process = subprocess.Popen(words, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:

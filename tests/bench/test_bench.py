@@ -114,3 +114,15 @@ def test_bare_commits_are_all_there_however_many_make_them(tmp_path: Path) -> No
         assert bare.all_callers(20) > 0
     with closing(sqlite3.connect(tmp_path / "bare.db")) as conn:
         assert conn.execute("SELECT count(*) FROM bare").fetchone() == (warming + 25,)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(why_not_real()), reason=str(why_not_real()))
+def test_two_trees_are_measured_side_by_side_and_leave_nothing() -> None:
+    words = [sys.executable, "-m", "bench", "--against", "HEAD", "--rounds", "2", "--json"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode in (0, 1), done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert {row["figure"] for row in rows} >= {"create", "exec", "destroy"}
+    listed = subprocess.run(["git", "worktree", "list"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "sandboxer-against-" not in listed.stdout

@@ -22,6 +22,10 @@ def bench(
     only: Annotated[
         list[str] | None, typer.Option("--only", help="Only this scenario; can be repeated.")
     ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="REV", help="Compare with this revision, both platforms side by side."),
+    ] = None,
     transfers: Annotated[
         int | None, typer.Option(help="Length of the ledger's long history; a million unless given.")
     ] = None,
@@ -43,6 +47,8 @@ def bench(
 
         sandboxer bench --only cold --only signed --only ledger
 
+        sandboxer bench --against HEAD~1
+
         sandboxer bench --json --rounds 50 --plot bench/results > figures.json
     """
     if not (CHECKOUT / "bench" / "__main__.py").is_file():
@@ -53,6 +59,7 @@ def bench(
     words = [sys.executable, "-m", "bench", "--rounds", str(rounds)]
     words += ["--quick"] if quick else []
     words += [word for name in only or [] for word in ("--only", name)]
+    words += ["--against", against] if against is not None else []
     words += ["--transfers", str(transfers)] if transfers is not None else []
     words += ["--plot", str(plot.resolve())] if plot else []
     words += ["--doc", str(doc.resolve())] if doc else []
