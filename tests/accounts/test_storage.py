@@ -13,8 +13,8 @@ from sandboxer.accounts import gifts, records
 from sandboxer.accounts.storage import StoragePolicy, demand_funds, deposit_for, kept_for
 from sandboxer.kernel.errors import InsufficientCredit
 from sandboxer.money.amounts import sats_for
-from sandboxer.money.buckets import set_policy
 from sandboxer.money.dryness import GracePolicy
+from sandboxer.money.holds import set_policy
 from sandboxer.money.metering import change_rate, open_meter
 from sandboxer.money.meters import Use
 from tests.accounts.conftest import NOW, rich

@@ -47,7 +47,7 @@ async def test_probes_answer_anyone(served: Served) -> None:
     http = served.client.http
     assert (await http.get("/health")).json() == {
         "status": "ok",
-        "checks": {"store": "ok", "nonces": "ok", "state": "ok", "ext.namespaces": "ok"},
+        "checks": {"store": "ok", "nonces": "ok", "state": "ok", "ext.namespaces": "ok", "clock": "ok"},
     }
     assert (await http.get("/readyz")).json() == {"status": "ready"}
     assert "sandboxer_requests_total" in (await http.get("/metrics")).text

@@ -60,7 +60,7 @@ def test_the_view_is_as_of_now_without_writing(conn: Connection) -> None:
     assert (broke.balance, broke.debt, broke.available) == (600, 10, 0)
     settle_account(conn, ALICE, now=later(4410))
     grace = account_view(conn, ALICE, now=later(4410))
-    assert (grace.standing, grace.reap_at) == (Standing.GRACE, later(4470))
+    assert (grace.standing, grace.reap_at) == (Standing.GRACE, later(4460))
 
 
 def test_transfers_come_in_pages_each_once(conn: Connection) -> None:

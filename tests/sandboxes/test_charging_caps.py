@@ -227,16 +227,16 @@ async def test_a_reaped_one_wakes_by_itself_when_enough_is_paid(
         clock.advance(timedelta(seconds=60))
         await due_times(platform)
         await until(platform, sandbox.id, State.REAPED)
-        # The debt of 60, and not yet ten minutes.
+        # The debt of 10, its grace, and not yet ten minutes.
         await fund(platform, 600, id="some")
-        assert (await settled(platform)).posted == 540
+        assert (await settled(platform)).posted == 590
         assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.REAPED
         await fund(platform, 60, id="enough")
         await until(platform, sandbox.id, State.READY)
         woken = await platform.sandboxes.get(sandbox.id, ALICE)
         assert woken.reason == "paid"
         clock.advance(timedelta(seconds=10))
-        assert (await settled(platform)).posted == 590
+        assert (await settled(platform)).posted == 640
 
 
 async def test_a_cap_holds_though_the_ttl_ended_too_before_anyone_looked(

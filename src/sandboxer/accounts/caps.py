@@ -72,10 +72,15 @@ def check(caps: Caps, spent: Spent, *, wanted: Sats) -> None:
                 reason="spending_cap",
                 cap=name,
                 limit_sats=limit,
-                spent_sats=-(-used // NSATS_PER_SAT),
+                spent_sats=_shown(used, limit),
                 wanted_sats=wanted,
                 hint="Spend less, wait for the next day if it is the daily cap, or have the cap raised.",
             )
+
+
+def _shown(used: Nsats, limit: Sats) -> Sats:
+    """Rounded up, so that it adds up with what is wanted; but a cap that was just met was not passed."""
+    return used // NSATS_PER_SAT if used >= limit * NSATS_PER_SAT else -(-used // NSATS_PER_SAT)
 
 
 def left(caps: Caps, spent: Spent) -> Sats | None:

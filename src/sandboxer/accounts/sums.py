@@ -12,12 +12,13 @@ from datetime import datetime
 
 from sqlalchemy import Connection, func, select
 
-from sandboxer.accounts.caps import Caps, Spent
+from sandboxer.accounts.caps import NO_CAPS, Caps, Spent
 from sandboxer.accounts.tables import accounts
 from sandboxer.money import spending
+from sandboxer.money.accrual import Position, counted_nsats
 from sandboxer.money.amounts import NSATS_PER_MSAT, NSATS_PER_SAT, Nsats, Rate, Sats
-from sandboxer.money.buckets import bucket_id, debt_id
-from sandboxer.money.meters import Flow, nsats_between, owed
+from sandboxer.money.buckets import bucket_id, debt_id, load_bucket
+from sandboxer.money.meters import nsats_between
 from sandboxer.money.tables import ledger_accounts, ledger_transfers, meter_segments, meters, money_buckets
 from sandboxer.money.transfers import Phase
 
@@ -95,17 +96,19 @@ def spent_by(
     conn: Connection, owner: str, caps: Caps, *, key: str, now: datetime, sandbox: str | None = None
 ) -> Spent:
     """What an account's caps count for one of its keys, read only as far as a cap is set."""
+    if caps == NO_CAPS:
+        return Spent()
+    day, at = spending.day_of(now), load_bucket(conn, owner).run_to(now)
+    of_sandbox = caps.per_sandbox_sats is not None and sandbox is not None
     return Spent(
-        key=0 if caps.per_key_sats is None else _spent_by_key(conn, owner, key, now),
-        sandbox=0 if caps.per_sandbox_sats is None or sandbox is None else _used(conn, owner, now, sandbox),
-        today=(
-            0 if caps.per_day_sats is None else spending.spent(conn, owner, day=spending.day_of(now), now=now)
-        ),
+        key=0 if caps.per_key_sats is None else _spent_by_key(conn, owner, at, key, now),
+        sandbox=_used(conn, owner, at, now, sandbox) if of_sandbox else 0,
+        today=0 if caps.per_day_sats is None else spending.spent(conn, owner, at, day=day, now=now),
     )
 
 
-def _spent_by_key(conn: Connection, owner: str, key: str, now: datetime) -> Nsats:
-    return spending.spent(conn, owner, key=_counted_key(conn, owner, key), now=now)
+def _spent_by_key(conn: Connection, owner: str, at: Position, key: str, now: datetime) -> Nsats:
+    return spending.spent(conn, owner, at, key=_counted_key(conn, owner, key), now=now)
 
 
 def figures(conn: Connection, owners: Sequence[str], *, now: datetime) -> dict[str, Figures]:
@@ -158,17 +161,15 @@ def _balances(conn: Connection, buckets: dict[str, str]) -> dict[str, int]:
 
 
 def _owed(conn: Connection, owners: Iterable[str], now: datetime) -> dict[str, int]:
-    query = select(money_buckets).where(
+    query = select(money_buckets.c.owner).where(
         money_buckets.c.owner.in_(list(owners)), money_buckets.c.rate_msats > 0
     )
-    flows = {
-        row.owner: Flow(rate=row.rate_msats, settled_at=row.settled_at, carried=row.carried_nsats)
-        for row in conn.execute(query)
-    }
-    return {owner: owed(flow, now=now) // NSATS_PER_SAT for owner, flow in flows.items()}
+    flowing = list(conn.execute(query).scalars())
+    at = {owner: load_bucket(conn, owner).run_to(now) for owner in flowing}
+    return {owner: position.flow.carried // NSATS_PER_SAT for owner, position in at.items()}
 
 
-def _used(conn: Connection, owner: str, now: datetime, subject: str) -> Nsats:
+def _used(conn: Connection, owner: str, at: Position, now: datetime, subject: str | None) -> Nsats:
     """By its own history alone: an account's may be long."""
     nsats = 0
     for row in conn.execute(select(meter_segments).where(meter_segments.c.subject == subject)):
@@ -178,7 +179,7 @@ def _used(conn: Connection, owner: str, now: datetime, subject: str) -> Nsats:
     open_ones = select(meters).where(meters.c.subject == subject, meters.c.closed_at.is_(None))
     for row in conn.execute(open_ones):
         if row.owner == owner:
-            nsats += nsats_between(row.rate_msats, row.began_at, now)
+            nsats += counted_nsats(at, row.rate_msats, row.began_at, now)
     return nsats
 
 

@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 from sandboxer.identity.keys import Caller, Key, Keys
@@ -23,7 +23,7 @@ from sandboxer.identity.signing import (
     sign,
     v1_is_ambiguous,
 )
-from sandboxer.kernel.errors import TooLarge, Unauthenticated
+from sandboxer.kernel.errors import TooLarge, Unauthenticated, Unavailable
 
 # A v1 signature covers the raw body, which therefore has to be held in memory.
 MAX_V1_BODY = 1024 * 1024
@@ -113,9 +113,13 @@ class PendingV1:
 
 
 class Authenticator:
-    def __init__(self, keys: Keys, nonces: NonceBook) -> None:
+    def __init__(
+        self, keys: Keys, nonces: NonceBook, *, wall_ahead: Callable[[], timedelta | None] = lambda: None
+    ) -> None:
         self._keys = keys
         self._nonces = nonces
+        # By how much the host's wall clock is ahead of the server's time, while the two do not agree.
+        self._wall_ahead = wall_ahead
 
     async def check_head(
         self, headers: RawHeaders, method: str, path_with_query: str, now: datetime
@@ -128,7 +132,7 @@ class Authenticator:
             raise _refusal("bad_signature", "the URL holds raw bytes beyond ASCII", "Percent-encode the URL.")
         head = _collect(headers)
         public_key = _public_key(head)
-        timestamp = _timestamp(head, now)
+        timestamp = _timestamp(head, now, self._wall_ahead())
         signature = _required(head, b"x-signature", _HEX_SHA256, "64 lower-case hex digits", "bad_signature")
         if b"x-nonce" not in head and b"x-content-sha256" not in head:
             pending = partial(
@@ -200,10 +204,12 @@ def _public_key(head: dict[bytes, bytes]) -> str:
     return match[1].decode("ascii")
 
 
-def _timestamp(head: dict[bytes, bytes], now: datetime) -> int:
+def _timestamp(head: dict[bytes, bytes], now: datetime, wall_ahead: timedelta | None) -> int:
     timestamp = int(_required(head, b"x-timestamp", _TIMESTAMP, "unix seconds, digits only", "missing"))
     server_time = int(now.timestamp())
     skew = timestamp - server_time
+    if abs(skew) > WINDOW_S and wall_ahead is not None:
+        _refuse_for_our_clock(skew, server_time, int(wall_ahead.total_seconds()))
     if abs(skew) > WINDOW_S:
         side = "ahead of" if skew > 0 else "behind"
         raise Unauthenticated(
@@ -214,6 +220,19 @@ def _timestamp(head: dict[bytes, bytes], now: datetime) -> int:
             hint="Set the clock, or add the difference to server_time to your timestamps, and sign again.",
         )
     return timestamp
+
+
+def _refuse_for_our_clock(skew: int, server_time: int, wall_ahead_s: int) -> None:
+    """This host's clock was set. Whose is wrong? If the caller's time is that of our wall clock: ours."""
+    if abs(skew - wall_ahead_s) <= WINDOW_S:
+        raise Unavailable(
+            why=f"this server's clock was set by {wall_ahead_s:+d} s and is not believed yet",
+            reason="server_clock",
+            server_time=server_time,
+            skew_s=skew,
+            retry_after_s=WINDOW_S,
+            hint="This is not your fault. Sign with server_time for now, or try again in some minutes.",
+        )
 
 
 def _required(

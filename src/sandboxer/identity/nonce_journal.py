@@ -3,7 +3,7 @@
 A record is of use for at most the window after it was written, since by then its timestamp is older than any
 later start. So once a file has been written to for longer than the window, the other one holds only stale
 records and is begun anew. No fsync: the page cache outlives the process, and after a power cut the next start
-is in a later second. Not covered: a wall clock that is set back before a restart.
+is in a later second. A wall clock that is set back changes nothing: time goes by the guarded clock.
 """
 
 from __future__ import annotations

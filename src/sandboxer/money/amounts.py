@@ -54,3 +54,13 @@ def microseconds(duration: timedelta) -> int:
 def sats_for(rate: Rate, duration: timedelta) -> Sats:
     """What so much time costs, rounded up to a whole sat: for holds and demands, never for charges."""
     return -(-rate * microseconds(duration) // NSATS_PER_SAT)
+
+
+def shown_sats(nsats: Nsats, *, grain: Rate) -> Sats:
+    """What was used, rounded up to whole sats for a reader.
+
+    `grain` is its highest rate, that is, what one microsecond costs in nanosats. A charge ends at a whole
+    microsecond, so a cap of 7 sats is met at 7.000001 of them. That rest is no sat: the ledger takes 7.
+    """
+    whole, rest = divmod(nsats, NSATS_PER_SAT)
+    return whole + (rest >= max(1, grain))

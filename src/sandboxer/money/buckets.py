@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, func, select, true, update
 
 from sandboxer.kernel.errors import InsufficientCredit, NotFound
+from sandboxer.money.accrual import Gap, Position, run_to
 from sandboxer.money.amounts import Nsats, Rate, Sats, checked_amount, sats_for
 from sandboxer.money.dryness import (
     NO_GRACE,
@@ -27,6 +28,7 @@ from sandboxer.money.dryness import (
     is_receipt_enough,
     judge,
 )
+from sandboxer.money.heartbeat import gaps_after
 from sandboxer.money.ledger import (
     EXTERNAL,
     INCOME,
@@ -37,7 +39,8 @@ from sandboxer.money.ledger import (
     open_platform_accounts,
     post_transfer,
 )
-from sandboxer.money.meters import Flow, Use, accrue, change, collect, dry_at
+from sandboxer.money.meter_rows import pause_meters
+from sandboxer.money.meters import Flow, Use, change, collect, dry_at
 from sandboxer.money.tables import ledger_accounts, meters, money_buckets, money_policy
 from sandboxer.money.transfers import AccountKind, Transfer
 from sandboxer.observe.events import record
@@ -69,6 +72,22 @@ class Bucket:
     reserve: timedelta
     # When a room above wants to look at it (see `look_again_at`).
     look_at: datetime | None
+    # Those that are not settled yet, the first first.
+    gaps: tuple[Gap, ...] = ()
+    # Its charges ended before the moment up to which it was settled here.
+    is_stopped: bool = False
+
+    def run_to(self, now: datetime) -> Position:
+        """Its meters as they stand at `now`. Nothing is written."""
+        return run_to(
+            now,
+            flow=self.flow,
+            health=self.health,
+            spendable=self.spendable,
+            collected=self.collected,
+            policy=self.policy,
+            gaps=self.gaps,
+        )
 
     @property
     def grace(self) -> GracePolicy:
@@ -77,10 +96,8 @@ class Bucket:
 
     @property
     def died_at(self) -> datetime | None:
-        """When it ran dry without any grace: nothing is charged after that."""
-        is_over = self.health.standing is Standing.REAPED
-        is_ending = self.health.standing is Standing.ALIVE and not self.grace.window
-        return self.health.grace_began_at if is_over or is_ending else None
+        """When the charges of one that is reaped ended: nothing is charged after that."""
+        return self.health.grace_began_at if self.health.standing is Standing.REAPED else None
 
     @property
     def spendable(self) -> Sats:
@@ -119,19 +136,6 @@ def unconfirmed_id(owner: str) -> str:
 def frozen_id(owner: str) -> str:
     """The other side of payments that were final and are in doubt now: below zero by so much."""
     return f"frozen:{owner}"
-
-
-def set_policy(
-    conn: Connection, *, grace: GracePolicy, reserve: timedelta, deposit: timedelta = timedelta(0)
-) -> None:
-    """What the operator set, for everyone who touches a bucket from now on. Once, at start."""
-    values = {
-        "grace_us": grace.window // _US,
-        "grace_cap_us": grace.hard_cap // _US,
-        "reserve_us": reserve // _US,
-        "deposit_us": deposit // _US,
-    }
-    conn.execute(update(money_policy).values(**values))
 
 
 def open_bucket(conn: Connection, owner: str, *, now: datetime, is_budget: bool = False) -> bool:
@@ -301,7 +305,10 @@ def load_bucket(conn: Connection, owner: str, *, lock: bool = False) -> Bucket:
     ).one_or_none()
     if row is None:
         raise NotFound(what="bucket of account", id=owner)
-    return _from_row(row)
+    bucket = _from_row(row)
+    if row.gaps_until is None or row.gaps_until <= row.settled_at:
+        return bucket
+    return replace(bucket, gaps=gaps_after(conn, row.settled_at))
 
 
 def charge(
@@ -312,20 +319,26 @@ def charge(
     by: Rate = 0,
     at: datetime | None = None,
     extra: Nsats = 0,
+    is_exact: bool = False,
 ) -> Bucket:
     """Lock, settle, change the flow `by` so much as of `at`, add `extra`, charge whole sats; no verdict yet.
 
-    Without a change, and with no whole sat owed, nothing is written. `at` says that something ended then.
+    Without a change, and with no whole sat owed, nothing is written, and the flow is as it was last settled;
+    `is_exact`: it is settled up to this very moment, or to the end of its charges. `at` says that something
+    ended then.
     """
     before = load_bucket(conn, owner, lock=True)
-    flow = accrue(before.flow, now=now)
-    health = _noticed_dry(before, now)
+    seen = before.run_to(now)
+    before = replace(before, is_stopped=seen.is_stopped)
+    flow = seen.flow
     if at is not None:
         flow = change(flow, by=by, at=min(at, flow.settled_at))
     sats, flow = collect(replace(flow, carried=flow.carried + extra))
-    if not (sats or extra) and at is None and health == before.health:
+    is_news = bool(sats or extra or seen.skipped) or seen.health != before.health
+    if not is_news and at is None and not is_exact:
         return before
-    return _save(conn, before, replace(_move(conn, before, sats, now), flow=flow, health=health))
+    pause_meters(conn, owner, seen.skipped)
+    return _save(conn, before, replace(_move(conn, before, sats, now), flow=flow, health=seen.health))
 
 
 def conclude(conn: Connection, bucket: Bucket, *, now: datetime, before: Bucket | None = None) -> Bucket:
@@ -346,7 +359,14 @@ def conclude(conn: Connection, bucket: Bucket, *, now: datetime, before: Bucket 
             settlements=bucket.settlements + 1,
             collected=bucket.collected + amount,
         )
-    verdict = judge(after.health, spendable=after.spendable, flow=after.flow, now=now, policy=after.grace)
+    after = replace(after, is_stopped=False)
+    # Whoever comes back to life pays from now on, not for the time in between.
+    waking = replace(after.flow, settled_at=max(now, after.flow.settled_at))
+    flow = waking if bucket.is_stopped else after.flow
+    verdict = judge(after.health, spendable=after.spendable, flow=flow, now=now, policy=after.grace)
+    if bucket.is_stopped and verdict.health.standing is not Standing.REAPED:
+        pause_meters(conn, after.owner, [(after.flow.settled_at, flow.settled_at)])
+        after = replace(after, flow=flow)
     due_at = _first(verdict.due_at, after.look_at, now)
     after = _save(conn, before or bucket, replace(after, health=verdict.health, due_at=due_at))
     if after.look_at is not None and after.look_at <= now:
@@ -362,14 +382,6 @@ def conclude(conn: Connection, bucket: Bucket, *, now: datetime, before: Bucket 
             data=tiding.data,
         )
     return after
-
-
-def _noticed_dry(bucket: Bucket, now: datetime) -> Health:
-    """Remember when it ran dry: once it is settled, nothing tells any more."""
-    health, dry = bucket.health, bucket.dry_at
-    if health.standing is not Standing.ALIVE or health.grace_began_at is not None:
-        return health
-    return health if dry is None or dry > now else replace(health, grace_began_at=dry)
 
 
 def _first(due_at: datetime | None, look_at: datetime | None, now: datetime) -> datetime | None:

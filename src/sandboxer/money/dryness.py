@@ -52,7 +52,8 @@ class Health:
     """What is remembered of a bucket's condition."""
 
     standing: Standing = Standing.ALIVE
-    # Of one that had no grace: when it ran dry, which is where its charges end.
+    # When grace began. Of one that is alive: it was found dry since then, and is about to be judged. Of one
+    # that is reaped: where its charges ended, however late anyone noticed.
     grace_began_at: datetime | None = None
     last_receipt_at: datetime | None = None
     # The shortest warning given since the bucket last held more.
@@ -104,10 +105,8 @@ def judge(
     dry = dry_at(spendable, flow)
     is_dry = dry is not None and dry <= now
     match health.standing:
-        case Standing.ALIVE if is_dry and not (policy.window and policy.hard_cap):
-            return _reap(Health(standing=Standing.REAPED, grace_began_at=health.grace_began_at or now))
         case Standing.ALIVE if is_dry:
-            return _enter_grace(now, policy)
+            return _enter_grace(health.grace_began_at or now, now, policy)
         case Standing.ALIVE:
             return _warn(health, dry, now, policy)
         case Standing.GRACE if is_dry:
@@ -122,10 +121,13 @@ def judge(
     return replace(verdict, tidings=(funded, *verdict.tidings))
 
 
-def _enter_grace(now: datetime, policy: GracePolicy) -> Verdict:
-    ends = reap_at(now, None, policy)
+def _enter_grace(began: datetime, now: datetime, policy: GracePolicy) -> Verdict:
+    """Grace begins at the dry moment, not when somebody looks: who comes late may find it over."""
+    ends = reap_at(began, None, policy)
+    if ends <= now:
+        return _reap(ends)
     dry = Tiding(kind="account.dry", reason="out of sats", data={"reap_at": ends.isoformat()})
-    health = Health(standing=Standing.GRACE, grace_began_at=now)
+    health = Health(standing=Standing.GRACE, grace_began_at=began)
     return Verdict(health=health, due_at=ends, tidings=(dry,))
 
 
@@ -133,10 +135,11 @@ def _stay_or_reap(health: Health, now: datetime, policy: GracePolicy) -> Verdict
     ends = reap_at(health.grace_began_at or now, health.last_receipt_at, policy)
     if now < ends:
         return Verdict(health=health, due_at=ends)
-    return _reap(Health(standing=Standing.REAPED))
+    return _reap(ends)
 
 
-def _reap(health: Health) -> Verdict:
+def _reap(ended: datetime) -> Verdict:
+    health = Health(standing=Standing.REAPED, grace_began_at=ended)
     reaped = Tiding(kind="account.reaped", reason="out of sats, and no grace is left")
     return Verdict(health=health, due_at=None, tidings=(reaped,))
 

@@ -12,16 +12,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, select, update
 
 from sandboxer.kernel.errors import InsufficientCredit
 from sandboxer.money.amounts import Rate, Sats, checked_rate, sats_for
 from sandboxer.money.buckets import Bucket, bucket_id, charge, conclude, frozen, settle_account
+from sandboxer.money.dryness import GracePolicy
 from sandboxer.money.ledger import INCOME, find_transfer, is_pending, post_transfer, void_pending
 from sandboxer.money.metering import open_meter
 from sandboxer.money.meters import Use
-from sandboxer.money.tables import ledger_pendings
+from sandboxer.money.tables import ledger_pendings, money_policy
 from sandboxer.money.transfers import Phase, Transfer
+
+_US = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,3 +145,16 @@ def open_holds(conn: Connection, owner: str) -> list[Hold]:
         ledger_pendings.c.debit == bucket_id(owner)
     )
     return [Hold(id=id, sats=sats) for id, sats in conn.execute(query)]
+
+
+def set_policy(
+    conn: Connection, *, grace: GracePolicy, reserve: timedelta, deposit: timedelta = timedelta(0)
+) -> None:
+    """What the operator set, for everyone who touches a bucket from now on. Once, at start."""
+    values = {
+        "grace_us": grace.window // _US,
+        "grace_cap_us": grace.hard_cap // _US,
+        "reserve_us": reserve // _US,
+        "deposit_us": deposit // _US,
+    }
+    conn.execute(update(money_policy).values(**values))

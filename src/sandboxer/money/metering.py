@@ -4,43 +4,29 @@ Nothing is written while a meter runs. Each change is one row of what was used (
 of the bucket's flow, and the charge of whatever whole sats are owed by then.
 
 `at` is when it happened, if that is not `now`: a sandbox found dead ends at its last sign of life, and what
-was charged for the time after is given back. It is never before the present rate began nor after `now`.
+was charged for the time after is given back. It is never before the present rate began, nor after the moment
+up to which its bucket is charged.
 `step` (the record's version) makes a late retry harmless: a step not newer than the last one changes nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, select, update
 
 from sandboxer.kernel.errors import Conflict, NotFound
 from sandboxer.money.amounts import NSATS_PER_MSAT, Msats, Rate, checked_amount, checked_rate
 from sandboxer.money.buckets import Bucket, charge, conclude, settle_account
 from sandboxer.money.ledger import insert_once
+from sandboxer.money.meter_rows import Meter, add_segment, from_row, give_back
 from sandboxer.money.meters import Use
 from sandboxer.money.spending import count_use
 from sandboxer.money.tables import meter_segments, meters
 from sandboxer.store.workers import announce
 
 __all__ = ["Meter", "change_rate", "charge_once", "close_meter", "find_meter", "open_meter", "settle_account"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Meter:
-    id: str
-    owner: str
-    subject: str
-    use: Use
-    rate: Rate
-    began_at: datetime
-    closed_at: datetime | None
-    segments: int
-    step: int
-    # Whose key asked for it: what it costs counts there.
-    key: str = ""
 
 
 def open_meter(
@@ -92,17 +78,16 @@ def change_rate(
 ) -> Bucket:
     """The meter goes on at another rate: frozen, thawed, stopped, resumed, reaped, no longer entitled."""
     checked_rate(rate)
-    bucket = charge(conn, _load(conn, meter_id).owner, now=now)
+    moment = now if at is None else min(at, now)
+    bucket = charge(conn, _load(conn, meter_id).owner, now=moment, is_exact=True)
     meter = _load(conn, meter_id)
     if meter.closed_at is not None and not _is_late(meter, step):
         raise Conflict(why=f"the meter {meter_id} is closed")
     if not _is_late(meter, step) and (meter.use, meter.rate) != (use, rate):
-        ended = _ended(meter, bucket, at, now)
-        _add_segment(conn, meter, ended)
-        values = {"kind": use.value, "rate_msats": rate, "began_at": ended, "segments": meter.segments + 1}
+        began = _end(conn, meter, bucket, moment, to=rate)
+        values = {"kind": use.value, "rate_msats": rate, "began_at": began, "rated_at": None}
         _update(conn, meter, values, step)
-        bucket = charge(conn, meter.owner, now=now, by=rate - meter.rate, at=ended)
-    return conclude(conn, bucket, now=now)
+    return settle_account(conn, meter.owner, now=now)
 
 
 def close_meter(
@@ -113,15 +98,13 @@ def close_meter(
     at: datetime | None = None,
 ) -> Bucket:
     """The end of the charge. Closing again changes nothing."""
-    bucket = charge(conn, _load(conn, meter_id).owner, now=now)
+    moment = now if at is None else min(at, now)
+    bucket = charge(conn, _load(conn, meter_id).owner, now=moment, is_exact=True)
     meter = _load(conn, meter_id)
     if meter.closed_at is None:
-        ended = _ended(meter, bucket, at, now)
-        _add_segment(conn, meter, ended)
-        values = {"rate_msats": 0, "closed_at": ended, "segments": meter.segments + 1}
-        _update(conn, meter, values, None)
-        bucket = charge(conn, meter.owner, now=now, by=-meter.rate, at=ended)
-    return conclude(conn, bucket, now=now)
+        ended = _end(conn, meter, bucket, moment, to=0)
+        _update(conn, meter, {"rate_msats": 0, "closed_at": ended}, None)
+    return settle_account(conn, meter.owner, now=now)
 
 
 def charge_once(
@@ -167,21 +150,6 @@ def find_meter(conn: Connection, meter_id: str) -> Meter | None:
     return None if row is None else from_row(row)
 
 
-def from_row(row: Row[Any]) -> Meter:
-    return Meter(
-        id=row.id,
-        owner=row.owner,
-        subject=row.subject,
-        use=Use(row.kind),
-        rate=row.rate_msats,
-        began_at=row.began_at,
-        closed_at=row.closed_at,
-        segments=row.segments,
-        step=row.step,
-        key=row.key,
-    )
-
-
 def _load(conn: Connection, meter_id: str) -> Meter:
     meter = find_meter(conn, meter_id)
     if meter is None:
@@ -193,33 +161,19 @@ def _is_late(meter: Meter, step: int | None) -> bool:
     return step is not None and step <= meter.step
 
 
-def _ended(meter: Meter, bucket: Bucket, at: datetime | None, now: datetime) -> datetime:
-    """When the present rate ended: not before it began, not after the moment up to which we charge.
+def _end(conn: Connection, meter: Meter, bucket: Bucket, moment: datetime, *, to: Rate) -> datetime:
+    """End its present rate at a moment up to which the bucket was just settled; from then on it is `to`.
 
-    What has no grace ends when it ran dry, however late anyone noticed and whatever ended first.
+    Returns when that was. It is not before the rate began, and not after the bucket's charges ended.
     """
-    ended = min(at or now, max(now, bucket.flow.settled_at))
-    if bucket.died_at is not None:
-        ended = min(ended, bucket.died_at)
-    return max(meter.began_at, ended)
-
-
-def _add_segment(conn: Connection, meter: Meter, ended: datetime) -> None:
-    conn.execute(
-        insert(meter_segments).inline(),
-        {
-            "id": f"{meter.id}:{meter.segments}",
-            "owner": meter.owner,
-            "subject": meter.subject,
-            "kind": meter.use.value,
-            "rate_msats": meter.rate,
-            "began_at": meter.began_at,
-            "ended_at": ended,
-            "msats": 0,
-            "key": meter.key,
-        },
-    )
-    count_use(conn, meter.owner, meter.key, rate=meter.rate, began=meter.began_at, ended=ended)
+    ended = max(meter.rated_at, min(moment, bucket.flow.settled_at))
+    began = max(ended, meter.began_at)
+    back = 0
+    if ended < meter.began_at:
+        back = give_back(conn, meter, ended)
+    add_segment(conn, meter, began)
+    charge(conn, meter.owner, now=moment, by=to - meter.rate, at=began, extra=back)
+    return began
 
 
 def _key_of(conn: Connection, owner: str, subject: str) -> str:
@@ -229,4 +183,5 @@ def _key_of(conn: Connection, owner: str, subject: str) -> str:
 
 def _update(conn: Connection, meter: Meter, values: dict[str, Any], step: int | None) -> None:
     values["step"] = meter.step if step is None else step
+    values["segments"] = meter.segments + 1
     conn.execute(update(meters).where(meters.c.id == meter.id).values(**values))

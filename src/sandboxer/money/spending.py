@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy import Connection, Insert, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
+from sandboxer.money.accrual import Position, counted_nsats
 from sandboxer.money.amounts import NSATS_PER_MSAT, NSATS_PER_SAT, Msats, Nsats, Rate, Sats
 from sandboxer.money.meters import nsats_between
 from sandboxer.money.tables import meter_segments, meters, spent_days
@@ -55,11 +56,18 @@ def count_move(conn: Connection, owner: str, key: str, sats: Sats, *, at: dateti
 
 
 def spent(
-    conn: Connection, owner: str, *, now: datetime, key: str | None = None, day: datetime | None = None
+    conn: Connection,
+    owner: str,
+    position: Position,
+    *,
+    now: datetime,
+    key: str | None = None,
+    day: datetime | None = None,
 ) -> Nsats:
     """What an account, or one key of it, had spent by `now`; in all, or on the day that began at `day`.
 
-    Reads the rows of its days, its open meters, and of its segments only those that ended after `now`.
+    `position` is that of its bucket at `now`: an open meter counts as far as it is charged. Reads the rows of
+    its days, its open meters, and of its segments only those that ended after `now`.
     """
     total = _counted(conn, owner, key, day)
     since, until = (day, day + _DAY) if day is not None else (datetime.min.replace(tzinfo=UTC), None)
@@ -70,7 +78,7 @@ def spent(
         running = running.where(meters.c.key == key)
     end = now if until is None else min(now, until)
     for rate, began in conn.execute(running):
-        total += nsats_between(rate, max(began, since), end)
+        total += counted_nsats(position, rate, max(began, since), end)
     return total - _after(conn, owner, key, since, now, until)
 
 

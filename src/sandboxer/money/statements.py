@@ -17,11 +17,12 @@ from typing import Any
 from sqlalchemy import Column, Connection, Row, func, select, tuple_
 
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.money.accrual import counted
 from sandboxer.money.amounts import NSATS_PER_MSAT, NSATS_PER_SAT, Nsats, Rate, Sats, microseconds
 from sandboxer.money.buckets import Bucket, bucket_id, load_bucket
 from sandboxer.money.dryness import Standing, reap_at
 from sandboxer.money.ledger import from_row
-from sandboxer.money.meters import Use, nsats_between, owed
+from sandboxer.money.meters import Use, nsats_between
 from sandboxer.money.tables import ledger_accounts, ledger_transfers, meter_segments, meters
 from sandboxer.money.transfers import Phase, Transfer
 from sandboxer.store.engine import Store
@@ -97,7 +98,7 @@ class UsageLine:
 
 def account_view(conn: Connection, owner: str, *, now: datetime) -> AccountView:
     bucket = load_bucket(conn, owner)
-    now_owed = owed(bucket.flow, now=now) // NSATS_PER_SAT
+    now_owed = bucket.run_to(now).flow.carried // NSATS_PER_SAT
     paid = max(0, min(now_owed, bucket.spendable))
     seen = _after(bucket, paid, now_owed - paid)
     began = bucket.health.grace_began_at
@@ -150,8 +151,8 @@ def usage(
 ) -> list[UsageLine]:
     """What was used between two moments, one line for each thing and kind of use; open meters up to `now`."""
     sums: dict[tuple[str, str], UsageLine] = {}
-    for row, ended in _segments(conn, owner, since, until, now, subject):
-        began, ended = max(row.began_at, since), min(ended, until)
+    for row, began, ended in _segments(conn, owner, since, until, now, subject):
+        began, ended = max(began, since), min(ended, until)
         nsats = nsats_between(row.rate_msats, began, ended)
         if getattr(row, "msats", 0) and since <= row.began_at < until:
             nsats += row.msats * NSATS_PER_MSAT
@@ -162,7 +163,7 @@ def usage(
             use=Use(row.kind),
             began_at=min(began, before.began_at) if before else began,
             ended_at=max(ended, before.ended_at) if before else ended,
-            seconds_us=(before.seconds_us if before else 0) + max(0, microseconds(ended - began)),
+            seconds_us=(before.seconds_us if before else 0) + _seconds_us(row, began, ended),
             nsats=(before.nsats if before else 0) + nsats,
         )
     return [sums[key] for key in sorted(sums)]
@@ -281,17 +282,28 @@ def _line(row: Row[Any], mine: frozenset[str]) -> Line:
 
 def _segments(
     conn: Connection, owner: str, since: datetime, until: datetime, now: datetime, subject: str | None
-) -> Iterator[tuple[Row[Any], datetime]]:
+) -> Iterator[tuple[Row[Any], datetime, datetime]]:
     running = select(meters).where(
         meters.c.owner == owner, meters.c.closed_at.is_(None), meters.c.began_at < until
     )
     if subject is not None:
         running = running.where(meters.c.subject == subject)
     for row in _ended_segments(conn, owner, since, until, subject):
-        yield row, row.ended_at
-    for row in conn.execute(running):
-        if now > since:
-            yield row, max(now, row.began_at)
+        yield row, row.began_at, row.ended_at
+    open_ones = conn.execute(running).all() if now > since else []
+    if open_ones:
+        position = load_bucket(conn, owner).run_to(now)
+        for row in open_ones:
+            # Also where it has cost nothing yet: it is there.
+            yield row, row.began_at, row.began_at
+            for began, ended in counted(position, row.began_at, now):
+                yield row, began, ended
+
+
+def _seconds_us(row: Row[Any], began: datetime, ended: datetime) -> int:
+    """Time that was given back has a rate below zero."""
+    span = max(0, microseconds(ended - began))
+    return -span if row.rate_msats < 0 else span
 
 
 def _ended_segments(

@@ -120,6 +120,29 @@ money_policy = Table(
     Column("reserve_us", BigInteger, nullable=False),
     # For how long what is kept must be payable: so much cannot be given away.
     Column("deposit_us", BigInteger, nullable=False, server_default="0"),
+    # The end of the last gap in time: a bucket settled later has no gap to look for.
+    Column("gaps_until", UtcDateTime),
+)
+
+# Times of which not everything is charged (see `accrual`): outages, and time that no clock has witnessed.
+time_gaps = Table(
+    "time_gaps",
+    metadata,
+    Column("seq", RowId, primary_key=True, autoincrement=True),
+    Column("kind", Text, nullable=False),
+    Column("began_at", UtcDateTime, nullable=False),
+    Column("ended_at", UtcDateTime, nullable=False),
+    Index(None, "ended_at"),
+)
+
+# One row: the last sign of life of a server, in its own time and by the clock of its host.
+server_beats = Table(
+    "server_beats",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("moment", UtcDateTime, nullable=False),
+    Column("boot_us", BigInteger, nullable=False),
+    Column("boot_id", Text, nullable=False),
 )
 
 # Prices promised for a while; one sandbox may take each.
@@ -156,8 +179,10 @@ meters = Table(
     # What the present rate is for: running, frozen, stored.
     Column("kind", Text, nullable=False),
     Column("rate_msats", BigInteger, nullable=False),
-    # Since when at this rate; what was before is in `meter_segments`.
+    # Since when at this rate, or since the last gap; what was before is in `meter_segments`.
     Column("began_at", UtcDateTime, nullable=False),
+    # Since when at this rate, gaps or not; None: since `began_at`.
+    Column("rated_at", UtcDateTime),
     Column("closed_at", UtcDateTime),
     # How many rates it had before: numbers its segments.
     Column("segments", Integer, nullable=False),

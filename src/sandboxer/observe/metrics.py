@@ -55,6 +55,17 @@ class Metrics:
         )
         self.warm_pool = Gauge("sandboxer_warm_pool", "Sandboxes standing ready.", registry=registry)
         self.nonces = Gauge("sandboxer_nonces", "Nonces remembered.", registry=registry)
+        self.clock_ahead = Gauge(
+            "sandboxer_clock_ahead_seconds",
+            "By how much the wall clock of the host is ahead of the server's time.",
+            registry=registry,
+        )
+        self.clock_findings = Counter(
+            "sandboxer_clock_findings",
+            "What the server found about the wall clock: jumped, agrees, adopted, slowed.",
+            ("finding",),
+            registry=registry,
+        )
         self.failures = Counter(
             "sandboxer_failures", "Errors that are ours, by stable code.", ("code",), registry=registry
         )

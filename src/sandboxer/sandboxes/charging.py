@@ -24,7 +24,7 @@ from sandboxer.backends.contract import Resources, Trust
 from sandboxer.identity.keys import OWNER_ACCOUNT
 from sandboxer.kernel.errors import Forbidden, InsufficientCredit
 from sandboxer.money import quotes
-from sandboxer.money.amounts import NSATS_PER_SAT, Rate, Sats, sats_for
+from sandboxer.money.amounts import Rate, Sats, sats_for, shown_sats
 from sandboxer.money.buckets import load_bucket, settle_account
 from sandboxer.money.holds import HOLDS, HoldPolicy, begin_charge, hold_slice, open_holds, release
 from sandboxer.money.metering import change_rate, close_meter, find_meter
@@ -334,4 +334,5 @@ def _not_past_a_cap(
 def spent_sats(conn: Connection, sandbox: Sandbox, *, now: datetime) -> Sats:
     """What it has cost in all, rounded up for the reader; the account carries the exact fraction."""
     nsats = sum(line.nsats for line in actuals(conn, sandbox.account, sandbox.id, now=now))
-    return -(-nsats // NSATS_PER_SAT)
+    card = sandbox.terms.card
+    return shown_sats(nsats, grain=max(card.running, card.frozen, card.stored))

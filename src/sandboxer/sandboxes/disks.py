@@ -102,4 +102,4 @@ async def _write_down_what_is_left(room: Room, sandbox: Sandbox, actor: str) -> 
     """It may have been stopped on either disk and not have come up again."""
     if sandbox.handle is not None and sandbox.state in LIVE:
         seen = await room.backend_of(sandbox).recover(sandbox.handle)
-        await record_end(room, sandbox, seen, actor=actor)
+        await record_end(room, sandbox, seen, actor=actor, by=None)

@@ -154,16 +154,18 @@ async def end(room: Room, sandbox: Sandbox, *, actor: str, idle: bool = False) -
     due = End(signal=_end_signal(current), reason="idle") if idle else end_due(current, now=room.clock.now())
     if due is None:
         return current
+    # Its time was over then, however late anyone noticed: nobody pays for more than was granted.
+    at = None if idle else current.expires_at
     if due.signal is Signal.HALTED:
-        return await _halt(room, current, actor=actor, reason=due.reason)
+        return await _halt(room, current, actor=actor, reason=due.reason, at=at)
     if due.signal is not None:
         check = refuse_guarded if due.signal is Signal.EXPIRE else None
-        step = Step(signal=due.signal, actor=actor, reason=due.reason, check=check)
+        step = Step(signal=due.signal, actor=actor, reason=due.reason, check=check, at=at)
         current = await room.book.move(sandbox.id, step)
     return await remove(room, current, actor=actor, reason=due.reason)
 
 
-async def _halt(room: Room, sandbox: Sandbox, *, actor: str, reason: str) -> Sandbox:
+async def _halt(room: Room, sandbox: Sandbox, *, actor: str, reason: str, at: datetime | None) -> Sandbox:
     """What is locked ends by stopping: its processes are over, its disk is kept."""
     backend = room.backend_of(sandbox)
 
@@ -175,7 +177,7 @@ async def _halt(room: Room, sandbox: Sandbox, *, actor: str, reason: str) -> San
             await backend.stop(current.handle)
         kept = await room.book.kept_for(current, room.retention)
         changes = stopped_changes(current, room.clock.now(), kept)
-        step = Step(signal=Signal.HALTED, actor=actor, reason=f"{reason}_locked", changes=changes)
+        step = Step(signal=Signal.HALTED, actor=actor, reason=f"{reason}_locked", changes=changes, at=at)
         return await room.book.move(sandbox.id, step)
 
     return await room.operations.perform(sandbox.id, "stop", act)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from enum import StrEnum
 
 from sandboxer.backends.contract import (
@@ -68,10 +69,15 @@ def judge(state: State, presence: Presence) -> Verdict:
 async def reconcile(room: Room) -> None:
     """Raises nothing for one sandbox's sake: what cannot be settled is logged and left for the next start."""
     limit = asyncio.Semaphore(AT_ONCE)
-    living = await room.book.load_living()
+    found: dict[Verdict, list[tuple[Sandbox, Observation]]] = {verdict: [] for verdict in Verdict}
     async with asyncio.TaskGroup() as group:
-        for sandbox in living:
-            group.create_task(_settle(room, sandbox, limit))
+        for sandbox in await room.book.load_living():
+            group.create_task(_look(room, sandbox, limit, found))
+    # Ends come first: their meters ended before the server came back, and nothing is charged beyond them.
+    for verdict in sorted(Verdict, key=lambda one: one is not Verdict.ENDED):
+        async with asyncio.TaskGroup() as group:
+            for sandbox, seen in found[verdict]:
+                group.create_task(_settle(room, sandbox, seen, verdict, limit))
     for backend in room.backends.values():
         if isinstance(backend, Spares):
             for sandbox_id in await backend.spares():
@@ -91,13 +97,29 @@ async def _settle_spare(room: Room, backend: Backend, sandbox_id: str) -> None:
         log.exception("%s of %s could not be removed", sandbox_id, backend.name)
 
 
-async def _settle(room: Room, sandbox: Sandbox, limit: asyncio.Semaphore) -> None:
+async def _look(
+    room: Room,
+    sandbox: Sandbox,
+    limit: asyncio.Semaphore,
+    found: Mapping[Verdict, list[tuple[Sandbox, Observation]]],
+) -> None:
     async with limit:
         try:
             seen = await _observe(room, sandbox)
-            frozen_in_grace = sandbox.state is State.GRACE and is_frozen(sandbox)
-            as_frozen = frozen_in_grace and seen.presence is Presence.FROZEN
-            verdict = judge(State.FROZEN if as_frozen else sandbox.state, seen.presence)
+        except Exception:
+            # One sandbox must not keep the server from starting for all others.
+            log.exception("sandbox %s could not be looked at", sandbox.id)
+            return
+    frozen_in_grace = sandbox.state is State.GRACE and is_frozen(sandbox)
+    as_frozen = frozen_in_grace and seen.presence is Presence.FROZEN
+    found[judge(State.FROZEN if as_frozen else sandbox.state, seen.presence)].append((sandbox, seen))
+
+
+async def _settle(
+    room: Room, sandbox: Sandbox, seen: Observation, verdict: Verdict, limit: asyncio.Semaphore
+) -> None:
+    async with limit:
+        try:
             await _carry_out(room, sandbox, seen, verdict)
         except Exception:
             # One sandbox must not keep the server from starting for all others.
@@ -119,7 +141,7 @@ async def _carry_out(room: Room, sandbox: Sandbox, seen: Observation, verdict: V
             # Nobody's lines survived the server.
             room.activity.look_at(sandbox.id)
         case Verdict.ENDED:
-            await record_end(room, sandbox, seen, actor=ACTOR)
+            await record_end(room, sandbox, seen, actor=ACTOR, by=room.last_witnessed)
         case Verdict.GIVE_UP:
             if not room.is_adopted:
                 await backend.teardown(sandbox.id)

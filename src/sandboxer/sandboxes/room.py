@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sandboxer.backends.contract import Backend, Fingerprint, Handle, Spares, Trust
 from sandboxer.backends.guest import Guest
@@ -38,6 +38,8 @@ class Room:
     trust_max: Trust = Trust.SEMI
     # The operator put this database to these disks: what records call half made may be whole by now.
     is_adopted: bool = False
+    # The last server's last sign of life: what has died since was alive then at the latest.
+    last_witnessed: datetime | None = None
     # The last answer of each backend about this host; filled as they are asked.
     known_fingerprints: dict[str, Fingerprint] = field(default_factory=dict)
     # Filled by the rooms above while the platform opens; later ones win.

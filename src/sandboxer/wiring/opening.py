@@ -22,8 +22,9 @@ from sandboxer.identity.nonces import NonceBook
 from sandboxer.identity.owner import ensure_owner
 from sandboxer.identity.seal import Seal
 from sandboxer.identity.sessions.token_keys import require_session_secret
-from sandboxer.kernel.clock import Clock, SystemClock
+from sandboxer.kernel.clock import Clock, SystemClock, TimeSource
 from sandboxer.kernel.tasks import own_tasks
+from sandboxer.money.timekeeper import open_time
 from sandboxer.observe.events import Events
 from sandboxer.observe.metrics import Metrics
 from sandboxer.payments.room import open_payments
@@ -33,7 +34,7 @@ from sandboxer.store.engine import Store, open_store
 from sandboxer.store.idempotency import abandon_all_in_flight
 from sandboxer.store.lock import hold_database, hold_state_dir
 from sandboxer.store.sealed import forget_plain, seal_old, seal_with
-from sandboxer.wiring.backends import open_bound
+from sandboxer.wiring.backends import BoundBackends, open_bound
 from sandboxer.wiring.outside import open_wallets, open_webhook_room, payment_settings
 from sandboxer.wiring.platform import Platform
 from sandboxer.wiring.probes import probes_of
@@ -45,38 +46,38 @@ log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def open_platform(
-    settings: Settings, *, clock: Clock | None = None, backends: Mapping[str, Backend] | None = None
+    settings: Settings,
+    *,
+    clock: Clock | None = None,
+    time_source: TimeSource | None = None,
+    backends: Mapping[str, Backend] | None = None,
 ) -> AsyncIterator[Platform]:
     """A running platform: reconciled, its loops turning. On leaving, sandboxes keep running.
 
-    `backends` that are given are used instead of those the settings name, and are not closed.
+    `backends` that are given are used instead of those the settings name, and are not closed. A `clock` that
+    is given is believed as it is; a `time_source` stands in for the clocks of the host.
     """
-    clock = clock or SystemClock()
     require_session_secret(settings.session_secret, production=settings.production)
     trusted_proxies = parse_networks(settings.trusted_proxies)
     async with AsyncExitStack() as closing:
-        closing.enter_context(hold_state_dir(settings.state_dir))
-        store = await _open_store(settings, closing)
-        bound = await open_bound(settings, store, clock, backends, closing)
-        await store.write(abandon_all_in_flight)
+        store, bound = await _open_bound_store(settings, clock, backends, closing)
         metrics = Metrics()
-        events = Events(store)
-        closing.callback(events.close)
+        keeper = await closing.enter_async_context(open_time(store, metrics, clock=clock, source=time_source))
+        clock = keeper.clock
+        events = _open_events(store, closing)
         seal = await _open_seal(settings, store)
         keys = Keys(store, seal, clock=clock)
         await ensure_owner(keys, settings.owner_file, url=settings.url)
         wallets = await open_wallets(settings, store, seal, clock, keys, closing)
         authorities = await _open_accounts(store, clock, closing)
         webhooks = await open_webhook_room(settings, store, clock, seal, closing)
-        nonces = NonceBook(clock.now(), journal_dir=settings.state_dir)
-        closing.callback(nonces.close)
-        metrics.nonces.set_function(lambda: len(nonces))
+        nonces = _open_nonces(settings, clock, metrics, closing)
         profiles = load_profiles(settings.profiles_dir)
         payments = await closing.enter_async_context(
             open_payments(payment_settings(settings), store, clock, keys, wallets.siwx, seal, webhooks)
         )
         sandboxes, work = await closing.enter_async_context(
-            open_sandbox_rooms(settings, store, clock, profiles, bound, metrics, keys, payments)
+            open_sandbox_rooms(settings, store, keeper, profiles, bound, metrics, keys, payments)
         )
         above = await open_upper_rooms(
             settings, store, clock, seal, authorities, webhooks, sandboxes, closing
@@ -85,13 +86,14 @@ async def open_platform(
         yield Platform(
             settings=settings,
             clock=clock,
+            timekeeper=keeper,
             store=store,
             metrics=metrics,
             events=events,
             webhooks=webhooks,
             keys=keys,
             nonces=nonces,
-            authenticator=Authenticator(keys, nonces),
+            authenticator=Authenticator(keys, nonces, wall_ahead=lambda: keeper.trouble),
             wallets=wallets,
             key_life=KeyLife(keys, store, clock),
             authorities=authorities,
@@ -117,6 +119,7 @@ async def open_platform(
 
 async def _open_store(settings: Settings, closing: AsyncExitStack) -> Store:
     """Ours alone: whoever served this database before can write to it no more."""
+    closing.enter_context(hold_state_dir(settings.state_dir))
     claim = closing.enter_context(hold_database(settings.database_url))
     opening = partial(open_store, settings.database_url, durability=settings.durability, claim=claim)
     store = await asyncio.to_thread(opening)
@@ -138,6 +141,29 @@ async def _open_seal(settings: Settings, store: Store) -> Seal:
         await asyncio.to_thread(forget_plain, store.database)
         log.info("sealed %d environments that an older version had kept in plain", sealed)
     return seal
+
+
+async def _open_bound_store(
+    settings: Settings, clock: Clock | None, backends: Mapping[str, Backend] | None, closing: AsyncExitStack
+) -> tuple[Store, BoundBackends]:
+    store = await _open_store(settings, closing)
+    # By the wall clock: the server's own time begins with a write, and this may be the wrong database.
+    bound = await open_bound(settings, store, clock or SystemClock(), backends, closing)
+    await store.write(abandon_all_in_flight)
+    return store, bound
+
+
+def _open_events(store: Store, closing: AsyncExitStack) -> Events:
+    events = Events(store)
+    closing.callback(events.close)
+    return events
+
+
+def _open_nonces(settings: Settings, clock: Clock, metrics: Metrics, closing: AsyncExitStack) -> NonceBook:
+    nonces = NonceBook(clock.now(), journal_dir=settings.state_dir)
+    closing.callback(nonces.close)
+    metrics.nonces.set_function(lambda: len(nonces))
+    return nonces
 
 
 async def _open_accounts(store: Store, clock: Clock, closing: AsyncExitStack) -> AuthorityBook:

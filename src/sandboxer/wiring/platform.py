@@ -20,6 +20,7 @@ from sandboxer.identity.nonces import NonceBook
 from sandboxer.identity.wallet_identity import WalletIdentity
 from sandboxer.kernel.clock import Clock
 from sandboxer.money.pricing import Pricing
+from sandboxer.money.timekeeper import Timekeeper
 from sandboxer.observe.events import Events
 from sandboxer.observe.metrics import Metrics
 from sandboxer.observe.probes import Probes
@@ -41,6 +42,7 @@ class Platform:
 
     settings: Settings
     clock: Clock
+    timekeeper: Timekeeper
     store: Store
     metrics: Metrics
     events: Events

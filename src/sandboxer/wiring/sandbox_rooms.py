@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 from sandboxer.accounts.audit import SUBJECT as AUDIT
 from sandboxer.identity.keys import Keys
-from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.tasks import own_tasks
-from sandboxer.money.buckets import set_policy
+from sandboxer.money.holds import set_policy
+from sandboxer.money.timekeeper import Timekeeper
 from sandboxer.money.timer import BucketTimer
 from sandboxer.observe.metrics import Metrics
 from sandboxer.observe.pruning import keep_events_pruned
@@ -44,14 +44,14 @@ from sandboxer.work.room import Work, open_work
 async def open_sandbox_rooms(
     settings: Settings,
     store: Store,
-    clock: Clock,
+    keeper: Timekeeper,
     profiles: Profiles,
     bound: BoundBackends,
     metrics: Metrics,
     keys: Keys,
     payments: Payments,
 ) -> AsyncIterator[tuple[SandboxUseCases, Work]]:
-    charging = None
+    charging, clock = None, keeper.clock
     storage = settings.storage_policy
     await store.write(
         lambda conn: set_policy(
@@ -75,6 +75,7 @@ async def open_sandbox_rooms(
             default_profile=settings.default_profile,
             retention=settings.retention_time,
             trust_max=settings.highest_trust,
+            last_witnessed=keeper.last_witnessed,
         )
         room.quarantine.sources += [UnknownSandboxes(room), StrayProcesses(room)]
         sandboxes = SandboxUseCases(room)
@@ -88,6 +89,7 @@ async def open_sandbox_rooms(
         try:
             async with own_tasks() as loops:
                 start_loops(room, loops)
+                loops.start(keeper.run(), name="the server's time")
                 loops.start(DelegationEnds(room, store, keys).run(), name="ends of delegated keys")
                 if charging is not None:
                     loops.start(BucketTimer(store, clock).run(), name="buckets")

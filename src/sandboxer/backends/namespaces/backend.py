@@ -71,6 +71,8 @@ THREADS = 16
 class NamespacesBackend:
     def __init__(self, ground: Ground) -> None:
         self.ground = ground
+        # Read before this server leaves its own: what the last one left is the sign of life that counts.
+        self._last_beat = _last_beat(ground)
         self._ending = Ending(ground)
         self._keeping = Keeping(ground, self._ending)
         self._shaping = Shaping(ground, self._keeping)
@@ -324,7 +326,7 @@ class NamespacesBackend:
         if box.boot_id != ground.boot_id:
             await self._stop(sandbox_id)
             return Observation(
-                presence=Presence.STOPPED, reason="host_rebooted", last_seen_alive=_last_beat(ground)
+                presence=Presence.STOPPED, reason="host_rebooted", last_seen_alive=self._last_beat
             )
         return await self._observe_running(box)
 

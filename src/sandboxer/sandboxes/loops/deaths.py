@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sandboxer.backends.contract import Backend, Observation, Presence, Stops
 from sandboxer.sandboxes.book import Step
@@ -34,6 +34,8 @@ async def watch_deaths(room: Room, backend: Backend) -> None:
 async def bury(room: Room, backend: Backend, sandbox_id: str) -> None:
     """Write down one death, after whatever is under way: a create that ends well knows nothing of it."""
 
+    heard_at = room.clock.now()
+
     async def act() -> None:
         sandbox = room.book.peek(sandbox_id)
         if room.warm.drop(sandbox_id):
@@ -41,7 +43,7 @@ async def bury(room: Room, backend: Backend, sandbox_id: str) -> None:
         if sandbox is None or sandbox.handle is None or sandbox.state not in LIVE:
             return
         seen = await room.backend_of(sandbox).recover(sandbox.handle)
-        await record_end(room, sandbox, seen, actor=ACTOR)
+        await record_end(room, sandbox, seen, actor=ACTOR, by=heard_at)
 
     try:
         await room.operations.free(sandbox_id)
@@ -51,23 +53,37 @@ async def bury(room: Room, backend: Backend, sandbox_id: str) -> None:
         log.exception("could not write down the death of %s", sandbox_id)
 
 
-async def record_end(room: Room, sandbox: Sandbox, seen: Observation, *, actor: str) -> None:
-    """`stopped` if the disk is there and can be started again, else `failed` and nothing is left."""
+def witnessed(seen: Observation, by: datetime | None, now: datetime) -> datetime:
+    """The last moment at which anybody had it in sight alive: the only end of its meter. Pure.
+
+    `by`: the backend's word, or the server's own, whichever was earlier. A clock may have lied to either.
+    """
+    return min(moment for moment in (seen.last_seen_alive, by, now) if moment is not None)
+
+
+async def record_end(
+    room: Room, sandbox: Sandbox, seen: Observation, *, actor: str, by: datetime | None
+) -> None:
+    """`stopped` if the disk is there and can be started again, else `failed` and nothing is left.
+
+    It was dead by `by`, as far as this server knows.
+    """
     if seen.presence in (Presence.RUNNING, Presence.FROZEN):
         return
     backend = room.backend_of(sandbox)
     reason = seen.reason or "exited"
-    facts = {} if seen.last_seen_alive is None else {"last_seen_alive": seen.last_seen_alive.isoformat()}
     now = room.clock.now()
+    ended = witnessed(seen, by, now)
+    facts = {"last_seen_alive": ended.isoformat()}
     if seen.presence is Presence.STOPPED and isinstance(backend, Stops):
-        changes = stopped_changes(sandbox, seen.last_seen_alive or now, room.retention)
+        changes = stopped_changes(sandbox, ended, room.retention)
         step = Step(
             signal=Signal.HALTED,
             actor=actor,
             reason=reason,
             changes=changes,
             data=facts,
-            at=seen.last_seen_alive,
+            at=ended,
         )
         await room.book.move(sandbox.id, step)
         return
@@ -78,7 +94,7 @@ async def record_end(room: Room, sandbox: Sandbox, seen: Observation, *, actor: 
         reason=reason,
         changes=changes,
         data=facts,
-        at=seen.last_seen_alive,
+        at=ended,
     )
     await room.book.move(sandbox.id, lost)
     await backend.teardown(sandbox.id)
