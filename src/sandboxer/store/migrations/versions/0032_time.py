@@ -5,8 +5,8 @@ from alembic import op
 
 from sandboxer.store.metadata import RowId, UtcDateTime
 
-revision = "0031"
-down_revision = "0030"
+revision = "0032"
+down_revision = "0031"
 
 
 def upgrade() -> None:
