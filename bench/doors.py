@@ -21,9 +21,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.edges.http.app import create_app
-from sandboxer.edges.http.authentication import CALLER, Authentication
+from sandboxer.edges.http.authentication import CALLER, LEASE, Authentication
 from sandboxer.edges.http.server import Server, config, listen
 from sandboxer.identity.keys import OWNER_ACCOUNT, Caller
+from sandboxer.kernel.budget import Budget
 from sandboxer.settings import Settings
 from sandboxer.wiring import open_platform
 
@@ -33,11 +34,14 @@ class Everybody:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._budget = Budget()
         self._caller = Caller(public_key="sbx-pk-bench", account=OWNER_ACCOUNT, is_owner=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[CALLER] = self._caller
-        await self._app(scope, receive, send)
+        with self._budget.lease(OWNER_ACCOUNT) as lease:
+            scope[LEASE] = lease
+            await self._app(scope, receive, send)
 
 
 def without_authentication(app: FastAPI) -> FastAPI:

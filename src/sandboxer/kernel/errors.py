@@ -22,7 +22,8 @@ SandboxerError
 │   ├── NotAvailable        exists in the design, not on this platform (yet): `what`, `why`
 │   ├── TooLarge            `what`, `limit`
 │   ├── TooManyRequests     slow down: `limit` a minute, `retry_after_s`
-│   │   └── QueueFull       no more may wait: `why`, `retry_after_s`
+│   │   ├── QueueFull       no more may wait: `why`, `retry_after_s`
+│   │   └── OverBudget      the account's requests hold too much already: `why`, `retry_after_s`
 │   └── GuestRefused        the sandbox's own file system or kernel said no: `errno_name`
 │       ├── PathNotFound  ├── PathExists  ├── NotADirectory  ├── IsADirectory
 │       ├── NotARegularFile ├── PermissionDenied ├── DirectoryNotEmpty └── DiskFull
@@ -212,6 +213,13 @@ class QueueFull(TooManyRequests):
 
     code = "queue_full"
     next_step = "Wait until some of what is queued has run, or cancel some of it."
+
+
+class OverBudget(TooManyRequests):
+    """Your account's requests hold too much at once: {why}. Try again in {retry_after_s} s."""
+
+    code = "over_budget"
+    next_step = "Wait until some of your requests are answered, ask for less, or use a streaming route."
 
 
 class GuestRefused(Refused):

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from sandboxer.access.front.connections import ConnectionBounds
+from sandboxer.kernel.budget import BudgetBounds
 
 
 class EdgeSettings(BaseModel):
@@ -87,6 +88,18 @@ class EdgeSettings(BaseModel):
     connections_per_account: Annotated[
         int, Field(ge=1, le=1_000_000, description="Connections that count for one account.")
     ] = 512
+    budget_mb: Annotated[
+        int,
+        Field(
+            ge=64,
+            le=1 << 20,
+            description="What requests of all callers together may make this process hold: bodies, kept"
+            " output, answers.",
+        ),
+    ] = 1024
+    budget_mb_per_account: Annotated[
+        int, Field(ge=16, le=1 << 20, description="And those of one account, its children's keys included.")
+    ] = 256
     webhook_allow_private: Annotated[
         bool,
         Field(
@@ -110,6 +123,13 @@ class EdgeSettings(BaseModel):
             return None
         host, _, port = self.proxy_listen.rpartition(":")
         return host.strip("[]"), int(port)
+
+    @property
+    def budget_bounds(self) -> BudgetBounds:
+        return BudgetBounds(
+            host_bytes=self.budget_mb << 20,
+            account_bytes=min(self.budget_mb_per_account, self.budget_mb) << 20,
+        )
 
     @property
     def connection_bounds(self) -> ConnectionBounds:

@@ -22,6 +22,7 @@ from sandboxer.identity.nonces import NonceBook
 from sandboxer.identity.owner import ensure_owner
 from sandboxer.identity.seal import Seal
 from sandboxer.identity.sessions.token_keys import require_session_secret
+from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.clock import Clock, SystemClock, TimeSource
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.money.timekeeper import open_time
@@ -62,6 +63,7 @@ async def open_platform(
     async with AsyncExitStack() as closing:
         store, bound = await _open_bound_store(settings, clock, backends, closing)
         metrics = Metrics()
+        budget = Budget(settings.budget_bounds)
         keeper = await closing.enter_async_context(open_time(store, metrics, clock=clock, source=time_source))
         clock = keeper.clock
         events = _open_events(store, closing)
@@ -100,6 +102,7 @@ async def open_platform(
             limiter=Limiter(),
             limits=_limits(settings),
             trusted_proxies=trusted_proxies,
+            budget=budget,
             front=Front(settings.connection_bounds, trusted_proxies),
             pricing=settings.prices,
             backends=bound.backends,

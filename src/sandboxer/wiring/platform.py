@@ -18,6 +18,7 @@ from sandboxer.identity.key_life import KeyLife
 from sandboxer.identity.keys import Keys
 from sandboxer.identity.nonces import NonceBook
 from sandboxer.identity.wallet_identity import WalletIdentity
+from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.clock import Clock
 from sandboxer.money.pricing import Pricing
 from sandboxer.money.timekeeper import Timekeeper
@@ -57,6 +58,8 @@ class Platform:
     limits: LimitPolicy
     trusted_proxies: tuple[Network, ...]
     front: Front
+    # What callers may make this host hold.
+    budget: Budget
     pricing: Pricing
     backends: Mapping[str, Backend]
     sandboxes: SandboxUseCases

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from sandboxer.backends.guest import EndReason, Exit, Output, Process, Stream
 from sandboxer.identity.keys import Caller
+from sandboxer.kernel.budget import Lease
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import BackendLost, GuestRefused, StdinNotTaken
 from sandboxer.sandboxes.access import ActivityKind
@@ -52,9 +53,11 @@ class End:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
+    """What it printed lies in the caller's lease."""
+
     end: End
-    stdout: bytes
-    stderr: bytes
+    stdout: bytes | bytearray
+    stderr: bytes | bytearray
 
 
 @dataclass(slots=True)
@@ -85,8 +88,11 @@ class Exec:
         self._lines = lines
         self._clock = clock
 
-    async def run(self, sandbox_id: str, caller: Caller, run: Run) -> Result:
-        """Everything the command printed, up to the limit, and how it ended."""
+    async def run(self, sandbox_id: str, caller: Caller, run: Run, lease: Lease) -> Result:
+        """Everything the command printed, up to the limit, and how it ended.
+
+        What is kept is taken from `lease`; while there is no room the command waits, and then it is killed.
+        """
         async with self._lines.open(sandbox_id, caller, ActivityKind.EXEC) as line:
             began = time.monotonic()
             process = await self._start(line, run)
@@ -102,15 +108,15 @@ class Exec:
                         if isinstance(item, Exit):
                             ended = item
                             break
-                        kept[item.stream].data += kept[item.stream].take(item)
+                        part = kept[item.stream].take(item)
+                        await lease.grow(len(part))
+                        kept[item.stream].data += part
                 if ended is None:
                     raise BackendLost(why="the command's output ended without its exit")
                 guard.ended = True
             truncated = any(k.truncated for k in kept.values())
             end = _end(ended, deadline.passed, truncated, began, feeding)
-            return Result(
-                end=end, stdout=bytes(kept[Stream.STDOUT].data), stderr=bytes(kept[Stream.STDERR].data)
-            )
+            return Result(end=end, stdout=kept[Stream.STDOUT].data, stderr=kept[Stream.STDERR].data)
 
     async def stream(
         self, sandbox_id: str, caller: Caller, run: Run

@@ -22,7 +22,7 @@ from sandboxer.accounts.limits import Sender, client_address, quotas
 from sandboxer.edges.front.http import SLOT
 from sandboxer.edges.http import problems
 from sandboxer.edges.http.disconnect import ClientGone
-from sandboxer.edges.http.hanging_up import may_last, serve_while_standing, standing_of
+from sandboxer.edges.http.hanging_up import Standing, may_last, serve_while_standing, standing_of
 from sandboxer.edges.http.scoping import scope_for
 from sandboxer.edges.http.unsigned import is_for_either, is_payable, is_unsigned, kind_of
 from sandboxer.edges.http.visiting import note_visit
@@ -31,12 +31,16 @@ from sandboxer.identity.keys import Caller
 from sandboxer.identity.sessions.bearer import session_token
 from sandboxer.identity.sessions.tokens import HEADER
 from sandboxer.identity.signing import EMPTY_SHA256
+from sandboxer.kernel.budget import Lease
 from sandboxer.kernel.errors import SandboxerError, Unauthenticated
 from sandboxer.wiring import Platform
 
 CALLER = "sandboxer.caller"
 # Set where a request without credentials is let through: to be told what it costs, or to act for nobody.
 STRANGER = "sandboxer.stranger"
+# What this request holds, given back when it is answered.
+LEASE = "sandboxer.lease"
+STRANGERS = "strangers"
 SIGN_IN = b"sign-in-with-x"
 SESSION_MARK = HEADER.encode()
 _OF_OTHERS = frozenset({b"authorization", b"x-signature", b"x-api-key"})
@@ -47,6 +51,8 @@ MAX_BODY = 12 * 1024 * 1024
 # Of those who have not said who they are.
 MAX_UNSIGNED_BODY = 64 * 1024
 BODY_TIMEOUT_S = 60.0
+# A body that takes longer to come is asked again for whom it is.
+HELD_BACK_S = 0.05
 UPLOAD_PAUSE_S = 60.0
 
 
@@ -63,6 +69,11 @@ class Authentication:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
+        with self._platform.budget.lease(STRANGERS) as lease:
+            scope[LEASE] = lease
+            await self._serve(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             if is_unsigned(scope):
                 receive = await self._admit_anyone(scope, receive)
@@ -79,25 +90,36 @@ class Authentication:
         except TooSlow:
             await _send_too_slow(scope, receive, send)
             return
-        if CALLER in scope and may_last(scope):
-            standing = standing_of(self._platform, scope[CALLER], session_token(scope["headers"]))
-            await serve_while_standing(self._app, scope, receive, send, standing)
+        if CALLER not in scope:
+            await self._app(scope, receive, send)
             return
-        await self._app(scope, receive, send)
+        standing = self._standing(scope, scope[CALLER])
+        is_upload = scope["type"] == "http" and _is_upload(scope)
+        if is_upload:
+            receive = _standing_at_its_end(receive, standing)
+        lasts = is_upload or may_last(scope)
+        await serve_while_standing(self._app, scope, receive, send, standing, from_start=lasts)
+
+    def _standing(self, scope: Scope, caller: Caller) -> Standing:
+        return standing_of(self._platform, caller, session_token(scope["headers"]))
 
     async def _admit_anyone(self, scope: Scope, receive: Receive) -> Receive:
         self._count(scope, None)
         if scope["type"] == "http" and scope["method"] in ("POST", "PATCH"):
-            return _replayed(await _whole(receive, MAX_UNSIGNED_BODY), receive)
+            return _replayed(await _whole(receive, MAX_UNSIGNED_BODY, scope[LEASE]), receive)
         return receive
 
     async def _admit(self, scope: Scope, receive: Receive) -> Receive:
+        began = time.monotonic()
         try:
             caller, receive = await self._identify(scope, receive)
         except SandboxerError:
             # Guessing is counted too; who guesses too often is told so instead.
             self._count(scope, None)
             raise
+        if time.monotonic() - began > HELD_BACK_S:
+            # The body was held back: what was true of the head may have changed since.
+            await self._standing(scope, caller)()
         if caller.is_owner:
             await note_visit(self._platform, scope, caller)
         else:
@@ -123,6 +145,7 @@ class Authentication:
             if scope["type"] == "websocket":
                 _check_nothing(verdict)
                 return verdict.caller, receive
+            await self._name_payer(scope, verdict.caller)
             return verdict.caller, await _checked(scope, receive, verdict)
         if token is not None and signed_in is None:
             caller = await platform.wallets.sessions.authenticate(token)
@@ -130,9 +153,19 @@ class Authentication:
             caller = await platform.wallets.siwx.identify(signed_in, target_of(scope))
         else:
             raise _two_callers()
-        if scope["type"] == "http" and not _is_upload(scope):
-            receive = _replayed(await _whole(receive, MAX_BODY), receive)
+        await self._name_payer(scope, caller)
+        if scope["type"] == "http":
+            if _is_upload(scope):
+                receive = _streamed(receive, None)
+            else:
+                receive = _replayed(await _whole(receive, MAX_BODY, scope[LEASE]), receive)
         return caller, receive
+
+    async def _name_payer(self, scope: Scope, caller: Caller) -> None:
+        """For whom this request holds what it holds: a child's key for the account above all of its own."""
+        lease: Lease = scope[LEASE]
+        is_owner = caller.is_owner
+        lease.account = caller.account if is_owner else (await self._platform.authorities.of(caller)).root
 
     async def _judge(self, scope: Scope, caller: Caller) -> None:
         """May it send so much, does its account stand, and has its key the scope?"""
@@ -181,7 +214,7 @@ async def _checked(scope: Scope, receive: Receive, verdict: Verdict) -> Receive:
     if verdict.content_sha256 == EMPTY_SHA256 and _is_empty(scope["headers"]):
         # Most reads. Waiting for a body that cannot come, with a timer, would cost as much as the signature.
         return receive
-    body = await _whole(receive, MAX_V1_BODY if verdict.needs_body else MAX_BODY)
+    body = await _whole(receive, MAX_V1_BODY if verdict.needs_body else MAX_BODY, scope[LEASE])
     if verdict.needs_body:
         verdict.verify_v1(body)
     else:
@@ -242,7 +275,7 @@ def _check_nothing(verdict: Verdict) -> None:
         verdict.body_check().finish()
 
 
-async def _whole(receive: Receive, limit: int) -> bytes:
+async def _whole(receive: Receive, limit: int, lease: Lease) -> bytes:
     chunks: list[bytes] = []
     size = 0
     try:
@@ -255,6 +288,7 @@ async def _whole(receive: Receive, limit: int) -> bytes:
                 size += len(chunk)
                 if size > limit:
                     raise problems.too_large(limit)
+                await lease.grow(len(chunk))
                 chunks.append(chunk)
                 if not message.get("more_body", False):
                     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
@@ -272,7 +306,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _streamed(receive: Receive, check: BodyCheck) -> Receive:
+def _streamed(receive: Receive, check: BodyCheck | None) -> Receive:
     is_done = False
 
     async def stream() -> Message:
@@ -286,10 +320,24 @@ def _streamed(receive: Receive, check: BodyCheck) -> Receive:
             raise TooSlow from None
         if message["type"] != "http.request":
             return message
-        check.update(message.get("body", b""))
+        if check is not None:
+            check.update(message.get("body", b""))
         if not message.get("more_body", False):
-            check.finish()
+            if check is not None:
+                check.finish()
             is_done = True
+        return message
+
+    return stream
+
+
+def _standing_at_its_end(receive: Receive, standing: Standing) -> Receive:
+    """Nothing is committed for credentials that ended while the body came."""
+
+    async def stream() -> Message:
+        message = await receive()
+        if message["type"] == "http.request" and not message.get("more_body", False):
+            await standing()
         return message
 
     return stream

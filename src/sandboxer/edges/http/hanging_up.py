@@ -1,27 +1,30 @@
-"""A stream or terminal lives no longer than the credentials that opened it: it is ended within a second of
-their being revoked, suspended or expired.
+"""What lasts lives no longer than the credentials that opened it: a stream, a terminal, a command, an upload
+or a download is ended within a second of their being revoked, suspended or expired.
 
-Asked twice a second while it is open; the answer comes from memory. Ordinary requests are over before that
-could matter, and are not asked.
+Asked twice a second while it is open; the answer comes from memory. Whatever answers in pieces is asked from
+its first piece on; ordinary requests are over before that could matter, and are not asked.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import logging
 import re
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandboxer.accounts.authority import demand_active
 from sandboxer.edges.http import problems
-from sandboxer.edges.http.disconnect import single
 from sandboxer.identity.keys import Caller, is_public_key
 from sandboxer.kernel.errors import SandboxerError, Unauthenticated
 from sandboxer.wiring import Platform
 
+log = logging.getLogger(__name__)
 LOOK_EVERY = timedelta(milliseconds=500)
 CLOSE_REFUSED = 1008
 _STREAMS = re.compile(
@@ -29,18 +32,15 @@ _STREAMS = re.compile(
     r"|/v1/services/[^/]+/logs|/v1/sessions/[^/]+/cells(/[^/]+)?"
 )
 _EVENT_STREAM = b"text/event-stream"
+# For the last words to a client that may not read.
+LAST_WORDS_S = 2.0
 
 Standing = Callable[[], Awaitable[None]]
 
 
 def may_last(scope: Scope) -> bool:
-    """Can this request stay open for long?"""
-    if scope["type"] == "websocket":
-        return True
-    if _STREAMS.fullmatch(scope["path"]) is None:
-        return False
-    is_either = scope["path"].endswith(("/exec", "/execute")) or "/cells" in scope["path"]
-    return not is_either or any(k == b"accept" and _EVENT_STREAM in v for k, v in scope["headers"])
+    """Can this request stay open for long before its answer begins?"""
+    return scope["type"] == "websocket" or _STREAMS.fullmatch(scope["path"]) is not None
 
 
 def standing_of(platform: Platform, caller: Caller, token: str | None) -> Standing:
@@ -63,54 +63,97 @@ def standing_of(platform: Platform, caller: Caller, token: str | None) -> Standi
 
 
 async def serve_while_standing(
-    app: ASGIApp, scope: Scope, receive: Receive, send: Send, standing: Standing
+    app: ASGIApp, scope: Scope, receive: Receive, send: Send, standing: Standing, *, from_start: bool
 ) -> None:
-    why: SandboxerError | None = None
-    answer = _Answer(send)
-
-    async def watch(life: asyncio.Timeout) -> None:
-        nonlocal why
-        while why is None:
-            await asyncio.sleep(LOOK_EVERY.total_seconds())
-            try:
-                await standing()
-            except SandboxerError as error:
-                why = error
-        life.reschedule(asyncio.get_running_loop().time())
-
+    """`from_start`: it may last before its answer begins; else it is watched once that comes in pieces."""
+    task = asyncio.current_task()
+    assert task is not None
+    watch = _Watch(standing, task)
+    answer = _Answer(send, watch)
+    if from_start:
+        watch.begin()
     try:
-        async with asyncio.timeout(None) as life:
-            try:
-                async with asyncio.TaskGroup() as group:
-                    watching = group.create_task(watch(life))
-                    answer.before_last = watching.cancel
-                    await app(scope, receive, answer.send)
-                    watching.cancel()
-            except BaseExceptionGroup as found:
-                raise single(found) from None
-    except TimeoutError:
-        if why is None:
+        await app(scope, receive, answer.send)
+    except BaseException:
+        if watch.why is None:
             raise
-        await answer.end(scope, receive, why)
+        task.uncancel()
+    finally:
+        await watch.end()
+    if watch.why is not None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_S):
+                await answer.end(scope, receive, watch.why)
+
+
+class _Watch:
+    """Cancels the task that serves a request when its credentials end. A short request costs it one timer."""
+
+    def __init__(self, standing: Standing, serving: asyncio.Task[Any]) -> None:
+        self._standing = standing
+        self._serving = serving
+        self._timer: asyncio.TimerHandle | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self.why: SandboxerError | None = None
+
+    def begin(self) -> None:
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(LOOK_EVERY.total_seconds(), self._start)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._looking is not None and self.why is None:
+            self._looking.cancel()
+
+    async def end(self) -> None:
+        self.stop()
+        if self._looking is not None:
+            await asyncio.wait([self._looking])
+
+    def _start(self) -> None:
+        self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    async def _look(self) -> None:
+        while True:
+            try:
+                await self._standing()
+            except SandboxerError as error:
+                self.why = error
+                self._serving.cancel()
+                return
+            await asyncio.sleep(LOOK_EVERY.total_seconds())
 
 
 class _Answer:
     """How far the answer got, to end it properly."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, watch: _Watch) -> None:
         self._send = send
+        self._watch = watch
         self._has_begun = False
         self._is_over = False
-        # The watch ends before the last piece is sent: whoever saw that finds nothing still under way.
-        self.before_last: Callable[[], object] = lambda: None
+        self._tells_events = False
 
     async def send(self, message: Message) -> None:
         kind = message["type"]
-        self._has_begun = self._has_begun or kind in ("http.response.start", "websocket.accept")
-        is_last = kind == "http.response.body" and not message.get("more_body", False)
-        self._is_over = self._is_over or is_last or kind == "websocket.close"
+        if kind == "http.response.start":
+            self._has_begun = True
+            headers = message.get("headers", ())
+            self._tells_events = any(k == b"content-type" and _EVENT_STREAM in v for k, v in headers)
+        elif kind == "http.response.body":
+            if message.get("more_body", False):
+                self._watch.begin()
+            else:
+                self._is_over = True
+        elif kind == "websocket.accept":
+            self._has_begun = True
+        elif kind == "websocket.close":
+            self._is_over = True
         if self._is_over:
-            self.before_last()
+            # Before the last piece is sent: whoever saw that finds nothing still under way.
+            self._watch.stop()
         await self._send(message)
 
     async def end(self, scope: Scope, receive: Receive, why: SandboxerError) -> None:
@@ -118,12 +161,18 @@ class _Answer:
             return
         if scope["type"] == "websocket":
             await self._send({"type": "websocket.close", "code": CLOSE_REFUSED, "reason": why.code})
-        elif self._has_begun:
+        elif not self._has_begun:
+            answer = problems.response(why, problems.request_id_of(scope))
+            # What is left of an upload is not wanted any more.
+            answer.headers["connection"] = "close"
+            await answer(scope, receive, self._send)
+        elif self._tells_events:
             told = json.dumps(problems.document(why, problems.request_id_of(scope)))
             body = f"event: error\ndata: {told}\n\n".encode()
             await self._send({"type": "http.response.body", "body": body, "more_body": False})
         else:
-            await problems.response(why, problems.request_id_of(scope))(scope, receive, self._send)
+            # An unfinished answer is the only honest one; the connection ends with it.
+            log.info("an answer was cut short (%s): %s", problems.request_id_of(scope), why)
 
 
 def _ended() -> Unauthenticated:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from starlette.requests import HTTPConnection
+from starlette.types import Scope
 
-from sandboxer.edges.http.authentication import caller_of
+from sandboxer.edges.http.authentication import LEASE, caller_of
 from sandboxer.identity.keys import Caller
+from sandboxer.kernel.budget import Lease
 from sandboxer.kernel.errors import Forbidden
 from sandboxer.wiring import Platform
 
@@ -18,6 +20,13 @@ def platform_of(connection: HTTPConnection) -> Platform:
 
 def caller(connection: HTTPConnection) -> Caller:
     return caller_of(connection.scope)
+
+
+def lease_of(scope: Scope) -> Lease:
+    """What this request may hold beyond 64 KiB is taken by it."""
+    lease = scope[LEASE]
+    assert isinstance(lease, Lease)
+    return lease
 
 
 def require_owner(connection: HTTPConnection) -> Caller:

@@ -51,7 +51,7 @@ class OutputEvents:
         return ServerEvent(stream.value, shown, self.position)
 
 
-def in_words(data: bytes, encoding: str) -> str:
+def in_words(data: bytes | bytearray, encoding: str) -> str:
     return data.decode("utf-8", "replace") if encoding == "utf-8" else base64.b64encode(data).decode()
 
 

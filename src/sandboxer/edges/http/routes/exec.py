@@ -14,10 +14,12 @@ from sandboxer.backends.guest import Output
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.disconnect import until_client_goes
 from sandboxer.edges.http.failures import inside, stream
+from sandboxer.edges.http.large import LargeAnswer
 from sandboxer.edges.http.lean import LeanRoute
 from sandboxer.edges.http.sse import EVENT_STREAM, EventStream, ServerEvent
-from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.edges.http.state import caller, lease_of, platform_of
 from sandboxer.edges.http.streams import OutputEvents, in_bytes, in_words
+from sandboxer.kernel.budget import SMALL
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.observe.metrics import Metrics
 from sandboxer.wire.exec import (
@@ -59,19 +61,22 @@ async def run_command(
         return EventStream(_events(source, body.encoding, platform_of(request).metrics))
     limit = OUTPUT_LIMIT_DEFAULT if body.output_limit_bytes is None else body.output_limit_bytes
     async with until_client_goes(request.receive):
-        result = await runs.run(sandbox_id, caller(request), _run(body, limit))
+        result = await runs.run(sandbox_id, caller(request), _run(body, limit), lease_of(request.scope))
     _count(platform_of(request).metrics, result.end)
+    is_large = len(result.stdout) + len(result.stderr) > SMALL
     shown = ExecResult.model_construct(
         exit_code=result.end.exit_code,
-        stdout=in_words(result.stdout, body.encoding),
-        stderr=in_words(result.stderr, body.encoding),
+        stdout="" if is_large else in_words(result.stdout, body.encoding),
+        stderr="" if is_large else in_words(result.stderr, body.encoding),
         timed_out=result.end.timed_out,
         truncated=result.end.truncated,
         duration_ms=result.end.duration_ms,
         reason=None if result.end.reason is None else result.end.reason.value,
         encoding=body.encoding,
-        stdin_bytes=result.end.stdin_bytes,
     )
+    if is_large:
+        large = {"stdout": result.stdout, "stderr": result.stderr}
+        return LargeAnswer(shown, large, body.encoding)
     return json_response(shown)
 
 

@@ -1,0 +1,195 @@
+"""What tenants can make this host hold, in bytes and in places, and for how long somebody waits for more.
+
+Whatever is held on a tenant's behalf beyond 64 KiB (a body, kept output, an answer, a slot) is taken from one
+`Budget`, for the account at the root of the caller's ancestry and for the host, and given back when the block
+that took it ends. Sums are kept behind `Counters`: several processes that serve one host would share them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from sandboxer.kernel.errors import NoCapacity, OverBudget
+
+# What nobody counts: it is smaller than what a connection costs anyway.
+SMALL = 64 * 1024
+_HOST = "host"
+_LOOK_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetBounds:
+    host_bytes: int = 1024 * 1024 * 1024
+    account_bytes: int = 256 * 1024 * 1024
+    # How long somebody waits for others to give back.
+    wait_s: float = 5.0
+
+
+class Counters(Protocol):
+    """Named sums. Each call is one step that nobody can come between."""
+
+    def take(self, name: str, amount: int, most: int) -> bool:
+        """Add to the sum, unless it would pass `most`."""
+        ...
+
+    def give_back(self, name: str, amount: int) -> None: ...
+
+    def held(self, name: str) -> int: ...
+
+
+class LocalCounters:
+    """Sums of one process with one event loop."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, int] = {}
+
+    def take(self, name: str, amount: int, most: int) -> bool:
+        held = self._sums.get(name, 0) + amount
+        if held > most:
+            return False
+        self._sums[name] = held
+        return True
+
+    def give_back(self, name: str, amount: int) -> None:
+        left = self._sums.get(name, 0) - amount
+        if left > 0:
+            self._sums[name] = left
+        else:
+            self._sums.pop(name, None)
+
+    def held(self, name: str) -> int:
+        return self._sums.get(name, 0)
+
+
+class Budget:
+    def __init__(self, bounds: BudgetBounds | None = None, counters: Counters | None = None) -> None:
+        self.bounds = bounds or BudgetBounds()
+        self._counters = counters or LocalCounters()
+
+    def lease(self, account: str) -> Lease:
+        """Nothing at first; use it as a context manager, and let it grow."""
+        return Lease(self, account)
+
+    def held(self, account: str | None = None) -> int:
+        return self._counters.held(_HOST if account is None else f"account:{account}")
+
+    @contextmanager
+    def slot(self, kind: str, account: str, *, per_account: int, in_all: int) -> Iterator[None]:
+        """One of few places for work of this kind. Raises OverBudget, NoCapacity: it does not wait."""
+        mine, all_ = f"slot:{kind}:{account}", f"slot:{kind}"
+        if not self._counters.take(mine, 1, per_account):
+            raise OverBudget(
+                why=f"{per_account} of your {kind} are under way", limit=per_account, retry_after_s=5
+            )
+        try:
+            if not self._counters.take(all_, 1, in_all):
+                raise NoCapacity(
+                    resource=f"place for {kind}", why=f"{in_all} are under way", hint="Try again in a while."
+                )
+            try:
+                yield
+            finally:
+                self._counters.give_back(all_, 1)
+        finally:
+            self._counters.give_back(mine, 1)
+
+    def try_take(self, account: str, amount: int) -> str | None:
+        """None: it is taken. Else whose bound is in the way."""
+        name = f"account:{account}"
+        if not self._counters.take(name, amount, self.bounds.account_bytes):
+            return account
+        if not self._counters.take(_HOST, amount, self.bounds.host_bytes):
+            self._counters.give_back(name, amount)
+            return _HOST
+        return None
+
+    def give_back(self, account: str, amount: int) -> None:
+        self._counters.give_back(f"account:{account}", amount)
+        self._counters.give_back(_HOST, amount)
+
+    def refusal(self, whose: str, amount: int) -> OverBudget | NoCapacity:
+        if whose == _HOST:
+            return NoCapacity(
+                resource="memory for what callers send and ask for",
+                why=f"{self.bounds.host_bytes >> 20} MB are in use by all together",
+                hint="Try again in a while, ask for less, or use a streaming route.",
+            )
+        return OverBudget(
+            why=f"{amount} bytes more would pass the {self.bounds.account_bytes >> 20} MB that your requests"
+            " under way may hold together",
+            limit=self.bounds.account_bytes,
+            retry_after_s=5,
+        )
+
+
+class Lease:
+    """Bytes that one request or one piece of work holds; all of them are given back at its end."""
+
+    __slots__ = ("_budget", "_is_over", "account", "held", "wanted")
+
+    def __init__(self, budget: Budget, account: str) -> None:
+        self._budget = budget
+        self.account = account
+        self._is_over = False
+        # What was asked for, and what was taken for it: the first 64 KiB are nobody's.
+        self.wanted = 0
+        self.held = 0
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def grow(self, amount: int) -> None:
+        """Hold so many bytes more. Waits a little for others. Raises OverBudget (429), NoCapacity (503)."""
+        whose = self._take(amount)
+        if whose is None:
+            return
+        ends = time.monotonic() + self._budget.bounds.wait_s
+        while whose is not None:
+            if time.monotonic() > ends:
+                raise self._budget.refusal(whose, amount)
+            await asyncio.sleep(_LOOK_S)
+            whose = self._take(amount)
+
+    def grow_at_once(self, amount: int) -> None:
+        """The same for those who cannot wait."""
+        if (whose := self._take(amount)) is not None:
+            raise self._budget.refusal(whose, amount)
+
+    def shrink(self, amount: int) -> None:
+        self.wanted = max(0, self.wanted - amount)
+        beyond = self.held - self._due(self.wanted)
+        if beyond > 0:
+            self.held -= beyond
+            self._budget.give_back(self.account, beyond)
+
+    def close(self) -> None:
+        self._is_over = True
+        self.wanted = 0
+        held, self.held = self.held, 0
+        if held:
+            self._budget.give_back(self.account, held)
+
+    def _take(self, amount: int) -> str | None:
+        if self._is_over:
+            raise RuntimeError("this lease has ended")
+        missing = self._due(self.wanted + amount) - self.held
+        if missing > 0:
+            whose = self._budget.try_take(self.account, missing)
+            if whose is not None:
+                return whose
+            self.held += missing
+        self.wanted += amount
+        return None
+
+    @staticmethod
+    def _due(wanted: int) -> int:
+        """In steps, so that a stream of small pieces is not counted piece by piece."""
+        return 0 if wanted <= SMALL else -(-wanted // SMALL) * SMALL

@@ -1,0 +1,71 @@
+"""Large answers: in pieces, in little memory, and nobody else waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from sandboxer.edges.http.large import in_pieces
+from tests.access.conftest import real  # noqa: F401
+from tests.http.conftest import Served
+
+MB = 1 << 20
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 200_000, "añ€😀".encode() * 50_000, b"\xff\xfe\xc3" * 70_001])
+def test_pieces_are_what_the_whole_would_be(data: bytes) -> None:
+    told = json.loads(b'"' + b"".join(in_pieces(data, "utf-8")) + b'"')
+    assert told == data.decode("utf-8", "replace")
+    assert base64.b64decode(b"".join(in_pieces(data, "base64"))) == data
+
+
+async def test_sixty_four_megabytes_of_zeros_stall_nobody(real: Served) -> None:  # noqa: F811
+    path = await real.sandbox(resources={"disk_mb": 128, "memory_mb": 256})
+    body = json.dumps({"command": f"head -c {64 * MB} /dev/zero", "output_limit_bytes": 64 * MB}).encode()
+    target = f"{path}/exec"
+    head = real.client.credentials.head("POST", target, hashlib.sha256(body).hexdigest())
+    head |= {"host": "x", "content-length": str(len(body)), "content-type": "application/json"}
+    lines = [f"POST {target} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items()), "", ""]
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _peak()
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(real.url.rsplit(":", 1)[1]))
+    lag = asyncio.create_task(_longest_lag())
+    writer.write("\r\n".join(lines).encode() + body)
+    got = 0
+    while got < 6 * 64 * MB:
+        piece = await reader.read(MB)
+        assert piece, f"it ended after {got} bytes"
+        got += len(piece)
+    writer.close()
+    lag.cancel()
+    grown = _peak() - before
+    print(f"{got // MB} MB of answer: {grown // MB} MB more at the peak")
+    # What was kept of the output, and few pieces; made whole it was more than 400 MB.
+    assert grown < 160 * MB
+    with pytest.raises(asyncio.CancelledError):
+        await lag
+    assert LAGS[-1] < 1.0, f"nobody was served for {LAGS[-1]:.2f} s"
+
+
+LAGS: list[float] = []
+
+
+async def _longest_lag() -> None:
+    LAGS.append(0.0)
+    while True:
+        began = time.monotonic()
+        await asyncio.sleep(0.01)
+        LAGS[-1] = max(LAGS[-1], time.monotonic() - began - 0.01)
+
+
+def _peak() -> int:
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
