@@ -31,6 +31,7 @@ from sandboxer.artifacts.unknown_disks import UnknownKeptDisks, UnknownVolumes
 from sandboxer.artifacts.volumes.desk import VolumeDesk
 from sandboxer.artifacts.volumes.policy import VolumePolicy
 from sandboxer.artifacts.volumes.room import open_volumes
+from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.sandboxes.operations import Operations
@@ -61,6 +62,7 @@ async def open_artifacts(
     clock: Clock,
     *,
     authorities: AuthorityBook,
+    budget: Budget,
     slots: Slots,
     charges: KeepCharges | None,
     policy: SnapshotPolicy,
@@ -121,7 +123,7 @@ async def open_artifacts(
                 volumes=volumes,
                 image_sharing=ImageSharing(desk=images),
                 exporting=Exporting(desk=images),
-                importing=Importing(desk=images, spool_dir=spool_dir, default_profile=default_profile),
+                importing=Importing(images, spool_dir, default_profile, authorities, budget),
                 spawning=Spawning(desk=images, authorities=authorities, slots=slots),
             )
 

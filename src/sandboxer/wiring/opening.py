@@ -59,15 +59,13 @@ async def open_platform(
     is given is believed as it is; a `time_source` stands in for the clocks of the host.
     """
     require_session_secret(settings.session_secret, production=settings.production)
-    trusted_proxies = parse_networks(settings.trusted_proxies)
+    trusted_proxies, budget = parse_networks(settings.trusted_proxies), Budget(settings.budget_bounds)
     async with AsyncExitStack() as closing:
         store, bound = await _open_bound_store(settings, clock, backends, closing)
         metrics = Metrics()
-        budget = Budget(settings.budget_bounds)
         keeper = await closing.enter_async_context(open_time(store, metrics, clock=clock, source=time_source))
         clock = keeper.clock
-        events = _open_events(store, closing)
-        seal = await _open_seal(settings, store)
+        events, seal = _open_events(store, closing), await _open_seal(settings, store)
         keys = Keys(store, seal, clock=clock)
         await ensure_owner(keys, settings.owner_file, url=settings.url)
         wallets = await open_wallets(settings, store, seal, clock, keys, closing)
@@ -82,7 +80,7 @@ async def open_platform(
             open_sandbox_rooms(settings, store, keeper, profiles, bound, metrics, keys, payments)
         )
         above = await open_upper_rooms(
-            settings, store, clock, seal, authorities, webhooks, sandboxes, closing
+            settings, store, clock, seal, authorities, webhooks, sandboxes, closing, budget=budget
         )
         trying = await closing.enter_async_context(own_tasks())
         yield Platform(

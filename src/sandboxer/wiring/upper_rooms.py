@@ -15,6 +15,7 @@ from sandboxer.artifacts.garbage.trees import Trees
 from sandboxer.artifacts.room import Artifacts, open_artifacts
 from sandboxer.artifacts.snapshots.charging import KeepCharges
 from sandboxer.identity.seal import Seal
+from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.dial_judge import DialJudge
 from sandboxer.observe.webhooks.room import Webhooks
@@ -50,6 +51,8 @@ async def open_upper_rooms(
     webhooks: Webhooks,
     sandboxes: SandboxUseCases,
     closing: AsyncExitStack,
+    *,
+    budget: Budget,
 ) -> UpperRooms:
     slots = Slots(sandboxes.room, store)
     # First: whatever starts a process needs them.
@@ -99,7 +102,7 @@ async def open_upper_rooms(
         )
     )
     artifacts = await closing.enter_async_context(
-        _open_artifacts(settings, sandboxes, store, clock, authorities, slots)
+        _open_artifacts(settings, sandboxes, store, clock, authorities, slots, budget)
     )
     return UpperRooms(
         slots=slots,
@@ -118,6 +121,7 @@ def _open_artifacts(
     clock: Clock,
     authorities: AuthorityBook,
     slots: Slots,
+    budget: Budget,
 ) -> AbstractAsyncContextManager[Artifacts]:
     charges = None
     if settings.charging:
@@ -128,6 +132,7 @@ def _open_artifacts(
         clock,
         authorities=authorities,
         slots=slots,
+        budget=budget,
         charges=charges,
         policy=settings.snapshot_policy,
         image_policy=settings.image_policy,

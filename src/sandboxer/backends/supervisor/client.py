@@ -35,6 +35,8 @@ from sandboxer.kernel.ids import new_id
 _FROM_NOW = (1 << 64) - 1
 OnKill = Callable[[], Awaitable[None]]
 MAX_ITEMS = 4096
+# And together; what a process was started with is in its item, at most 256 KiB.
+MAX_ITEM_BYTES = 4 * 1024 * 1024
 
 
 class SupervisorGuest(Guest):
@@ -191,6 +193,7 @@ class SupervisorGuest(Guest):
     ) -> list[bytes]:
         """The items of an answer, up to DONE."""
         found: list[bytes] = []
+        size = 0
         line = await dial(self._socket_path, frame(kind, payload), limit_s=self._answer_s, gate=self._gate)
         try:
             while True:
@@ -199,8 +202,11 @@ class SupervisorGuest(Guest):
                     return found
                 if answer == Frame.ERROR:
                     raise refusal(body, subject=subject)
+                size += len(body)
                 if answer != items or len(found) >= MAX_ITEMS:
                     raise GuestMisbehaved(why=f"frame {answer:#x} in an answer")
+                if size > MAX_ITEM_BYTES:
+                    raise TooLarge(what="The list of processes", limit=f"{MAX_ITEM_BYTES} bytes")
                 found.append(body)
         finally:
             line.close()

@@ -19,6 +19,8 @@ from sandboxer.kernel.errors import BackendLost, GuestMisbehaved, NoCapacity, Sa
 _SMALL, _LARGE = 64 * 1024, 256 * 1024
 # Bytes taken from the guest and not yet asked for; beyond it the guest has to wait.
 _READ_AHEAD = 1024 * 1024
+# Bytes that a frame takes here beside its payload: a million empty ones are not nothing.
+_FRAME_COSTS = 128
 # Bytes given to us and not yet taken by the guest; beyond it the caller has to wait.
 _WRITE_BEHIND = 512 * 1024
 # Pages of folders that one sandbox is asked for at the same time.
@@ -94,7 +96,7 @@ class Line:
                     raise BackendLost(why=f"no answer from the supervisor within {limit_s:g} s") from None
         kind, payload = self._frames.popleft()
         # Nothing left is zero, whatever headers were counted: a reader that caught up must never stay paused.
-        self._queued = self._queued - len(payload) if self._frames else 0
+        self._queued = self._queued - len(payload) - _FRAME_COSTS if self._frames else 0
         if not self._reading and self._queued < _READ_AHEAD:
             self._resume()
         if not self._greeted:
@@ -165,12 +167,14 @@ class Line:
         if not data:
             self._fail(BackendLost(why="the supervisor closed the line"))
             return
+        before = len(self._frames)
         try:
             self._sort(data)
         except SandboxerError as error:
             self._fail(error)
             return
-        self._queued = self._queued + len(data) if self._frames else 0
+        costs = len(data) + (len(self._frames) - before) * _FRAME_COSTS
+        self._queued = self._queued + costs if self._frames else 0
         if self._queued >= _READ_AHEAD:
             self._pause()
         if self._waiter and self._frames and not self._waiter.done():

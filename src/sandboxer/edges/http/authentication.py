@@ -54,6 +54,9 @@ BODY_TIMEOUT_S = 60.0
 # A body that takes longer to come is asked again for whom it is.
 HELD_BACK_S = 0.05
 UPLOAD_PAUSE_S = 60.0
+# An upload may be slow, but not for ever: from its second minute on it comes at this pace on average.
+UPLOAD_PATIENCE_S = 60.0
+UPLOAD_SLOWEST = 16 * 1024
 
 
 class TooSlow(Exception):
@@ -308,9 +311,10 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 def _streamed(receive: Receive, check: BodyCheck | None) -> Receive:
     is_done = False
+    size, began = 0, time.monotonic()
 
     async def stream() -> Message:
-        nonlocal is_done
+        nonlocal is_done, size
         if is_done:
             return await receive()
         try:
@@ -320,6 +324,10 @@ def _streamed(receive: Receive, check: BodyCheck | None) -> Receive:
             raise TooSlow from None
         if message["type"] != "http.request":
             return message
+        size += len(message.get("body", b""))
+        passed = time.monotonic() - began
+        if passed > UPLOAD_PATIENCE_S and size < passed * UPLOAD_SLOWEST and message.get("more_body", False):
+            raise TooSlow
         if check is not None:
             check.update(message.get("body", b""))
         if not message.get("more_body", False):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
+from sandboxer.accounts.authority import AuthorityBook
 from sandboxer.artifacts.images.oci.unpacker import Unpacker
 from sandboxer.artifacts.images.oci.weighing import Weight
 from sandboxer.artifacts.images.oci.whole import is_packed, refuse_full
@@ -21,9 +22,14 @@ from sandboxer.artifacts.images.published.book import Also
 from sandboxer.artifacts.images.published.desk import ImageDesk, Wanted
 from sandboxer.artifacts.images.published.records import PublishedImage
 from sandboxer.identity.keys import Caller
+from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.errors import TooLarge, Unavailable
 
+# Unpacked at once, received at once, and of one account; how long a whole archive waits for its turn.
 AT_ONCE = 2
+RECEIVED_AT_ONCE = 16
+PER_ACCOUNT = 1
+WAIT_S = 600.0
 _MB = 1 << 20
 # Of the pool's own, for each file and folder.
 _PER_ENTRY = 1024
@@ -33,11 +39,13 @@ _HEADROOM_MB = 32
 Attended = Callable[[], AbstractAsyncContextManager[None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Importing:
     desk: ImageDesk
     spool_dir: Path
     default_profile: str
+    authorities: AuthorityBook
+    budget: Budget
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def receive(
@@ -54,10 +62,22 @@ class Importing:
 
         `attended` is entered once the archive has come; it cancels what is in it when nobody waits any more.
         """
-        if self.slots.locked():
-            raise Unavailable(why=f"{AT_ONCE} imports are under way", hint="Try again in a while.")
+        root = (await self.authorities.of(caller)).root
         await self.desk.book.demand_funds(caller.account, profile or self.default_profile)
-        async with self.slots, self._spooled(archive) as file, attended():
+        with self.budget.slot("imports", root, per_account=PER_ACCOUNT, in_all=RECEIVED_AT_ONCE):
+            return await self._receive(archive, wanted, caller, profile, also, attended)
+
+    async def _receive(
+        self,
+        archive: AsyncIterator[bytes],
+        wanted: Wanted,
+        caller: Caller,
+        profile: str | None,
+        also: Also | None,
+        attended: Attended,
+    ) -> PublishedImage:
+        # A place to work in is taken once all has come: who sends slowly keeps nobody from it.
+        async with self._spooled(archive) as file, attended(), self._place():
             with tempfile.TemporaryFile(dir=self.spool_dir) as plain:
                 unpacker = Unpacker(file, self.desk.policy.bounds)
                 try:
@@ -91,6 +111,18 @@ class Importing:
             size_bytes=weight.bytes,
             also=also,
         )
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await self.slots.acquire()
+        except TimeoutError:
+            raise Unavailable(why=f"{AT_ONCE} imports are under way", hint="Try again in a while.") from None
+        try:
+            yield
+        finally:
+            self.slots.release()
 
     @asynccontextmanager
     async def _spooled(self, archive: AsyncIterator[bytes]) -> AsyncIterator[IO[bytes]]:
