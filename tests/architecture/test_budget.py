@@ -1,0 +1,140 @@
+"""Whatever gathers bytes on a tenant's behalf takes them from the budget, or says here what bounds them.
+
+Found are the ways by which bytes become one object in memory: joins, byte arrays, reads to the end. A new one
+is either in a function that lets a lease grow, or it is entered below with its bound.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[2] / "src/sandboxer"
+ROOMS = ("work", "artifacts", "access", "edges/http", "edges/ssh", "edges/proxy", "edges/front")
+ROOMS += ("backends/supervisor",)
+TO_THE_END = {"read", "getvalue", "read_bytes", "readall", "body", "aread"}
+
+HEAD = "parts of a head, which is at most 64 KiB"
+OURS = "a file or text of our own making"
+INSIDE = "runs inside the sandbox, on its memory"
+LEASED = "read already, by a function that let a lease grow"
+BOUNDED: dict[tuple[str, str], str] = {
+    ("work/execute/artifacts.py", "_read"): "at most the artifact bytes that one execution may return",
+    ("work/services/keeping/logs.py", "ServiceLog.__init__"): "a log is cut at its own bound",
+    ("work/services/keeping/logs.py", "ServiceLog.write_all"): "one batch of the pump, 64 KiB",
+    ("work/services/keeping/logs.py", "ServiceLog._raw"): "a log is cut at its own bound",
+    ("work/sessions/cells.py", "Cell.text"): "a cell keeps at most its output limit",
+    ("work/execute/outcome.py", "Tape"): "an execution keeps at most 4 MiB of each stream of two stages",
+    ("work/sessions/frames.py", "Lines.feed"): "one line of a driver, which has a bound",
+    ("work/sessions/frames.py", "Lines"): "one line of a driver, which has a bound",
+    ("work/sessions/drivers/keeper.py", "Keeper.__init__"): INSIDE,
+    ("work/sessions/drivers/keeper.py", "Keeper.descendants"): INSIDE,
+    ("work/sessions/drivers/keeper.py", "first_order"): INSIDE,
+    ("work/sessions/drivers/python.py", "show_figure"): INSIDE,
+    ("artifacts/images/build.py", "_load"): OURS,
+    ("artifacts/images/oci/applying.py", "Applying._place"): "a path, in a process of its own",
+    ("artifacts/images/oci/applying.py", "Applying._note"): "a path, in a process of its own",
+    ("artifacts/images/oci/applying.py", "Applying._folder"): "a path, in a process of its own",
+    ("artifacts/images/oci/reading.py", "_beside"): "a path, in a process of its own",
+    ("artifacts/images/oci/tar_writing.py", "in_pieces"): "one piece of a download",
+    ("artifacts/images/oci/unpacker.py", "Unpacker._run"): "the answer of our own process",
+    ("artifacts/images/oci/unpacker.py", "_end_with_server"): "nothing is written there",
+    ("artifacts/images/published/stripping.py", ""): OURS,
+    ("access/egress/inside.py", "_public_authorities"): OURS,
+    ("access/egress/proxy/errand.py", "Errand._open"): HEAD,
+    ("access/egress/proxy/exchange.py", "_request"): HEAD,
+    ("access/egress/proxy/exchange.py", "_pass_answer"): HEAD,
+    ("access/egress/proxy/exchange.py", "_switch"): HEAD,
+    ("access/egress/proxy/hello.py", "_message"): "a TLS hello, at most 16 KiB",
+    ("access/http1/framing.py", "Chunks.feed"): "no more than came by one read of a socket",
+    ("edges/http/idempotency.py", "_begin"): LEASED,
+    ("edges/http/lean.py", "LeanRoute.get_route_handler.serve"): LEASED,
+    ("edges/http/purchases.py", "request_hash"): LEASED,
+    ("edges/http/routes/payments/invoices.py", "_repeatable_claim"): LEASED,
+    ("edges/http/routes/accounts.py", "_csv"): "one page of a list",
+    ("edges/http/routes/usage.py", "_csv"): "one page of a list",
+    ("edges/ssh/sftp.py", "Sftp.read"): "one SFTP read; unread answers of a connection are bounded",
+    ("edges/ssh/sftp.py", "Sftp._program"): "a short answer of a program of ours",
+    ("edges/proxy/exchange.py", "Exchange.begin"): HEAD,
+    ("edges/proxy/exchange.py", "Exchange._interim_answer"): HEAD,
+    ("edges/proxy/exchange.py", "Exchange._opening"): HEAD,
+    ("edges/proxy/exchange.py", "Exchange._switch"): HEAD,
+    ("edges/proxy/host_door.py", "without_token"): HEAD,
+    ("edges/proxy/host_door.py", "_other_cookies"): HEAD,
+    ("edges/proxy/origins.py", "_cookie"): HEAD,
+    ("edges/proxy/peers.py", "Peer.forwarded"): HEAD,
+    ("edges/proxy/upstream.py", "_bridge.outwards"): "one piece of a stream",
+    ("backends/supervisor/client.py", "run_request"): "checked against the largest frame",
+    ("backends/supervisor/line.py", "Line.hand_over"): "the read-ahead of one line",
+    ("work/exec.py", "_Kept"): "grown by Exec.run, which lets the lease grow first",
+}
+
+
+class Buffers(ast.NodeVisitor):
+    """Where bytes are gathered in one module: (name of the function, whether a lease grows there)."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, bool]] = []
+        self._names: list[str] = []
+        self._grows = [False]
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._enter(node, grows=False)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self._enter(node, grows=_grows(node))
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self._enter(node, grows=_grows(node))
+
+    def visit_Call(self, node: ast.Call) -> None:
+        called = node.func
+        if isinstance(called, ast.Attribute):
+            is_bytes = isinstance(called.value, ast.Constant) and isinstance(called.value.value, bytes)
+            to_the_end = called.attr in TO_THE_END and not node.args and not node.keywords
+            if to_the_end or (called.attr == "join" and is_bytes):
+                self._note()
+        elif isinstance(called, ast.Name) and called.id in ("bytearray", "BytesIO"):
+            self._note()
+        self.generic_visit(node)
+
+    def visit_keyword(self, node: ast.keyword) -> None:
+        if isinstance(node.value, ast.Name) and node.value.id == "bytearray":
+            self._note()
+        self.generic_visit(node)
+
+    def _enter(self, node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, *, grows: bool) -> None:
+        self._names.append(node.name)
+        self._grows.append(grows)
+        self.generic_visit(node)
+        self._names.pop()
+        self._grows.pop()
+
+    def _note(self) -> None:
+        self.found.append((".".join(self._names), self._grows[-1]))
+
+
+def _grows(node: ast.AST) -> bool:
+    return any(
+        isinstance(one, ast.Attribute) and one.attr in ("grow", "grow_at_once") for one in ast.walk(node)
+    )
+
+
+def _buffers() -> Iterator[tuple[str, str, bool]]:
+    for room in ROOMS:
+        for path in sorted((SOURCE / room).rglob("*.py")):
+            seen = Buffers()
+            seen.visit(ast.parse(path.read_text()))
+            for name, grows in seen.found:
+                yield str(path.relative_to(SOURCE)), name, grows
+
+
+def test_bytes_are_gathered_from_the_budget_or_within_a_bound_that_is_named() -> None:
+    loose = {(path, name) for path, name, grows in _buffers() if not grows and (path, name) not in BOUNDED}
+    assert not loose, "let a lease grow there (kernel/budget.py), or say in BOUNDED what bounds it"
+
+
+def test_no_bound_is_named_for_what_is_gone() -> None:
+    there = {(path, name) for path, name, _ in _buffers()}
+    assert not set(BOUNDED) - there
