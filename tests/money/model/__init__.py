@@ -1,0 +1,1 @@
+"""The money of the platform as a model: random schedules against the real rooms, and an oracle of its own."""

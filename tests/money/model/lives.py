@@ -1,0 +1,321 @@
+"""Acts of lives and time: sandboxes, volumes, budgets, clocks, deaths."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from sqlalchemy import Connection
+
+from sandboxer.accounts import operators, records
+from sandboxer.accounts.caps import Caps
+from sandboxer.accounts.delegation import Cut, cut, top_up
+from sandboxer.accounts.revocation import revoke
+from sandboxer.accounts.scopes import ALL
+from sandboxer.artifacts.volumes.desk import Wanted
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import SandboxerError
+from sandboxer.kernel.ids import new_id
+from sandboxer.money.buckets import load_bucket, open_bucket
+from sandboxer.payments.crediting import credit_final, reverse_final
+from sandboxer.sandboxes.requests import CreateRequest
+from tests.money.model.people import Person, Thing
+from tests.money.model.schedule import Run
+
+OPERATOR = Caller(public_key="sbx-pk-owner", account="owner", is_owner=True)
+WAITS_S = (1.0, 7.123457, 29.0, 61.5, 185.000001)
+AWAY_S = (3.0, 149.0, 3600.5, 172_800.0)
+VOLUME_MB = 256
+
+
+async def begin(run: Run) -> None:
+    for name in ("ann", "bob", "cat"):
+        person = Person(name, Caller(public_key=f"sbx-pk-{name}", account=f"acc_{name}"))
+        run.cast.people.append(person)
+    now = run.world.platform.clock.now()
+
+    def make(conn: Connection) -> None:
+        for person in run.cast.people:
+            records.ensure(conn, person.account, actor="model", now=now)
+            open_bucket(conn, person.account, now=now)
+
+    await run.world.write(make)
+    for person in run.cast.people[:2]:
+        await _pay(run, person, run.dice.choice((300, 3000, 20_000)))
+
+
+def pick(run: Run, *, of: str = "anyone") -> Person:
+    people = run.cast.people
+    if of == "child" and (children := [one for one in people if one.is_child]):
+        people = children
+    person = run.dice.choice(people)
+    kind = "child" if person.is_child else "account"
+    run.touched = f"{kind}:{person.status}"
+    return person
+
+
+def pick_thing(run: Run) -> Thing | None:
+    living = [one for one in run.cast.things.values() if one.state not in ("destroyed", "failed")]
+    if not living:
+        return None
+    thing = run.dice.choice(living)
+    run.touched = f"sandbox:{thing.state}"
+    return thing
+
+
+async def _pay(run: Run, person: Person, sats: int) -> None:
+    now, id = run.world.platform.clock.now(), f"model:{run.cast.number()}"
+    person.outside += sats
+    person.ever += sats
+    try:
+        await run.world.write(
+            lambda conn: credit_final(conn, person.account, sats, id=id, source="model", now=now)
+        )
+    except SandboxerError:
+        person.outside -= sats
+        raise
+
+
+async def pay(run: Run) -> None:
+    await _pay(run, pick(run), run.dice.choice((1, 60, 700, 20_000)))
+
+
+async def an_outside_payment_fails(run: Run) -> None:
+    """Credited, and taken back: as if it had never been."""
+    person, sats = pick(run, of="child"), run.dice.choice((50, 5000))
+    await _pay(run, person, sats)
+    now, id = run.world.platform.clock.now(), f"model:back:{run.cast.number()}"
+    await run.world.write(
+        lambda conn: reverse_final(
+            conn, person.account, sats, id=id, reason="reorganised", now=now, source="model"
+        )
+    )
+    person.outside -= sats
+    person.ever -= sats
+    person.reversed += sats
+
+
+async def create(run: Run) -> None:
+    person = pick(run)
+    ttl = run.dice.choice(("1m", "2h", "24h"))
+    made = None
+    try:
+        made = await run.world.platform.sandboxes.create(CreateRequest(ttl=ttl), person.caller)
+    finally:
+        if made is not None:
+            assert person.may_act, f"{person.name} is {person.status} and got a sandbox"
+            if ttl == "1m":
+                person.is_loose = True
+            run.cast.things[made.id] = Thing(made.id, person)
+
+
+async def _ask(run: Run, word: str) -> None:
+    thing = pick_thing(run)
+    if thing is not None:
+        await getattr(run.world.platform.sandboxes, word)(thing.id, thing.owner.caller)
+
+
+async def freeze(run: Run) -> None:
+    await _ask(run, "freeze")
+
+
+async def thaw(run: Run) -> None:
+    await _ask(run, "thaw")
+
+
+async def stop(run: Run) -> None:
+    await _ask(run, "stop")
+
+
+async def resume(run: Run) -> None:
+    await _ask(run, "resume")
+
+
+async def destroy(run: Run) -> None:
+    thing = pick_thing(run)
+    if thing is not None:
+        thing.is_ended = True
+        await run.world.platform.sandboxes.destroy(thing.id, thing.owner.caller)
+
+
+async def extend(run: Run) -> None:
+    thing = pick_thing(run)
+    if thing is not None:
+        await run.world.platform.sandboxes.change_ttl(thing.id, "3h", thing.owner.caller)
+
+
+async def make_volume(run: Run) -> None:
+    person, desk = pick(run), run.world.platform.artifacts.volumes
+    had = await run.world.read(lambda conn: load_bucket(conn, person.account))
+    name = f"v{run.cast.number()}"
+    made = await desk.create(Wanted(name=name, size_mb=VOLUME_MB), person.caller)
+    assert person.may_act, f"{person.name} is {person.status} and got a volume"
+    assert had.posted > 0, f"{person.name} has {had.posted} sats and keeps {VOLUME_MB} MB"
+    person.is_loose = True
+    run.cast.volumes[made.id] = (person, desk.book.rate(person.account, VOLUME_MB))
+
+
+async def drop_volume(run: Run) -> None:
+    if run.cast.volumes:
+        id = run.dice.choice(list(run.cast.volumes))
+        person, _ = run.cast.volumes[id]
+        run.touched = "volume"
+        await run.world.platform.artifacts.volumes.drop(id, person.caller)
+
+
+async def delegate(run: Run) -> None:
+    parent = pick(run)
+    sats = run.dice.choice((1, 50, 900))
+    name = f"child{run.cast.number()}"
+    key = "sbx-pk-" + new_id("x")[2:]
+    child = Person(name, Caller(public_key=key, account=new_id("acc")), parent=parent)
+    now = run.world.platform.clock.now()
+    wish = Cut(scopes=ALL, budget_sats=sats, depth=0 if parent.is_child else 1)
+    await run.world.write(
+        lambda conn: cut(
+            conn,
+            parent.account,
+            wish,
+            public_key=key,
+            cut_by=parent.caller.public_key,
+            account=child.account,
+            now=now,
+        )
+    )
+    assert parent.may_act, f"{parent.name} is {parent.status} and gave a budget"
+    parent.given += sats
+    child.received += sats
+    run.cast.people.append(child)
+
+
+async def give_more(run: Run) -> None:
+    child = pick(run, of="child")
+    if child.parent is None:
+        return
+    parent, sats, id = child.parent, run.dice.choice((1, 300)), f"t{run.cast.number()}"
+    now = run.world.platform.clock.now()
+    for time in range(2):
+        await run.world.write(
+            lambda conn: top_up(conn, parent.account, child.account, sats, id=id, cut_by="k", now=now)
+        )
+        if time == 0:
+            parent.given += sats
+            child.received += sats
+
+
+async def revoke_child(run: Run) -> None:
+    child = pick(run, of="child")
+    if not child.is_child:
+        return
+    now = run.world.platform.clock.now()
+    await run.world.write(lambda conn: revoke(conn, child.account, actor="model", reason="asked", now=now))
+    for one in (child, *run.cast.below(child)):
+        one.status = "ending" if one.status != "ended" else "ended"
+        one.is_loose = True
+
+
+async def suspend(run: Run) -> None:
+    await _change(run, "suspend_account", "suspended")
+
+
+async def reinstate(run: Run) -> None:
+    await _change(run, "reinstate_account", "active")
+
+
+async def close(run: Run) -> None:
+    await _change(run, "close_account", "closed")
+
+
+async def _change(run: Run, word: str, status: str) -> None:
+    person = pick(run)
+    if person.is_child:
+        return
+    now = run.world.platform.clock.now()
+    act = getattr(operators, word)
+    await run.world.write(lambda conn: act(conn, OPERATOR, person.account, reason="model", now=now))
+    person.status = status
+
+
+async def cap(run: Run) -> None:
+    person, sats = pick(run), run.dice.choice((7, 60, 400))
+    if any(thing.owner is person for thing in run.cast.things.values()) or person.cap is not None:
+        return
+    now = run.world.platform.clock.now()
+    bounds = Caps(per_sandbox_sats=sats)
+    await run.world.write(
+        lambda conn: operators.cap_account(conn, OPERATOR, person.account, bounds, reason="model", now=now)
+    )
+    person.cap = sats
+    person.is_loose = True
+
+
+async def time_passes(run: Run) -> None:
+    await run.world.live(timedelta(seconds=run.dice.choice(WAITS_S)))
+
+
+async def server_stands_still(run: Run) -> None:
+    await run.world.advance(timedelta(seconds=run.dice.choice(AWAY_S)))
+
+
+async def server_is_killed(run: Run) -> None:
+    run.touched = "server:running"
+    await run.oracle.look()
+    await run.world.kill()
+    await run.world.advance(timedelta(seconds=run.dice.choice(AWAY_S)))
+    await run.world.open()
+
+
+async def server_restarts(run: Run) -> None:
+    run.touched = "server:running"
+    await run.world.close()
+    await run.world.advance(timedelta(seconds=run.dice.choice((0.5, 30.0))))
+    await run.world.open()
+
+
+async def host_reboots(run: Run) -> None:
+    run.touched = "host:running"
+    await run.oracle.look()
+    await run.world.kill()
+    run.oracle.host_died()
+    await run.world.reboot(timedelta(seconds=run.dice.choice(AWAY_S)))
+    await run.world.open()
+
+
+async def wall_jumps(run: Run) -> None:
+    by = run.dice.choice((-3600, -90, 90, 3600, 86_400))
+    run.touched = "clock:" + ("ahead" if by > 0 else "behind")
+    run.oracle.clock_lied()
+    run.world.host.set_wall(timedelta(seconds=by))
+
+
+async def wall_is_mended(run: Run) -> None:
+    run.oracle.clock_lied()
+    run.world.host.set_wall(run.world.host.truth.now() - run.world.host.read().wall)
+
+
+ACTS = {
+    "pay": (8, pay),
+    "create": (12, create),
+    "freeze": (3, freeze),
+    "thaw": (2, thaw),
+    "stop": (3, stop),
+    "resume": (3, resume),
+    "destroy": (3, destroy),
+    "extend": (2, extend),
+    "make_volume": (3, make_volume),
+    "drop_volume": (1, drop_volume),
+    "delegate": (6, delegate),
+    "give_more": (2, give_more),
+    "an_outside_payment_fails": (3, an_outside_payment_fails),
+    "revoke_child": (3, revoke_child),
+    "suspend": (2, suspend),
+    "reinstate": (2, reinstate),
+    "close": (1, close),
+    "cap": (2, cap),
+    "time_passes": (14, time_passes),
+    "server_stands_still": (2, server_stands_still),
+    "server_is_killed": (3, server_is_killed),
+    "server_restarts": (1, server_restarts),
+    "host_reboots": (2, host_reboots),
+    "wall_jumps": (2, wall_jumps),
+    "wall_is_mended": (1, wall_is_mended),
+}

@@ -1,0 +1,130 @@
+"""One schedule: a seed chooses who there is, which acts are possible, and what happens. The same again later.
+
+Each schedule leaves out about half of the acts at random: those that remain meet more often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sandboxer.kernel.errors import SandboxerError
+from tests.money.model.oracle import Oracle
+from tests.money.model.people import Cast
+from tests.money.model.world import World
+
+STEPS = 22
+# How often a server dies in the middle of an act.
+DEATHS = 0.06
+
+
+@dataclass
+class Run:
+    """What acts have at hand."""
+
+    world: World
+    cast: Cast
+    oracle: Oracle
+    dice: random.Random
+    # What the act is done to, in which state: for the table of what was covered.
+    touched: str = ""
+    extras: dict[str, Any] = field(default_factory=dict)
+
+
+Act = Callable[[Run], Coroutine[Any, Any, None]]
+
+
+class Broken(AssertionError):
+    """A schedule after which something is not true."""
+
+
+@dataclass
+class Report:
+    seed: int
+    steps: list[str] = field(default_factory=list)
+    pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+Begin = Callable[[Run], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True)
+class Play:
+    """What can be played: acts by name, with their weight, and what is set up before."""
+
+    acts: Mapping[str, tuple[int, Act]]
+    begin: Begin
+    settings: Callable[[Run], dict[str, Any]] | None = None
+
+
+async def run_schedule(seed: int, play: Play, *, database: str | None = None, steps: int = STEPS) -> Report:
+    """Raises Broken with the list of what was done."""
+    report = Report(seed)
+    with tempfile.TemporaryDirectory(prefix="model-") as folder:
+        dice = random.Random(seed)
+        world = World(Path(folder) / "state", database, {})
+        cast = Cast()
+        run = Run(world, cast, Oracle(world, cast), dice)
+        try:
+            await asyncio.wait_for(_play(run, play, report, steps), 180)
+        except Exception as error:
+            raise Broken(_told(report, error)) from error
+        finally:
+            with suppress(Exception):
+                await asyncio.wait_for(world.close(), 30)
+    return report
+
+
+async def _play(run: Run, play: Play, report: Report, steps: int) -> None:
+    if play.settings is not None:
+        run.world.also(play.settings(run))
+    await run.world.open()
+    await play.begin(run)
+    kept = {name: act for name, act in play.acts.items() if run.dice.random() < 0.6} or dict(play.acts)
+    names = list(kept)
+    weights = [kept[name][0] for name in names]
+    for _ in range(steps):
+        name = run.dice.choices(names, weights)[0]
+        await _step(run, name, kept[name][1], report)
+
+
+async def _step(run: Run, name: str, act: Act, report: Report) -> None:
+    world = run.world
+    run.touched = ""
+    dies = run.dice.random() < DEATHS
+    if dies:
+        world.fuse = run.dice.randrange(8)
+    said = name
+    report.steps.append(said + (" (dies)" if dies else ""))
+    try:
+        await act(run)
+    except SandboxerError as error:
+        report.steps[-1] += f" -> {type(error).__name__}"
+    except AssertionError:
+        raise
+    except Exception as error:
+        # A server that was killed stumbles in many ways.
+        if not world.is_dead:
+            raise
+        report.steps[-1] += f" -> {type(error).__name__}"
+    report.steps[-1] += f" [{run.touched}]"
+    report.pairs[run.touched or "-", name] += 1
+    if world.is_dead:
+        await world.kill()
+        await world.open()
+    world.fuse = None
+    await world.calm()
+    await run.oracle.check()
+    run.oracle.note_rates()
+
+
+def _told(report: Report, error: Exception) -> str:
+    lines = "\n".join(f"  {number}. {step}" for number, step in enumerate(report.steps, 1))
+    return f"seed {report.seed}: {type(error).__name__}: {error}\n{lines}"

@@ -1,0 +1,77 @@
+"""Fresh random schedules on both databases: a chain that lies, a clock that jumps, a server that dies.
+
+`SANDBOXER_TEST_SEED=n` begins with schedule n instead of a random one; a schedule that fails prints its seed
+and what was done. `SANDBOXER_MODEL_SECONDS=n` plays for n seconds on each database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import time
+from collections import Counter
+
+import pytest
+
+from tests.money.model.play import PLAY
+from tests.money.model.schedule import run_schedule
+
+GATE_S = 40.0
+LONG_S = 3300.0
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    """Servers that are killed, chains that lie: all of it is logged, hundreds of times."""
+    logging.getLogger("sandboxer").setLevel(logging.CRITICAL)
+
+
+def play_for(seconds: float, database: pytest.FixtureRequest, kind: str) -> None:
+    seconds = float(os.environ.get("SANDBOXER_MODEL_SECONDS", seconds))
+    seed = first = int(os.environ.get("SANDBOXER_TEST_SEED", secrets.randbelow(10**9)))
+    print(f"\n{kind}: schedules from seed {first} on")
+    pairs: Counter[tuple[str, str]] = Counter()
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        pairs += play_one(seed, database, kind)
+        seed += 1
+    print(f"{kind}: {seed - first} schedules, {sum(pairs.values())} steps, {len(pairs)} pairs covered:")
+    for state, acts in sorted(_by_state(pairs).items()):
+        print(f"  {state}: " + ", ".join(f"{act} {number}" for act, number in sorted(acts.items())))
+
+
+def play_one(seed: int, request: pytest.FixtureRequest, kind: str) -> Counter[tuple[str, str]]:
+    if kind == "sqlite":
+        return asyncio.run(run_schedule(seed, PLAY)).pairs
+    databases = request.getfixturevalue("postgres_databases")
+    name = databases.take()
+    try:
+        return asyncio.run(run_schedule(seed, PLAY, database=databases.url(name))).pairs
+    finally:
+        databases.give_back(name)
+
+
+def _by_state(pairs: Counter[tuple[str, str]]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (state, act), number in pairs.items():
+        found.setdefault(state, {})[act] = number
+    return found
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_every_sat_is_accounted_for_after_each_step_of_any_schedule(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    play_for(GATE_S, request, kind)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_every_sat_is_accounted_for_in_an_hour_of_schedules(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    play_for(LONG_S, request, kind)

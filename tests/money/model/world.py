@@ -1,0 +1,179 @@
+"""A platform that lives, dies and comes back, on a host whose clocks lie: the real rooms, nothing mocked.
+
+Only `World.advance` moves time, and it tells the oracle first: what ran, at which rate, for how long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+
+from sandboxer.accounts.revocation import ending
+from sandboxer.backends.scripted import Scripted
+from sandboxer.kernel.errors import Unavailable
+from sandboxer.money.heartbeat import read_beat
+from sandboxer.money.timekeeper import BEAT
+from sandboxer.money.timer import attend_due
+from sandboxer.sandboxes.demands import read_condition, wanted
+from sandboxer.settings import Settings
+from sandboxer.wiring import Platform, open_platform
+from tests.faults.lying_host import LyingHost
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+# Odd on purpose: fractions of a sat are left over everywhere.
+PRICES = {
+    "rates": {
+        "running_msats": 1237,
+        "vcpu_msats": 401,
+        "memory_gb_msats": 59,
+        "disk_gb_msats": 0,
+        "frozen_memory_gb_msats": 311,
+        "stored_disk_gb_msats": 13,
+    }
+}
+# A server gives its sign of life more often than this, so it was there all the time.
+CHUNK = timedelta(seconds=10)
+NUDGE = timedelta(seconds=1)
+PATIENCE_S = 0.25
+
+
+class World:
+    def __init__(self, folder: Path, database: str | None, settings: dict[str, Any]) -> None:
+        self.host = LyingHost()
+        self.backend = Scripted(name="ext.namespaces", clock=self.host.truth)
+        self._folder = folder
+        self._settings = {
+            "durability": "normal",
+            "pricing": PRICES,
+            "retention": "30d",
+            "unpaid_kept": "30d",
+            **settings,
+        }
+        if database is not None:
+            self._settings["database"] = database
+        self._stack = AsyncExitStack()
+        self._is_dead = False
+        # So many writes more, and the server dies in the middle of whatever it does.
+        self.fuse: int | None = None
+        self.platform: Platform
+        # Told how much time is about to pass, and whether anything on this host can live through it.
+        self.before_time: Callable[[timedelta, bool], Awaitable[None]] = _nothing
+
+    def also(self, settings: dict[str, Any]) -> None:
+        self._settings.update(settings)
+
+    async def open(self) -> None:
+        self._is_dead, self.fuse = False, None
+        chosen = Settings(state_dir=self._folder, **self._settings)
+        self.platform = await self._stack.enter_async_context(
+            open_platform(chosen, time_source=self.host, backends={self.backend.name: self.backend})
+        )
+        self._arm(self.platform)
+
+    def _arm(self, platform: Platform) -> None:
+        real = platform.store.write
+
+        async def write(fn: Callable[[Connection], T]) -> T:
+            if self.fuse is not None:
+                self.fuse -= 1
+                self._is_dead |= self.fuse < 0
+            if self._is_dead:
+                raise Unavailable(why="the server was killed")
+            return await real(fn)
+
+        platform.store.write = write  # type: ignore[method-assign]
+
+    @property
+    def is_dead(self) -> bool:
+        return self._is_dead
+
+    async def kill(self) -> None:
+        """Nothing that it would still like to write is written: no last sign of life, no tidying up."""
+        self._is_dead = True
+        stack, self._stack = self._stack, AsyncExitStack()
+        try:
+            await asyncio.wait_for(stack.aclose(), 20)
+        except Exception as error:
+            # Whatever a dying server stumbles over.
+            log.debug("a killed server said: %s", error)
+
+    async def close(self) -> None:
+        """As an operator stops it."""
+        stack, self._stack = self._stack, AsyncExitStack()
+        await stack.aclose()
+        self._is_dead = True
+
+    async def write(self, act: Callable[[Connection], T]) -> T:
+        return await self.platform.store.write(act)
+
+    async def read(self, act: Callable[[Connection], T]) -> T:
+        return await self.platform.store.read(act)
+
+    async def advance(self, delay: timedelta, *, is_host_up: bool = True) -> None:
+        """Time passes at once, and whatever of the server is there sees only its end."""
+        await self.before_time(delay, is_host_up)
+        self.host.pass_time(delay)
+
+    async def live(self, delay: timedelta) -> None:
+        """Time passes while the server does its work."""
+        while delay > timedelta(0):
+            await self.advance(min(delay, CHUNK))
+            await self.calm()
+            delay -= CHUNK
+
+    async def reboot(self, takes: timedelta) -> None:
+        """Of a host on which no server runs any more."""
+        await self.before_time(takes, False)
+        self.backend.reboot()
+        self.host.reboot(takes=takes)
+
+    async def calm(self) -> None:
+        """Until money demands nothing more of anything, and no ending key has anything left."""
+        for _ in range(45):
+            try:
+                await asyncio.wait_for(self._calm(), PATIENCE_S)
+                return
+            except TimeoutError:
+                # A loop that read the clock before it moved and slept after: it wakes with the next second.
+                await self.advance(NUDGE)
+        raise AssertionError("it never became calm: " + await self.read(self._restless))
+
+    async def _calm(self) -> None:
+        room, store = self.platform.sandboxes.room, self.platform.store
+        while True:
+            while await store.write(partial(attend_due, now=self.platform.clock.now())):
+                pass
+            is_busy = any(room.operations.running(one.id) for one in room.book.living())
+            if not is_busy and not await store.read(self._restless):
+                return
+            await asyncio.sleep(0.002)
+
+    def _restless(self, conn: Connection) -> str:
+        now, living = self.platform.clock.now(), list(self.platform.sandboxes.room.book.living())
+        beat = read_beat(conn)
+        if beat is None or beat.moment < now - BEAT:
+            return "no sign of life"
+        if ending(conn):
+            return "a key is ending"
+        if any(one.expires_at is not None and one.expires_at <= now for one in living):
+            return "a sandbox has expired"
+        for account in {one.account for one in living}:
+            mine = [one for one in living if one.account == account]
+            condition = read_condition(conn, account, mine, now=now)
+            for one in mine:
+                if (demand := wanted(one, condition)) is not None:
+                    return f"{one.id} is {one.state.value} and should: {demand}"
+        return ""
+
+
+async def _nothing(_: timedelta, __: bool) -> None:
+    return None
