@@ -20,6 +20,7 @@ from bench.report import machine_facts, markdown, print_table, write_into
 from bench.scenarios import crowd, life
 from bench.scenarios.egress import egress
 from bench.scenarios.execute import execute
+from bench.scenarios.fairness import UNCOUNTED, fairness
 from bench.scenarios.ledger import HISTORY, QUICK_HISTORY, ledger
 from bench.scenarios.payments import payments
 from bench.scenarios.proxy import proxy
@@ -31,7 +32,7 @@ from bench.scenarios.transfer import transfer
 RESULTS = Path(__file__).parent / "results"
 # These make sandboxes on a platform of the bench's own.
 SANDBOXES = ("cold", "execute", "burst", "sessions", "transfer", "snapshots", "proxy", "idle")
-SCENARIOS = (*SANDBOXES, "egress", "warm", "signed", "ledger")
+SCENARIOS = (*SANDBOXES, "egress", "warm", "fairness", "signed", "ledger")
 # Only when it is asked for: it needs node, for a chain of its own.
 ON_REQUEST = ("payments",)
 WARM_POOL = 4
@@ -95,6 +96,9 @@ def run(words: argparse.Namespace, console: Console) -> Report:
                 idle = (20, 5.0) if words.quick else (500, 30.0)
                 measure("idle", lambda: crowd.idle(running, count=idle[0], watch_s=idle[1]))
         measure("egress", lambda: egress(folder, images_dir, 2 if words.quick else min(rounds, 9)))
+        if "fairness" in wanted:
+            with open_platform(folder, images_dir, settings=UNCOUNTED) as running:
+                measure("fairness", lambda: fairness(running, rounds))
         if "warm" in wanted:
             with open_platform(folder, images_dir, warm_pool=WARM_POOL) as running:
                 measure("warm", lambda: life.warm(running, words.image, rounds))
@@ -113,7 +117,7 @@ def main() -> int:
     if os.geteuid() != 0:
         console.print("The bench needs root: it makes real sandboxes.")
         return 1
-    needs_image = words.against or not {*SANDBOXES, "warm"}.isdisjoint(words.only or SCENARIOS)
+    needs_image = words.against or not {*SANDBOXES, "warm", "fairness"}.isdisjoint(words.only or SCENARIOS)
     if needs_image and not (words.image / "bin").exists():
         console.print(f"{words.image} is no root tree. Build it: sandboxer image build")
         return 1

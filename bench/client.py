@@ -64,10 +64,12 @@ class Wire:
     def send_prepared(self, request: bytes) -> None:
         self._socket.sendall(request)
 
-    def put(self, target: str, chunks: Iterable[bytes], digest: str, length: int) -> Reply:
+    def put(
+        self, target: str, chunks: Iterable[bytes], digest: str, length: int, *, method: str = "PUT"
+    ) -> Reply:
         """A large body, hashed by the caller beforehand."""
         kind = "content-type: application/octet-stream\r\n"
-        self._socket.sendall(self._head("PUT", target, digest, length, kind))
+        self._socket.sendall(self._head(method, target, digest, length, kind))
         for chunk in chunks:
             self._socket.sendall(chunk)
         return self.receive()

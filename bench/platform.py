@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,8 +72,9 @@ def open_platform(
     warm_pool: int = 0,
     source: Path | None = None,
     pool_mb: int = POOL_MB,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[Running]:
-    """`source`: another checkout whose platform it is, run by this interpreter."""
+    """`source`: another checkout whose platform it is, run by this interpreter. `settings` by their names."""
     port = free_port()
     words = [sys.executable, "-m", "sandboxer.edges.cli.main", "up", "--state-dir", str(state_dir)]
     words += ["--port", str(port)]
@@ -82,6 +83,7 @@ def open_platform(
     environment |= {"SANDBOXER_IMAGES_DIR": str(images_dir), "SANDBOXER_POOL_SIZE_MB": str(pool_mb)}
     environment |= {"SANDBOXER_LOG_LEVEL": "warning"}
     environment |= {"PYTHONPATH": str(source / "src")} if source is not None else {}
+    environment |= {f"SANDBOXER_{name.upper()}": value for name, value in (settings or {}).items()}
     log = (state_dir / "server.log").open("ab")
     process = subprocess.Popen(words, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
