@@ -54,6 +54,8 @@ class Dogecoin(_Kernel):
 
     def __init__(self) -> None:
         super().__init__("DOGE", "mainnet", old=True)
+        self._faces.append(HttpFace(EsploraFace(self).route))
+        self.esplora_url = self._faces[1].url
 
     def __enter__(self) -> Dogecoin:
         return self

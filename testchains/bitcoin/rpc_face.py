@@ -1,5 +1,5 @@
 """The kernel node's Core-RPC face, in two dialects: Bitcoin Core's descriptor wallets, and the older tongue
-of Dogecoin Core 1.14 (one wallet, `importaddress`, `validateaddress`, no scan). Only what a shop asks."""
+of Dogecoin Core 1.14 (one wallet, `importmulti`, `validateaddress`, no scan). Only what a shop asks."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ class Wallet:
     def __init__(self) -> None:
         self.since: dict[str, int] = {}
         self.label: dict[str, str] = {}
+        # What `getwalletinfo` says of a rescan: False, or how far it is.
+        self.scanning: bool | dict[str, Any] = False
 
 
 class RpcFace:
@@ -45,6 +47,11 @@ class RpcFace:
     def forget_wallets(self) -> None:
         """The wallet's file is lost."""
         self._wallets = {"": Wallet()} if self._old else {}
+
+    def say_scanning(self, said: bool | dict[str, Any]) -> None:
+        """What wallets answer when they are asked whether they read the chain."""
+        for wallet in self._wallets.values():
+            wallet.scanning = said
 
     def route(self, method: str, path: str, body: bytes) -> Answer:
         try:
@@ -148,17 +155,30 @@ class RpcFace:
     def _importdescriptors(self, wallet: Wallet, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for each in requests:
             address = each["desc"].removeprefix("addr(").split(")")[0]
-            self._watch(wallet, address, each["label"], self.node.height() + 1)
+            self._watch(wallet, address, each["label"], self._height_at(each["timestamp"]))
         return [{"success": True} for _ in requests]
 
-    def _importaddress(self, wallet: Wallet, address: str, label: str, rescan: bool) -> None:
-        self._watch(wallet, address, label, 0 if rescan else self.node.height() + 1)
-        if rescan:
-            self._rescanblockchain(wallet, 0)
+    def _importmulti(
+        self, wallet: Wallet, requests: list[dict[str, Any]], options: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        for each in requests:
+            since = self._height_at(each["timestamp"] if options.get("rescan", True) else "now")
+            self._watch(wallet, each["scriptPubKey"]["address"], each["label"], since)
+        return [{"success": True} for _ in requests]
+
+    def _height_at(self, moment: int | str) -> int:
+        """Where a wallet begins to read; like Core, two hours early."""
+        if moment == "now":
+            return self.node.height() + 1
+        blocks = self.node.book.blocks
+        return next((each.height for each in blocks if each.time >= int(moment) - 7200), len(blocks))
 
     def _watch(self, wallet: Wallet, address: str, label: str, since: int) -> None:
-        wallet.since.setdefault(address, since)
+        wallet.since[address] = min(since, wallet.since.get(address, since))
         wallet.label[address] = label
+
+    def _getwalletinfo(self, wallet: Wallet) -> dict[str, Any]:
+        return {"txcount": 0} if self._old else {"txcount": 0, "scanning": wallet.scanning}
 
     def _rescanblockchain(self, wallet: Wallet, start: int) -> dict[str, Any]:
         wallet.since = {address: min(since, start) for address, since in wallet.since.items()}
@@ -251,14 +271,15 @@ _NEW_CALLS = (
     *("getdescriptorinfo", "scantxoutset", "loadwallet", "createwallet", "estimatesmartfee"),
     "gettransaction",
     *("importdescriptors", "rescanblockchain", "getaddressinfo", "listtransactions", "listunspent"),
+    "getwalletinfo",
 )
 _OLD_CALLS = (
-    *("importaddress", "validateaddress", "listtransactions", "listunspent", "estimatefee"),
+    *("importmulti", "getwalletinfo", "validateaddress", "listtransactions", "listunspent", "estimatefee"),
     "gettransaction",
 )
 _WALLET_CALLS = (
     *("importdescriptors", "rescanblockchain", "getaddressinfo", "listtransactions", "listunspent"),
-    *("importaddress", "validateaddress", "gettransaction"),
+    *("importmulti", "getwalletinfo", "validateaddress", "gettransaction"),
 )
 
 

@@ -13,6 +13,7 @@ from sandboxer.accounts.limits import (
     Sender,
     client_address,
     free_slots,
+    network_around,
     parse_networks,
     quotas,
     requests_per_minute,
@@ -148,3 +149,16 @@ def test_any_header_through_a_proxy_gives_some_address(forwarded: list[str]) -> 
 def test_a_proxy_that_is_no_address_is_refused_by_name() -> None:
     with pytest.raises(InvalidRequest, match=r"proxy\.example"):
         parse_networks(["proxy.example"])
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("203.0.113.9", "203.0.113.0/24"),
+        ("2001:db8:7:1::/64", "2001:db8:7::/48"),
+        ("2001:db8:7:ffff::/64", "2001:db8:7::/48"),
+        ("local", "local"),
+    ],
+)
+def test_a_network_that_one_party_has_whole_is_one(address: str, network: str) -> None:
+    assert network_around(address) == network

@@ -19,6 +19,9 @@ from sandboxer.money.pricing import TierPrices, entitlement
 Network: TypeAlias = IPv4Network | IPv6Network
 # One subscriber's share of IPv6: whoever has one address there has all of them.
 IPV6_PREFIX = 64
+# What one party is given whole: 65,536 subscribers' shares of IPv6, 256 addresses of IPv4.
+IPV6_SITE = 48
+IPV4_SITE = 24
 # A list longer than this was not written by any proxy of ours.
 MAX_HOPS = 32
 MAX_CLAIM = 64
@@ -152,6 +155,20 @@ def client_address(peer: str | None, forwarded: Sequence[str], trusted: Sequence
             break
         hop = earlier
     return _counted(hop)
+
+
+@lru_cache(maxsize=4096)
+def network_around(address: str) -> str:
+    """The network in which one party may well have every address: who has many there is one, as caps count.
+
+    `address` is what `client_address` gave; what is no address stands for itself.
+    """
+    try:
+        found = ip_network(address)
+    except ValueError:
+        return address
+    site = IPV4_SITE if isinstance(found, IPv4Network) else IPV6_SITE
+    return str(found.supernet(new_prefix=site)) if found.prefixlen > site else address
 
 
 def is_trusted(peer: str | None, trusted: Sequence[Network]) -> bool:

@@ -99,8 +99,10 @@ async def open_payments(
                 )
             )
         depths = {plan.code: plan.confirmations for plan in settings.chains}
-        chains = await closing.enter_async_context(open_chains(settings.chains))
         policy = read_policy(settings.invoices, confirmations=depths)
+        chains = await closing.enter_async_context(
+            open_chains(settings.chains, watched_for=policy.expires_after + policy.watch_for)
+        )
         invoices = await closing.enter_async_context(
             open_invoices(
                 store,

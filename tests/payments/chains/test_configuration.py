@@ -50,6 +50,8 @@ def test_defaults_are_the_usual_depths() -> None:
         ("LTC", {**RPC, "confirmations": 0}, "between 1"),
         ("LTC", {**RPC, "confirmations": True}, "between 1"),
         ("LTC", {**RPC, "user": 7}, "text"),
+        ("LTC", {**RPC, "birthday": "soon"}, "2026-01-31"),
+        ("LTC", {"esplora": "https://x", "xpub": BIP84_ZPUB, "birthday": "2026-01-31"}, "needs no birthday"),
         ("XMR", {"wallet_rpc": "http://x", "account": -1}, "account"),
     ],
 )

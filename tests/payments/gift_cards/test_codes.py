@@ -9,7 +9,7 @@ import pytest
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, TooManyRequests, WorkNeeded
 from sandboxer.payments.gift_cards.codes import puzzles
-from sandboxer.payments.gift_cards.codes.attempts import Attempts, Work, bits_asked
+from sandboxer.payments.gift_cards.codes.attempts import Attempts, Origin, Work, bits_asked
 from sandboxer.payments.gift_cards.codes.words import WORDS, lookup_of, new_code, normalised, word_list
 from sandboxer.payments.gift_cards.records import GiftPolicy
 from sandboxer.payments.gift_cards.states import (
@@ -110,6 +110,54 @@ def test_a_budget_is_for_everybody_and_right_codes_cost_nothing() -> None:
     attempts.begin(None, now=61.1, wall=61)
 
 
+def test_twelve_addresses_that_guess_use_up_their_own_share_and_lock_nobody_out() -> None:
+    """Each may try ten times a minute; together they use up the budget of 120. Others go on, for work."""
+    attempts = Attempts(b"k" * 32, GiftPolicy(work_bits=4, work_bits_most=8))
+    guessers = [Origin(f"203.0.{n}.7", f"203.0.{n}.0/24") for n in range(12)]
+    for guesser in guessers:
+        for _ in range(10):
+            _tries(attempts, guesser, now=1.0)
+    for guesser in guessers:
+        with pytest.raises(TooManyRequests):
+            _tries(attempts, guesser, now=2.0)
+    for n in range(200):
+        honest = Origin(f"198.51.{n}.1", f"198.51.{n}.0/24", f"acc_{n}")
+        with pytest.raises(WorkNeeded) as asked:
+            attempts.begin(None, now=2.0, wall=2, origin=honest)
+        attempts.forgive(attempts.begin(_solved(asked.value), now=2.0, wall=2, origin=honest))
+    # A guesser that waits is served as before once the minute is over.
+    attempts.begin(None, now=62.0, wall=62, origin=guessers[0])
+
+
+def test_beyond_the_budget_a_network_has_three_wrong_codes_an_hour_and_an_account_one() -> None:
+    attempts = Attempts(b"k" * 32, SMALL)
+    _use_up(attempts, now=0.0)
+    for n in range(3):
+        _tries(attempts, Origin(f"2001:db8:0:{n}::/64", "2001:db8::/48"), now=1.0)
+    _use_up(attempts, now=100.0)
+    with pytest.raises(TooManyRequests):
+        _tries(attempts, Origin("2001:db8:0:99::/64", "2001:db8::/48"), now=100.0)
+    _tries(attempts, Origin("192.0.2.1", "192.0.2.0/24", "acc_one"), now=100.0)
+    with pytest.raises(TooManyRequests):
+        _tries(attempts, Origin("192.0.3.1", "192.0.3.0/24", "acc_one"), now=100.0)
+    _use_up(attempts, now=3700.0)
+    _tries(attempts, Origin("192.0.3.1", "192.0.3.0/24", "acc_one"), now=3701.0)
+
+
+def test_no_network_uses_up_the_budget_alone() -> None:
+    attempts = Attempts(b"k" * 32, GiftPolicy())
+    for n in range(20):
+        attempts.begin(None, now=0.0, wall=0, origin=Origin(f"2001:db8:0:{n}::/64", "2001:db8::/48"))
+    with pytest.raises(TooManyRequests) as refused:
+        attempts.begin(None, now=0.0, wall=0, origin=Origin("2001:db8:0:ff::/64", "2001:db8::/48"))
+    assert refused.value.facts["per"] == "network"
+    attempts.begin(None, now=0.0, wall=0, origin=Origin("192.0.2.1", "192.0.2.0/24"))
+
+
+def test_work_beyond_the_budget_grows_with_every_doubling() -> None:
+    assert [bits_asked(used, SMALL) for used in (10, 19, 20, 40, 80)] == [8, 8, 9, 10, 11]
+
+
 def test_work_is_good_once_for_a_while_and_only_as_it_was_asked() -> None:
     attempts = Attempts(b"k" * 32, SMALL)
     for _ in range(5):
@@ -171,6 +219,20 @@ def test_every_cell_of_both_tables_is_a_move_or_a_refusal() -> None:
                     next_redemption_state(one, said)
     ended = {RedemptionState.GRANTED, RedemptionState.DENIED, RedemptionState.EXPIRED}
     assert not any(start in ended for start, _ in REDEMPTIONS)
+
+
+def _tries(attempts: Attempts, origin: Origin | None, *, now: float) -> None:
+    """Once, with whatever work it is asked for."""
+    try:
+        attempts.begin(None, now=now, wall=int(now), origin=origin)
+    except WorkNeeded as asked:
+        attempts.begin(_solved(asked), now=now, wall=int(now), origin=origin)
+
+
+def _use_up(attempts: Attempts, *, now: float) -> None:
+    """The budget of SMALL, by addresses all over the world."""
+    for n in range(10):
+        _tries(attempts, Origin(f"10.{n}.{int(now) % 250}.1", f"10.{n}.{int(now) % 250}.0/24"), now=now)
 
 
 def _solved(asked: WorkNeeded) -> Work:

@@ -219,6 +219,18 @@ async def test_used_addresses_are_skipped_and_indexes_never_given_twice(
     assert sorted(one.result().invoice.index for one in orders) == list(range(3, 13))
 
 
+async def test_an_index_for_which_the_node_had_no_answer_is_taken_by_the_next_order(
+    shop: Shop, chain: MemoryChain
+) -> None:
+    """Strangers who ask again and again while a node is down burn no addresses."""
+    chain.is_down = True
+    for _ in range(5):
+        with pytest.raises(ChainUnavailable):
+            await shop.order()
+    chain.is_down = False
+    assert [(await shop.order()).invoice.index for _ in range(3)] == [0, 1, 2]
+
+
 async def test_open_invoices_are_capped_for_one_and_for_all(store: Store, chain: MemoryChain) -> None:
     shop = open_shop(store, chain, policy=InvoicePolicy(open_per_address=2, open_in_all=3))
     for _ in range(2):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from datetime import date
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,8 @@ class Source(StrEnum):
 
 _SOURCES_OF: Mapping[str, tuple[Source, ...]] = {
     "BTC": (Source.RPC, Source.ESPLORA),
-    "LTC": (Source.RPC,),
-    "DOGE": (Source.RPC,),
+    "LTC": (Source.RPC, Source.ESPLORA),
+    "DOGE": (Source.RPC, Source.ESPLORA),
     "XMR": (Source.WALLET_RPC,),
 }
 
@@ -52,6 +53,8 @@ class ChainPlan:
     cookie_file: Path | None = None
     # The node's watch-only wallet.
     wallet: str = "sandboxer-watch"
+    # The day before which the key was never used: a new watch-only wallet reads the chain from here on.
+    birthday: date | None = None
     # Monero: the account whose subaddresses are handed out, and a daemon to compare the wallet with.
     account: int = 0
     daemon: str | None = None
@@ -87,6 +90,8 @@ def _plan(code: str, given: Mapping[str, Any]) -> ChainPlan:
     daemon = _url(code, rest["daemon"]) if "daemon" in rest else None
     plan = ChainPlan(code, sources[0], _url(code, given[sources[0]]), depth, account=account, daemon=daemon)
     optional: dict[str, Any] = {**texts, **files}
+    if "birthday" in rest:
+        optional["birthday"] = _day(code, sources[0], rest["birthday"])
     return replace(plan, **optional)
 
 
@@ -107,6 +112,15 @@ def _text(code: str, name: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise _wrong(code, f"needs a text as {name}")
     return value.strip()
+
+
+def _day(code: str, source: Source, value: Any) -> date:
+    if source is not Source.RPC:
+        raise _wrong(code, f"needs no birthday with {source}: it tells the whole past of any address")
+    try:
+        return date.fromisoformat(_text(code, "birthday", value))
+    except ValueError:
+        raise _wrong(code, "needs a day such as 2026-01-31 as birthday") from None
 
 
 def _number(code: str, name: str, value: Any, least: int, most: int) -> int:

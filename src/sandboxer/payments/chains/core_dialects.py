@@ -1,4 +1,4 @@
-"""What differs between Core-style nodes: how an address comes under watch together with its past.
+"""What differs between Core-style nodes: how an address comes under watch, with its past or without.
 
 Bitcoin Core has descriptor wallets only; Litecoin Core's 0.21 (Debian's build) legacy wallets only; Dogecoin
 Core 1.14 speaks the language of Bitcoin Core 0.14: one unnamed wallet, no named arguments, no output scan.
@@ -12,13 +12,15 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from sandboxer.kernel.errors import ChainUnavailable
 from sandboxer.payments.chains.transport import JsonRpc, NodeError, Reader
+
+# As a moment, all three take it for "from the first block on".
+WHOLE_CHAIN = 0
 
 
 class Import(StrEnum):
     DESCRIPTORS = "descriptors"
-    ADDRESSES = "addresses"
+    MULTI = "multi"
 
 
 @dataclass(frozen=True)
@@ -31,43 +33,41 @@ class Dialect:
     # Can the node look an address up among all unspent outputs? If not, only a rescan tells its past.
     scans: bool = True
 
-    async def watch(self, node: JsonRpc, wallet: JsonRpc, addresses: Sequence[str]) -> None:
-        try:
-            if self.imports is Import.DESCRIPTORS:
-                await self._import_descriptors(node, wallet, addresses)
-            else:
-                await self._import_addresses(wallet, addresses)
-            if self.scans:
-                await self._recover(node, wallet, addresses)
-        except NodeError as error:
-            raise ChainUnavailable(chain=self.coin, why=f"an address cannot be watched: {error}") from None
+    async def watch(
+        self, node: JsonRpc, wallet: JsonRpc, addresses: Sequence[str], *, since: int | None
+    ) -> None:
+        """Have the wallet know these addresses, and read the chain from `since` on (unix seconds).
 
-    async def _import_descriptors(self, node: JsonRpc, wallet: JsonRpc, addresses: Sequence[str]) -> None:
+        None: they were never handed out, so nothing is read. (Bitcoin Core reads the last two hours all the
+        same, a dozen blocks: one more reason to import many at a time.) Raises NodeError.
+        """
+        if self.imports is Import.DESCRIPTORS:
+            requests = await self._descriptors(node, addresses, since)
+            outcomes = await wallet.call("importdescriptors", (requests,))
+        else:
+            multi = [
+                {
+                    "scriptPubKey": {"address": address},
+                    "timestamp": "now" if since is None else since,
+                    "label": address,
+                    "watchonly": True,
+                }
+                for address in addresses
+            ]
+            outcomes = await wallet.call("importmulti", (multi, {"rescan": since is not None}))
         read = Reader(self.coin)
-        infos = await node.batch([("getdescriptorinfo", (f"addr({each})",)) for each in addresses])
-        requests = []
-        for address, info in zip(addresses, infos, strict=True):
-            if isinstance(info, NodeError):
-                raise info
-            descriptor = Reader(self.coin).text(
-                Reader(self.coin).object(info).get("descriptor"), "descriptor"
-            )
-            requests.append({"desc": descriptor, "timestamp": "now", "label": address})
-        for outcome in read.objects(await wallet.call("importdescriptors", (requests,))):
+        for outcome in read.objects(outcomes):
             if outcome.get("success") is not True:
                 error = read.object(outcome.get("error", {}))
                 raise NodeError(error.get("code", 0), str(error.get("message", "import failed")))
 
-    async def _import_addresses(self, wallet: JsonRpc, addresses: Sequence[str]) -> None:
-        # Where nothing but a rescan tells the past, one rescan at the end serves them all.
-        last = len(addresses) - 1
-        for place, address in enumerate(addresses):
-            rescan = not self.scans and place == last
-            await wallet.call("importaddress", (address, address, rescan))
-
-    async def _recover(self, node: JsonRpc, wallet: JsonRpc, addresses: Sequence[str]) -> None:
-        """An address handed out earlier (wallet lost, backup restored) may hold coins already: if it does,
-        have the wallet read the chain again from the first of them."""
+    async def watch_coins(self, node: JsonRpc, wallet: JsonRpc, addresses: Sequence[str]) -> None:
+        """The same with every coin that lies there, however old. Takes long: for those who spend, never for
+        an order. Raises NodeError."""
+        if not self.scans:
+            await self.watch(node, wallet, addresses, since=WHOLE_CHAIN)
+            return
+        await self.watch(node, wallet, addresses, since=None)
         read = Reader(self.coin)
         found = await node.call("scantxoutset", ("start", [f"addr({each})" for each in addresses]))
         outputs: list[dict[str, Any]] = read.objects(read.object(found).get("unspents"))
@@ -75,14 +75,28 @@ class Dialect:
             first = min(read.integer(each.get("height"), "height") for each in outputs)
             await wallet.call("rescanblockchain", (first,))
 
+    async def _descriptors(
+        self, node: JsonRpc, addresses: Sequence[str], since: int | None
+    ) -> list[dict[str, Any]]:
+        read = Reader(self.coin)
+        infos = await node.batch([("getdescriptorinfo", (f"addr({each})",)) for each in addresses])
+        requests: list[dict[str, Any]] = []
+        for address, info in zip(addresses, infos, strict=True):
+            if isinstance(info, NodeError):
+                raise info
+            descriptor = read.text(read.object(info).get("descriptor"), "descriptor")
+            timestamp = "now" if since is None else since
+            requests.append({"desc": descriptor, "timestamp": timestamp, "label": address})
+        return requests
+
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType(
     {
         "BTC": Dialect("BTC", Import.DESCRIPTORS),
-        "LTC": Dialect("LTC", Import.ADDRESSES),
+        "LTC": Dialect("LTC", Import.MULTI),
         "DOGE": Dialect(
             "DOGE",
-            Import.ADDRESSES,
+            Import.MULTI,
             address_info="validateaddress",
             fee_estimate="estimatefee",
             named_wallets=False,

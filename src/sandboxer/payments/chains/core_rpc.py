@@ -17,13 +17,13 @@ from sandboxer.kernel.errors import AddressUsed, Conflict
 from sandboxer.payments.chains.addresses import Network, script_of
 from sandboxer.payments.chains.contract import Deposit
 from sandboxer.payments.chains.core_dialects import Dialect, dialect_of
+from sandboxer.payments.chains.core_wallet import LOOK_BACK_S, WatchWallet
 from sandboxer.payments.chains.derivation import AccountKey
 from sandboxer.payments.chains.transactions import txid_of
-from sandboxer.payments.chains.transport import TIMEOUT, JsonRpc, NodeError, Reader, Wire
+from sandboxer.payments.chains.transport import TIMEOUT, NodeError, Reader, Wire
 from sandboxer.payments.chains.uris import payment_uri
 
 # Codes of Bitcoin Core's rpc/protocol.h.
-_WALLET_NOT_FOUND = -18
 _NOT_IN_MEMPOOL = -5
 _NO_SUCH_BLOCK = frozenset({-5, -8})
 _ALREADY_MINED = -27
@@ -38,7 +38,7 @@ _BATCH = 50
 
 class CoreRpc:
     """`Chain` over a node's JSON-RPC. `wallet`: the watch-only wallet, made on first use; None: the node has
-    one unnamed wallet (Dogecoin)."""
+    one unnamed wallet (Dogecoin). `birthday` and `look_back_s`: see `core_wallet`."""
 
     def __init__(
         self,
@@ -51,16 +51,24 @@ class CoreRpc:
         wallet: str | None = "sandboxer-watch",
         dialect: Dialect | None = None,
         timeout: httpx.Timeout | None = None,
+        birthday: int | None = None,
+        look_back_s: int = LOOK_BACK_S,
     ) -> None:
         self.code = network.coin
         self.network = network
         self._keys = keys
         self._dialect = dialect or dialect_of(network.coin)
-        self._wallet = wallet if self._dialect.named_wallets else None
         auth = httpx.BasicAuth(user, password)
         self._wire = Wire(self.code, url, auth=auth, timeout=timeout or TIMEOUT)
-        self._node = JsonRpc(self._wire)
-        self._watch = JsonRpc(self._wire, f"/wallet/{self._wallet}" if self._wallet else "/")
+        self._wallet = WatchWallet(
+            self._wire,
+            self._dialect,
+            wallet if self._dialect.named_wallets else None,
+            keys,
+            birthday=birthday,
+            look_back_s=look_back_s,
+        )
+        self._node = self._wallet.node
         self._read = Reader(self.code)
 
     async def close(self) -> None:
@@ -69,13 +77,14 @@ class CoreRpc:
     # -- Chain ---------------------------------------------------------------------------------------------
 
     async def tip(self) -> int:
-        return self._read.integer(await self._ask(self._node, "getblockcount"), "the height")
+        return self._read.integer(await self._ask("getblockcount"), "the height")
 
     async def fresh_address(self, index: int) -> str:
         if self._keys is None:
             raise self._wire.trouble("no xpub is configured, so no address can be derived")
         address = self._keys.address(index)
-        if await self.deposits([address]):
+        await self._wallet.know_fresh(index)
+        if await self._listed([address]):
             raise AddressUsed(chain=self.code, index=index)
         return address
 
@@ -100,8 +109,8 @@ class CoreRpc:
         wanted = list(dict.fromkeys(addresses))
         if not wanted:
             return []
-        await self._watch_all(wanted)
-        rows = await self._ask(self._watch, "listunspent", 0, _ANY_DEPTH, wanted)
+        await self._wallet.know_coins(wanted)
+        rows = await self._wallet.ask("listunspent", 0, _ANY_DEPTH, wanted)
         return [
             self._deposit({**row, "blockhash": _NO_BLOCK}, self._read.text(row.get("address"), "address"))
             for row in self._read.objects(rows)
@@ -120,7 +129,7 @@ class CoreRpc:
         return self._read.hash(answer, "txid")
 
     async def depth(self, txid: str) -> int | None:
-        (answer,) = await self._with_wallet(self._watch, [("gettransaction", (txid, True))])
+        (answer,) = await self._wallet.answers([("gettransaction", (txid, True))])
         if isinstance(answer, NodeError):
             if answer.code == _NOT_IN_MEMPOOL:
                 return None
@@ -133,7 +142,7 @@ class CoreRpc:
         return None if depth < 0 or await self._not_in_mempool([txid]) else 0
 
     async def fee_rate(self) -> int | None:
-        answer = await self._ask(self._node, self._dialect.fee_estimate, _FEE_BLOCKS)
+        answer = await self._ask(self._dialect.fee_estimate, _FEE_BLOCKS)
         rate = answer.get("feerate") if isinstance(answer, dict) else answer
         # Both dialects say so when they have seen too little: no such field, or -1.
         return None if rate is None or rate <= 0 else self._read.amount(rate, "fee rate")
@@ -142,13 +151,13 @@ class CoreRpc:
 
     async def _received(self, addresses: Sequence[str]) -> list[Deposit]:
         # Each time: a wallet that was lost or replaced must not look like one that received nothing.
-        await self._watch_all(addresses)
+        await self._wallet.know_handed_out(addresses)
         return await self._listed(addresses)
 
     async def _listed(self, addresses: Sequence[str]) -> list[Deposit]:
         calls = [("listtransactions", (address, _LISTED, 0, True)) for address in addresses]
         found = []
-        for address, entries in zip(addresses, await self._ask_all(self._watch, calls), strict=True):
+        for address, entries in zip(addresses, await self._wallet.ask_all(calls), strict=True):
             rows = self._read.objects(entries)
             if len(rows) >= _LISTED:
                 raise self._wire.trouble(f"{address} has {_LISTED} payments or more; one invoice has a few")
@@ -227,61 +236,16 @@ class CoreRpc:
                     raise self._read.nonsense(f"a block it does not have: {block}")
                 raise self._wire.trouble(str(header))
             heights[block] = self._read.integer(self._read.object(header).get("height"), "height")
-        there = await self._ask_all(self._node, [("getblockhash", (heights[each],)) for each in unique])
+        there = await self._node.batch([("getblockhash", (heights[each],)) for each in unique])
+        for each in there:
+            if isinstance(each, NodeError):
+                raise self._wire.trouble(str(each))
         if there != unique:
             raise self._wire.trouble("the chain is being reorganised; a block left it while we looked")
         return heights
 
-    # -- watching ------------------------------------------------------------------------------------------
-
-    async def _watch_all(self, addresses: Sequence[str]) -> None:
-        """Have the node's wallet know these addresses, with all that already reached them."""
-        calls = [(self._dialect.address_info, (address,)) for address in addresses]
-        known = [self._read.object(each) for each in await self._ask_all(self._watch, calls)]
-        new = [
-            address
-            for address, info in zip(addresses, known, strict=True)
-            if not (info.get("iswatchonly") or info.get("ismine"))
-        ]
-        if new:
-            await self._dialect.watch(self._node, self._watch, new)
-
-    # -- asking --------------------------------------------------------------------------------------------
-
-    async def _ask(self, rpc: JsonRpc, method: str, *params: Any) -> Any:
-        return (await self._ask_all(rpc, [(method, params)]))[0]
-
-    async def _ask_all(self, rpc: JsonRpc, calls: Sequence[tuple[str, Sequence[Any]]]) -> list[Any]:
-        answers = await self._with_wallet(rpc, calls)
-        for each in answers:
-            if isinstance(each, NodeError):
-                raise self._wire.trouble(str(each))
-        return answers
-
-    async def _with_wallet(self, rpc: JsonRpc, calls: Sequence[tuple[str, Sequence[Any]]]) -> list[Any]:
-        """The answers, refusals among them; the watch-only wallet is opened where one asks for it."""
-        answers = await self._answers(rpc, calls)
-        if any(isinstance(each, NodeError) and each.code == _WALLET_NOT_FOUND for each in answers):
-            await self._open_wallet()
-            answers = await self._answers(rpc, calls)
-        return answers
-
-    async def _answers(self, rpc: JsonRpc, calls: Sequence[tuple[str, Sequence[Any]]]) -> list[Any]:
-        if len(calls) > 1:
-            return await rpc.batch(calls)
+    async def _ask(self, method: str, *params: Any) -> Any:
         try:
-            return [await rpc.call(*calls[0])] if calls else []
+            return await self._node.call(method, params)
         except NodeError as error:
-            return [error]
-
-    async def _open_wallet(self) -> None:
-        """Load the watch-only wallet, or make it: no keys, and none to be made in it."""
-        try:
-            await self._node.call("loadwallet", (self._wallet,))
-        except NodeError as missing:
-            if missing.code != _WALLET_NOT_FOUND:
-                raise self._wire.trouble(str(missing)) from None
-            try:
-                await self._node.call("createwallet", (self._wallet, True, True))
-            except NodeError as error:
-                raise self._wire.trouble(f"the watch-only wallet cannot be made: {error}") from None
+            raise self._wire.trouble(str(error)) from None

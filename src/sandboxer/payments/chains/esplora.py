@@ -1,5 +1,6 @@
-"""Bitcoin through an Esplora server (Blockstream's REST, also spoken by mempool.space and electrs): needs no
-wallet in the node, and tells the whole past of any address."""
+"""A chain of the Bitcoin family through an Esplora server (Blockstream's REST, also spoken by mempool.space
+and electrs, of which there are kinds for Litecoin and Dogecoin): needs no wallet in the node, and tells the
+whole past of any address."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 
 from sandboxer.kernel.errors import InvalidRequest
@@ -11,6 +12,7 @@ from sandboxer.payments.chains.addresses import network_of
 from sandboxer.payments.chains.configuration import ChainPlan, Source
 from sandboxer.payments.chains.contract import Chain
 from sandboxer.payments.chains.core_rpc import CoreRpc
+from sandboxer.payments.chains.core_wallet import LOOK_BACK_S
 from sandboxer.payments.chains.derivation import AccountKey, Script, read_account_key
 from sandboxer.payments.chains.esplora import Esplora
 from sandboxer.payments.chains.monero import MoneroWallet
@@ -19,19 +21,21 @@ Adapter = CoreRpc | Esplora | MoneroWallet
 
 
 @asynccontextmanager
-async def open_chains(plans: Sequence[ChainPlan]) -> AsyncIterator[Mapping[str, Chain]]:
+async def open_chains(
+    plans: Sequence[ChainPlan], *, watched_for: timedelta = timedelta(0)
+) -> AsyncIterator[Mapping[str, Chain]]:
     """Adapters by code. Nothing is asked of the nodes yet: one that is down must not keep the rest from
-    starting."""
+    starting. `watched_for`: how long after it was handed out an address may still be asked about."""
     async with AsyncExitStack() as stack:
         chains: dict[str, Chain] = {}
         for plan in plans:
-            adapter = open_chain(plan)
+            adapter = open_chain(plan, watched_for=watched_for)
             stack.push_async_callback(adapter.close)
             chains[plan.code] = adapter
         yield chains
 
 
-def open_chain(plan: ChainPlan) -> Adapter:
+def open_chain(plan: ChainPlan, *, watched_for: timedelta = timedelta(0)) -> Adapter:
     user, password = login_of(plan)
     if plan.source is Source.WALLET_RPC:
         return MoneroWallet(
@@ -45,7 +49,20 @@ def open_chain(plan: ChainPlan) -> Adapter:
     keys = _keys(plan)
     if plan.source is Source.ESPLORA:
         return Esplora(keys.network, plan.url, keys=keys)
-    return CoreRpc(keys.network, plan.url, user=user, password=password, keys=keys, wallet=plan.wallet)
+    return CoreRpc(
+        keys.network,
+        plan.url,
+        user=user,
+        password=password,
+        keys=keys,
+        wallet=plan.wallet,
+        birthday=_moment(plan.birthday),
+        look_back_s=max(LOOK_BACK_S, int(watched_for.total_seconds())),
+    )
+
+
+def _moment(day: date | None) -> int | None:
+    return None if day is None else int(datetime.combine(day, time(), UTC).timestamp())
 
 
 def _keys(plan: ChainPlan) -> AccountKey:

@@ -19,6 +19,7 @@ from sandboxer.payments.assets import ASSETS, to_atomic
 
 MAX_ANSWER = 32 * 2**20
 TIMEOUT = httpx.Timeout(20, connect=5)
+TIMED_OUT = "no answer in time"
 
 
 class NodeError(Exception):
@@ -59,7 +60,7 @@ class Wire:
                     if len(read) > MAX_ANSWER:
                         raise self.trouble(f"the answer is larger than {MAX_ANSWER} bytes")
         except httpx.TimeoutException:
-            raise self.trouble("no answer in time") from None
+            raise self.trouble(TIMED_OUT) from None
         except httpx.HTTPError as error:
             # The kind only: messages may carry the URL, and a URL may carry a password.
             raise self.trouble(f"no connection ({type(error).__name__})") from None

@@ -36,7 +36,7 @@ from sandboxer.money.pricing import TierPrices, tier_price
 from sandboxer.payments.crediting import account_to_pay
 from sandboxer.payments.gift_cards import book, moves
 from sandboxer.payments.gift_cards.approval.asking import Asking
-from sandboxer.payments.gift_cards.codes.attempts import Attempts, Work
+from sandboxer.payments.gift_cards.codes.attempts import Attempts, Origin, Work
 from sandboxer.payments.gift_cards.codes.words import LOOKUP_INFO, lookup_of
 from sandboxer.payments.gift_cards.issuing import note_empty
 from sandboxer.payments.gift_cards.records import Card, GiftPolicy, Kind, Redemption
@@ -104,7 +104,9 @@ class Redeeming:
         self._pepper = seal.derive(LOOKUP_INFO)
         self._claim_key = seal.derive(CLAIM_INFO)
 
-    async def balance(self, code: str, work: Work | None = None) -> tuple[Card, int]:
+    async def balance(
+        self, code: str, work: Work | None = None, origin: Origin | None = None
+    ) -> tuple[Card, int]:
         """The card of these words and what may be redeemed of it. Raises NotFound, WorkNeeded."""
         lookup = lookup_of(code, self._pepper)
 
@@ -112,9 +114,9 @@ class Redeeming:
             card = book.find_live(conn, lookup)
             return None if card is None else (card, moves.left_on(conn, card).available)
 
-        return await self._attempt(find, work, is_write=False)
+        return await self._attempt(find, work, origin, is_write=False)
 
-    async def redeem(self, ask: Ask, work: Work | None = None) -> Redeemed:
+    async def redeem(self, ask: Ask, work: Work | None = None, origin: Origin | None = None) -> Redeemed:
         """The same request id redeems once, and answers again.
 
         Raises NotFound (no card with something left, no account), Conflict (too little left), NoRate,
@@ -146,7 +148,7 @@ class Redeeming:
                 done = self._hold(conn, card, asked, now)
             return self._shown(conn, done, claim)
 
-        return await self._attempt(redeem, work, is_write=True)
+        return await self._attempt(redeem, work, origin, is_write=True)
 
     async def status(self, id: str) -> Redeemed:
         """Whoever knows the id may follow it. Raises NotFound."""
@@ -209,10 +211,16 @@ class Redeeming:
         return await self._store.read(book.next_overdue)
 
     async def _attempt(
-        self, act: Callable[[Connection], T | None], work: Work | None, *, is_write: bool
+        self,
+        act: Callable[[Connection], T | None],
+        work: Work | None,
+        origin: Origin | None,
+        *,
+        is_write: bool,
     ) -> T:
         """Counted before the words are looked up, and given back if they were right."""
-        begun = self.attempts.begin(work, now=time.monotonic(), wall=int(self._clock.now().timestamp()))
+        wall = int(self._clock.now().timestamp())
+        begun = self.attempts.begin(work, now=time.monotonic(), wall=wall, origin=origin)
         run = self._store.write if is_write else self._store.read
         try:
             found = await run(act)

@@ -116,6 +116,8 @@ class InvoiceDesk:
         self._clock = clock
         self._tiers = tiers
         self._goods = goods
+        # Indexes that were taken and given to nobody, by chain.
+        self._spare: dict[str, list[int]] = {}
 
     async def create(self, order: Order, *, also: Also | None = None) -> Ordered:
         """A fresh address and an exact amount; `also` is written in its transaction, with its id.
@@ -271,11 +273,20 @@ class InvoiceDesk:
         )
 
     async def _fresh_address(self, chain: Chain) -> tuple[int, str]:
-        """An address that never received anything. Its index is spent, whatever happens next."""
+        """An address that never received anything. Its index is never given twice; one for which the chain
+        had no answer was given to nobody, and the next order takes it."""
+        spare = self._spare.setdefault(chain.code, [])
         for _ in range(MAX_USED_IN_A_ROW):
-            index = await self._store.write(lambda conn: book.take_index(conn, chain.code))
+            index = spare.pop() if spare else await self._take_index(chain.code)
             try:
                 return index, await chain.fresh_address(index)
             except AddressUsed:
                 continue
+            except BaseException:
+                # Whether it failed or the caller went away: nobody has seen the address.
+                spare.append(index)
+                raise
         raise Unavailable(why=f"no unused {chain.code} address was found; look at the wallet")
+
+    async def _take_index(self, chain: str) -> int:
+        return await self._store.write(lambda conn: book.take_index(conn, chain))

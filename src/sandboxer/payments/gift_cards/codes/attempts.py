@@ -1,15 +1,20 @@
-"""How many codes may be tried, by everybody together. One budget for the whole platform.
+"""How many codes may be tried: by everybody together, and by each address and the network around it.
 
 An attempt is taken out of the budget before the code is looked up, and given back if the code was right: so
 honest redeemers cost nothing, and guesses side by side cannot pass the limit. Per address and per key the
 ordinary limits of auth routes count as well.
+
+Whoever uses the budget up does not lock others out. From then on those who guessed wrong are refused, and
+those who did not, nor many around them, may still try, for the hardest work. So beyond the budget a guesser
+gets three wrong codes an hour out of each network it has.
 """
 
 from __future__ import annotations
 
 import math
 import secrets
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sandboxer.kernel.errors import TooManyRequests, WorkNeeded
@@ -17,6 +22,13 @@ from sandboxer.payments.gift_cards.codes import puzzles
 from sandboxer.payments.gift_cards.records import GiftPolicy
 
 WINDOW_S = 60.0
+# How long a wrong code is held against where it came from.
+REMEMBERED_S = 3600.0
+# No network may use up more than this part of the budget, or two addresses' worth, if that is more.
+NETWORK_PART = 6
+NETWORK_LEAST = 20
+# Beyond the budget: wrong codes in the last hour at which a network is no longer believed to be honest.
+NETWORK_WRONG = 3
 WORK_INFO = "gift-card-work-v1"
 
 
@@ -28,11 +40,35 @@ class Work:
     solution: str
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an attempt comes from, as limits count."""
+
+    address: str
+    network: str
+    # Who asks, if he said so.
+    account: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        own = (f"address:{self.address}", f"network:{self.network}")
+        return own if self.account is None else (*own, f"account:{self.account}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attempt:
+    at: float
+    names: Sequence[str]
+
+
 def bits_asked(used: int, policy: GiftPolicy) -> int:
-    """How hard the next attempt is. Nothing for the first half of the budget, then harder with each."""
+    """How hard the next attempt is. Nothing for the first half of the budget, then harder with each; beyond
+    the budget, a bit more each time that it was used up again."""
     half = policy.attempts_per_minute // 2
     if used < half:
         return 0
+    if used >= policy.attempts_per_minute:
+        return policy.work_bits_most + (used // policy.attempts_per_minute).bit_length() - 1
     span = policy.work_bits_most - policy.work_bits
     return policy.work_bits + span * (used - half) // max(1, policy.attempts_per_minute - half)
 
@@ -43,7 +79,11 @@ class Attempts:
     def __init__(self, key: bytes, policy: GiftPolicy) -> None:
         self._key = key
         self._policy = policy
-        self._failed: deque[float] = deque()
+        # Wrong, or not known to be right yet: of the last minute, and of the last hour.
+        self._failed: deque[Attempt] = deque()
+        self._remembered: deque[Attempt] = deque()
+        self._recent: Counter[str] = Counter()
+        self._wrong: Counter[str] = Counter()
         self._solved: dict[str, int] = {}
 
     def bits(self, *, now: float) -> int:
@@ -57,17 +97,10 @@ class Attempts:
             return None
         return puzzles.make_challenge(self._key, bits=bits, nonce=secrets.token_hex(16), now=wall)
 
-    def begin(self, work: Work | None, *, now: float, wall: int) -> float:
+    def begin(self, work: Work | None, *, now: float, wall: int, origin: Origin | None = None) -> Attempt:
         """Count an attempt, or raise WorkNeeded or TooManyRequests. What is returned gives it back."""
         self._forget(now)
-        limit = self._policy.attempts_per_minute
-        if len(self._failed) >= limit:
-            raise TooManyRequests(
-                limit=limit,
-                retry_after_s=max(1, math.ceil(self._failed[0] + WINDOW_S - now)),
-                per="platform",
-                hint="Too many wrong codes are being tried here; no card is lost, wait and try again.",
-            )
+        self._refuse_too_many(origin, now)
         bits = bits_asked(len(self._failed), self._policy)
         if bits and not self._is_enough(work, bits, wall):
             asked = puzzles.make_challenge(self._key, bits=bits, nonce=secrets.token_hex(16), now=wall)
@@ -77,15 +110,47 @@ class Attempts:
                 bits=asked.bits,
                 expires=asked.expires,
             )
-        self._failed.append(now)
-        return now
+        attempt = Attempt(now, () if origin is None else origin.names)
+        self._failed.append(attempt)
+        self._remembered.append(attempt)
+        self._recent.update(attempt.names)
+        self._wrong.update(attempt.names)
+        return attempt
 
-    def forgive(self, begun: float) -> None:
+    def forgive(self, begun: Attempt) -> None:
         """The code was right."""
-        try:
-            self._failed.remove(begun)
-        except ValueError:
-            return
+        for kept, counted in ((self._failed, self._recent), (self._remembered, self._wrong)):
+            try:
+                kept.remove(begun)
+            except ValueError:
+                continue
+            _uncount(counted, begun)
+
+    def _refuse_too_many(self, origin: Origin | None, now: float) -> None:
+        limit = self._policy.attempts_per_minute
+        share = max(NETWORK_LEAST, limit // NETWORK_PART)
+        if origin is not None and self._recent[f"network:{origin.network}"] >= share:
+            raise TooManyRequests(
+                limit=share,
+                retry_after_s=math.ceil(WINDOW_S),
+                per="network",
+                hint="Too many wrong codes came from your network; no card is lost, wait and try again.",
+            )
+        if len(self._failed) >= limit and not self._seems_honest(origin):
+            raise TooManyRequests(
+                limit=limit,
+                retry_after_s=max(1, math.ceil(self._failed[0].at + WINDOW_S - now)),
+                per="platform",
+                hint="Too many wrong codes are being tried here; no card is lost, wait and try again.",
+            )
+
+    def _seems_honest(self, origin: Origin | None) -> bool:
+        if origin is None:
+            return False
+        own = [name for name in origin.names if not name.startswith("network:")]
+        return not any(self._wrong[name] for name in own) and (
+            self._wrong[f"network:{origin.network}"] < NETWORK_WRONG
+        )
 
     def _is_enough(self, work: Work | None, bits: int, wall: int) -> bool:
         if work is None or work.challenge in self._solved:
@@ -102,5 +167,16 @@ class Attempts:
         return True
 
     def _forget(self, now: float) -> None:
-        while self._failed and self._failed[0] <= now - WINDOW_S:
-            self._failed.popleft()
+        for kept, counted, lasts_s in (
+            (self._failed, self._recent, WINDOW_S),
+            (self._remembered, self._wrong, REMEMBERED_S),
+        ):
+            while kept and kept[0].at <= now - lasts_s:
+                _uncount(counted, kept.popleft())
+
+
+def _uncount(counted: Counter[str], attempt: Attempt) -> None:
+    counted.subtract(attempt.names)
+    for name in attempt.names:
+        if counted[name] <= 0:
+            del counted[name]

@@ -9,8 +9,9 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandboxer.accounts.limits import client_address
+from sandboxer.accounts.limits import client_address, network_around
 from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.authentication import CALLER
 from sandboxer.edges.http.failures import failures, stranger_failures, unsigned_failures
 from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
 from sandboxer.edges.http.purchases import is_stranger
@@ -18,7 +19,7 @@ from sandboxer.edges.http.routes.payments.invoices import invoice
 from sandboxer.edges.http.state import caller, platform_of, require_owner
 from sandboxer.kernel.errors import NoRate, Unauthenticated
 from sandboxer.kernel.ids import new_id
-from sandboxer.payments.gift_cards.codes.attempts import Work
+from sandboxer.payments.gift_cards.codes.attempts import Origin, Work
 from sandboxer.payments.gift_cards.codes.words import WORDS, word_list
 from sandboxer.payments.gift_cards.desk import CardOrder, CardView, Created, Who
 from sandboxer.payments.gift_cards.moves import locked
@@ -151,7 +152,7 @@ async def redeem(request: Request, body: wire.Redeem) -> Response:
         account=body.account,
         caller=None if is_stranger(request) else caller(request).account,
     )
-    done = await _cards(request).redeeming.redeem(ask, _work(body.work))
+    done = await _cards(request).redeeming.redeem(ask, _work(body.work), _origin(request))
     shown = wire.NewRedemption(
         **redemption(done).model_dump(),
         request_id=ask.request_id,
@@ -170,7 +171,7 @@ async def redeem(request: Request, body: wire.Redeem) -> Response:
     summary="What is left behind four words",
 )
 async def balance(request: Request, body: wire.AskBalance) -> Response:
-    found, left = await _cards(request).redeeming.balance(body.code, _work(body.work))
+    found, left = await _cards(request).redeeming.balance(body.code, _work(body.work), _origin(request))
     return json_response(
         wire.CardBalance(
             id=found.id, cents=found.cents, left_cents=left, needs_approval=found.approval is not None
@@ -314,8 +315,14 @@ def _who(request: Request, body: wire.Prove) -> Who:
     return Who(claim=body.claim, account=known.account, is_owner=known.is_owner)
 
 
+def _origin(request: Request) -> Origin:
+    address = _address(request)
+    known = CALLER in request.scope and not caller(request).is_owner
+    return Origin(address, network_around(address), caller(request).account if known else None)
+
+
 def _address(request: Request) -> str:
-    """Whom the cap on open invoices counts."""
+    """Whom limits count."""
     peer = request.client
     forwarded = request.headers.getlist("x-forwarded-for")
     trusted = platform_of(request).trusted_proxies

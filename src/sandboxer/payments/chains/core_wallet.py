@@ -1,0 +1,202 @@
+"""The watch-only wallet inside a Core-style node: which addresses it knows, and how it comes to know more.
+
+Reading the past of a chain takes minutes to hours on a main network, so no stranger's order may cause it. An
+address that was never handed out has no past: it is imported without one, many ahead at a time. The past is
+read where it can matter: for addresses that must have been watched and are not (the wallet was lost), a
+bounded time back; and before a new wallet hands out its first address although others were given out before.
+
+The last address of all is the mark of a wallet that is whole: it is imported once that past has been read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from sandboxer.kernel.errors import ChainUnavailable
+from sandboxer.payments.chains.core_dialects import Dialect
+from sandboxer.payments.chains.derivation import MAX_INDEX, AccountKey
+from sandboxer.payments.chains.transport import TIMED_OUT, JsonRpc, NodeError, Reader, Wire
+
+_WALLET_NOT_FOUND = -18
+# Never handed out, so that nothing but this file has it imported.
+MARK = MAX_INDEX
+# Addresses that come under watch at a time, of which one is needed now.
+AHEAD = 100
+# After both database and wallet were lost: how many addresses from the next on may have been used before.
+REGAINED = 300
+# The past of an address that an open invoice may have: the life of an invoice and the watch after it.
+LOOK_BACK_S = 10 * 24 * 3600
+
+
+class WatchWallet:
+    """`name`: None where the node has one unnamed wallet. `birthday`: unix seconds before which the keys were
+    never used; with it, even the first address of a new wallet is looked up in the past."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        dialect: Dialect,
+        name: str | None,
+        keys: AccountKey | None,
+        *,
+        birthday: int | None = None,
+        look_back_s: int = LOOK_BACK_S,
+    ) -> None:
+        self.node = JsonRpc(wire)
+        self._rpc = JsonRpc(wire, f"/wallet/{name}" if name else "/")
+        self._wire = wire
+        self._read = Reader(wire.chain)
+        self._dialect = dialect
+        self._name = name
+        self._keys = keys
+        self._birthday = birthday
+        self._look_back_s = look_back_s
+        # Imports with a past, of which we have not seen the end: address -> since.
+        self._unfinished: dict[str, int] = {}
+        # The last of them was not answered in time, so the node still reads, or has done so.
+        self._goes_on = False
+        # Those that were read to the end meanwhile.
+        self._regained: set[str] = set()
+
+    # -- which addresses it knows --------------------------------------------------------------------------
+
+    async def know_fresh(self, index: int) -> None:
+        """Before the address of this index is handed out. Cheap, unless the wallet was lost."""
+        keys = self._own_keys()
+        await self._refuse_while_reading()
+        mark, wanted = keys.address(MARK), keys.address(index)
+        unknown = await self._unknown((mark, wanted))
+        if mark in unknown:
+            await self._make_whole(index, mark)
+            unknown = await self._unknown((wanted,))
+        if wanted in unknown:
+            await self._import(self._addresses(index, AHEAD), since=None)
+
+    async def know_handed_out(self, addresses: Sequence[str]) -> None:
+        """Addresses that somebody may have paid: what the wallet does not know it reads the past of."""
+        await self._refuse_while_reading()
+        if unknown := await self._unknown(addresses):
+            await self._import(unknown, since=self._bounded_past())
+
+    async def know_coins(self, addresses: Sequence[str]) -> None:
+        """Addresses whose coins are to be spent, however old they are."""
+        await self._refuse_while_reading()
+        if unknown := await self._unknown(addresses):
+            try:
+                await self._dialect.watch_coins(self.node, self._rpc, unknown)
+            except NodeError as error:
+                raise self._wire.trouble(f"an address cannot be watched: {error}") from None
+
+    async def _unknown(self, addresses: Sequence[str]) -> list[str]:
+        calls = [(self._dialect.address_info, (address,)) for address in addresses]
+        infos = [self._read.object(each) for each in await self.ask_all(calls)]
+        return [
+            address
+            for address, info in zip(addresses, infos, strict=True)
+            if not (info.get("iswatchonly") or info.get("ismine"))
+        ]
+
+    async def _make_whole(self, index: int, mark: str) -> None:
+        """A wallet without the mark is new. If addresses were handed out before, used ones may come next."""
+        is_first = index == 0 and self._birthday is None
+        if not is_first and not await self._was_whole_before_marks(index):
+            since = self._bounded_past() if self._birthday is None else self._birthday
+            if self._own_keys().address(index) not in self._regained:
+                await self._import(self._addresses(index, REGAINED), since=since)
+        # Only now: a node that dies while it reads leaves a wallet that is not marked.
+        await self._import([mark], since=None)
+        self._regained.clear()
+
+    async def _was_whole_before_marks(self, index: int) -> bool:
+        """Wallets of earlier versions have no mark, but know every address that was handed out."""
+        keys = self._own_keys()
+        return index > 0 and not await self._unknown((keys.address(0), keys.address(index - 1)))
+
+    def _addresses(self, index: int, number: int) -> list[str]:
+        keys = self._own_keys()
+        return [keys.address(each) for each in range(index, min(index + number, MARK))]
+
+    async def _import(self, addresses: Sequence[str], *, since: int | None) -> None:
+        if since is not None:
+            self._unfinished |= dict.fromkeys(addresses, since)
+        try:
+            await self._dialect.watch(self.node, self._rpc, addresses, since=since)
+        except NodeError as error:
+            raise self._wire.trouble(f"an address cannot be watched: {error}") from None
+        except ChainUnavailable as error:
+            if since is not None and TIMED_OUT in str(error):
+                self._goes_on = True
+                raise self._wire.trouble("its wallet is new and reads the chain; try again later") from None
+            raise
+        for address in addresses:
+            self._unfinished.pop(address, None)
+
+    async def _refuse_while_reading(self) -> None:
+        """What a wallet says while it still reads the past is not the whole truth."""
+        about = self._read.object(await self.ask("getwalletinfo"))
+        # False, absent in old nodes (they answer nothing while they read), or how far it is.
+        if isinstance(reading := about.get("scanning"), dict):
+            done = float(reading.get("progress") or 0)
+            raise self._wire.trouble(f"its wallet reads the chain ({done:.0%} done); try again later")
+        if self._goes_on:
+            # It went on after our patience had ended, and is done.
+            self._regained |= self._unfinished.keys()
+            self._unfinished.clear()
+            self._goes_on = False
+        for since in sorted(set(self._unfinished.values())):
+            # The node died meanwhile: what it had not read is not known.
+            again = [each for each, moment in self._unfinished.items() if moment == since]
+            await self._import(again, since=since)
+
+    def _bounded_past(self) -> int:
+        return max(self._birthday or 0, int(time.time()) - self._look_back_s)
+
+    def _own_keys(self) -> AccountKey:
+        if self._keys is None:
+            raise self._wire.trouble("no xpub is configured, so no address can be derived")
+        return self._keys
+
+    # -- asking it -----------------------------------------------------------------------------------------
+
+    async def ask(self, method: str, *params: Any) -> Any:
+        return (await self.ask_all([(method, params)]))[0]
+
+    async def ask_all(self, calls: Sequence[tuple[str, Sequence[Any]]]) -> list[Any]:
+        answers = await self.answers(calls)
+        for each in answers:
+            if isinstance(each, NodeError):
+                raise self._wire.trouble(str(each))
+        return answers
+
+    async def answers(self, calls: Sequence[tuple[str, Sequence[Any]]]) -> list[Any]:
+        """Refusals among them. The wallet is opened, or made, where the node does not know it."""
+        found = await _answers(self._rpc, calls)
+        if any(isinstance(each, NodeError) and each.code == _WALLET_NOT_FOUND for each in found):
+            await self._open()
+            found = await _answers(self._rpc, calls)
+        return found
+
+    async def _open(self) -> None:
+        """Load the watch-only wallet, or make it: no keys, and none to be made in it."""
+        # The node was started anew: what it was reading it reads no more.
+        self._goes_on = False
+        try:
+            await self.node.call("loadwallet", (self._name,))
+        except NodeError as missing:
+            if missing.code != _WALLET_NOT_FOUND:
+                raise self._wire.trouble(str(missing)) from None
+            try:
+                await self.node.call("createwallet", (self._name, True, True))
+            except NodeError as error:
+                raise self._wire.trouble(f"the watch-only wallet cannot be made: {error}") from None
+
+
+async def _answers(rpc: JsonRpc, calls: Sequence[tuple[str, Sequence[Any]]]) -> list[Any]:
+    if len(calls) > 1:
+        return await rpc.batch(calls)
+    try:
+        return [await rpc.call(*calls[0])] if calls else []
+    except NodeError as error:
+        return [error]
