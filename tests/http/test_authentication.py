@@ -43,7 +43,6 @@ OPEN = {
     ("GET", "/v1/rates"),
     ("GET", "/v1/languages/{name}"),
     ("GET", "/v1/payments/{payment_id}"),
-    ("POST", "/v1/invoices"),
     ("GET", "/v1/invoices/{invoice_id}"),
     ("GET", "/v1/invoices/{invoice_id}/qr.svg"),
     ("GET", "/v1/invoices/{invoice_id}/events"),

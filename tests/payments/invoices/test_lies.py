@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import Connection, insert, select
 
 from sandboxer.kernel.errors import ChainUnavailable, NoCapacity, NoRate, TooManyRequests
+from sandboxer.money.buckets import credit
 from sandboxer.payments.invoices import watcher as watching
 from sandboxer.payments.invoices.desk import Order
 from sandboxer.payments.invoices.records import InvoicePolicy
@@ -17,7 +18,7 @@ from sandboxer.payments.invoices.tables import invoices
 from sandboxer.payments.oracle.book import FixedRates
 from sandboxer.store.engine import Store
 from tests.payments.invoices.memory_chain import MemoryChain
-from tests.payments.invoices.shop import USD, Shop, open_shop
+from tests.payments.invoices.shop import BUYER, USD, Shop, open_shop
 
 PRICE = 750_000_000
 
@@ -242,6 +243,65 @@ async def test_open_invoices_are_capped_for_one_and_for_all(store: Store, chain:
         await shop.order(asked_by="a third")
     await shop.look(after=timedelta(hours=1))
     await shop.order()
+
+
+async def test_one_ipv6_site_has_one_share_and_does_not_close_invoicing(
+    store: Store, chain: MemoryChain
+) -> None:
+    """A /48 holds 65,536 networks of subscribers, each of which would have a share of its own."""
+    shop = open_shop(store, chain, policy=InvoicePolicy(open_per_network=5, open_in_all=100))
+    for n in range(5):
+        await shop.order(asked_by=f"2001:db8:7:{n:x}::/64")
+    with pytest.raises(TooManyRequests) as refused:
+        await shop.order(asked_by="2001:db8:7:ffff::/64")
+    assert refused.value.facts["per"] == "network"
+    await shop.order(asked_by="2001:db8:8:1::/64")
+    for n in range(5):
+        await shop.order(asked_by=f"203.0.113.{n}")
+    with pytest.raises(TooManyRequests):
+        await shop.order(asked_by="203.0.113.77")
+
+
+async def test_strangers_together_leave_room_for_accounts_with_funds(
+    store: Store, chain: MemoryChain
+) -> None:
+    shop = open_shop(store, chain, policy=InvoicePolicy(open_in_all=10, open_per_address=3))
+    for n in range(8):
+        await shop.order(asked_by=f"192.0.{n}.1")
+    for poor in (None, "acc_nobody"):
+        with pytest.raises(NoCapacity, match="with funds"):
+            await shop.order(asked_by="198.51.100.1", caller=poor)
+    await shop.buyer()
+    with pytest.raises(NoCapacity):
+        await shop.order(asked_by="198.51.100.1", caller=BUYER)
+
+    def fund(conn: Connection) -> None:
+        credit(conn, BUYER, 1000, id="funds", reason="test", now=shop.clock.now())
+
+    await store.write(fund)
+    for _ in range(2):
+        await shop.order(asked_by="192.0.0.1", caller=BUYER)
+    with pytest.raises(NoCapacity):
+        await shop.order(asked_by="192.0.0.1", caller=BUYER)
+
+
+async def test_orders_side_by_side_do_not_pass_the_cap_and_burn_no_index(
+    store: Store, chain: MemoryChain
+) -> None:
+    shop = open_shop(store, chain, policy=InvoicePolicy(open_per_address=3))
+    async with asyncio.TaskGroup() as group:
+        orders = [group.create_task(_refused(shop)) for _ in range(12)]
+    assert sorted(one.result() for one in orders) == [False] * 3 + [True] * 9
+    indexes = [(await shop.order(asked_by=f"192.0.{n}.1")).invoice.index for n in range(9)]
+    assert max(indexes) == 11
+
+
+async def _refused(shop: Shop) -> bool:
+    try:
+        await shop.order()
+    except TooManyRequests:
+        return True
+    return False
 
 
 async def test_the_loop_wakes_for_a_new_invoice_and_rides_out_a_dead_node(

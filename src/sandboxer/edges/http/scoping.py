@@ -79,6 +79,8 @@ _ROWS: tuple[tuple[str, Needed, Needed | ByMethod], ...] = (
     (r"/v1/(profiles|cluster|pools|limits)", "nothing", None),
     (r"/v1/stats", Scope.SANDBOXES_READ, None),
     (r"/v1/quotes", None, "nothing"),
+    # It brings money and takes none.
+    (r"/v1/invoices", None, "nothing"),
     (r"/v1/(invoices|refunds)(/.*)?", None, None),
     (r"/v1/payments", Scope.ACCOUNT_READ, None),
     (r"/v1/gift-cards/redeem", None, "nothing"),

@@ -39,8 +39,6 @@ UNSIGNED: frozenset[tuple[str, str]] = frozenset(
         ("GET", "/v1/gift-cards/approvals/{token}"),
         ("POST", "/v1/gift-cards/approvals/{token}/approve"),
         ("POST", "/v1/gift-cards/approvals/{token}/deny"),
-        # Costs an address: counted as strictly as what guesses secrets.
-        ("POST", "/v1/invoices"),
         # Here a caller proves who it is by what it sends.
         ("POST", "/v1/auth/challenge"),
         ("POST", "/v1/auth/session"),
@@ -93,6 +91,8 @@ def is_payable(scope: Scope) -> bool:
 # Served to strangers too, who then prove themselves by what they send, or act for nobody: method and path.
 EITHER: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("POST", re.compile(r"/v1/gift-cards(/redeem|/gft_[^/]*/(code|revoke|refund))?")),
+    # Costs an address: counted as strictly as what guesses secrets. Who has funds has a share of its own.
+    ("POST", re.compile(r"/v1/invoices")),
 )
 
 

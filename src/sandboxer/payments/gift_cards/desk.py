@@ -320,6 +320,7 @@ class GiftDesk:
                 Order(
                     asset=order.currency,
                     asked_by=order.asked_by,
+                    caller=order.account,
                     account=public_id,
                     refund_address=order.refund_address,
                     goods=Buys(kind=KIND, cents=card.cents, reference=card.id),

@@ -61,17 +61,28 @@ def note_look(conn: Connection, chain: str, tip: int, at: datetime) -> None:
     conn.execute(of_chain.values(tip=tip, looked_at=at))
 
 
-def add(conn: Connection, invoice: Invoice, *, asked_by: str) -> None:
-    conn.execute(insert(invoices).values(**_invoice_row(invoice), asked_by=asked_by))
+def add(conn: Connection, invoice: Invoice, *, asked_by: str, asked_near: str | None = None) -> None:
+    row = _invoice_row(invoice)
+    conn.execute(insert(invoices).values(**row, asked_by=asked_by, asked_near=asked_near))
     _write_step(conn, invoice, "created", {}, invoice.created_at)
     announce(conn, topic(invoice.price.asset))
 
 
-def count_open(conn: Connection, *, asked_by: str | None = None) -> int:
+def count_open(
+    conn: Connection,
+    *,
+    asked_by: str | None = None,
+    asked_near: str | None = None,
+    by_strangers: bool = False,
+) -> int:
     """How many still wait for a first or sufficient payment."""
     query = select(func.count()).select_from(invoices).where(invoices.c.state.in_([s.value for s in OPEN]))
     if asked_by is not None:
         query = query.where(invoices.c.asked_by == asked_by)
+    if asked_near is not None:
+        query = query.where(invoices.c.asked_near == asked_near)
+    if by_strangers:
+        query = query.where(invoices.c.asked_near.is_not(None))
     return int(conn.execute(query).scalar_one())
 
 

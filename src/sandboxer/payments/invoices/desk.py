@@ -27,6 +27,7 @@ from sandboxer.payments.assets import ASSETS
 from sandboxer.payments.chains.contract import Chain
 from sandboxer.payments.crediting import account_to_pay
 from sandboxer.payments.invoices import book
+from sandboxer.payments.invoices.admission import Asker, admit, asker
 from sandboxer.payments.invoices.goods import Goods
 from sandboxer.payments.invoices.records import (
     Buys,
@@ -47,7 +48,6 @@ from sandboxer.store.engine import Store
 
 # After a restored backup indexes may have been used already; more than this in a row is no accident.
 MAX_USED_IN_A_ROW = 200
-RETRY_AFTER_S = 60
 
 Also = Callable[[Connection, str], None]
 
@@ -57,8 +57,9 @@ class Order:
     """What someone wants to pay for. Exactly one of: tier and months, sats, or goods of another room."""
 
     asset: str
-    # Who asks, as limits count.
+    # Who asks, as limits count: an address, and the account of the key that signed, if one did.
     asked_by: str
+    caller: str | None = None
     tier: int | None = None
     months: int | None = None
     sats: int | None = None
@@ -128,7 +129,7 @@ class InvoiceDesk:
         if order.refund_address is not None:
             chain.check_address(order.refund_address)
         worth = await self._price(order)
-        account = await self._store.read(lambda conn: self._admit(conn, order))
+        account, who = await self._store.read(lambda conn: self._admit(conn, order))
         index, address = await self._fresh_address(chain)
         claim = (order.claim or new_claim()) if account is None else None
         now = self._clock.now()
@@ -154,11 +155,18 @@ class InvoiceDesk:
         )
 
         def add(conn: Connection) -> None:
-            book.add(conn, invoice, asked_by=order.asked_by)
+            # Again: others may have asked while the chain was.
+            admit(conn, who, self.policy)
+            book.add(conn, invoice, asked_by=who.name, asked_near=who.network)
             if also is not None:
                 also(conn, invoice.id)
 
-        await self._store.write(add)
+        try:
+            await self._store.write(add)
+        except (TooManyRequests, NoCapacity):
+            # Nothing was written, and nobody has seen the address.
+            self._spare[chain.code].append(index)
+            raise
         return Ordered(invoice=invoice, uri=self.uri(invoice), claim=claim)
 
     async def view(self, id: str) -> View:
@@ -257,20 +265,12 @@ class InvoiceDesk:
             return Buys(kind=Kind.SATS.value), order.sats
         raise InvalidRequest(field="tier", why="name a tier and months, or sats")
 
-    def _admit(self, conn: Connection, order: Order) -> str | None:
-        """The account it is for, if there is one; refuses who has too many open."""
-        policy = self.policy
-        if book.count_open(conn, asked_by=order.asked_by) >= policy.open_per_address:
-            raise TooManyRequests(
-                limit=policy.open_per_address,
-                retry_after_s=RETRY_AFTER_S,
-                hint="Pay one of your open invoices, or wait until one has expired.",
-            )
-        if book.count_open(conn) >= policy.open_in_all:
-            raise NoCapacity(resource="open invoices", why=f"{policy.open_in_all} wait for payment")
-        return (
-            None if order.account is None else account_to_pay(conn, order.account, now=self._clock.now()).id
-        )
+    def _admit(self, conn: Connection, order: Order) -> tuple[str | None, Asker]:
+        """The account it is for, if there is one, and whom it counts for; refuses who has too many open."""
+        now = self._clock.now()
+        who = asker(conn, order.asked_by, order.caller, self.policy, now=now)
+        admit(conn, who, self.policy)
+        return (None if order.account is None else account_to_pay(conn, order.account, now=now).id), who
 
     async def _fresh_address(self, chain: Chain) -> tuple[int, str]:
         """An address that never received anything. Its index is never given twice; one for which the chain

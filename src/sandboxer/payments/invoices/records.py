@@ -219,16 +219,25 @@ class InvoicePolicy:
     # Below so many sats nothing is sent back, and an account is not opened for it.
     dust_sats: int = 100
     open_per_address: int = 20
+    # From one IPv6 /48 or IPv4 /24: who has such a network whole is one party.
+    open_per_network: int = 100
     open_in_all: int = 10_000
+    # Of these, so many for who asks without an account that has funds; the rest waits for those who have.
+    strangers_percent: int = 80
     min_sats: int = 1000
     max_sats: int = 1_000_000_000
     poll_s: float = 10.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.restocking_percent <= 100 or self.poll_s <= 0:
+        percents = (self.restocking_percent, self.strangers_percent)
+        if not all(0 <= percent <= 100 for percent in percents) or self.poll_s <= 0:
             raise InvalidRequest(field="invoices", why="percent from 0 to 100, polling above zero")
         if any(number < 1 for number in self.confirmations.values()):
             raise InvalidRequest(field="invoice_confirmations", why="at least 1")
+
+    @property
+    def open_for_strangers(self) -> int:
+        return -(-self.open_in_all * self.strangers_percent // 100)
 
 
 POLICY = InvoicePolicy()

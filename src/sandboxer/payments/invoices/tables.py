@@ -47,6 +47,8 @@ invoices = Table(
     Column("confirmations", Integer, nullable=False),
     # Who asked for it, as limits count: a network address, never shown.
     Column("asked_by", Text, nullable=False),
+    # The network around that address; NULL for an account with funds, which is counted by itself.
+    Column("asked_near", Text, nullable=True),
     Column("created_at", UtcDateTime, nullable=False),
     Column("expires_at", UtcDateTime, nullable=False),
     Column("confirm_by", UtcDateTime, nullable=False),
@@ -66,6 +68,8 @@ invoices = Table(
         postgresql_where=text("watch_until IS NOT NULL"),
     ),
     Index(None, "asked_by", "state"),
+    Index(None, "asked_near", "state"),
+    Index(None, "state", "asked_near"),
     Index(None, "created_at", "id"),
     Index(None, "account"),
 )

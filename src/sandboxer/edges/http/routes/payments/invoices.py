@@ -17,6 +17,7 @@ from sandboxer.accounts.limits import client_address
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.failures import failures, stranger_failures, stream, unsigned_failures
 from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
+from sandboxer.edges.http.purchases import known_account
 from sandboxer.edges.http.sse import EventStream, ServerEvent
 from sandboxer.edges.http.state import platform_of, require_owner
 from sandboxer.identity.key_life import Claim
@@ -52,6 +53,7 @@ async def create(request: Request, body: wire.AskInvoice, idempotency_key: Idemp
     order = Order(
         asset=body.currency,
         asked_by=asker,
+        caller=known_account(request),
         claim=claim,
         tier=body.tier,
         months=body.months,
