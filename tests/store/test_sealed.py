@@ -7,13 +7,14 @@ import stat
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import Connection, select, text
 
 from sandboxer.identity.master_key import open_master_key
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.errors import Broken, Conflict
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.store.engine import Store, open_store
+from sandboxer.store.idempotency import idempotency
 from sandboxer.store.lock import hold_state_dir
 from sandboxer.store.sealed import forget_plain, seal_old, seal_with
 from sandboxer.work.sessions.records import sessions
@@ -59,6 +60,34 @@ async def test_what_an_older_program_kept_in_plain_is_sealed_and_leaves_no_trace
     assert await store.write(seal_old) == 0
     assert SECRET not in await store.read(raw_of)
     assert await store.read(env_of) == ENV
+    forget_plain(store.database)
+    assert in_files(tmp_path) == []
+
+
+async def test_answers_that_an_older_program_kept_in_plain_are_sealed_too(
+    store: Store, tmp_path: Path
+) -> None:
+    def keep(conn: Connection) -> None:
+        for key, body in (("one", SECRET.encode()), ("none", None), ("empty", b"")):
+            conn.execute(
+                text(
+                    "INSERT INTO idempotency (scope, key, claim, request_hash, state, body, begun_at,"
+                    " expires_at) VALUES ('a', :key, 'c', 'h', 'done', :body, '2026-11-15 12:00:00',"
+                    " '2026-11-15 12:00:00')"
+                ),
+                {"key": key, "body": body},
+            )
+
+    def bodies(conn: Connection) -> dict[str, bytes | None]:
+        rows = conn.execute(select(idempotency.c.key, idempotency.c.body)).tuples()
+        return dict(rows.all())
+
+    await store.write(keep)
+    before = await store.read(bodies)
+    seal_with(store.database, Seal(os.urandom(32)))
+    assert await store.write(seal_old) == 1
+    assert await store.write(seal_old) == 0
+    assert await store.read(bodies) == before
     forget_plain(store.database)
     assert in_files(tmp_path) == []
 

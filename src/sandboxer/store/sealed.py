@@ -14,7 +14,21 @@ import sqlite3
 from contextlib import closing
 from typing import Any, Protocol
 
-from sqlalchemy import JSON, Column, Connection, LargeBinary, Table, Text, cast, select, type_coerce, update
+from sqlalchemy import (
+    JSON,
+    Column,
+    ColumnElement,
+    Connection,
+    LargeBinary,
+    Table,
+    Text,
+    and_,
+    cast,
+    func,
+    select,
+    type_coerce,
+    update,
+)
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
@@ -116,14 +130,22 @@ def _columns() -> list[tuple[Table, Column[Any]]]:
         (table, column)
         for table in metadata.tables.values()
         for column in table.columns
-        if isinstance(column.type, SealedJson)
+        if isinstance(column.type, SealedJson | SealedBytes)
     ]
 
 
 def _seal_column(conn: Connection, table: Table, column: Column[Any]) -> int:
-    key = table.c.id
-    is_plain = cast(type_coerce(column, JsonValue()), Text).like('{"%')
-    rows = conn.execute(select(key, type_coerce(column, JsonValue())).where(is_plain).limit(_AT_ONCE)).all()
-    for id_, value in rows:
-        conn.execute(update(table).where(key == id_).values({column.name: value}))
+    keys = list(table.primary_key.columns)
+    is_plain: ColumnElement[bool]
+    if isinstance(column.type, SealedBytes):
+        as_kept = type_coerce(column, LargeBinary())
+        begins = type_coerce(func.substr(as_kept, 1, len(_BYTES_MARK)), LargeBinary())
+        is_plain = (func.length(as_kept) > 0) & (begins != _BYTES_MARK)
+    else:
+        as_kept = type_coerce(column, JsonValue())
+        is_plain = cast(as_kept, Text).like('{"%')
+    rows = conn.execute(select(as_kept, *keys).where(is_plain).limit(_AT_ONCE)).all()
+    for value, *ids in rows:
+        is_this = and_(*(key == id_ for key, id_ in zip(keys, ids, strict=True)))
+        conn.execute(update(table).where(is_this).values({column.name: value}))
     return len(rows)
