@@ -13,6 +13,8 @@ ONCE ?=
 PYTEST_ARGS ?=
 # Of `make test-languages`: only these, by name; nothing is written then.
 LANGUAGES ?=
+# Of `make test-tiers`: images of some languages each, built if they are missing (images/README.md).
+TIERS ?= shells
 # Test processes side by side; what measures time is tested alone all the same.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n > 4 ? 4 : n)))
 export VENV
@@ -47,6 +49,9 @@ test-long: test-setup ## For a free hour or two: every route a hundred times, a 
 test-languages: test-setup image-languages ## The five programs of every language and shell; writes docs/reference/languages.md
 	TMPDIR=/var/tmp $(BIN)/python -m tests.languages $(LANGUAGES)
 
+test-tiers: test-setup ## The five programs of every language of some images (TIERS="shells jvm"; all: every tier)
+	SANDBOXER_TEST_TIERS="$(TIERS)" $(PYTEST) tests/languages/test_tiers.py -m slow --timeout 3600 $(PYTEST_ARGS)
+
 check: dev ## ruff, mypy, import rules, sizes and documents
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -80,7 +85,7 @@ test-system:
 venv: system
 	@scripts/make-venv run
 
-dev: $(if $(filter test test-slow test-faults test-long test-languages bench,$(MAKECMDGOALS)),test-system,system)
+dev: $(if $(filter test test-slow test-faults test-long test-languages test-tiers bench,$(MAKECMDGOALS)),test-system,system)
 	@scripts/make-venv dev
 
 guest:
@@ -99,4 +104,4 @@ guest: | system
 image: | venv
 
 .NOTPARALLEL:
-.PHONY: help setup run test test-slow test-faults test-long test-languages check bench docs clean test-setup system test-system venv dev guest image image-languages
+.PHONY: help setup run test test-slow test-faults test-long test-languages test-tiers check bench docs clean test-setup system test-system venv dev guest image image-languages

@@ -329,7 +329,7 @@ async def test_what_is_not_there_is_refused_with_a_reason(real: Served) -> None:
     sandbox = (await real.sandbox()).rsplit("/", 1)[1]
     absent = await real.client.post("/v1/sessions", {"language": "ruby", "sandbox_id": sandbox})
     assert (absent.status_code, absent.json()["code"]) == (422, "not_available")
-    assert "languages" in absent.text
+    assert "scripting" in absent.text
     assert (await real.client.get("/v1/sessions")).json()["sessions"] == []
 
 

@@ -10,6 +10,7 @@ from sandboxer.artifacts.images.build import RECIPES, load_recipe
 from sandboxer.artifacts.images.recipe import parse_recipe
 from sandboxer.kernel.errors import InvalidRequest, NotFound
 from sandboxer.work.languages.table import languages
+from sandboxer.work.languages.tiers import TIERS
 
 GOOD = """\
 name: tiny
@@ -64,7 +65,7 @@ def test_a_mistake_is_named_with_its_line(text: str, line: int, why: str) -> Non
 
 
 def test_an_unknown_recipe_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(NotFound, match="known: base"):
+    with pytest.raises(NotFound, match=r"known: .*base"):
         load_recipe("nothing")
 
 
@@ -107,6 +108,24 @@ def test_the_languages_image_has_what_the_table_of_languages_asks_for() -> None:
     for language in languages().values():
         assert set(language.packages) <= set(recipe.packages), language.name
         assert set(language.pypi) <= wheels, language.name
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_tier_has_what_its_languages_ask_for_and_languages_has_all_of_it(tier: str) -> None:
+    recipe, whole = load_recipe(tier)[0], load_recipe("languages")[0]
+    wheels = {requirement.split("==")[0] for requirement in recipe.pypi}
+    for name in TIERS[tier]:
+        assert set(languages()[name].packages) <= set(recipe.packages), name
+        assert set(languages()[name].pypi) <= wheels, name
+    assert set(recipe.packages) <= set(whole.packages)
+    assert set(recipe.pypi) <= set(whole.pypi)
+    assert set(recipe.overlays) <= set(whole.overlays)
+
+
+def test_every_language_is_in_base_or_in_one_tier() -> None:
+    tiered = [name for names in TIERS.values() for name in names]
+    assert sorted(tiered) == sorted(name for name, one in languages().items() if not one.in_base)
+    assert len(tiered) == len(set(tiered))
 
 
 def test_the_base_image_has_every_language_said_to_be_in_it() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -85,8 +84,9 @@ def _ran(done: Execution) -> Ran:
 
 def _version(client: Sandboxer, language: Language) -> str:
     """The first number with dots that its tool says about itself, else all it says."""
-    profile = None if language.in_base else PROFILE_OF_ALL
-    said = client.code.run(shlex.join(language.version), language="sh", profile=profile, ttl_s=WITHIN_S)
+    image = client.languages.get(language.name).images[0]
+    with client.create(profile=None if language.in_base else PROFILE_OF_ALL, image=image) as sandbox:
+        said = sandbox.exec(list(language.version), timeout_s=WITHIN_S)
     words = f"{said.stdout}\n{said.stderr}".strip()
     found = re.search(r"\d+(\.\d+)+[\w.+~-]*", words)
     return found[0].rstrip(".") if found else words[:40]

@@ -89,10 +89,10 @@ def why_not_real() -> str | None:
 
 
 @contextmanager
-def real_platform(state_dir: Path, *, pool_mb: int = 3072) -> Iterator[Up]:
+def real_platform(state_dir: Path, *, pool_mb: int = 3072, images: Path = IMAGES) -> Iterator[Up]:
     """`sandboxer up` as an operator would start it, with its own state; everything is removed at the end."""
     try:
-        with served_once(state_dir, free_port(), pool_mb=pool_mb) as up:
+        with served_once(state_dir, free_port(), pool_mb=pool_mb, images=images) as up:
             try:
                 yield up
             finally:
@@ -102,9 +102,9 @@ def real_platform(state_dir: Path, *, pool_mb: int = 3072) -> Iterator[Up]:
 
 
 @contextmanager
-def served_once(state_dir: Path, port: int, *, pool_mb: int = 3072) -> Iterator[Up]:
+def served_once(state_dir: Path, port: int, *, pool_mb: int = 3072, images: Path = IMAGES) -> Iterator[Up]:
     """One life of the server; sandboxes outlive it."""
-    up, process = start_server(state_dir, port, pool_mb=pool_mb)
+    up, process = start_server(state_dir, port, pool_mb=pool_mb, images=images)
     try:
         yield up
     finally:
@@ -112,11 +112,13 @@ def served_once(state_dir: Path, port: int, *, pool_mb: int = 3072) -> Iterator[
         process.wait(30)
 
 
-def start_server(state_dir: Path, port: int, *, pool_mb: int = 3072) -> tuple[Up, subprocess.Popen[bytes]]:
+def start_server(
+    state_dir: Path, port: int, *, pool_mb: int = 3072, images: Path = IMAGES
+) -> tuple[Up, subprocess.Popen[bytes]]:
     """A server that answers; whoever starts it ends it."""
     state_dir.mkdir(parents=True, exist_ok=True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SANDBOXER_")}
-    environment |= {"SANDBOXER_IMAGES_DIR": str(IMAGES), "SANDBOXER_POOL_SIZE_MB": str(pool_mb)}
+    environment |= {"SANDBOXER_IMAGES_DIR": str(images), "SANDBOXER_POOL_SIZE_MB": str(pool_mb)}
     words = [sys.executable, "-m", "sandboxer.edges.cli.main", "up"]
     words += ["--state-dir", str(state_dir), "--port", str(port)]
     with (state_dir / "up.log").open("ab") as log:

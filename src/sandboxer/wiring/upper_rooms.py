@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 from sandboxer.access.egress.room import open_egress
 from sandboxer.access.ports.targets import Target
@@ -12,6 +16,7 @@ from sandboxer.access.secrets.room import open_secrets
 from sandboxer.access.ssh.room import open_ssh
 from sandboxer.accounts.authority import AuthorityBook
 from sandboxer.artifacts.garbage.trees import Trees
+from sandboxer.artifacts.images import list_images
 from sandboxer.artifacts.room import Artifacts, open_artifacts
 from sandboxer.artifacts.snapshots.charging import KeepCharges
 from sandboxer.identity.seal import Seal
@@ -24,6 +29,7 @@ from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.settings import Settings
 from sandboxer.store.engine import Store
 from sandboxer.work.execute.room import Execution, open_execution
+from sandboxer.work.languages.offering import HostImages, ImageContent
 from sandboxer.work.services.room import open_services
 from sandboxer.work.services.use_cases import ServiceUseCases
 from sandboxer.work.sessions.room import open_sessions
@@ -64,17 +70,9 @@ async def open_upper_rooms(
         )
     )
     execution = await closing.enter_async_context(
-        open_execution(
-            sandboxes,
-            store,
-            clock,
-            authorities=authorities,
-            slots=slots,
-            webhooks=webhooks,
-            policy=settings.job_policy,
-        )
+        _open_execution(settings, sandboxes, store, clock, authorities, slots, webhooks)
     )
-    sessions = await closing.enter_async_context(open_sessions(store, clock, sandboxes))
+    sessions = await closing.enter_async_context(open_sessions(store, clock, sandboxes, execution.images))
     services = await closing.enter_async_context(
         open_services(
             sandboxes,
@@ -112,6 +110,41 @@ async def open_upper_rooms(
         access=access,
         artifacts=artifacts,
     )
+
+
+def _open_execution(
+    settings: Settings,
+    sandboxes: SandboxUseCases,
+    store: Store,
+    clock: Clock,
+    authorities: AuthorityBook,
+    slots: Slots,
+    webhooks: Webhooks,
+) -> AbstractAsyncContextManager[Execution]:
+    return open_execution(
+        sandboxes,
+        store,
+        clock,
+        authorities=authorities,
+        slots=slots,
+        webhooks=webhooks,
+        policy=settings.job_policy,
+        images=HostImages(lambda: _contents(settings.images_dir)),
+    )
+
+
+def _contents(images_dir: Path) -> Iterator[ImageContent]:
+    for image in list_images(images_dir):
+        # An older tree, `name@digest`, serves disks that lie over it, not new sandboxes.
+        if "@" not in image.name:
+            yield ImageContent(
+                name=image.name, packages=image.packages, has_file=partial(_has_file, image.rootfs)
+            )
+
+
+def _has_file(rootfs: Path, path: str) -> bool:
+    """A link in there may point anywhere, so none is followed."""
+    return os.path.lexists(rootfs / path)
 
 
 def _open_artifacts(

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from sandboxer.artifacts.images import Image, build_image, list_images
-from sandboxer.artifacts.images import Progress as Step
+from sandboxer.artifacts.images import Image, list_images
 from sandboxer.edges.cli.artifacts import images as published
+from sandboxer.edges.cli.building import build_shown
 from sandboxer.edges.cli.options import Json, StateDir, Url, client
-from sandboxer.edges.cli.output import ago, columns, err, out, plain, print_json, size
+from sandboxer.edges.cli.output import ago, columns, out, plain, print_json, size
 from sandboxer.settings import load_settings
 from sandboxer.wire.host import Collected, Garbage, GarbageItem
 
@@ -44,27 +43,7 @@ def build(
 
         sandboxer image build base --rebuild --state-dir /var/lib/sandboxer
     """
-    images_dir = load_settings(state_dir=state_dir).images_dir
-    bar = Progress(
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeElapsedColumn(),
-        console=err,
-        disable=not err.is_terminal,
-    )
-    with bar:
-        task = bar.add_task(f"image {name}", total=1.0)
-        last = ""
-
-        def show(step: Step) -> None:
-            nonlocal last
-            bar.update(task, completed=step.fraction, description=f"image {name}: {step.phase}")
-            if not err.is_terminal and step.phase != last:
-                last = step.phase
-                err.print(f"image {name}: {step.phase}")
-
-        image = build_image(name, images_dir, show, rebuild=rebuild)
+    image = build_shown(name, load_settings(state_dir=state_dir).images_dir, rebuild=rebuild)
     if json:
         print_json(_as_json(image))
     else:

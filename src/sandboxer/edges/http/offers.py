@@ -1,40 +1,21 @@
-"""Which languages the images on this host have, and in which version; looked at now and then."""
+"""Which languages the images on this host have, and in which version."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from starlette.requests import Request
 
-from sandboxer.artifacts.images.catalog import Image, list_images
 from sandboxer.edges.http.state import platform_of
-from sandboxer.work.languages.offering import ImageContent, Offered, offered
-from sandboxer.work.languages.table import languages
+from sandboxer.work.languages.offering import HostImages, Offered
 
-# Images change by hand only, and anyone may ask.
-KEPT_S = 30.0
+KEPT_S = HostImages.KEPT_S
 # For what is only told beside an answer that somebody waits for.
 KEPT_LONGER_S = 600.0
 
 
-@dataclass(frozen=True)
-class _Known:
-    at: float
-    offers: Sequence[Offered]
-
-
 async def offers_here(request: Request, kept_s: float = KEPT_S) -> Sequence[Offered]:
-    state = request.app.state
-    known: _Known | None = getattr(state, "languages", None)
-    if known is None or time.monotonic() - known.at > kept_s:
-        offers = await asyncio.to_thread(_look, platform_of(request).settings.images_dir)
-        known = state.languages = _Known(time.monotonic(), offers)
-    return known.offers
+    return await platform_of(request).execution.images.offers(kept_s)
 
 
 async def version_in(request: Request, language: str, image: str | None) -> str | None:
@@ -44,18 +25,3 @@ async def version_in(request: Request, language: str, image: str | None) -> str 
     if found is None or image is None:
         return None
     return found.versions.get(image.partition("@")[0])
-
-
-def _look(images_dir: Path) -> Sequence[Offered]:
-    # An older tree, `name@digest`, serves disks that lie over it, not new sandboxes.
-    images = [_content(image) for image in list_images(images_dir) if "@" not in image.name]
-    return [offered(language, images) for language in languages().values()]
-
-
-def _content(image: Image) -> ImageContent:
-    return ImageContent(
-        name=image.name,
-        packages=image.packages,
-        # A link in there may point anywhere, so none is followed.
-        has_file=lambda path: os.path.lexists(image.rootfs / path),
-    )

@@ -20,12 +20,14 @@ from sandboxer.work.jobs.book import JobBook
 from sandboxer.work.jobs.desk import Jobs
 from sandboxer.work.jobs.policy import JobPolicy
 from sandboxer.work.jobs.runner import Runner
+from sandboxer.work.languages.offering import HostImages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
     one_shots: OneShots
     jobs: Jobs
+    images: HostImages
 
 
 @asynccontextmanager
@@ -38,16 +40,17 @@ async def open_execution(
     slots: Slots,
     webhooks: Webhooks,
     policy: JobPolicy,
+    images: HostImages,
 ) -> AsyncIterator[Execution]:
     """On leaving, jobs keep running in their sandboxes; the next server finds them."""
     async with own_tasks() as tasks:
         endings = Endings(sandboxes, store, clock, tasks)
         book = JobBook(store, clock, webhooks, kept_bytes=policy.kept_bytes)
         places = Places(sandboxes=sandboxes, authorities=authorities, slots=slots)
-        runner = Runner(book=book, clock=clock, places=places, endings=endings)
+        runner = Runner(book=book, clock=clock, places=places, endings=endings, images=images)
         jobs = Jobs(book, runner, clock, policy, tasks)
         await jobs.adopt()
         await endings.sweep(at_start=True)
         tasks.start(jobs.run(), name="jobs")
         tasks.start(endings.run(), name="ends of runs")
-        yield Execution(one_shots=OneShots(places, store, clock, endings), jobs=jobs)
+        yield Execution(one_shots=OneShots(places, store, clock, endings), jobs=jobs, images=images)

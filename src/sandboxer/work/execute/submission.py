@@ -13,6 +13,7 @@ from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.work.commands import WORKSPACE
 from sandboxer.work.execute.artifacts import MAX_MARKS, has_too_many_marks
+from sandboxer.work.languages.offering import ImageOf, smallest_image
 from sandboxer.work.languages.table import Commands, Language, commands, find_language
 
 TTL_DEFAULT_S = 60
@@ -72,9 +73,11 @@ class Plan:
         return (*self.commands.run, *self.submission.argv)
 
 
-def make_plan(submission: Submission) -> Plan:
-    """Raises InvalidRequest naming the field: an unknown language (and its nearest), a bad file name."""
-    language = _language(submission)
+def make_plan(submission: Submission, image_of: ImageOf = smallest_image) -> Plan:
+    """`image_of` says which image to run a language in that is not in every one.
+
+    Raises InvalidRequest naming the field: an unknown language (and its nearest), a bad file name."""
+    language = language_of(submission.code, submission.language)
     filled = commands(language, WORKSPACE)
     _check_size(submission)
     for number, file in enumerate(submission.files):
@@ -91,7 +94,7 @@ def make_plan(submission: Submission) -> Plan:
         submission=submission,
         language=language,
         commands=filled,
-        create=_create(submission, language),
+        create=_create(submission, language, image_of),
     )
 
 
@@ -112,10 +115,11 @@ def shebang_language(code: str) -> str | None:
     return words[0].rsplit("/", 1)[-1] if words else None
 
 
-def _language(submission: Submission) -> Language:
-    if submission.language is not None:
-        return find_language(submission.language)
-    named = shebang_language(submission.code)
+def language_of(code: str, given: str | None) -> Language:
+    """As it is named, else as the first line of the code says."""
+    if given is not None:
+        return find_language(given)
+    named = shebang_language(code)
     if named is None:
         raise InvalidRequest(
             field="language", why="name one, or begin the code with a line like `#!/usr/bin/env python3`"
@@ -141,12 +145,13 @@ def _check_size(submission: Submission) -> None:
         )
 
 
-def _create(submission: Submission, language: Language) -> CreateRequest:
-    profile = submission.profile
+def _create(submission: Submission, language: Language, image_of: ImageOf) -> CreateRequest:
+    profile, image = submission.profile, None
     if profile is None and not language.in_base:
-        profile = LANGUAGES_PROFILE
+        profile, image = LANGUAGES_PROFILE, image_of(language)
     return CreateRequest(
         profile=profile,
+        image=image,
         trust=submission.trust,
         ttl=f"{submission.ttl_s + SPARE_S}s",
         resources=WantedResources(

@@ -33,6 +33,7 @@ from sandboxer.work.execute.submission import Submission, from_json, make_plan
 from sandboxer.work.jobs.book import JobBook, Step
 from sandboxer.work.jobs.lifecycle import FINAL, Signal, State
 from sandboxer.work.jobs.records import Job
+from sandboxer.work.languages.offering import HostImages
 from sandboxer.work.lines import Lines
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class Runner:
     clock: Clock
     places: Places
     endings: Endings
+    images: HostImages
 
     @property
     def sandboxes(self) -> SandboxUseCases:
@@ -107,7 +109,8 @@ class Runner:
         if not job.is_owner:
             # The queue may be long: whoever may do nothing any more starts nothing either.
             demand_active(await self.places.authorities.of(job.caller), now=now)
-        sandbox = await self.places.make(make_plan(submission), job.caller, claim)
+        plan = make_plan(submission, await self.images.image_of())
+        sandbox = await self.places.make(plan, job.caller, claim)
         self.endings.own(sandbox.id)
         await self._run(job.id, live, sandbox, ids, float(submission.ttl_s), resume=False)
 

@@ -1,11 +1,14 @@
-"""Which of the images on a host have a language. Pure: the caller says what is in them."""
+"""Which of the images on a host have a language, and which to take. The caller says what is in them."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sandboxer.work.languages.table import Language, commands
+from sandboxer.work.languages.table import Language, commands, languages
+from sandboxer.work.languages.tiers import ALL
 
 # Where wheels and our own wrappers put their programs.
 PROGRAMS_FOLDER = "usr/local/bin"
@@ -38,11 +41,45 @@ class Offered:
         return bool(self.images)
 
 
+ImageOf = Callable[[Language], str]
+"""Which image to run a language in."""
+
+
+def smallest_image(language: Language) -> str:
+    """For who knows of no host: the one to build."""
+    return language.image
+
+
+class HostImages:
+    """What runs on this host, looked at now and then: images change by hand only, and anyone may ask."""
+
+    KEPT_S = 30.0
+
+    def __init__(self, look: Callable[[], Iterable[ImageContent]]) -> None:
+        """`look` blocks."""
+        self._look = look
+        self._offers: Sequence[Offered] = ()
+        self._seen_at: float | None = None
+
+    async def offers(self, kept_s: float = KEPT_S) -> Sequence[Offered]:
+        """Of every language."""
+        if self._seen_at is None or time.monotonic() - self._seen_at > kept_s:
+            images = await asyncio.to_thread(lambda: list(self._look()))
+            self._offers = [offered(language, images) for language in languages().values()]
+            self._seen_at = time.monotonic()
+        return self._offers
+
+    async def image_of(self) -> ImageOf:
+        """The first image that has a language; the one to build where none has it."""
+        first = {one.language.name: one.images[0] for one in await self.offers() if one.images}
+        return lambda language: first.get(language.name, language.image)
+
+
 def offered(language: Language, images: Iterable[ImageContent]) -> Offered:
-    """The image it is meant for comes first."""
+    """The image it is meant for comes first; what has everything comes last."""
     having = sorted(
         (image for image in images if has_language(image, language)),
-        key=lambda image: (image.name != language.image, image.name),
+        key=lambda image: (image.name != language.image, image.name == ALL, image.name),
     )
     package = language.packages[0]
     versions = {} if language.pypi else {image.name: image.packages[package] for image in having}

@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.work.languages.tiers import ALL, BASE, tier_of
 
 _FILES = ("scripting.yaml", "compiled.yaml", "functional.yaml", "shells.yaml")
 PROGRAMS = ("hello", "stdin", "exit", "error", "loop")
@@ -44,7 +45,7 @@ class Language:
     @property
     def image(self) -> str:
         """The smallest image that has it."""
-        return "base" if self.in_base else "languages"
+        return BASE if self.in_base else tier_of(self.name) or ALL
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from importlib.resources import files
 from types import MappingProxyType
 
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.work.languages.table import find_language, languages
+from sandboxer.work.languages.table import Language, find_language, languages
 
 # Reads the keeper's own text from stdin first: it is no secret, and would only clutter the list of processes.
 BOOT = (
@@ -42,8 +42,8 @@ class Interpreter:
     end: str = ""
 
     @property
-    def image(self) -> str:
-        return languages()[self.name].image
+    def language(self) -> Language:
+        return languages()[self.name]
 
     def order(self) -> dict[str, object]:
         """The keeper's first order."""

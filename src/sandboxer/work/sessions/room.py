@@ -13,6 +13,7 @@ from sandboxer.kernel.tasks import own_tasks
 from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.store.engine import Store
+from sandboxer.work.languages.offering import HostImages
 from sandboxer.work.sessions.book import ACTOR, SessionBook
 from sandboxer.work.sessions.lifecycle import Signal, State
 from sandboxer.work.sessions.records import Session
@@ -24,11 +25,13 @@ ADOPT_S = 10.0
 
 
 @asynccontextmanager
-async def open_sessions(store: Store, clock: Clock, sandboxes: SandboxUseCases) -> AsyncIterator[Sessions]:
+async def open_sessions(
+    store: Store, clock: Clock, sandboxes: SandboxUseCases, images: HostImages
+) -> AsyncIterator[Sessions]:
     """After `reconcile`: it must be known which sandboxes live. Leaving lets go; interpreters go on."""
     async with own_tasks() as tasks:
         book = SessionBook(store, clock, sandboxes, tasks)
-        sessions = Sessions(book)
+        sessions = Sessions(book, images)
         for session in await book.load():
             await _take_up(session, sessions, book)
         tasks.start(book.run(), name="sessions")

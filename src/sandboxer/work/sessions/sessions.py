@@ -20,6 +20,7 @@ from sandboxer.sandboxes.access import ActivityKind
 from sandboxer.sandboxes.book import Also
 from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
+from sandboxer.work.languages.offering import HostImages
 from sandboxer.work.languages.table import languages
 from sandboxer.work.sessions import lifetime
 from sandboxer.work.sessions.attached import Attached
@@ -61,26 +62,30 @@ class WantedSession:
 
 
 class Sessions:
-    def __init__(self, book: SessionBook) -> None:
+    def __init__(self, book: SessionBook, images: HostImages) -> None:
+        self._images = images
         self.book = self._book = book
         self._sandboxes = book.sandboxes
 
     # -- making and ending
 
-    def sandbox_request(self, wanted: WantedSession) -> CreateRequest:
+    async def sandbox_request(self, wanted: WantedSession) -> CreateRequest:
         """The sandbox that a session without one gets. Raises InvalidRequest."""
         interpreter = find_interpreter(wanted.language)
         resources = wanted.resources
         if wanted.vcpus is not None:
             memory = resources.memory_mb or wanted.vcpus * MEMORY_MB_PER_VCPU
             resources = replace(resources, vcpus=float(wanted.vcpus), memory_mb=memory)
+        image = wanted.image
+        if image is None and not interpreter.language.in_base:
+            image = (await self._images.image_of())(interpreter.language)
         idle = _duration(wanted.idle, "idle", lifetime.IDLE_DEFAULT)
         room = self._sandboxes.room
         profile = room.profiles.get(wanted.profile or room.default_profile)
         return CreateRequest(
             profile=wanted.profile,
             name=wanted.name,
-            image=wanted.image or (None if interpreter.image == "base" else interpreter.image),
+            image=image,
             trust=wanted.trust,
             # Cells make a session last longer; its sandbox must not end under it.
             ttl=format_duration(min(lifetime.TTL_MAX, profile.ttl_max)),
@@ -119,7 +124,7 @@ class Sessions:
             self._book.insert(conn, replace(planned, sandbox_id=sandbox_id), also)
 
         try:
-            made = await self._sandboxes.create(self.sandbox_request(wanted), caller, also=bind)
+            made = await self._sandboxes.create(await self.sandbox_request(wanted), caller, also=bind)
         except BaseException:
             await self._book.give_up(planned.id, "sandbox_failed")
             raise

@@ -11,6 +11,7 @@ from sandboxer.kernel.errors import NotAvailable, NotFound, PathNotFound
 from sandboxer.sandboxes.access import RESIDENT_TAG
 from sandboxer.work.commands import WORKSPACE, Wanted, merged_env
 from sandboxer.work.deadline import kill_quietly
+from sandboxer.work.languages.table import languages
 from sandboxer.work.sessions.attached import Attached
 from sandboxer.work.sessions.interpreters import BOOT, Interpreter, driver_text
 from sandboxer.work.sessions.records import Session
@@ -62,7 +63,8 @@ async def await_greeting(attached: Attached, session: Session, image: str) -> No
         await attached.over.wait()
     why = attached.why
     if "No such file" in why:
-        why = f"image {image} does not have it ({why}); the image `languages` has every language"
+        other = languages()[session.language].image
+        why = f"image {image} does not have it ({why}); the image `{other}` has it"
     raise NotAvailable(what=f"a session of {session.language}", why=why)
 
 

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from sandboxer.edges.cli.building import ensure_language
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.mounting import VolumeOption, mounts
 from sandboxer.edges.cli.options import Json, StateDir, Url, client, pairs
@@ -22,6 +23,17 @@ from sandboxer.wire.execute import Execution
 
 app = typer.Typer(rich_markup_mode="rich")
 STDIN = "-"
+FileOption = Annotated[
+    list[str] | None,
+    typer.Option("--file", "-f", help="PATH or NAME=PATH, put beside the program; can be repeated."),
+]
+ArtifactOption = Annotated[
+    list[str] | None,
+    typer.Option("--artifact", "-a", help="Name or pattern of files to bring back; can be repeated."),
+]
+BuildOption = Annotated[
+    bool, typer.Option("--build", help="Build the image that the language needs, if there is none.")
+]
 
 
 @app.command("run", context_settings={"ignore_unknown_options": True})
@@ -32,14 +44,8 @@ def run(
         str | None, typer.Option("--language", "-l", help="Default: as the first line or the extension says.")
     ] = None,
     env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE; can be repeated.")] = None,
-    input_file: Annotated[
-        list[str] | None,
-        typer.Option("--file", "-f", help="PATH or NAME=PATH, put beside the program; can be repeated."),
-    ] = None,
-    artifact: Annotated[
-        list[str] | None,
-        typer.Option("--artifact", "-a", help="Name or pattern of files to bring back; can be repeated."),
-    ] = None,
+    input_file: FileOption = None,
+    artifact: ArtifactOption = None,
     into: Annotated[Path, typer.Option("--into", help="Folder for what comes back.")] = Path(),
     ttl: Annotated[int, typer.Option("--ttl", help="Seconds until it is killed (900 at most).")] = 60,
     trust: Annotated[str | None, typer.Option(help="Network: zero or semi.")] = None,
@@ -52,13 +58,15 @@ def run(
         bool, typer.Option("--async", help="Queue it as a job and print the job's id.")
     ] = False,
     webhook: Annotated[str | None, typer.Option(help="With --async: a URL to be told at the end.")] = None,
+    build: BuildOption = False,
     json: Json = False,
     url: Url = None,
     state_dir: StateDir = None,
 ) -> None:
     """Run a program in a sandbox of its own: output as it comes, its exit code returned.
 
-    What is piped into us is given to the program. Words that begin with a dash go after --.
+    What is piped into us is given to the program. Words that begin with a dash go after --. Where no image
+    has the language, the smallest that would is offered to be built (as root, on the platform's host).
 
     Examples:
 
@@ -88,6 +96,8 @@ def run(
         options["stdin"] = piped.read()
     named = _language(file, code, language)
     with client(url, state_dir) as platform:
+        if profile is None:
+            ensure_language(platform, named, code, may_build=build, state_dir=state_dir)
         if is_async:
             job = platform.code.submit(code, language=named, webhook_url=webhook, **options)
             print_json(job) if json else out.print(job.id)

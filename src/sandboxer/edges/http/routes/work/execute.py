@@ -113,7 +113,8 @@ async def _admit(request: Request, plan: Plan) -> None:
 
 async def _plan(request: Request, body: ExecuteCode) -> Plan:
     """Part of the act: what it names may be gone when the same answer is asked for again."""
-    return make_plan(replace(submission(body), volumes=await mounts(request, body.volumes)))
+    wanted = replace(submission(body), volumes=await mounts(request, body.volumes))
+    return make_plan(wanted, await platform_of(request).execution.images.image_of())
 
 
 def submission(body: ExecuteCode) -> Submission:

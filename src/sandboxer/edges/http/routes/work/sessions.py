@@ -86,7 +86,7 @@ async def start(request: Request, body: StartSession, idempotency_key: Idempoten
             await note_use(platform, who, "sandboxes", wanted.sandbox_id, "sessions")
             return _answer(request, await platform.sessions.create(wanted, who, also=bind), 201)
         having = replace(wanted, volumes=await mounts(request, body.volumes))
-        create = platform.sessions.sandbox_request(having)
+        create = await platform.sessions.sandbox_request(having)
         await demand_scope(request, Scope.SANDBOXES_CREATE)
         await pass_gate(request, create.profile)
         async with (
