@@ -49,11 +49,18 @@ class Served:
 
 @contextmanager
 def served(
-    state_dir: Path, *, log: Path, more: Mapping[str, str] | None = None, is_real: bool = False
+    state_dir: Path,
+    *,
+    log: Path,
+    more: Mapping[str, str] | None = None,
+    is_real: bool = False,
+    source: Path | None = None,
 ) -> Iterator[Served]:
+    """`source`: another checkout whose platform it is, run by this interpreter."""
     port = free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SANDBOXER_")}
     environment |= {"SANDBOXER_IMAGES_DIR": str(IMAGES), "SANDBOXER_PROXY_LISTEN": "none", **(more or {})}
+    environment |= {} if source is None else {"PYTHONPATH": str(source / "src")}
     program = "sandboxer.edges.cli.main" if is_real else "tests.faults.scripted_server"
     words = [sys.executable, "-m", program, "up", "--state-dir", str(state_dir)]
     with log.open("ab") as file:
