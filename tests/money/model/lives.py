@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from sqlalchemy import Connection
 
-from sandboxer.accounts import operators, records
+from sandboxer.accounts import limits, operators, records
 from sandboxer.accounts.caps import Caps
 from sandboxer.accounts.delegation import Cut, cut, top_up
 from sandboxer.accounts.revocation import revoke
@@ -99,13 +100,20 @@ async def create(run: Run) -> None:
     ttl = run.dice.choice(("1m", "2h", "24h"))
     made = None
     try:
-        made = await run.world.platform.sandboxes.create(CreateRequest(ttl=ttl), person.caller)
+        caller = replace(person.caller, public_key=_name_of(run, person))
+        made = await run.world.platform.sandboxes.create(CreateRequest(ttl=ttl), caller)
     finally:
         if made is not None:
             assert person.may_act, f"{person.name} is {person.status} and got a sandbox"
             if ttl == "1m":
                 person.is_loose = True
             run.cast.things[made.id] = Thing(made.id, person)
+
+
+def _name_of(run: Run, person: Person) -> str:
+    """A delegated account may act under many names: its key, and each wallet that is linked to it."""
+    name = person.caller.public_key
+    return f"{name}-{run.dice.randrange(9)}" if person.is_child else name
 
 
 async def _ask(run: Run, word: str) -> None:
@@ -169,7 +177,9 @@ async def delegate(run: Run) -> None:
     key = "sbx-pk-" + new_id("x")[2:]
     child = Person(name, Caller(public_key=key, account=new_id("acc")), parent=parent)
     now = run.world.platform.clock.now()
-    wish = Cut(scopes=ALL, budget_sats=sats, depth=0 if parent.is_child else 1)
+    child.key_cap = run.dice.choice((None, 20))
+    caps = Caps(per_key_sats=child.key_cap)
+    wish = Cut(scopes=ALL, budget_sats=sats, depth=0 if parent.is_child else 1, caps=caps)
     await run.world.write(
         lambda conn: cut(
             conn,
@@ -248,6 +258,24 @@ async def cap(run: Run) -> None:
     person.is_loose = True
 
 
+async def buy_tier(run: Run) -> None:
+    person = pick(run)
+    now, tier = run.world.platform.clock.now(), run.dice.choice((1, 5))
+    until = now + timedelta(minutes=run.dice.choice((1, 60)))
+    if person.is_child:
+        return
+    policy = run.world.platform.limits
+    before = limits.requests_per_minute(None, policy=policy) or 0
+    await run.world.write(
+        lambda conn: operators.entitle_account(
+            conn, OPERATOR, person.account, tier=tier, until=until, reason="model", now=now
+        )
+    )
+    person.is_loose = True
+    after = limits.requests_per_minute(tier, policy=policy) or 0
+    assert after >= before, f"tier {tier} lowers {before} requests a minute to {after}"
+
+
 async def time_passes(run: Run) -> None:
     await run.world.live(timedelta(seconds=run.dice.choice(WAITS_S)))
 
@@ -311,6 +339,7 @@ ACTS = {
     "reinstate": (2, reinstate),
     "close": (1, close),
     "cap": (2, cap),
+    "buy_tier": (1, buy_tier),
     "time_passes": (14, time_passes),
     "server_stands_still": (2, server_stands_still),
     "server_is_killed": (3, server_is_killed),

@@ -121,7 +121,11 @@ class Oracle:
                 into[one.kind] += one.amount
         who = f"{person.name} ({person.account})"
         outside = into[INWARD] - out[OUTWARD]
-        assert outside == person.outside, f"{who}: {person.outside} sats came, {outside} are credited"
+        paid = outside - person.outside
+        assert person.least_paid <= paid <= person.most_paid, (
+            f"{who}: {person.outside} sats came and {person.least_paid} to {person.most_paid} by x402,"
+            f" {outside} are credited"
+        )
         assert out[GIVEN] == person.given, f"{who} gave {person.given}, the ledger moved {out[GIVEN]}"
         assert into[GIVEN] == person.received, f"{who} was given {person.received}, got {into[GIVEN]}"
         charged = (out["charge"] - into["refund"]) * NSATS_PER_SAT + bucket.flow.carried
@@ -130,20 +134,23 @@ class Oracle:
         assert charged <= person.most + fractions, f"{who} is charged {charged} of at most {person.most}"
         if not (person.is_loose or person.is_child):
             assert charged >= person.least - fractions, f"{who} is charged {charged}, used {person.least}"
-        left = person.outside + person.received + returned - person.given - person.spent_on_cards
+        left = outside + person.received + returned - person.given - person.spent_on_cards
         left -= out["charge"] - into["refund"] + out[RETURNED] - into["write_off"]
         assert bucket.posted - bucket.debt == left, f"{who} has {bucket.posted - bucket.debt}, not {left}"
         self._check_debt(person, bucket, who)
+        if person.key_cap is not None:
+            spent = out["charge"] - into["refund"]
+            assert spent <= person.key_cap, f"{who} spent {spent}, its key may {person.key_cap}"
         if person.is_child:
             assert set(out) <= FROM_BUDGETS | {OUTWARD}, f"{who}: a budget was spent on {sorted(out)}"
             self._check_return(conn, person, who)
 
     def _check_debt(self, person: Person, bucket: Bucket, who: str) -> None:
         """Nobody owes more than the grace that was earned, and what a chain took back."""
-        grace = person.ever // 10 + 2 * person.top_rate // 1000 + 2
+        grace = (person.ever + person.most_paid) // 10 + 2 * person.top_rate // 1000 + 2
         if person.had_receipt:
             grace += person.top_rate * (HARD_CAP // timedelta(seconds=1)) // 1000
-        allowed = person.reversed + (0 if person.is_child else grace)
+        allowed = person.reversed + person.unsure + (0 if person.is_child else grace)
         assert bucket.debt <= allowed, f"{who} owes {bucket.debt}, {allowed} can be explained"
 
     def _check_return(self, conn: Connection, person: Person, who: str) -> None:
@@ -153,7 +160,8 @@ class Oracle:
             return
         person.status = "ended"
         kept = key.kept_sats or 0
-        assert kept <= person.outside, f"{who} kept {kept}, outsiders brought {person.outside}"
+        brought = person.outside + person.most_paid
+        assert kept <= brought, f"{who} kept {kept}, outsiders brought {brought}"
 
     def note_rates(self) -> None:
         for person in self.cast.people:

@@ -36,6 +36,13 @@ class Person:
     # A payment was seen and not final: it renews grace, up to the hard cap.
     had_receipt: bool = False
     cap: int | None = None
+    # Of a delegated account, which is one key under whatever names: so many sats in all.
+    key_cap: int | None = None
+    # By payments that a chain must still confirm, or may take back: so much must be credited, so much may be,
+    # and so much of it could become a debt.
+    least_paid: int = 0
+    most_paid: int = 0
+    unsure: int = 0
 
     @property
     def account(self) -> str:

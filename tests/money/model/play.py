@@ -2,7 +2,43 @@
 
 from __future__ import annotations
 
-from tests.money.model import lives
-from tests.money.model.schedule import Play
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
-PLAY = Play(acts=lives.ACTS, begin=lives.begin)
+from tests.money.model import evm, lives, paying, selling
+from tests.money.model.schedule import Play, Run
+from tests.payments.invoices.memory_chain import MemoryChain
+
+
+async def begin(run: Run) -> None:
+    await lives.begin(run)
+    await paying.begin(run)
+
+
+@contextmanager
+def around(run: Run) -> Iterator[dict[str, Any]]:
+    run.extras["evm"] = chain = evm.Chain(run.world.host.truth.now)
+    run.extras["ltc"] = ltc = MemoryChain()
+    with evm.served(chain), selling.served(ltc):
+        yield {**evm.SETTINGS, **selling.SETTINGS}
+
+
+@contextmanager
+def alone(_: Run) -> Iterator[dict[str, Any]]:
+    yield {}
+
+
+async def nothing(_: Run) -> None:
+    return None
+
+
+# Lives, budgets, clocks and deaths; and the same with payments, invoices and gift cards on chains that lie.
+LIVES = Play(acts=lives.ACTS, begin=lives.begin, around=alone, check=nothing, end=nothing)
+PLAY = Play(
+    acts={**lives.ACTS, **paying.ACTS, **selling.ACTS},
+    begin=begin,
+    around=around,
+    check=paying.check,
+    end=paying.end,
+)

@@ -15,10 +15,11 @@ from collections import Counter
 
 import pytest
 
-from tests.money.model.play import PLAY
-from tests.money.model.schedule import run_schedule
+from tests.money.model.play import LIVES, PLAY
+from tests.money.model.schedule import Play, Report, run_schedule
 
 GATE_S = 40.0
+SLOW_S = 240.0
 LONG_S = 3300.0
 
 
@@ -28,27 +29,32 @@ def _quiet() -> None:
     logging.getLogger("sandboxer").setLevel(logging.CRITICAL)
 
 
-def play_for(seconds: float, database: pytest.FixtureRequest, kind: str) -> None:
+def play_for(seconds: float, database: pytest.FixtureRequest, kind: str, play: Play) -> None:
     seconds = float(os.environ.get("SANDBOXER_MODEL_SECONDS", seconds))
     seed = first = int(os.environ.get("SANDBOXER_TEST_SEED", secrets.randbelow(10**9)))
     print(f"\n{kind}: schedules from seed {first} on")
     pairs: Counter[tuple[str, str]] = Counter()
     ends = time.monotonic() + seconds
+    abandoned = []
     while time.monotonic() < ends:
-        pairs += play_one(seed, database, kind)
+        report = play_one(seed, database, kind, play)
+        pairs += report.pairs
+        abandoned += [seed] if report.is_abandoned else []
         seed += 1
+    if abandoned:
+        print(f"{kind}: took too long and were left: {abandoned}")
     print(f"{kind}: {seed - first} schedules, {sum(pairs.values())} steps, {len(pairs)} pairs covered:")
     for state, acts in sorted(_by_state(pairs).items()):
         print(f"  {state}: " + ", ".join(f"{act} {number}" for act, number in sorted(acts.items())))
 
 
-def play_one(seed: int, request: pytest.FixtureRequest, kind: str) -> Counter[tuple[str, str]]:
+def play_one(seed: int, request: pytest.FixtureRequest, kind: str, play: Play) -> Report:
     if kind == "sqlite":
-        return asyncio.run(run_schedule(seed, PLAY)).pairs
+        return asyncio.run(run_schedule(seed, play))
     databases = request.getfixturevalue("postgres_databases")
     name = databases.take()
     try:
-        return asyncio.run(run_schedule(seed, PLAY, database=databases.url(name))).pairs
+        return asyncio.run(run_schedule(seed, play, database=databases.url(name)))
     finally:
         databases.give_back(name)
 
@@ -65,7 +71,16 @@ def _by_state(pairs: Counter[tuple[str, str]]) -> dict[str, dict[str, int]]:
 def test_every_sat_is_accounted_for_after_each_step_of_any_schedule(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
-    play_for(GATE_S, request, kind)
+    play_for(GATE_S, request, kind, LIVES)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_every_sat_is_accounted_for_while_chains_lie_and_facilitators_too(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    play_for(SLOW_S, request, kind, PLAY)
 
 
 @pytest.mark.long
@@ -74,4 +89,4 @@ def test_every_sat_is_accounted_for_after_each_step_of_any_schedule(
 def test_every_sat_is_accounted_for_in_an_hour_of_schedules(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
-    play_for(LONG_S, request, kind)
+    play_for(LONG_S, request, kind, PLAY)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -44,6 +43,7 @@ PRICES = {
 CHUNK = timedelta(seconds=10)
 NUDGE = timedelta(seconds=1)
 PATIENCE_S = 0.25
+TRIES = 120
 
 
 class World:
@@ -60,7 +60,8 @@ class World:
         }
         if database is not None:
             self._settings["database"] = database
-        self._stack = AsyncExitStack()
+        self._stop = asyncio.Event()
+        self._server: asyncio.Task[None]
         self._is_dead = False
         # So many writes more, and the server dies in the middle of whatever it does.
         self.fuse: int | None = None
@@ -74,10 +75,21 @@ class World:
     async def open(self) -> None:
         self._is_dead, self.fuse = False, None
         chosen = Settings(state_dir=self._folder, **self._settings)
-        self.platform = await self._stack.enter_async_context(
-            open_platform(chosen, time_source=self.host, backends={self.backend.name: self.backend})
-        )
+        self._stop = asyncio.Event()
+        ready: asyncio.Future[Platform] = asyncio.get_running_loop().create_future()
+        # A task of its own: what ends a dying server must not end the driver.
+        self._server = asyncio.create_task(self._serve(chosen, ready, self._stop))
+        await asyncio.wait((ready, self._server), return_when=asyncio.FIRST_COMPLETED)
+        if not ready.done():
+            await self._server
+        self.platform = ready.result()
         self._arm(self.platform)
+
+    async def _serve(self, chosen: Settings, ready: asyncio.Future[Platform], stop: asyncio.Event) -> None:
+        backends = {self.backend.name: self.backend}
+        async with open_platform(chosen, time_source=self.host, backends=backends) as platform:
+            ready.set_result(platform)
+            await stop.wait()
 
     def _arm(self, platform: Platform) -> None:
         real = platform.store.write
@@ -99,17 +111,17 @@ class World:
     async def kill(self) -> None:
         """Nothing that it would still like to write is written: no last sign of life, no tidying up."""
         self._is_dead = True
-        stack, self._stack = self._stack, AsyncExitStack()
+        self._stop.set()
         try:
-            await asyncio.wait_for(stack.aclose(), 20)
-        except Exception as error:
+            await asyncio.wait_for(self._server, 20)
+        except (Exception, asyncio.CancelledError) as error:
             # Whatever a dying server stumbles over.
             log.debug("a killed server said: %s", error)
 
     async def close(self) -> None:
         """As an operator stops it."""
-        stack, self._stack = self._stack, AsyncExitStack()
-        await stack.aclose()
+        self._stop.set()
+        await self._server
         self._is_dead = True
 
     async def write(self, act: Callable[[Connection], T]) -> T:
@@ -138,7 +150,8 @@ class World:
 
     async def calm(self) -> None:
         """Until money demands nothing more of anything, and no ending key has anything left."""
-        for _ in range(45):
+        for _ in range(TRIES):
+            assert self._is_dead or not self._server.done(), "the server ended by itself"
             try:
                 await asyncio.wait_for(self._calm(), PATIENCE_S)
                 return

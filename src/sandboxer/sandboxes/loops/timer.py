@@ -26,6 +26,8 @@ _FAR = datetime.max.replace(tzinfo=UTC)
 AT_ONCE = 8
 # One removal that hangs must not stop the timer; it goes on by itself.
 PATIENCE_S = 60
+# The server's time may step forward, to a wall clock that was set: nobody sleeps past what is over then.
+LONGEST_SLEEP = timedelta(seconds=30)
 
 
 class Timer:
@@ -96,12 +98,12 @@ class Timer:
 
 
 async def wait_until(moment: datetime, sooner: asyncio.Event, clock: Clock) -> None:
-    """Until the moment comes or the event is set."""
+    """Until the moment comes or the event is set, or for so long that it is worth looking at the clock."""
     if moment >= _FAR - timedelta(days=1):
         await sooner.wait()
         return
     async with asyncio.TaskGroup() as group:
-        asleep = group.create_task(clock.sleep(moment - clock.now()))
+        asleep = group.create_task(clock.sleep(min(moment - clock.now(), LONGEST_SLEEP)))
         awake = group.create_task(sooner.wait())
         await asyncio.wait((asleep, awake), return_when=asyncio.FIRST_COMPLETED)
         asleep.cancel()

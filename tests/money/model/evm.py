@@ -1,0 +1,241 @@
+"""An EVM chain in memory with a node and a facilitator that lie, spoken to as real ones are: JSON over HTTP.
+
+`Chain` is the truth. `behind` and `lies` bend what the node says of it, `manner` what the facilitator does.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+import httpx
+from eth_utils.crypto import keccak
+
+from sandboxer.payments.x402 import room
+from sandboxer.payments.x402.config import NetworkSettings
+from sandboxer.payments.x402.evm import opening as evm_opening
+from sandboxer.payments.x402.opening import Opening
+from sandboxer.payments.x402.ways import Way
+
+NETWORK, CHAIN_ID = "eip155:31337", 31337
+ASSET = "0x" + "a5" * 20
+PAY_TO = "0x" + "5e" * 20
+SETTINGS: dict[str, Any] = {
+    "x402": {
+        "networks": [
+            {
+                "network": NETWORK,
+                "pay_to": PAY_TO,
+                "rpc_url": "http://node.model",
+                "facilitator": "http://facilitator.model",
+                "confirmations": 2,
+                "missing_blocks": 6,
+                "assets": [{"code": "USDC", "id": ASSET, "name": "Test Dollar", "version": "2"}],
+            }
+        ],
+        "minimum_sats": 1,
+        "settle_timeout": "5s",
+    },
+    "fixed_rates": {"BTC": "100000", "USDC": "1", "LTC": "80"},
+}
+_USED = "0x" + keccak(text="AuthorizationUsed(address,bytes32)").hex()
+_TRANSFER = "0x" + keccak(text="Transfer(address,address,uint256)").hex()
+_DECIMALS = "0x313ce567"
+_STATE = "0xe94a0102"
+FORGETFUL, OTHER_FORK, NULL_RECEIPTS, DOWN = "forgetful", "other fork", "null receipts", "down"
+LIES = (FORGETFUL, OTHER_FORK, NULL_RECEIPTS, DOWN)
+HONEST, SILENT, SAYS_NO, SAYS_YES = "honest", "silent", "says no, and sends", "says yes, and does not send"
+MANNERS = (HONEST, SILENT, SAYS_NO, SAYS_YES)
+
+
+def _topic(address: str) -> str:
+    return "0x" + address.lower().removeprefix("0x").rjust(64, "0")
+
+
+@dataclass
+class Sent:
+    """A transfer by authorization that somebody sent to the chain."""
+
+    payer: str
+    nonce: str
+    amount: int
+    id: str = field(default_factory=lambda: "0x" + secrets.token_hex(32))
+    height: int | None = None
+    # How often a reorganisation threw it out.
+    thrown_out: int = 0
+
+
+@dataclass
+class Block:
+    number: int
+    at: datetime
+    id: str = field(default_factory=lambda: "0x" + secrets.token_hex(32))
+
+
+class Chain:
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self.blocks = [Block(number, now()) for number in range(20)]
+        self.sent: dict[str, Sent] = {}
+        # Thrown out by a reorganisation, and nobody has sent it again.
+        self.forgotten: dict[str, Sent] = {}
+        self.behind = 0
+        self.lies = ""
+        self.manner = HONEST
+
+    # -- the truth -----------------------------------------------------------------------------------------
+
+    def send(self, payload: dict[str, Any]) -> Sent:
+        """The nonce counts once, whoever carries it."""
+        given = payload["payload"]["authorization"]
+        nonce = str(given["nonce"]).lower()
+        if nonce not in self.sent:
+            self.sent[nonce] = Sent(str(given["from"]).lower(), nonce, int(given["value"]))
+        return self.sent[nonce]
+
+    def mine(self, blocks: int = 1) -> None:
+        for _ in range(blocks):
+            self.blocks.append(Block(len(self.blocks), self._now()))
+            for one in self.sent.values():
+                if one.height is None:
+                    one.height = self.blocks[-1].number
+
+    def reorganise(self, depth: int) -> None:
+        """The last blocks lose; what was in them is forgotten until somebody sends it again."""
+        first = max(1, len(self.blocks) - depth)
+        lost = {n: one for n, one in self.sent.items() if one.height is not None and one.height >= first}
+        del self.blocks[first:]
+        for nonce, one in lost.items():
+            one.thrown_out += 1
+            one.height = None
+            # Waits again at the same node, or is gone.
+            if one.thrown_out % 2:
+                self.forgotten[nonce] = self.sent.pop(nonce)
+        for _ in range(depth + 1):
+            self.blocks.append(Block(len(self.blocks), self._now()))
+
+    def is_there(self, nonce: str) -> bool:
+        found = self.sent.get(nonce)
+        return found is not None and found.height is not None
+
+    def was_thrown_out(self, nonce: str) -> bool:
+        found = self.sent.get(nonce) or self.forgotten.get(nonce)
+        return nonce in self.forgotten or (found is not None and found.thrown_out > 0)
+
+    # -- what is said of it --------------------------------------------------------------------------------
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content)
+        if "facilitator" in request.url.host:
+            return self._facilitate(request.url.path.strip("/"), body)
+        if self.lies == DOWN:
+            raise httpx.ConnectError("the model took it down")
+        result = self._say(body["method"], body["params"])
+        return httpx.Response(200, json={"jsonrpc": "2.0", "id": body["id"], "result": result})
+
+    def _facilitate(self, word: str, body: dict[str, Any]) -> httpx.Response:
+        payload = body["paymentPayload"]
+        given = payload["payload"]["authorization"]
+        if word == "verify":
+            if str(given["nonce"]).lower() in self.sent:
+                said: dict[str, Any] = {"isValid": False, "invalidReason": "nonce_already_used"}
+            else:
+                said = {"isValid": True, "payer": given["from"]}
+            return httpx.Response(200, json=said)
+        one = Sent("", "", 0) if self.manner == SAYS_YES else self.send(payload)
+        if self.manner == SILENT:
+            raise httpx.ReadTimeout("the model says nothing")
+        said = {"success": True, "transaction": one.id, "network": NETWORK, "payer": given["from"]}
+        if self.manner == SAYS_NO:
+            said = {"success": False, "errorReason": "insufficient_funds", "transaction": "", **_NET}
+        return httpx.Response(200, json=said)
+
+    def _say(self, method: str, params: list[Any]) -> Any:
+        head = len(self.blocks) - 1 - self.behind
+        if method == "eth_chainId":
+            return hex(CHAIN_ID)
+        if method == "eth_blockNumber":
+            return hex(head)
+        if method == "eth_getBlockByNumber":
+            return self._block(int(params[0], 16), head)
+        if method == "eth_getTransactionReceipt":
+            return None if self.lies else self._receipt(self._by_id(params[0]), head)
+        if method == "eth_getTransactionByHash":
+            one = self._by_id(params[0])
+            return None if one is None or self.lies else {"hash": one.id, "blockHash": self._hash(one, head)}
+        if method == "eth_call":
+            return self._call(params[0]["data"], head)
+        if method == "eth_getLogs":
+            return self._logs(params[0], head)
+        return None
+
+    def _block(self, number: int, head: int) -> dict[str, Any] | None:
+        if number > head:
+            return None
+        block = self.blocks[number]
+        id = "0x" + "f0" * 32 if self.lies == OTHER_FORK else block.id
+        return {"number": hex(number), "hash": id, "timestamp": hex(int(block.at.timestamp()))}
+
+    def _by_id(self, id: str) -> Sent | None:
+        return next((one for one in self.sent.values() if one.id == id), None)
+
+    def _hash(self, one: Sent, head: int) -> str | None:
+        return None if one.height is None or one.height > head else self.blocks[one.height].id
+
+    def _receipt(self, one: Sent | None, head: int) -> dict[str, Any] | None:
+        if one is None or (block := self._hash(one, head)) is None:
+            return None
+        paid = [_TRANSFER, _topic(one.payer), _topic(PAY_TO)]
+        logs = [
+            {"address": ASSET, "topics": [_USED, _topic(one.payer), one.nonce], "data": "0x"},
+            {"address": ASSET, "topics": paid, "data": hex(one.amount)},
+        ]
+        return {
+            "status": "0x1",
+            "blockHash": block,
+            "blockNumber": hex(one.height or 0),
+            "transactionHash": one.id,
+            "from": "0x" + "ca" * 20,
+            "logs": logs,
+        }
+
+    def _call(self, data: str, head: int) -> str:
+        if data.startswith(_DECIMALS):
+            return "0x" + hex(6)[2:].rjust(64, "0")
+        if not data.startswith(_STATE):
+            return "0x"
+        one = self.sent.get("0x" + data[-64:])
+        is_spent = one is not None and self._hash(one, head) is not None
+        is_spent &= self.lies not in (FORGETFUL, OTHER_FORK)
+        return "0x" + ("1" if is_spent else "0").rjust(64, "0")
+
+    def _logs(self, wanted: dict[str, Any], head: int) -> list[dict[str, Any]]:
+        if self.lies in (FORGETFUL, OTHER_FORK) or len(wanted["topics"]) < 3:
+            return []
+        one = self.sent.get(wanted["topics"][2])
+        is_seen = one is not None and self._hash(one, head) is not None
+        return [{"transactionHash": one.id, "topics": [], "data": "0x"}] if one and is_seen else []
+
+
+_NET = {"network": NETWORK}
+
+
+@contextmanager
+def served(chain: Chain) -> Iterator[None]:
+    """Whoever opens payments meanwhile reaches this chain, by the real opener."""
+
+    async def open_ways(network: NetworkSettings, opening: Opening) -> list[Way]:
+        client = httpx.AsyncClient(transport=httpx.MockTransport(chain.answer))
+        return await evm_opening.open_ways(network, replace(opening, client=client))
+
+    before = room.OPENERS
+    room.OPENERS = {"eip155": open_ways}
+    try:
+        yield
+    finally:
+        room.OPENERS = before

@@ -1,0 +1,247 @@
+"""Acts of payment by x402: honest, replayed, claimed by strangers, on a chain that lies and reorganises."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import Connection, select
+from x402.schemas import PaymentRequired
+
+from sandboxer.identity.sessions import wallets
+from sandboxer.identity.signatures.wallets import wallet_of
+from sandboxer.kernel.errors import SandboxerError, Unavailable
+from sandboxer.payments.lifecycle import State
+from sandboxer.payments.records import Payment, Purpose, load
+from sandboxer.payments.tables import payments
+from sandboxer.payments.x402.refusals import Wanted
+from sandboxer.payments.x402.room import X402
+from testchains.evm.anvil import address_of
+from tests.money.model import selling
+from tests.money.model.evm import HONEST, LIES, MANNERS, Chain
+from tests.money.model.lives import pick
+from tests.money.model.people import Person
+from tests.money.model.schedule import Run
+from tests.payments.x402.conftest import headers_of, paying_client
+
+KEYS = {name: "0x" + f"{number:064x}" for number, name in enumerate(("ann", "bob", "cat"), 0xABC)}
+
+
+@dataclass
+class Paid:
+    """A payment that somebody signed, and what became of it as the driver knows."""
+
+    signer: Person
+    # Who is credited for it.
+    whose: Person
+    sats: int
+    nonce: str
+    header: bytes
+    request: str
+    # It was final in the books while its chain had it, and the chain has not thrown it out since.
+    was_final: bool = False
+
+
+def chain_of(run: Run) -> Chain:
+    found: Chain = run.extras["evm"]
+    return found
+
+
+def paid_by(run: Run) -> list[Paid]:
+    found: list[Paid] = run.extras.setdefault("paid", [])
+    return found
+
+
+def _x402(run: Run) -> X402:
+    found = run.world.platform.payments.x402
+    assert found is not None
+    return found
+
+
+async def begin(run: Run) -> None:
+    """Everybody has a wallet."""
+    now = run.world.platform.clock.now()
+    people = [one for one in run.cast.people if one.name in KEYS]
+    for person in people:
+        person.wallet = KEYS[person.name]
+
+    def link(conn: Connection) -> None:
+        for person in people:
+            wallets.link(conn, wallet_of(address_of(person.wallet)), person.account, now)
+
+    await run.world.write(link)
+
+
+async def _sign(run: Run, signer: Person, whose: Person) -> Paid:
+    sats = run.dice.choice((120, 2500, 9000))
+    offers = await _x402(run).offers.make(sats)
+    if not offers:
+        raise Unavailable(why="the network is off")
+    required = PaymentRequired(accepts=offers)
+    payload = await paying_client(signer.wallet).create_payment_payload(required)
+    header = headers_of(payload)[0][1]  # type: ignore[arg-type]
+    nonce = str(payload.payload["authorization"]["nonce"]).lower()
+    request = f"v2:{whose.account}:{run.cast.number()}"
+    paid = Paid(signer, whose, sats, nonce, header, request)
+    paid_by(run).append(paid)
+    run.extras.setdefault("documents", {})[nonce] = payload.model_dump(by_alias=True, mode="json")
+    return paid
+
+
+async def _present(run: Run, paid: Paid, to: Person, request: str, *, by_name: bool = True) -> None:
+    """`by_name`: whoever presents it says for whom; else it is for the wallet that signed."""
+    checkout = _x402(run).checkout
+    presented = checkout.present([(b"payment-signature", paid.header)])
+    assert presented is not None
+    wanted = Wanted(
+        purpose=Purpose.TOPUP,
+        least_sats=1,
+        account=to.account if by_name else None,
+        request_hash=request,
+        details={},
+    )
+    async with checkout.take(presented, wanted) as taken:
+        if taken.is_new:
+            # Nobody has sent it yet, so whoever holds it says whom it is for.
+            paid.whose = to
+            assert to.may_act, f"{to.name} is {to.status} and was sold sats"
+            await checkout.settle(taken.payment)
+
+
+def _payer(run: Run) -> Person:
+    person = run.dice.choice([one for one in run.cast.people if one.wallet])
+    run.touched = f"account:{person.status}"
+    return person
+
+
+async def top_up(run: Run) -> None:
+    person = _payer(run)
+    # With credentials, or by the wallet alone.
+    by_name = run.dice.random() < 0.5
+    paid = await _sign(run, person, person)
+    await _present(run, paid, person, paid.request, by_name=by_name)
+
+
+async def top_up_another(run: Run) -> None:
+    """Anybody may pay for anybody, who then owns the sats."""
+    signer, whose = _payer(run), pick(run)
+    paid = await _sign(run, signer, whose)
+    await _present(run, paid, whose, paid.request)
+
+
+async def present_again(run: Run) -> None:
+    """The same payment, by its payer or by somebody who would like to have it."""
+    if not paid_by(run):
+        return
+    paid = run.dice.choice(paid_by(run))
+    other = pick(run)
+    if run.dice.random() < 0.4:
+        await _present(run, paid, paid.whose, paid.request)
+    else:
+        await _present(run, paid, other, f"v2:{other.account}:x")
+
+
+async def claim_what_lies_on_the_chain(run: Run) -> None:
+    """Somebody carries a signed payment to the chain; somebody else, who copied it, says that it is his."""
+    signer, thief = _payer(run), pick(run)
+    paid = await _sign(run, signer, signer)
+    chain = chain_of(run)
+    chain.send(run.extras["documents"][paid.nonce])
+    chain.mine(run.dice.choice((1, 4)))
+    await _present(run, paid, thief, f"v2:{thief.account}:y")
+
+
+async def blocks_come(run: Run) -> None:
+    run.touched = "chain:" + (chain_of(run).lies or "honest")
+    chain_of(run).mine(run.dice.choice((1, 3, 12)))
+    await run.world.live(timedelta(seconds=run.dice.choice((3, 20))))
+
+
+async def node_lies(run: Run) -> None:
+    chain = chain_of(run)
+    run.touched = "chain:" + (chain.lies or "honest")
+    chain.lies = run.dice.choice(("", "", *LIES))
+    chain.behind = run.dice.choice((0, 0, 1, 3))
+    if run.dice.random() < 0.5:
+        chain.mine()
+    await run.world.live(timedelta(seconds=run.dice.choice((5, 70))))
+
+
+async def chain_reorganises(run: Run) -> None:
+    run.touched = "chain:" + (chain_of(run).lies or "honest")
+    chain_of(run).reorganise(run.dice.choice((1, 3, 8)))
+    await run.world.live(timedelta(seconds=run.dice.choice((5, 30))))
+
+
+async def facilitator_changes(run: Run) -> None:
+    run.touched = "facilitator:" + chain_of(run).manner
+    chain_of(run).manner = run.dice.choice(MANNERS)
+
+
+async def check(run: Run) -> None:
+    """What is credited lies between what must be there and what may be."""
+    chain = chain_of(run)
+    found = await run.world.read(
+        lambda conn: {
+            row.nonce: row
+            for row in conn.execute(select(payments.c.nonce, payments.c.state, payments.c.look_at))
+        }
+    )
+    # One that the settler refused is watched for a day; after that it counts when it is presented again.
+    run.extras["known"] = {n for n, row in found.items() if row.state != State.QUEUED.value or row.look_at}
+    for person in run.cast.people:
+        person.least_paid = person.most_paid = person.unsure = 0
+    for paid in paid_by(run):
+        row = found.get(paid.nonce)
+        if chain.was_thrown_out(paid.nonce):
+            paid.was_final = False
+        elif row is not None and row.state in (State.CONFIRMED.value, State.DOUBTED.value):
+            assert chain.is_there(paid.nonce), "a payment is final that its chain does not have"
+            paid.was_final = True
+        whose = paid.whose
+        whose.least_paid += paid.sats if paid.was_final else 0
+        if row is not None:
+            whose.most_paid += paid.sats
+            whose.unsure += 0 if paid.was_final else paid.sats
+            whose.had_receipt = True
+    selling.count(run)
+
+
+def _undecided(conn: Connection) -> list[Payment]:
+    ids = conn.execute(select(payments.c.id).where(payments.c.look_at.is_not(None))).scalars()
+    return [load(conn, id) for id in ids]
+
+
+async def end(run: Run) -> None:
+    """The chain is honest again, and time passes: then there is no doubt about anything."""
+    chain = chain_of(run)
+    chain.lies, chain.behind, chain.manner = "", 0, HONEST
+    x402 = _x402(run)
+    await x402.rails.check_all()
+    for _ in range(6):
+        chain.mine(8)
+        for payment in await run.world.read(_undecided):
+            with suppress(SandboxerError):
+                await x402.reconciler.attend(payment)
+        await run.world.live(timedelta(seconds=5))
+    await check(run)
+    for person in run.cast.people:
+        person.least_paid = person.most_paid = 0
+    for paid in paid_by(run):
+        if chain.is_there(paid.nonce) and paid.nonce in run.extras["known"]:
+            paid.whose.least_paid += paid.sats
+            paid.whose.most_paid += paid.sats
+    selling.count(run)
+
+
+ACTS = {
+    "top_up": (8, top_up),
+    "top_up_another": (2, top_up_another),
+    "present_again": (3, present_again),
+    "claim_what_lies_on_the_chain": (3, claim_what_lies_on_the_chain),
+    "blocks_come": (6, blocks_come),
+    "node_lies": (5, node_lies),
+    "chain_reorganises": (3, chain_reorganises),
+    "facilitator_changes": (3, facilitator_changes),
+}

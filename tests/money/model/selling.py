@@ -1,0 +1,156 @@
+"""Acts of invoices and gift cards: paid exactly, more, less, late; bought, given on, redeemed by others."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+from unittest import mock
+
+from sandboxer.accounts import records
+from sandboxer.payments import room
+from sandboxer.payments.gift_cards.desk import CardOrder
+from sandboxer.payments.gift_cards.records import Source
+from sandboxer.payments.gift_cards.redeeming import Ask
+from sandboxer.payments.invoices.desk import Order
+from tests.money.model import evm
+from tests.money.model.lives import pick
+from tests.money.model.people import Person
+from tests.money.model.schedule import Run
+from tests.payments.invoices.memory_chain import MemoryChain
+
+SETTINGS: dict[str, Any] = {"gift_cards": {"min_cents": 7, "attempts_per_minute": 100_000}}
+CENTS = 40
+SATS_PER_CENT = 10
+DEEP = 12
+# What the coin falls to, from 80 dollars, before somebody pays far too much or too late.
+FALLEN = "0.80"
+FALLEN_CENTS, BTC_CENTS = 80, 10_000_000
+
+
+@dataclass
+class Bill:
+    whose: Person
+    address: str
+    atomic: int
+    sats: int
+    # What may be credited for it at the most; the servers of a schedule may be away until it is late.
+    most: int = 0
+
+
+def ltc_of(run: Run) -> MemoryChain:
+    found: MemoryChain = run.extras["ltc"]
+    return found
+
+
+def bills(run: Run) -> list[Bill]:
+    found: list[Bill] = run.extras.setdefault("bills", [])
+    return found
+
+
+@contextmanager
+def served(chain: MemoryChain) -> Iterator[None]:
+    @asynccontextmanager
+    async def open_chains(_: object) -> AsyncIterator[dict[str, MemoryChain]]:
+        yield {chain.code: chain}
+
+    with mock.patch.object(room, "open_chains", open_chains):
+        yield
+
+
+async def _public(run: Run, person: Person) -> str:
+    return (await run.world.read(lambda conn: records.load(conn, person.account))).public_id
+
+
+async def order(run: Run) -> None:
+    person, sats = pick(run), run.dice.choice((1000, 5000))
+    wish = Order(asset="LTC", asked_by=person.name, sats=sats, account=await _public(run, person))
+    made = await run.world.platform.payments.invoices.create(wish)
+    assert person.may_act, f"{person.name} is {person.status} and was sold sats"
+    price = made.invoice.price
+    bills(run).append(Bill(person, made.invoice.address, price.atomic, price.sats))
+
+
+async def pay_bill(run: Run) -> None:
+    """Once for each bill, so that what it is worth is known."""
+    unpaid = [one for one in bills(run) if not one.most]
+    if not unpaid:
+        return
+    bill = run.dice.choice(unpaid)
+    how = run.dice.choice(("exact", "over", "partial", "late"))
+    run.touched = f"invoice:{how}"
+    chain = ltc_of(run)
+    if how == "exact":
+        chain.pay(bill.address, bill.atomic)
+        bill.most = bill.sats
+    elif how == "partial":
+        chain.pay(bill.address, bill.atomic // 2)
+        bill.most = bill.sats
+    else:
+        # The coin falls, and only then somebody pays: the lock must not pay for that.
+        _fall(run)
+        if how == "late":
+            await run.world.advance(timedelta(hours=30))
+            await run.world.calm()
+        many = 1 if how == "late" else 200
+        chain.pay(bill.address, bill.atomic * many)
+        locked = 0 if how == "late" else bill.sats
+        # One unit of this coin is as small as one sat is of its own.
+        now_worth = bill.atomic * many * FALLEN_CENTS // BTC_CENTS
+        bill.most = locked + now_worth + 2
+    chain.mine(DEEP)
+    await run.world.live(timedelta(seconds=70))
+
+
+def _fall(run: Run) -> None:
+    """Now, and for every server that comes after this one."""
+    run.world.platform.payments.rates._usd["LTC"] = Decimal(FALLEN)  # type: ignore[attr-defined]
+    run.world.also({"fixed_rates": {**evm.SETTINGS["fixed_rates"], "LTC": FALLEN}})
+
+
+async def buy_card(run: Run) -> None:
+    person = pick(run, of=run.dice.choice(("child", "anyone")))
+    wish = CardOrder(
+        cents=CENTS,
+        source=Source.SATS,
+        asked_by=person.name,
+        account=person.account,
+        key=person.caller.public_key,
+    )
+    made = await run.world.platform.payments.gift_cards.desk.create(wish)
+    assert not person.is_child, f"{person.name} bought a gift card from a budget"
+    assert person.may_act, f"{person.name} is {person.status} and gave sats away"
+    person.spent_on_cards += CENTS * SATS_PER_CENT
+    run.extras.setdefault("codes", []).append(made.code)
+
+
+async def redeem_card(run: Run) -> None:
+    codes = run.extras.setdefault("codes", [])
+    if not codes:
+        return
+    person = pick(run)
+    code = run.dice.choice(codes)
+    ask = Ask(code=code, request_id=f"r{run.cast.number()}-of-the-model", account=await _public(run, person))
+    # In case the server dies between the two: known as soon as it is asked for.
+    done = await run.world.platform.payments.gift_cards.redeeming.redeem(ask)
+    assert person.may_act, f"{person.name} is {person.status} and redeemed a card"
+    codes.remove(code)
+    assert done.left == 0
+    person.outside += CENTS * SATS_PER_CENT
+    person.ever += CENTS * SATS_PER_CENT
+
+
+def count(run: Run) -> None:
+    for bill in bills(run):
+        bill.whose.most_paid += bill.most
+
+
+ACTS = {
+    "order": (4, order),
+    "pay_bill": (5, pay_bill),
+    "buy_card": (4, buy_card),
+    "redeem_card": (3, redeem_card),
+}
