@@ -54,7 +54,7 @@ def bills(run: Run) -> list[Bill]:
 @contextmanager
 def served(chain: MemoryChain) -> Iterator[None]:
     @asynccontextmanager
-    async def open_chains(_: object) -> AsyncIterator[dict[str, MemoryChain]]:
+    async def open_chains(*_: object, **__: object) -> AsyncIterator[dict[str, MemoryChain]]:
         yield {chain.code: chain}
 
     with mock.patch.object(room, "open_chains", open_chains):
