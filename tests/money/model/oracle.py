@@ -173,9 +173,8 @@ def _see(thing: Thing, found: Sandbox) -> None:
     card, state = found.terms.card, found.state
     thing.state = state.value
     thing.is_running = state in (*RUNNING, State.FROZEN)
-    if found.terms.is_entitled:
-        rate = 0
-    elif state in RUNNING:
+    # Also of one in a slot of a tier, which may end at any moment: it costs so much at the most.
+    if state in RUNNING:
         rate = card.running
     elif state is State.FROZEN:
         rate = card.frozen
