@@ -24,7 +24,7 @@ from sandboxer.artifacts.volumes.desk import Wanted as WantedVolume
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import InsufficientCredit
 from sandboxer.money.amounts import NSATS_PER_SAT
-from sandboxer.money.buckets import credit, open_bucket
+from sandboxer.money.buckets import credit, load_bucket, open_bucket
 from sandboxer.money.dryness import Standing
 from sandboxer.money.metering import change_rate, find_meter, open_meter
 from sandboxer.money.meters import Use
@@ -177,7 +177,8 @@ def test_no_day_costs_more_than_its_cap_whenever_somebody_looked(
         day = day_of(now)
         while day >= first:
             # The last sat is charged when it is whole: a fraction of the next may be owed.
-            assert spent(conn, "alice", day=day, now=now) < (limit + 1) * NSATS_PER_SAT, day
+            position = load_bucket(conn, "alice").run_to(now)
+            assert spent(conn, "alice", position, day=day, now=now) < (limit + 1) * NSATS_PER_SAT, day
             day -= timedelta(days=1)
         assert verify(conn).is_whole
 

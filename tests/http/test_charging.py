@@ -84,15 +84,19 @@ async def told(client: Client, path: str) -> list[dict[str, Any]]:
     return [event.data async for event in client.events("GET", f"{path}?follow=false")]
 
 
-def owed_nsats(events: list[dict[str, Any]], card: dict[str, Any], ready_at: str) -> int:
-    """From what the sandbox's own events say of its states: each at its rate for its time, from ready on."""
+def owed_nsats(
+    events: list[dict[str, Any]], card: dict[str, Any], ready_at: str, grace_ends: datetime
+) -> int:
+    """From what the sandbox's own events say of its states: each at its rate for its time, from ready on.
+
+    Grace is charged to its end, however late anyone noticed; what was reaped makes no debt.
+    """
     rates = {
         "ready": card["running_msats"],
         "active": card["running_msats"],
         "grace": card["running_msats"],
         "frozen": card["frozen_msats"],
         "stopped": card["stored_msats"],
-        "reaped": card["stored_msats"],
     }
     total = 0
     steps = [event for event in events if "to" in event["data"]]
@@ -100,6 +104,8 @@ def owed_nsats(events: list[dict[str, Any]], card: dict[str, Any], ready_at: str
     first["at"] = ready_at
     for step, following in pairwise(steps):
         began, ended = (datetime.fromisoformat(one["at"]) for one in (step, following))
+        if step["data"]["to"] == "grace":
+            ended = min(ended, grace_ends)
         passed = ended - began
         us = (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds
         total += rates.get(step["data"]["to"], 0) * us
@@ -139,14 +145,17 @@ async def test_a_paid_life_adds_up_to_the_sat(paid: Served) -> None:
     await becomes(agent, path, "ready")
     gone = await good(agent, "DELETE", path)
     events = await told(agent, f"{path}/events")
-    owed = owed_nsats(events, quote, made["ready_at"])
+    (dry,) = [one for one in await told(agent, "/v1/accounts/me/events") if one["kind"] == "account.dry"]
+    owed = owed_nsats(events, quote, made["ready_at"], datetime.fromisoformat(dry["data"]["reap_at"]))
     assert gone["spent_sats"] == events[-1]["data"]["sats"] == -(-owed // 10**9)
     money = (await good(agent, "GET", "/v1/accounts/me"))["money"]
     assert (money["balance"], money["debt"], money["rate_msats"]) == (3500 - owed // 10**9, 0, 0)
     statement = (await good(agent, "GET", "/v1/transfers?limit=500"))["transfers"]
     assert sum(line["change"] for line in statement) == money["balance"]
     usage = await good(agent, "GET", "/v1/usage")
-    assert usage["total_msats"] == owed // 10**6
+    # The end of grace is told in whole windows of the moment it was noticed: a sat's fraction apart at most.
+    assert abs(usage["total_msats"] - owed // 10**6) < 1000
+    assert usage["total_msats"] // 1000 == 3500 - money["balance"]
     kinds = [event["kind"] for event in await told(agent, "/v1/accounts/me/events")]
     order = [kind for kind in kinds if kind in {"account.low", "account.dry", "account.reaped"}]
     assert order.index("account.low") < order.index("account.dry") < order.index("account.reaped")

@@ -40,7 +40,7 @@ async def test_a_full_host_is_a_typed_error_and_its_paths_stay_untold(
 ) -> None:
     async with open_one() as platform:
         backend.fail_next("provision", OSError(errno.ENOSPC, "No space left on device", FULL))
-        with pytest.raises(Unavailable, match="No space left") as refused:
+        with pytest.raises(Unavailable, match="a disk of the host is full") as refused:
             await platform.sandboxes.create(CreateRequest(), ALICE)
         assert FULL not in str(refused.value)
         (failed,) = (await platform.sandboxes.list(ALICE)).sandboxes
@@ -52,6 +52,6 @@ async def test_a_full_host_does_not_stop_what_runs(open_one: OpenPlatform, backe
     async with open_one() as platform:
         sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
         backend.fail_next("stop", OSError(errno.ENOSPC, "No space left on device"))
-        with pytest.raises(Unavailable, match="No space left"):
+        with pytest.raises(Unavailable, match="a disk of the host is full"):
             await platform.sandboxes.stop(sandbox.id, ALICE)
         assert (await platform.sandboxes.stop(sandbox.id, ALICE)).state is State.STOPPED

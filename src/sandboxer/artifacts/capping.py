@@ -102,12 +102,13 @@ def find_missed(
 
 
 def _running_since(conn: Connection, account: str, ids: Sequence[str]) -> dict[str, datetime]:
-    """Of those that are charged for now: since when without a change."""
-    query = select(meters.c.subject, meters.c.began_at).where(
+    """Of those that are charged for now: since when without a change. A pause is none."""
+    since = func.coalesce(meters.c.rated_at, meters.c.began_at).label("since")
+    query = select(meters.c.subject, since).where(
         meters.c.owner == account, meters.c.closed_at.is_(None), meters.c.rate_msats > 0
     )
     wanted = set(ids)
-    return {row.subject: row.began_at for row in conn.execute(query) if row.subject in wanted}
+    return {row.subject: row.since for row in conn.execute(query) if row.subject in wanted}
 
 
 def _capped_since(conn: Connection, account: str) -> datetime:
