@@ -10,6 +10,7 @@ import fcntl
 import logging
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,6 +79,8 @@ def hold_database(database: str) -> Iterator[Claim]:
             yield claim
 
 
+# How long the last server's session may take to end.
+LET_GO_S = 3.0
 _REFUSAL = "uses this database; stop it, or choose another --database"
 
 
@@ -89,7 +92,7 @@ def _hold_postgres(database: str) -> Iterator[Claim]:
     try:
         with _connected(opened) as conn:
             driver: Any = conn.connection.driver_connection
-            if not driver.execute(f"SELECT pg_try_advisory_lock({POSTGRES_SERVER_LOCK})").fetchone()[0]:
+            if not _taken(driver):
                 raise Conflict(why=f"another sandboxer {_REFUSAL}")
 
             def let_go() -> None:
@@ -100,6 +103,16 @@ def _hold_postgres(database: str) -> Iterator[Claim]:
             yield claim
     finally:
         opened.dispose()
+
+
+def _taken(driver: Any) -> bool:
+    """A server that has just ended or was killed may still have its session for a moment."""
+    deadline = time.monotonic() + LET_GO_S
+    while not driver.execute(f"SELECT pg_try_advisory_lock({POSTGRES_SERVER_LOCK})").fetchone()[0]:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def _connected(opened: Database) -> Connection:
