@@ -20,6 +20,7 @@ HEAD = """<!-- Written by `make test-languages` from what it saw. Do not edit. -
 `make test-languages` runs five programs of each in a real sandbox: one that says hello, one that reads a
 line, one that ends with 3, one that is broken and must be refused, and one that never ends and must be cut
 off. {good} languages and {shells} shells pass all five. How to use them: [the guide](../guides/languages.md).
+They were seen in `base` and in the image `languages`; the column says which smaller image brings each.
 """
 COLUMNS = ("name", "also called", "version seen", "image", *PROGRAMS)
 
