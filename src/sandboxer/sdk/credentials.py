@@ -20,6 +20,8 @@ from sandboxer.sdk.signing import Credentials
 
 DEFAULT_URL = "http://127.0.0.1:7777"
 DEFAULT_STATE_DIR = "/var/lib/sandboxer"
+# The key of whoever has none: nothing is signed with it, since a wrong signature is refused everywhere.
+NOBODY = "nobody"
 
 
 def find_credentials(

@@ -13,6 +13,7 @@ from datetime import datetime
 
 from sandboxer.sdk.calls import SAFE_METHODS, Answer, Call, problem_of
 from sandboxer.sdk.confirming import Confirmer, demand_of, proof_headers
+from sandboxer.sdk.credentials import NOBODY
 from sandboxer.sdk.errors import ApiError, AuthenticationFailed
 from sandboxer.sdk.paying import PAYMENT_SIGNATURE, Payer, key_in, required_by
 from sandboxer.sdk.signing import Credentials, new_nonce, signed_headers
@@ -40,8 +41,8 @@ class Signer:
         self._offset_s = 0.0
 
     def head(self, method: str, target: str, content_sha256: str) -> dict[str, str]:
-        if not self.credentials.public_key:
-            # A wallet that has no key yet: it is who pays.
+        if self.credentials.public_key in ("", NOBODY):
+            # A wallet that has no key yet: it is who pays. Or a stranger, where strangers are served.
             return {}
         return dict(
             signed_headers(

@@ -13,6 +13,7 @@ from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import Json, StateDir, Url, client
 from sandboxer.edges.cli.output import ago, columns, facts_table, out, print_json, until
 from sandboxer.payments.chains import qr
+from sandboxer.sdk.credentials import NOBODY
 from sandboxer.sdk.errors import MissingCredentials
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.gift_cards import GiftCard, NewGiftCard, NewRedemption, Redemption
@@ -21,7 +22,6 @@ from sandboxer.wire.keys import NewKey
 app = typer.Typer(rich_markup_mode="rich")
 giving = typer.Typer(help="Prepaid dollars behind four words.", no_args_is_help=True, rich_markup_mode="rich")
 groups = {"gift": giving}
-NOBODY = "nobody"
 
 Id = Annotated[str, typer.Argument(help="Id of the card (gft_…).", metavar="ID")]
 Words = Annotated[str, typer.Argument(help="The four words; case, spaces and hyphens do not matter.")]

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from sandboxer.edges.cli.options import Json, StateDir, Url, client
 from sandboxer.edges.cli.output import ago, columns, facts_table, out, print_json, until
 from sandboxer.payments.chains import qr
+from sandboxer.sdk.credentials import NOBODY
 from sandboxer.sdk.errors import MissingCredentials, SdkError
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.invoices import Invoice, NewInvoice
@@ -22,7 +23,6 @@ returning = typer.Typer(help="What has to go back (operator).", no_args_is_help=
 groups = {"invoices": paying, "refunds": returning}
 
 Id = Annotated[str, typer.Argument(help="Id of the invoice (inv_…).", metavar="ID")]
-NOBODY = "nobody"
 
 
 @paying.command("create")

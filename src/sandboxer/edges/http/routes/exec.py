@@ -73,6 +73,7 @@ async def run_command(
         duration_ms=result.end.duration_ms,
         reason=None if result.end.reason is None else result.end.reason.value,
         encoding=body.encoding,
+        stdin_bytes=result.end.stdin_bytes,
     )
     if is_large:
         large = {"stdout": result.stdout, "stderr": result.stderr}
