@@ -10,6 +10,7 @@ import pytest
 from sandboxer.backends.guest import Output, Stream
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.identity.keys import Caller
+from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, NotFound, PathNotFound
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.settings import Settings
@@ -20,6 +21,7 @@ from sandboxer.work.files import check_path
 from sandboxer.work.processes import _after
 
 OWNER = Caller(public_key="sbx-pk-test", account="owner", is_owner=True)
+LEASE = Budget().lease("owner")
 
 
 @pytest.fixture
@@ -56,14 +58,14 @@ async def test_what_execve_would_refuse_is_refused_with_a_name(platform: Platfor
         Wanted(argv=["echo", *(["x" * 1000] * 3000)]),
     ):
         with pytest.raises(InvalidRequest):
-            await platform.work.exec.run(sandbox_id, OWNER, Run(wanted=wanted, timeout_s=5))
+            await platform.work.exec.run(sandbox_id, OWNER, Run(wanted=wanted, timeout_s=5), LEASE)
 
 
 async def test_a_folder_that_was_named_is_not_replaced_by_another(platform: Platform) -> None:
     sandbox_id = await made(platform)
     wanted = Wanted(argv=["pwd"], cwd="/none")
     with pytest.raises(PathNotFound) as refused:
-        await platform.work.exec.run(sandbox_id, OWNER, Run(wanted=wanted, timeout_s=5))
+        await platform.work.exec.run(sandbox_id, OWNER, Run(wanted=wanted, timeout_s=5), LEASE)
     assert refused.value.facts["path"] == "/none"
 
 
@@ -71,7 +73,7 @@ async def test_a_command_is_forgotten_at_its_end(platform: Platform, backend: Sc
     sandbox_id = await made(platform)
     for _ in range(3):
         run = Run(wanted=Wanted(argv=["true"]), timeout_s=5)
-        assert (await platform.work.exec.run(sandbox_id, OWNER, run)).end.exit_code == 0
+        assert (await platform.work.exec.run(sandbox_id, OWNER, run, LEASE)).end.exit_code == 0
     assert backend.boxes[sandbox_id].jobs == {}
 
 
@@ -80,10 +82,10 @@ async def test_nothing_runs_in_a_stopped_sandbox_or_in_someone_elses(platform: P
     run = Run(wanted=Wanted(argv=["true"]), timeout_s=5)
     other = Caller(public_key="sbx-pk-other", account="other")
     with pytest.raises(NotFound):
-        await platform.work.exec.run(sandbox_id, other, run)
+        await platform.work.exec.run(sandbox_id, other, run, LEASE)
     await platform.sandboxes.stop(sandbox_id, OWNER)
     with pytest.raises(IllegalTransition):
-        await platform.work.exec.run(sandbox_id, OWNER, run)
+        await platform.work.exec.run(sandbox_id, OWNER, run, LEASE)
 
 
 async def test_a_time_limit_holds_across_a_restart_of_the_server(tmp_path: Path, backend: Scripted) -> None:

@@ -40,7 +40,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LIMITS", QUICK)
     for name in ("run", "attach", "processes", "forget", "connect", "ping"):
         monkeypatch.setattr(ScriptedGuest, name, never)
-    for name in ("stat", "mkdir", "move", "remove"):
+    for name in ("stat", "list_page", "mkdir", "move", "remove"):
         monkeypatch.setattr(ScriptedFiles, name, never)
     monkeypatch.setattr(ScriptedFiles, "write", takes_one_chunk)
     for name in ("read", "list"):

@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from sandboxer.identity.keys import OWNER_ACCOUNT, Caller
+from sandboxer.kernel.budget import Budget
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
@@ -88,7 +89,7 @@ class Ground:
 
     async def sh(self, service: Service, command: str) -> str:
         run = Run(wanted=Wanted(shell=command), timeout_s=20, output_limit=1 << 20)
-        result = await self.platform.work.exec.run(service.sandbox_id, OWNER, run)
+        result = await self.platform.work.exec.run(service.sandbox_id, OWNER, run, Budget().lease("owner"))
         return result.stdout.decode()
 
     async def until(
