@@ -27,6 +27,8 @@ class UidRanges:
         self._claims = claims
         self._free: list[int] = []
         self._taken: set[int] = set()
+        # Ranges in which a process of nobody's was seen at the start: not given away by this server.
+        self._avoided: set[int] = set()
         self._blocks: set[int] = set()
 
     def take(self) -> int:
@@ -34,7 +36,7 @@ class UidRanges:
         while True:
             while self._free:
                 slot = heapq.heappop(self._free)
-                if slot not in self._taken:
+                if slot not in self._taken and slot not in self._avoided:
                     self._taken.add(slot)
                     return slot
             self._open_block()
@@ -54,7 +56,7 @@ class UidRanges:
         """A process has this host id: its range is not to be given away, whosever it is."""
         slot = (uid - self._base) // WIDTH
         if 0 <= slot < self._count:
-            self._taken.add(slot)
+            self._avoided.add(slot)
 
     def give_back(self, slot: int) -> None:
         if slot in self._taken:
