@@ -389,6 +389,22 @@ async def test_the_locked_price_is_for_the_invoiced_amount_and_nothing_more(
     await shop.check_books()
 
 
+async def test_too_much_is_delivered_again_after_a_reorg_took_it_back(shop: Shop, chain: MemoryChain) -> None:
+    bill = await shop.order(tier=1, months=1, account=await shop.buyer())
+    chain.pay(bill.invoice.address, bill.invoice.price.atomic * 2)
+    chain.mine(6)
+    await shop.look()
+    assert await shop.state(bill) == "over"
+    chain.reorg(6)
+    await shop.look()
+    await shop.look()
+    assert await shop.state(bill) == "reorged"
+    chain.mine(6)
+    await shop.look()
+    assert await shop.state(bill) == "over"
+    await shop.check_books()
+
+
 async def test_more_that_comes_later_is_worth_what_it_is_worth_then(shop: Shop, chain: MemoryChain) -> None:
     bill = await shop.order(sats=1000, account=await shop.buyer())
     atomic = bill.invoice.price.atomic

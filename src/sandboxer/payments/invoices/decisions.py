@@ -103,7 +103,8 @@ def decide(
     ):
         if not invoice.is_delivered:
             if plan.lacks_rate():
-                return plan.decision(Signal.IN_BLOCK)
+                is_back = invoice.state is State.REORGED
+                return plan.decision(Signal.TAKEN_BACK if is_back else Signal.IN_BLOCK)
             plan.acts.append(Deliver())
         plan.credit_for_price()
         plan.settle_rest(lambda output: not output.is_in_time)
