@@ -25,7 +25,7 @@ const struct call allowed_calls[] = {
     ALLOW(brk), ALLOW(mmap), ALLOW(mprotect), ALLOW(munmap), ALLOW(mremap), ALLOW(msync), ALLOW(mincore),
     {__NR_madvise, CHECK_MADVISE}, ALLOW(mlock), ALLOW(mlock2), ALLOW(mlockall), ALLOW(munlock), ALLOW(munlockall),
     ALLOW(memfd_create), ALLOW(membarrier), ALLOW(remap_file_pages), ALLOW(pkey_alloc), ALLOW(pkey_free),
-    ALLOW(pkey_mprotect), ALLOW(mseal), ALLOW(get_mempolicy), ALLOW(set_mempolicy), ALLOW(mbind),
+    ALLOW(pkey_mprotect), ALLOW(mseal), ALLOW(get_mempolicy), ALLOW(set_mempolicy),
     /* its own processes and threads */
     {__NR_clone, CHECK_CLONE}, ALLOW(execve), ALLOW(execveat), ALLOW(exit), ALLOW(exit_group), ALLOW(wait4),
     ALLOW(waitid), ALLOW(getpid), ALLOW(getppid), ALLOW(gettid), ALLOW(getpgid), ALLOW(setpgid), ALLOW(getsid),
@@ -62,8 +62,8 @@ const struct call allowed_calls[] = {
     ALLOW(fchmodat), ALLOW(fchmodat2), ALLOW(fchown), ALLOW(fchownat), ALLOW(utimensat), ALLOW(truncate),
     ALLOW(ftruncate), ALLOW(fallocate), ALLOW(fadvise64), ALLOW(readahead), ALLOW(sync), ALLOW(syncfs), ALLOW(fsync),
     ALLOW(fdatasync), ALLOW(sync_file_range), ALLOW(flock), ALLOW(dup), ALLOW(dup3), ALLOW(pipe2),
-    {__NR_fcntl, CHECK_FCNTL}, {__NR_ioctl, CHECK_IOCTL}, ALLOW(name_to_handle_at), ALLOW(setxattr),
-    ALLOW(lsetxattr), ALLOW(fsetxattr), ALLOW(getxattr), ALLOW(lgetxattr), ALLOW(fgetxattr), ALLOW(listxattr),
+    {__NR_fcntl, CHECK_FCNTL}, {__NR_ioctl, CHECK_IOCTL}, ALLOW(name_to_handle_at), {__NR_setxattr, CHECK_SETXATTR},
+    {__NR_lsetxattr, CHECK_SETXATTR}, {__NR_fsetxattr, CHECK_SETXATTR}, ALLOW(getxattr), ALLOW(lgetxattr), ALLOW(fgetxattr), ALLOW(listxattr),
     ALLOW(llistxattr), ALLOW(flistxattr), ALLOW(removexattr), ALLOW(lremovexattr), ALLOW(fremovexattr),
     ALLOW(inotify_init1), ALLOW(inotify_add_watch), ALLOW(inotify_rm_watch),
     /* waiting for several things */
@@ -105,6 +105,8 @@ const unsigned refused_calls[] = {
     __NR_kcmp, __NR_move_pages, __NR_migrate_pages,
     /* memory that not even the kernel sees, taken out of what it can move */
     __NR_memfd_secret,
+    /* policies of shared memory stay when nothing is mapped any more, and are charged to nobody */
+    __NR_mbind,
     /* the host's kernel, clock, disks and log */
     __NR_kexec_load, __NR_kexec_file_load, __NR_init_module, __NR_finit_module, __NR_delete_module, __NR_syslog,
     __NR_reboot, __NR_swapon, __NR_swapoff, __NR_acct, __NR_quotactl, __NR_quotactl_fd, __NR_settimeofday,

@@ -8,7 +8,7 @@
 /* A call that depends on its arguments: see checks.c. */
 enum check {
     CHECK_NONE, CHECK_CLONE, CHECK_SOCKET, CHECK_SOCKETPAIR, CHECK_SETSOCKOPT, CHECK_IOCTL, CHECK_FCNTL, CHECK_PRCTL,
-    CHECK_PERSONALITY, CHECK_MADVISE, CHECK_SETRLIMIT, CHECK_PRLIMIT,
+    CHECK_PERSONALITY, CHECK_MADVISE, CHECK_SETRLIMIT, CHECK_PRLIMIT, CHECK_SETXATTR,
 };
 
 struct call { unsigned number; enum check check; };
@@ -28,6 +28,8 @@ void load_argument_high(unsigned index);
 void answer(uint32_t verdict);
 void answer_if(uint32_t value, uint32_t verdict);
 void answer_if_any_bit(uint32_t bits, uint32_t verdict);
+void answer_if_above(uint32_t most, uint32_t verdict);
+void keep_bits(uint32_t bits);
 size_t begin_if(uint32_t value);
 void end_if(size_t begun);
 

@@ -12,6 +12,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+enum { SHM_BYTES_AN_INODE = 8192 };
 static const char *const folders[] = {"pts", "shm", "mqueue", ".sandboxer", ".sandboxer/folder"};
 static const struct { const char *name; unsigned major, minor; } nodes[] = {
     {"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7}, {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0},
@@ -53,10 +54,12 @@ static int new_devices(const struct order *order, const char *owner) {
 
 /* Terminals have a ceiling, since the kernel's count of them is shared by the whole host; shared memory a size. */
 void devices_mount(const struct order *order) {
-    char gid[16], max[16], size[24], owner[16];
+    char gid[16], max[16], size[24], inodes[24], owner[16];
     snprintf(gid, sizeof gid, "%u", order->base + 5);
     snprintf(max, sizeof max, "%u", order->ptys);
     snprintf(size, sizeof size, "%lu", order->shm_bytes);
+    /* Of each file the kernel holds a little that is charged to nobody (check_setxattr). */
+    snprintf(inodes, sizeof inodes, "%lu", order->shm_bytes / SHM_BYTES_AN_INODE + 1);
     snprintf(owner, sizeof owner, "%u", order->base);
     place_at(new_devices(order, owner), "dev");
     const char *const terminals[][2] = {
@@ -64,7 +67,7 @@ void devices_mount(const struct order *order) {
     };
     place_at(new_mount("devpts", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, terminals), "dev/pts");
     const char *const memory[][2] = {
-        {"mode", "1777"}, {"size", size}, {"uid", owner}, {"gid", owner}, {NULL, NULL},
+        {"mode", "1777"}, {"size", size}, {"nr_inodes", inodes}, {"uid", owner}, {"gid", owner}, {NULL, NULL},
     };
     place_at(new_mount("tmpfs", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, memory), "dev/shm");
 }

@@ -48,6 +48,14 @@ void answer_if_any_bit(uint32_t bits, uint32_t verdict) {
     answer(verdict);
 }
 
+void answer_if_above(uint32_t most, uint32_t verdict) {
+    emit(BPF_JMP | BPF_JGT | BPF_K, 0, 1, most);
+    answer(verdict);
+}
+
+/* Of what is loaded. */
+void keep_bits(uint32_t bits) { emit(BPF_ALU | BPF_AND | BPF_K, 0, 0, bits); }
+
 /* What is emitted until end_if happens only for this value. */
 size_t begin_if(uint32_t value) {
     emit(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, value);

@@ -11,11 +11,12 @@ import pytest
 from tests.walls.conftest import Sandbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-EPERM, ENODEV, EINVAL, ENOSYS, ENOPROTOOPT, EPROTONOSUPPORT, EAFNOSUPPORT = 1, 19, 22, 38, 92, 93, 97
+EPERM, E2BIG, ENODEV, EINVAL, ENOSYS, ENOPROTOOPT, EPROTONOSUPPORT = 1, 7, 19, 22, 38, 92, 93
+ESOCKTNOSUPPORT, EAFNOSUPPORT = 94, 97
 # Numbers of x86_64; those from 424 on are the same everywhere.
 SYS = {
     "ioctl": 16, "madvise": 28, "socket": 41, "socketpair": 53, "setsockopt": 54, "fcntl": 72,
-    "personality": 135, "prctl": 157,
+    "personality": 135, "prctl": 157, "setxattr": 188, "lsetxattr": 189, "fsetxattr": 190,
 }  # fmt: skip
 
 ASK = """
@@ -46,7 +47,8 @@ REFUSED = {
     "io_uring_register": 427, "io_setup": 206, "io_submit": 209, "userfaultfd": 323, "keyctl": 250,
     "add_key": 248, "request_key": 249, "bpf": 321, "perf_event_open": 298, "fanotify_init": 300,
     "fanotify_mark": 301, "open_by_handle_at": 304, "pidfd_getfd": 438, "kcmp": 312, "move_pages": 279,
-    "migrate_pages": 256, "memfd_secret": 447, "kexec_load": 246, "kexec_file_load": 320, "init_module": 175,
+    "migrate_pages": 256, "mbind": 237, "memfd_secret": 447, "kexec_load": 246,
+    "kexec_file_load": 320, "init_module": 175,
     "finit_module": 313, "delete_module": 176, "syslog": 103, "swapon": 167, "swapoff": 168, "acct": 163,
     "quotactl": 179, "quotactl_fd": 443, "settimeofday": 164, "clock_settime": 227, "adjtimex": 159,
     "clock_adjtime": 305, "iopl": 172, "ioperm": 173, "modify_ldt": 154, "ustat": 136, "sysfs": 139,
@@ -85,6 +87,12 @@ ARGUED = [
     ("options of another protocol", ["setsockopt", -1, 132, 1], ENOPROTOOPT),
     ("multipath TCP", ["socket", 2, 1, 262], EPROTONOSUPPORT),
     ("IPIP", ["socket", 2, 3, 4], EPROTONOSUPPORT),
+    ("SCTP by its type", ["socket", 2, 5, 0], ESOCKTNOSUPPORT),
+    ("DCCP by its type, with flags", ["socket", 10, 6 | 0x80000, 0], ESOCKTNOSUPPORT),
+    ("modules by their netlink names", ["socket", 16, 3, 16], EPROTONOSUPPORT),
+    ("a large attribute", ["setxattr", 0, 0, 0, 1025], E2BIG),
+    ("a large attribute of a link", ["lsetxattr", 0, 0, 0, 65536], E2BIG),
+    ("a large attribute of an open file", ["fsetxattr", -1, 0, 0, 4096], E2BIG),
     ("a pair of another family", ["socketpair", 30, 1, 0], EAFNOSUPPORT),
     ("a lease", ["fcntl", -1, 1024], EINVAL),
     ("dnotify", ["fcntl", -1, 1026], EINVAL),
@@ -102,7 +110,7 @@ async def test_arguments_are_judged(attacker: Sandbox, call: list[Any], answer: 
 
 async def test_ordinary_arguments_pass(attacker: Sandbox) -> None:
     program = """
-import ctypes, fcntl, mmap, socket
+import ctypes, fcntl, mmap, os, socket, struct
 libc = ctypes.CDLL(None, use_errno=True)
 for family in (socket.AF_INET, socket.AF_INET6):
     with socket.socket(family, socket.SOCK_STREAM) as one:
@@ -121,6 +129,13 @@ with open("/root/locked", "w") as file:
     fcntl.lockf(file, fcntl.LOCK_EX)
     fcntl.flock(file, fcntl.LOCK_EX)
 assert libc.prctl(15, b"named", 0, 0, 0) == 0
+entry = lambda kind, who=0xffffffff: struct.pack("<HHI", kind, 7, who)
+users = b"".join(entry(2, 1000 + n) for n in range(100))
+access = struct.pack("<I", 2) + entry(1) + users + entry(4) + entry(16) + entry(32)
+for folder in ("/root", "/dev/shm"):
+    open(f"{folder}/listed", "w").close()
+    os.setxattr(f"{folder}/listed", "system.posix_acl_access", access)
+    os.setxattr(f"{folder}/listed", "user.note", b"x" * 1024)
 print("fine")
 """
     ran = await attacker.python(program)
