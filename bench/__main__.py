@@ -26,13 +26,14 @@ from bench.scenarios.payments import payments
 from bench.scenarios.proxy import proxy
 from bench.scenarios.sessions import sessions
 from bench.scenarios.signed import signed
+from bench.scenarios.silence import silence
 from bench.scenarios.snapshots import snapshots
 from bench.scenarios.transfer import transfer
 
 RESULTS = Path(__file__).parent / "results"
 # These make sandboxes on a platform of the bench's own.
 SANDBOXES = ("cold", "execute", "burst", "sessions", "transfer", "snapshots", "proxy", "idle")
-SCENARIOS = (*SANDBOXES, "egress", "warm", "fairness", "signed", "ledger")
+SCENARIOS = (*SANDBOXES, "egress", "warm", "fairness", "silence", "signed", "ledger")
 # Only when it is asked for: it needs node, for a chain of its own.
 ON_REQUEST = ("payments",)
 WARM_POOL = 4
@@ -99,6 +100,9 @@ def run(words: argparse.Namespace, console: Console) -> Report:
         if "fairness" in wanted:
             with open_platform(folder, images_dir, settings=UNCOUNTED) as running:
                 measure("fairness", lambda: fairness(running, rounds))
+        if "silence" in wanted:
+            with open_platform(folder, images_dir, settings=UNCOUNTED) as running:
+                measure("silence", lambda: silence(running, 2 if words.quick else min(rounds, 12)))
         if "warm" in wanted:
             with open_platform(folder, images_dir, warm_pool=WARM_POOL) as running:
                 measure("warm", lambda: life.warm(running, words.image, rounds))
@@ -117,7 +121,9 @@ def main() -> int:
     if os.geteuid() != 0:
         console.print("The bench needs root: it makes real sandboxes.")
         return 1
-    needs_image = words.against or not {*SANDBOXES, "warm", "fairness"}.isdisjoint(words.only or SCENARIOS)
+    needs_image = words.against or not {*SANDBOXES, "warm", "fairness", "silence"}.isdisjoint(
+        words.only or SCENARIOS
+    )
     if needs_image and not (words.image / "bin").exists():
         console.print(f"{words.image} is no root tree. Build it: sandboxer image build")
         return 1

@@ -19,6 +19,7 @@ import uvloop
 
 from sandboxer.access.front.patience import Patience
 from sandboxer.backends.scripted.backend import Scripted
+from sandboxer.edges.front.acceptor import Silent
 from sandboxer.edges.http.server import listen
 from sandboxer.edges.proxy.listener import listen_for_hosts, open_house
 from sandboxer.settings import Settings
@@ -159,6 +160,31 @@ async def test_one_address_cannot_take_more_than_its_share(listener: Listener) -
             b"HTTP/1.1 "
         )
     for _, writer in silent:
+        writer.close()
+
+
+async def test_nothing_is_made_for_a_connection_before_its_first_byte(listener: Listener) -> None:
+    front = listener.served.platform.front
+    made = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(50)]
+    await eventually(lambda: len(front.slots) == 50)
+    assert all(isinstance(slot.holder, Silent) for slot in front.slots)
+    reader, writer = made[0]
+    writer.write(BEGIN + b"\r\n")
+    assert (await reader.readline()).startswith(b"HTTP/1.1 ")
+    assert [isinstance(slot.holder, Silent) for slot in front.slots].count(False) == 1
+    for _, writer in made:
+        writer.close()
+    await eventually(lambda: not front.slots)
+
+
+@with_(settings={"connections_per_address": 16})
+async def test_the_longest_silent_is_reset_when_a_newcomer_needs_its_place(listener: Listener) -> None:
+    made = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(20)]
+    for reader, _ in made[:4]:
+        with pytest.raises(ConnectionResetError):
+            await asyncio.wait_for(reader.read(1), 10)
+    assert len(listener.served.platform.front.slots) == 16
+    for _, writer in made:
         writer.close()
 
 

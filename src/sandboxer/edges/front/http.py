@@ -52,10 +52,14 @@ class StrictHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._slot = self.front.enter(None if self.client is None else self.client[0], self)
         self.deadline = self.loop.time() + self.front.patience.first_byte_s
-        if self._slot is None:
-            self.refuse(answers.too_many_connections())
+        if self._slot is not None:
+            self._slot.holder = self
+            self._slot.waits()
+
+    def take(self, slot: Slot) -> None:
+        """It has the place that its connection was given when it was accepted."""
+        self._slot = slot
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_leaving = True
@@ -235,10 +239,6 @@ class StrictHttp(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self.transport.write(answer)
-        if self._slot is None:
-            # It has no place to wait in.
-            self.transport.close()
-            return
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.deadline = self.loop.time() + LAST_WORDS_S

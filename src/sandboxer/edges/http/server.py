@@ -12,12 +12,16 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
 import uvloop
 from fastapi import FastAPI
 
+from sandboxer.access.front.connections import Slot
+from sandboxer.edges.front.acceptor import Acceptor
+from sandboxer.edges.front.http import StrictHttp
 from sandboxer.edges.front.websocket import BoundedWebSocket
 from sandboxer.edges.http.app import create_app
 from sandboxer.edges.proxy.listener import listen_for_hosts, open_house
@@ -134,9 +138,23 @@ class Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        protocol = self.config.http_protocol_class
+        if sockets is not None and isinstance(protocol, type) and issubclass(protocol, StrictHttp):
+            # uvicorn itself listens nowhere: the front accepts.
+            await super().startup([])
+            for listening in sockets:
+                acceptor: Any = Acceptor(listening, protocol.front, self._protocol)
+                self.servers.append(acceptor)
+        else:
+            await super().startup(sockets)
         if self.started:
             self._on_started()
+
+    def _protocol(self, slot: Slot) -> asyncio.BaseProtocol:
+        kind: type[StrictHttp] = self.config.http_protocol_class  # type: ignore[assignment]
+        made = kind(self.config, self.server_state, self.lifespan.state)
+        made.take(slot)
+        return made
 
 
 def listen(host: str, port: int) -> socket.socket:

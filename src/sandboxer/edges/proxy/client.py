@@ -49,10 +49,10 @@ class House:
 
 
 class ClientConnection(asyncio.Protocol):
-    def __init__(self, house: House, door: Door, slot: Slot | None = None) -> None:
+    def __init__(self, house: House, door: Door, slot: Slot) -> None:
         self._house = house
         self._door = door
-        # One that came by the API's listener has its place already.
+        # The place that it was given when it was accepted.
         self._slot = slot
         self._loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport
@@ -76,12 +76,8 @@ class ClientConnection(asyncio.Protocol):
         self.peer = peer_of(transport.get_extra_info("peername"), house.trusted)
         house.connections.add(self)
         self.deadline = self._loop.time() + house.front.patience.first_byte_s
-        if self._slot is not None:
-            self._slot.holder = self
-            return
-        self._slot = house.front.enter(self.peer.address, self)
-        if self._slot is None:
-            self._say(answers.too_many_connections())
+        self._slot.holder = self
+        self._slot.waits()
 
     def data_received(self, data: bytes) -> None:
         if self._is_leaving:
@@ -109,8 +105,7 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._house.connections.discard(self)
         self._is_leaving = True
-        if self._slot is not None:
-            self._slot.leave()
+        self._slot.leave()
         self._drop()
 
     def pause_writing(self) -> None:
@@ -148,8 +143,7 @@ class ClientConnection(asyncio.Protocol):
             self._say(answers.bad_request(error.why, error.status))
             return
         self._buffer = buffer[end + 4 :]
-        if self._slot is not None:
-            self._slot.serves()
+        self._slot.serves()
         exchange = self._exchange = Exchange(self, head)
         admission = self._door.glance(head)
         if admission is not None:
@@ -241,8 +235,7 @@ class ClientConnection(asyncio.Protocol):
             self._close()
             return
         self.deadline = self._loop.time() + self._house.front.patience.idle_s
-        if self._slot is not None:
-            self._slot.waits()
+        self._slot.waits()
         self.transport.resume_reading()
         if self._buffer:
             # Asked before this was answered. Not from here: a row of them would be a tower of calls.
@@ -319,9 +312,6 @@ class ClientConnection(asyncio.Protocol):
         """An answer of our own, and the end."""
         self._drop()
         self.transport.write(answer)
-        if self._slot is None:
-            # It has no place to wait in.
-            self.transport.close()
         self._close()
 
     def _close(self) -> None:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from sandboxer.access.front.connections import Front
 from sandboxer.access.front.patience import Patience
 from sandboxer.access.ports.ports import Where
+from sandboxer.edges.front.acceptor import Acceptor
 from sandboxer.edges.proxy.client import ClientConnection, House
 from sandboxer.edges.proxy.host_door import HostDoor
 from sandboxer.edges.proxy.owners import owners
@@ -21,7 +22,6 @@ from sandboxer.wiring import Platform
 
 log = logging.getLogger(__name__)
 SWEEP_S = 1.0
-BACKLOG = 4096
 
 
 @asynccontextmanager
@@ -62,8 +62,7 @@ async def listen_for_hosts(
     settings = platform.settings
     may_act = owners(platform.authorities, platform.clock)
     door = HostDoor(platform.access.ports, settings.proxy_domain, may_act, house.visits)
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: ClientConnection(house, door), sock=listening, backlog=BACKLOG)
+    acceptor = Acceptor(listening, house.front, lambda slot: ClientConnection(house, door, slot))
     https_port = settings.proxy_https_port
     where = Where(
         domain=settings.proxy_domain,
@@ -75,7 +74,8 @@ async def listen_for_hosts(
         yield where
     finally:
         platform.access.ports.where = None
-        server.close()
+        acceptor.close()
+        await acceptor.wait_closed()
 
 
 async def _sweep(house: House) -> None:

@@ -1,0 +1,170 @@
+"""Accepts a listener's connections, and keeps those that have not said a word as bare sockets.
+
+A silent connection costs its descriptor and its place: no transport, parser or task exists for it before its
+first byte. One poll object watches all of them. What an accepting turn may take is bounded in time, so that
+whoever is being served gets a turn between thousands that arrive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import math
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable
+
+from sandboxer.access.front.connections import Front, Slot
+from sandboxer.edges.front import answers
+
+log = logging.getLogger(__name__)
+# How long newcomers are accepted before others get their turn.
+TURN_S = 0.001
+# Newcomers that have spoken, taken on in one turn: each becomes a transport and a protocol.
+SPOKEN_AT_ONCE = 16
+# Nobody is accepted for so long when descriptors or memory ran out: the queue stays readable all the time.
+REST_S = 0.2
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_RESET = struct.pack("ii", 1, 0)
+
+Make = Callable[[Slot], asyncio.BaseProtocol]
+
+
+class Silent:
+    """Holds the place of a connection until its first byte."""
+
+    __slots__ = ("_acceptor", "deadline", "slot", "sock")
+
+    def __init__(self, acceptor: Acceptor, sock: socket.socket, deadline: float) -> None:
+        self._acceptor = acceptor
+        self.sock = sock
+        self.deadline = deadline
+        self.slot: Slot | None = None
+
+    def overdue(self) -> None:
+        self._acceptor.forget(self)
+        self.leave()
+
+    def send_away(self) -> None:
+        """A reset, and nothing is left of it in the kernel either."""
+        self._acceptor.forget(self)
+        with contextlib.suppress(OSError):
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.leave()
+
+    def leave(self) -> None:
+        if self.slot is not None:
+            self.slot.leave()
+        self.sock.close()
+
+    def is_ending(self) -> bool:
+        return False
+
+
+class Acceptor:
+    """Takes what comes by `listening` until it is closed; `make` gives a protocol to one that has spoken."""
+
+    def __init__(self, listening: socket.socket, front: Front, make: Make) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._listening = listening
+        self._front = front
+        self._make = make
+        self._silent: dict[int, Silent] = {}
+        self._watch = select.epoll()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._rest: asyncio.TimerHandle | None = None
+        listening.setblocking(False)
+        self._loop.add_reader(listening.fileno(), self._accept)
+        self._loop.add_reader(self._watch.fileno(), self._listen_to_them)
+
+    def close(self) -> None:
+        if self._watch.closed:
+            return
+        if self._rest is not None:
+            self._rest.cancel()
+        self._loop.remove_reader(self._listening.fileno())
+        self._loop.remove_reader(self._watch.fileno())
+        for silent in list(self._silent.values()):
+            silent.leave()
+        self._silent.clear()
+        self._watch.close()
+
+    async def wait_closed(self) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def forget(self, silent: Silent) -> None:
+        # Closing a socket takes it out of the poll object.
+        self._silent.pop(silent.sock.fileno(), None)
+
+    def _accept(self) -> None:
+        ends = time.monotonic() + TURN_S
+        while time.monotonic() < ends:
+            try:
+                sock, peer = self._listening.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _EXHAUSTED:
+                    self._pause(error)
+                    return
+                # It has gone again.
+                continue
+            self._take(sock, peer)
+
+    def _take(self, sock: socket.socket, peer: object) -> None:
+        sock.setblocking(False)
+        silent = Silent(self, sock, self._loop.time() + self._front.patience.first_byte_s)
+        silent.slot = self._front.enter(str(peer[0]) if isinstance(peer, tuple) else None, silent)
+        if silent.slot is None:
+            with contextlib.suppress(OSError):
+                sock.send(answers.too_many_connections())
+            sock.close()
+            return
+        self._silent[sock.fileno()] = silent
+        self._watch.register(sock.fileno(), select.EPOLLIN)
+
+    def _listen_to_them(self) -> None:
+        for number, _ in self._watch.poll(0, SPOKEN_AT_ONCE):
+            silent = self._silent.pop(number, None)
+            if silent is None:
+                continue
+            self._watch.unregister(number)
+            self._begin(silent)
+
+    def _begin(self, silent: Silent) -> None:
+        """It has spoken, or it has gone."""
+        slot = silent.slot
+        try:
+            has_spoken = bool(silent.sock.recv(1, socket.MSG_PEEK))
+        except OSError:
+            has_spoken = False
+        if slot is None or not has_spoken:
+            silent.leave()
+            return
+        # Nobody may send it away before its protocol is there.
+        slot.serves()
+        silent.deadline = math.inf
+        task = self._loop.create_task(self._hand_over(silent, slot), name="connection")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _hand_over(self, silent: Silent, slot: Slot) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: self._make(slot), silent.sock)
+        except Exception:
+            # An outermost step: one connection that cannot be served must not end the others.
+            log.exception("could not take on a connection")
+            silent.leave()
+
+    def _pause(self, error: OSError) -> None:
+        log.warning("nobody is accepted for a moment: %s", error)
+        self._loop.remove_reader(self._listening.fileno())
+        self._rest = self._loop.call_later(REST_S, self._resume)
+
+    def _resume(self) -> None:
+        self._loop.add_reader(self._listening.fileno(), self._accept)
