@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sandboxer.kernel.errors import SandboxerError
+from tests.money.model.fresh import made_ready
 from tests.money.model.oracle import Oracle
 from tests.money.model.people import Cast
 from tests.money.model.world import World
@@ -80,7 +81,7 @@ async def run_schedule(seed: int, play: Play, *, database: str | None = None, st
         cast = Cast()
         run = Run(world, cast, Oracle(world, cast), dice)
         try:
-            with play.around(run) as settings:
+            with made_ready(Path(folder), database), play.around(run) as settings:
                 world.also(settings)
                 await asyncio.wait_for(_play(run, play, report, steps), LONGEST_S)
         except TimeoutError:

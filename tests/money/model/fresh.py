@@ -1,0 +1,44 @@
+"""What makes the start of a server quick: a schedule starts several, and most of its time went there.
+
+A database that is migrated once for this process and copied; authorities that nobody asks are not read.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from unittest import mock
+
+import certifi
+
+from sandboxer.store.databases import open_database
+from sandboxer.store.migrate import migrate
+
+_LAST = "-----END CERTIFICATE-----"
+
+
+@contextmanager
+def made_ready(folder: Path, database: str | None) -> Iterator[Path]:
+    """A state folder with an empty, migrated database, unless the database lies elsewhere."""
+    state, trust = folder / "state", folder / "one-authority.pem"
+    if database is None:
+        state.mkdir(mode=0o700)
+        (state / "sandboxer.db").write_bytes(_migrated())
+    trust.write_text(Path(certifi.where()).read_text().partition(_LAST)[0] + _LAST + "\n")
+    with mock.patch.dict(os.environ, SSL_CERT_FILE=str(trust)):
+        yield state
+
+
+@cache
+def _migrated() -> bytes:
+    with tempfile.TemporaryDirectory(prefix="model-") as folder:
+        path = Path(folder) / "sandboxer.db"
+        database = open_database(f"sqlite:///{path}")
+        migrate(database)
+        database.writing.dispose()
+        database.reading.dispose()
+        return path.read_bytes()
