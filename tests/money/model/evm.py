@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 import httpx
+from eth_abi.abi import encode
 from eth_utils.crypto import keccak
 
 from sandboxer.payments.x402 import room
@@ -41,15 +42,18 @@ SETTINGS: dict[str, Any] = {
         "minimum_sats": 1,
         "settle_timeout": "5s",
     },
-    "fixed_rates": {"BTC": "100000", "USDC": "1", "LTC": "80"},
+    "fixed_rates": {"BTC": "100000", "USDC": "1", "LTC": "80", "STX": "2"},
 }
 _USED = "0x" + keccak(text="AuthorizationUsed(address,bytes32)").hex()
 _TRANSFER = "0x" + keccak(text="Transfer(address,address,uint256)").hex()
 _DECIMALS = "0x313ce567"
+_NAME = "0x06fdde03"
 _STATE = "0xe94a0102"
 FORGETFUL, OTHER_FORK, NULL_RECEIPTS, DOWN = "forgetful", "other fork", "null receipts", "down"
 LIES = (FORGETFUL, OTHER_FORK, NULL_RECEIPTS, DOWN)
 HONEST, SILENT, SAYS_NO, SAYS_YES = "honest", "silent", "says no, and sends", "says yes, and does not send"
+# What a node has that is not what the settings name.
+PRETENCES = ("another chain id", "another number of decimals", "another name")
 MANNERS = (HONEST, SILENT, SAYS_NO, SAYS_YES)
 
 
@@ -87,6 +91,8 @@ class Chain:
         self.behind = 0
         self.lies = ""
         self.manner = HONEST
+        # One of PRETENCES, or "".
+        self.pretends = ""
 
     # -- the truth -----------------------------------------------------------------------------------------
 
@@ -158,7 +164,7 @@ class Chain:
     def _say(self, method: str, params: list[Any]) -> Any:
         head = len(self.blocks) - 1 - self.behind
         if method == "eth_chainId":
-            return hex(CHAIN_ID)
+            return hex(CHAIN_ID + (self.pretends == PRETENCES[0]))
         if method == "eth_blockNumber":
             return hex(head)
         if method == "eth_getBlockByNumber":
@@ -206,7 +212,9 @@ class Chain:
 
     def _call(self, data: str, head: int) -> str:
         if data.startswith(_DECIMALS):
-            return "0x" + hex(6)[2:].rjust(64, "0")
+            return "0x" + ("8" if self.pretends == PRETENCES[1] else "6").rjust(64, "0")
+        if data.startswith(_NAME) and self.pretends == PRETENCES[2]:
+            return "0x" + encode(["string"], ["Another Dollar"]).hex()
         if not data.startswith(_STATE):
             return "0x"
         one = self.sent.get("0x" + data[-64:])
@@ -234,7 +242,7 @@ def served(chain: Chain) -> Iterator[None]:
         return await evm_opening.open_ways(network, replace(opening, client=client))
 
     before = room.OPENERS
-    room.OPENERS = {"eip155": open_ways}
+    room.OPENERS = {**before, "eip155": open_ways}
     try:
         yield
     finally:

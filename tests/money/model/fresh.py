@@ -5,7 +5,6 @@ A database that is migrated once for this process and copied; authorities that n
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +28,7 @@ def made_ready(folder: Path, database: str | None) -> Iterator[Path]:
         state.mkdir(mode=0o700)
         (state / "sandboxer.db").write_bytes(_migrated())
     trust.write_text(Path(certifi.where()).read_text().partition(_LAST)[0] + _LAST + "\n")
-    with mock.patch.dict(os.environ, SSL_CERT_FILE=str(trust)):
+    with mock.patch.object(certifi, "where", return_value=str(trust)):
         yield state
 
 

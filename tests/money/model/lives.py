@@ -41,7 +41,7 @@ async def begin(run: Run) -> None:
 
     await run.world.write(make)
     for person in run.cast.people[:2]:
-        await _pay(run, person, run.dice.choice((300, 3000, 20_000)))
+        await pay_in(run, person, run.dice.choice((300, 3000, 20_000)))
 
 
 def pick(run: Run, *, of: str = "anyone") -> Person:
@@ -63,7 +63,7 @@ def pick_thing(run: Run) -> Thing | None:
     return thing
 
 
-async def _pay(run: Run, person: Person, sats: int) -> None:
+async def pay_in(run: Run, person: Person, sats: int) -> None:
     now, id = run.world.platform.clock.now(), f"model:{run.cast.number()}"
     person.outside += sats
     person.ever += sats
@@ -77,13 +77,16 @@ async def _pay(run: Run, person: Person, sats: int) -> None:
 
 
 async def pay(run: Run) -> None:
-    await _pay(run, pick(run), run.dice.choice((1, 60, 700, 20_000)))
+    await pay_in(run, pick(run), run.dice.choice((1, 60, 700, 20_000)))
 
 
 async def an_outside_payment_fails(run: Run) -> None:
+    await fail_payment(run, pick(run, of="child"), run.dice.choice((50, 5000)))
+
+
+async def fail_payment(run: Run, person: Person, sats: int) -> None:
     """Credited, and taken back: as if it had never been."""
-    person, sats = pick(run, of="child"), run.dice.choice((50, 5000))
-    await _pay(run, person, sats)
+    await pay_in(run, person, sats)
     now, id = run.world.platform.clock.now(), f"model:back:{run.cast.number()}"
     await run.world.write(
         lambda conn: reverse_final(
@@ -96,8 +99,10 @@ async def an_outside_payment_fails(run: Run) -> None:
 
 
 async def create(run: Run) -> None:
-    person = pick(run)
-    ttl = run.dice.choice(("1m", "2h", "24h"))
+    await create_for(run, pick(run), run.dice.choice(("1m", "2h", "24h")))
+
+
+async def create_for(run: Run, person: Person, ttl: str) -> None:
     made = None
     try:
         caller = replace(person.caller, public_key=_name_of(run, person))
@@ -152,7 +157,11 @@ async def extend(run: Run) -> None:
 
 
 async def make_volume(run: Run) -> None:
-    person, desk = pick(run), run.world.platform.artifacts.volumes
+    await make_volume_for(run, pick(run))
+
+
+async def make_volume_for(run: Run, person: Person) -> None:
+    desk = run.world.platform.artifacts.volumes
     had = await run.world.read(lambda conn: load_bucket(conn, person.account))
     name = f"v{run.cast.number()}"
     made = await desk.create(Wanted(name=name, size_mb=VOLUME_MB), person.caller)
@@ -171,13 +180,16 @@ async def drop_volume(run: Run) -> None:
 
 
 async def delegate(run: Run) -> None:
-    parent = pick(run)
-    sats = run.dice.choice((1, 50, 900))
+    await cut_for(run, pick(run), run.dice.choice((1, 50, 900)), key_cap=run.dice.choice((None, 20)))
+
+
+async def cut_for(run: Run, parent: Person, sats: int, *, key_cap: int | None = None) -> Person:
+    """A child of this parent."""
     name = f"child{run.cast.number()}"
     key = "sbx-pk-" + new_id("x")[2:]
     child = Person(name, Caller(public_key=key, account=new_id("acc")), parent=parent)
     now = run.world.platform.clock.now()
-    child.key_cap = run.dice.choice((None, 20))
+    child.key_cap = key_cap
     caps = Caps(per_key_sats=child.key_cap)
     wish = Cut(scopes=ALL, budget_sats=sats, depth=0 if parent.is_child else 1, caps=caps)
     await run.world.write(
@@ -195,6 +207,7 @@ async def delegate(run: Run) -> None:
     parent.given += sats
     child.received += sats
     run.cast.people.append(child)
+    return child
 
 
 async def give_more(run: Run) -> None:
@@ -214,8 +227,11 @@ async def give_more(run: Run) -> None:
 
 async def revoke_child(run: Run) -> None:
     child = pick(run, of="child")
-    if not child.is_child:
-        return
+    if child.is_child:
+        await revoke_one(run, child)
+
+
+async def revoke_one(run: Run, child: Person) -> None:
     now = run.world.platform.clock.now()
     await run.world.write(lambda conn: revoke(conn, child.account, actor="model", reason="asked", now=now))
     for one in (child, *run.cast.below(child)):
@@ -237,8 +253,11 @@ async def close(run: Run) -> None:
 
 async def _change(run: Run, word: str, status: str) -> None:
     person = pick(run)
-    if person.is_child:
-        return
+    if not person.is_child:
+        await change(run, person, word, status)
+
+
+async def change(run: Run, person: Person, word: str, status: str) -> None:
     now = run.world.platform.clock.now()
     act = getattr(operators, word)
     await run.world.write(lambda conn: act(conn, OPERATOR, person.account, reason="model", now=now))
@@ -247,8 +266,11 @@ async def _change(run: Run, word: str, status: str) -> None:
 
 async def cap(run: Run) -> None:
     person, sats = pick(run), run.dice.choice((7, 60, 400))
-    if any(thing.owner is person for thing in run.cast.things.values()) or person.cap is not None:
-        return
+    if not any(thing.owner is person for thing in run.cast.things.values()) and person.cap is None:
+        await cap_for(run, person, sats)
+
+
+async def cap_for(run: Run, person: Person, sats: int) -> None:
     now = run.world.platform.clock.now()
     bounds = Caps(per_sandbox_sats=sats)
     await run.world.write(

@@ -5,22 +5,32 @@ A mutation is the number of a mend, what comes back without it, and patches that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
 from sandboxer.accounts import gifts, limits, revocation, storage, sums
+from sandboxer.artifacts.images.published import sharing
+from sandboxer.edges.http import buying
+from sandboxer.edges.http.routes import sandboxes as sandbox_routes
+from sandboxer.identity import siwx
 from sandboxer.money import accrual, heartbeat, ledger, timekeeper
 from sandboxer.money.pricing import entitlement
 from sandboxer.payments import crediting, settlement
+from sandboxer.payments.chains import core_rpc
+from sandboxer.payments.chains.transport import NodeError
 from sandboxer.payments.gift_cards import desk as cards
 from sandboxer.payments.gift_cards import redeeming
-from sandboxer.payments.invoices import decisions
+from sandboxer.payments.invoices import decisions, desk
 from sandboxer.payments.reversal import Verdict
+from sandboxer.payments.stacks import way as stacks_way
+from sandboxer.payments.stacks.relay import client, states
+from sandboxer.payments.stacks.relay.states import PaymentState
 from sandboxer.payments.x402 import checkout
-from sandboxer.payments.x402.ways import Fate
+from sandboxer.payments.x402.evm import opening as evm_opening
+from sandboxer.payments.x402.ways import Fate, Sighting
 from sandboxer.sandboxes import book, charging
 
 Patch = tuple[Any, str, Any]
@@ -124,6 +134,87 @@ def _a_tier_sets_the_limit() -> list[Patch]:
     return [(limits, "requests_per_minute", requests)]
 
 
+def _orders_read_the_chain() -> list[Patch]:
+    """Each new address is looked up among all outputs, and an index is spent whatever happens next."""
+
+    async def fresh_address(self: Any, index: int) -> str:
+        address: str = self._keys.address(index)
+        try:
+            await self._node.call("scantxoutset", ("start", [f"addr({address})"]))
+        except NodeError as error:
+            raise self._wire.trouble(f"an address cannot be watched: {error}") from None
+        return address
+
+    return [(core_rpc.CoreRpc, "fresh_address", fresh_address)]
+
+
+def _addresses_are_burnt() -> list[Patch]:
+    async def fresh(self: Any, chain: Any) -> tuple[int, str]:
+        index = await self._take_index(chain.code)
+        self._spare.setdefault(chain.code, [])
+        return index, await chain.fresh_address(index)
+
+    return [(desk.InvoiceDesk, "_fresh_address", fresh)]
+
+
+def _relays_are_believed() -> list[Patch]:
+    """What a relay has forgotten was never paid, and it is asked for ever."""
+    real = stacks_way._said
+
+    def said(status: Any) -> Sighting:
+        is_gone = status.state is PaymentState.NOT_FOUND
+        return Sighting(fate=Fate.UNSEEN, reason="unknown") if is_gone else real(status)
+
+    def confirmed(conn: Any, payment: Any, sighting: Any, depth: Any, now: Any) -> Any:
+        return real_confirmed(conn, payment, replace(sighting, head=sighting.head or 0), depth, now)
+
+    real_confirmed = settlement._confirmed
+    return [
+        (stacks_way, "_said", said),
+        (settlement, "_confirmed", confirmed),
+        *_reversed_at_sight(),
+    ]
+
+
+def _words_of_relays_are_unknown() -> list[Patch]:
+    def status(answer: Any) -> Any:
+        return client._understood(client.read_status, answer)
+
+    words = {name: state for name, state in states.SYNONYMS.items() if name != "broadcast"}
+    return [(states, "SYNONYMS", words), (client, "_status", status)]
+
+
+def _each_402_keeps_a_challenge() -> list[Patch]:
+    real = siwx.Siwx.offer
+
+    async def offer(self: Any, resources: tuple[str, ...] = (), **_: object) -> dict[str, object]:
+        return await real(self, resources, is_asked_for=True)
+
+    return [(siwx.Siwx, "offer", offer)]
+
+
+def _payers_are_named_and_believed() -> list[Patch]:
+    @asynccontextmanager
+    async def proven(*_: object) -> AsyncIterator[None]:
+        yield
+
+    return [(buying, "proven", proven), (sandbox_routes, "proven", proven)]
+
+
+def _networks_are_not_checked() -> list[Patch]:
+    async def check(*_: object) -> None:
+        return None
+
+    return [(evm_opening, "why_unusable", check)]
+
+
+def _images_go_to_anybody() -> list[Patch]:
+    async def account(_: Any, name: str) -> str:
+        return name
+
+    return [(sharing.ImageSharing, "_account", account)]
+
+
 MUTATIONS = [
     Mutation("1", "nothing is asked for before something is kept", _nothing_is_asked_before_keeping),
     Mutation("2", "two looks at a node that shows nothing take a payment back", _reversed_at_sight),
@@ -134,9 +225,16 @@ MUTATIONS = [
     Mutation("5", "a budget is a bucket like any other", _budgets_are_not_bound),
     Mutation("6", "whoever claims a transfer gets it", _claimants_are_believed),
     Mutation("7", "what outsiders paid counts, also what was taken back", _outsiders_count_in_full),
+    Mutation("8", "a stranger's order has the node read its chain", _orders_read_the_chain),
+    Mutation("8 (index)", "an order that is refused takes an address with it", _addresses_are_burnt),
     Mutation("9", "a locked price covers whatever comes", _lock_covers_everything),
     Mutation("10", "each name of a delegated account is a key", _each_name_is_a_key),
+    Mutation("11", "what a relay has forgotten was never paid", _relays_are_believed),
+    Mutation("11 (words)", "a relay that says `broadcast` is not understood", _words_of_relays_are_unknown),
+    Mutation("12", "each 402 to a stranger writes a row", _each_402_keeps_a_challenge),
+    Mutation("13", "who names a wallet learns which sandboxes it has", _payers_are_named_and_believed),
+    Mutation("14", "a node of another chain is believed", _networks_are_not_checked),
     Mutation("15", "what was spent is rounded up", _spent_is_rounded_up),
     Mutation("16", "a tier lowers the limit of requests", _a_tier_sets_the_limit),
+    Mutation("17", "an image is given to whoever is named", _images_go_to_anybody),
 ]
-# Not of the model: 8, 11 and 14 are about real nodes and relays, 12, 13 and 17 about routes.

@@ -19,7 +19,7 @@ from sandboxer.payments.x402.refusals import Wanted
 from sandboxer.payments.x402.room import X402
 from testchains.evm.anvil import address_of
 from tests.money.model import selling
-from tests.money.model.evm import HONEST, LIES, MANNERS, Chain
+from tests.money.model.evm import HONEST, LIES, MANNERS, NETWORK, Chain
 from tests.money.model.lives import pick
 from tests.money.model.people import Person
 from tests.money.model.schedule import Run
@@ -53,7 +53,7 @@ def paid_by(run: Run) -> list[Paid]:
     return found
 
 
-def _x402(run: Run) -> X402:
+def x402_of(run: Run) -> X402:
     found = run.world.platform.payments.x402
     assert found is not None
     return found
@@ -73,9 +73,9 @@ async def begin(run: Run) -> None:
     await run.world.write(link)
 
 
-async def _sign(run: Run, signer: Person, whose: Person) -> Paid:
+async def sign(run: Run, signer: Person, whose: Person) -> Paid:
     sats = run.dice.choice((120, 2500, 9000))
-    offers = await _x402(run).offers.make(sats)
+    offers = [one for one in await x402_of(run).offers.make(sats) if str(one.network) == NETWORK]
     if not offers:
         raise Unavailable(why="the network is off")
     required = PaymentRequired(accepts=offers)
@@ -89,9 +89,9 @@ async def _sign(run: Run, signer: Person, whose: Person) -> Paid:
     return paid
 
 
-async def _present(run: Run, paid: Paid, to: Person, request: str, *, by_name: bool = True) -> None:
+async def present(run: Run, paid: Paid, to: Person, request: str, *, by_name: bool = True) -> None:
     """`by_name`: whoever presents it says for whom; else it is for the wallet that signed."""
-    checkout = _x402(run).checkout
+    checkout = x402_of(run).checkout
     presented = checkout.present([(b"payment-signature", paid.header)])
     assert presented is not None
     wanted = Wanted(
@@ -119,15 +119,15 @@ async def top_up(run: Run) -> None:
     person = _payer(run)
     # With credentials, or by the wallet alone.
     by_name = run.dice.random() < 0.5
-    paid = await _sign(run, person, person)
-    await _present(run, paid, person, paid.request, by_name=by_name)
+    paid = await sign(run, person, person)
+    await present(run, paid, person, paid.request, by_name=by_name)
 
 
 async def top_up_another(run: Run) -> None:
     """Anybody may pay for anybody, who then owns the sats."""
     signer, whose = _payer(run), pick(run)
-    paid = await _sign(run, signer, whose)
-    await _present(run, paid, whose, paid.request)
+    paid = await sign(run, signer, whose)
+    await present(run, paid, whose, paid.request)
 
 
 async def present_again(run: Run) -> None:
@@ -137,19 +137,19 @@ async def present_again(run: Run) -> None:
     paid = run.dice.choice(paid_by(run))
     other = pick(run)
     if run.dice.random() < 0.4:
-        await _present(run, paid, paid.whose, paid.request)
+        await present(run, paid, paid.whose, paid.request)
     else:
-        await _present(run, paid, other, f"v2:{other.account}:x")
+        await present(run, paid, other, f"v2:{other.account}:x")
 
 
 async def claim_what_lies_on_the_chain(run: Run) -> None:
     """Somebody carries a signed payment to the chain; somebody else, who copied it, says that it is his."""
     signer, thief = _payer(run), pick(run)
-    paid = await _sign(run, signer, signer)
+    paid = await sign(run, signer, signer)
     chain = chain_of(run)
     chain.send(run.extras["documents"][paid.nonce])
     chain.mine(run.dice.choice((1, 4)))
-    await _present(run, paid, thief, f"v2:{thief.account}:y")
+    await present(run, paid, thief, f"v2:{thief.account}:y")
 
 
 async def blocks_come(run: Run) -> None:
@@ -199,6 +199,9 @@ async def check(run: Run) -> None:
         elif row is not None and row.state in (State.CONFIRMED.value, State.DOUBTED.value):
             assert chain.is_there(paid.nonce), "a payment is final that its chain does not have"
             paid.was_final = True
+        elif paid.was_final:
+            state = "unknown" if row is None else row.state
+            raise AssertionError(f"a payment that was final, and that its chain has, is {state}")
         whose = paid.whose
         whose.least_paid += paid.sats if paid.was_final else 0
         if row is not None:
@@ -217,7 +220,7 @@ async def end(run: Run) -> None:
     """The chain is honest again, and time passes: then there is no doubt about anything."""
     chain = chain_of(run)
     chain.lies, chain.behind, chain.manner = "", 0, HONEST
-    x402 = _x402(run)
+    x402 = x402_of(run)
     await x402.rails.check_all()
     for _ in range(6):
         chain.mine(8)

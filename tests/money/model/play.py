@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.money.model import evm, lives, paying, selling
+from tests.money.model import evm, lives, paying, rails, routes, scenarios, selling
 from tests.money.model.schedule import Play, Run
 from tests.payments.invoices.memory_chain import MemoryChain
 
@@ -20,8 +20,18 @@ async def begin(run: Run) -> None:
 def around(run: Run) -> Iterator[dict[str, Any]]:
     run.extras["evm"] = chain = evm.Chain(run.world.host.truth.now)
     run.extras["ltc"] = ltc = MemoryChain()
-    with evm.served(chain), selling.served(ltc):
-        yield {**evm.SETTINGS, **selling.SETTINGS}
+    with evm.served(chain), selling.served(ltc), rails.around(run) as more:
+        yield {**evm.SETTINGS, **selling.SETTINGS, **more}
+
+
+async def check(run: Run) -> None:
+    await paying.check(run)
+    await rails.check(run)
+
+
+async def end(run: Run) -> None:
+    await paying.end(run)
+    await rails.check(run)
 
 
 @contextmanager
@@ -36,9 +46,16 @@ async def nothing(_: Run) -> None:
 # Lives, budgets, clocks and deaths; and the same with payments, invoices and gift cards on chains that lie.
 LIVES = Play(acts=lives.ACTS, begin=lives.begin, around=alone, check=nothing, end=nothing)
 PLAY = Play(
-    acts={**lives.ACTS, **paying.ACTS, **selling.ACTS},
+    acts={
+        **lives.ACTS,
+        **paying.ACTS,
+        **selling.ACTS,
+        **scenarios.ACTS,
+        **rails.ACTS,
+        **routes.ACTS,
+    },
     begin=begin,
     around=around,
-    check=paying.check,
-    end=paying.end,
+    check=check,
+    end=end,
 )

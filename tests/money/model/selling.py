@@ -53,34 +53,43 @@ def bills(run: Run) -> list[Bill]:
 
 @contextmanager
 def served(chain: MemoryChain) -> Iterator[None]:
+    real = room.open_chains
+
     @asynccontextmanager
-    async def open_chains(*_: object, **__: object) -> AsyncIterator[dict[str, MemoryChain]]:
-        yield {chain.code: chain}
+    async def open_chains(*given: Any, **more: Any) -> AsyncIterator[dict[str, Any]]:
+        async with real(*given, **more) as others:
+            yield {**others, chain.code: chain}
 
     with mock.patch.object(room, "open_chains", open_chains):
         yield
 
 
-async def _public(run: Run, person: Person) -> str:
+async def public_id(run: Run, person: Person) -> str:
     return (await run.world.read(lambda conn: records.load(conn, person.account))).public_id
 
 
 async def order(run: Run) -> None:
-    person, sats = pick(run), run.dice.choice((1000, 5000))
-    wish = Order(asset="LTC", asked_by=person.name, sats=sats, account=await _public(run, person))
+    await order_for(run, pick(run), run.dice.choice((1000, 5000)))
+
+
+async def order_for(run: Run, person: Person, sats: int) -> Bill:
+    wish = Order(asset="LTC", asked_by=person.name, sats=sats, account=await public_id(run, person))
     made = await run.world.platform.payments.invoices.create(wish)
     assert person.may_act, f"{person.name} is {person.status} and was sold sats"
     price = made.invoice.price
-    bills(run).append(Bill(person, made.invoice.address, price.atomic, price.sats))
+    bill = Bill(person, made.invoice.address, price.atomic, price.sats)
+    bills(run).append(bill)
+    return bill
 
 
 async def pay_bill(run: Run) -> None:
     """Once for each bill, so that what it is worth is known."""
     unpaid = [one for one in bills(run) if not one.most]
-    if not unpaid:
-        return
-    bill = run.dice.choice(unpaid)
-    how = run.dice.choice(("exact", "over", "partial", "late"))
+    if unpaid:
+        await pay_as(run, run.dice.choice(unpaid), run.dice.choice(("exact", "over", "partial", "late")))
+
+
+async def pay_as(run: Run, bill: Bill, how: str) -> None:
     run.touched = f"invoice:{how}"
     chain = ltc_of(run)
     if how == "exact":
@@ -112,7 +121,10 @@ def _fall(run: Run) -> None:
 
 
 async def buy_card(run: Run) -> None:
-    person = pick(run, of=run.dice.choice(("child", "anyone")))
+    await buy_card_for(run, pick(run, of=run.dice.choice(("child", "anyone"))))
+
+
+async def buy_card_for(run: Run, person: Person) -> None:
     wish = CardOrder(
         cents=CENTS,
         source=Source.SATS,
@@ -133,7 +145,9 @@ async def redeem_card(run: Run) -> None:
         return
     person = pick(run)
     code = run.dice.choice(codes)
-    ask = Ask(code=code, request_id=f"r{run.cast.number()}-of-the-model", account=await _public(run, person))
+    ask = Ask(
+        code=code, request_id=f"r{run.cast.number()}-of-the-model", account=await public_id(run, person)
+    )
     # In case the server dies between the two: known as soon as it is asked for.
     done = await run.world.platform.payments.gift_cards.redeeming.redeem(ask)
     assert person.may_act, f"{person.name} is {person.status} and redeemed a card"

@@ -1,0 +1,175 @@
+"""Acts that bring together what seldom meets by chance: a few steps each, in whatever world came before.
+
+Without them a mend that was taken back would be found too, after far more schedules.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from sqlalchemy import Connection, select
+
+from sandboxer.accounts import records
+from sandboxer.identity.keys import Caller
+from sandboxer.money.buckets import open_bucket
+from sandboxer.payments.records import Payment, load
+from sandboxer.payments.tables import payments
+from tests.money.model import lives, paying, selling
+from tests.money.model.evm import HONEST, NULL_RECEIPTS, Chain
+from tests.money.model.people import Person
+from tests.money.model.schedule import Run
+
+BUDGET = 900
+SECOND = timedelta(seconds=1)
+
+
+async def _funded(run: Run, sats: int) -> Person | None:
+    """Somebody with a bucket of his own, and so much more in it."""
+    able = [one for one in run.cast.people if not one.is_child and one.may_act]
+    if not able:
+        return None
+    person = run.dice.choice(able)
+    await lives.pay_in(run, person, sats)
+    run.touched = "account:active"
+    return person
+
+
+async def _child(run: Run, *, sats: int = BUDGET, key_cap: int | None = None) -> Person | None:
+    parent = await _funded(run, 2 * sats)
+    return None if parent is None else await lives.cut_for(run, parent, sats, key_cap=key_cap)
+
+
+async def _newcomer(run: Run) -> Person:
+    """An account without a sat."""
+    name = f"new{run.cast.number()}"
+    person = Person(name, Caller(public_key=f"sbx-pk-{name}", account=f"acc_{name}"))
+    now = run.world.platform.clock.now()
+
+    def make(conn: Connection) -> None:
+        records.ensure(conn, person.account, actor="model", now=now)
+        open_bucket(conn, person.account, now=now)
+
+    await run.world.write(make)
+    run.cast.people.append(person)
+    run.touched = "account:new"
+    return person
+
+
+async def newcomer_keeps_a_volume(run: Run) -> None:
+    await lives.make_volume_for(run, await _newcomer(run))
+
+
+async def child_buys_a_card(run: Run) -> None:
+    if (child := await _child(run)) is not None:
+        await selling.buy_card_for(run, child)
+
+
+async def child_is_revoked_after_a_payment_failed(run: Run) -> None:
+    if (child := await _child(run)) is not None:
+        await lives.fail_payment(run, child, BUDGET)
+        await lives.revoke_one(run, child)
+
+
+async def child_acts_under_many_names(run: Run) -> None:
+    """Each sandbox by another name of one key, whose cap they reach together."""
+    if (child := await _child(run, sats=9 * BUDGET, key_cap=20)) is not None:
+        for _ in range(3):
+            await lives.create_for(run, child, "2h")
+        await run.world.live(20 * SECOND)
+
+
+async def cap_is_reached(run: Run) -> None:
+    if (child := await _child(run)) is not None:
+        await lives.cap_for(run, child, 7)
+        await lives.create_for(run, child, "2h")
+        await run.world.live(10 * SECOND)
+
+
+async def nobody_is_there_while_it_runs(run: Run) -> None:
+    """For so long that a poor account would owe thousands, and a rich one pay them, were it charged."""
+    person = await _newcomer(run)
+    how = run.dice.choice(("reboots", "dies", "hangs"))
+    await lives.pay_in(run, person, 90_000 if how == "reboots" else 300)
+    await lives.create_for(run, person, "24h")
+    await run.world.calm()
+    await run.oracle.look()
+    away = timedelta(hours=run.dice.choice((3, 20)))
+    if how == "hangs":
+        await run.world.advance(away)
+        return
+    await run.world.kill()
+    if how == "reboots":
+        run.oracle.host_died()
+        await run.world.reboot(away)
+    else:
+        await run.world.advance(away)
+    await run.world.open()
+
+
+async def suspended_wallet_pays(run: Run) -> None:
+    """As anybody may, without credentials."""
+    person = await _funded(run, 1)
+    if person is None or not person.wallet:
+        return
+    await _be_honest(run)
+    await lives.change(run, person, "suspend_account", "suspended")
+    run.touched = "account:suspended"
+    try:
+        paid = await paying.sign(run, person, person)
+        await paying.present(run, paid, person, paid.request, by_name=False)
+    finally:
+        await lives.change(run, person, "reinstate_account", "active")
+
+
+async def invoice_is_overpaid(run: Run) -> None:
+    if (person := await _funded(run, 1)) is not None:
+        bill = await selling.order_for(run, person, 1000)
+        await selling.pay_as(run, bill, "over")
+
+
+async def node_forgets_what_is_confirmed(run: Run) -> None:
+    """A replica that is behind, or shows no receipts, after a payment was final: looked at three times."""
+    chain = await _be_honest(run)
+    person = await _funded(run, 1)
+    if person is None or not person.wallet:
+        return
+    paid = await paying.sign(run, person, person)
+    await paying.present(run, paid, person, paid.request)
+    for _ in range(2):
+        chain.mine(3)
+        await _look_at(run, paid.nonce)
+    await paying.check(run)
+    chain.behind, chain.lies = run.dice.choice(((4, ""), (8, ""), (0, NULL_RECEIPTS)))
+    for _ in range(3):
+        await run.world.live(5 * SECOND)
+        await _look_at(run, paid.nonce)
+
+
+async def _be_honest(run: Run) -> Chain:
+    chain = paying.chain_of(run)
+    chain.lies, chain.behind, chain.manner = "", 0, HONEST
+    await paying.x402_of(run).rails.check_all()
+    return chain
+
+
+async def _look_at(run: Run, nonce: str) -> None:
+    def find(conn: Connection) -> Payment | None:
+        id = conn.execute(select(payments.c.id).where(payments.c.nonce == nonce)).scalar()
+        return None if id is None else load(conn, id)
+
+    payment = await run.world.read(find)
+    if payment is not None:
+        await paying.x402_of(run).reconciler.attend(payment)
+
+
+ACTS = {
+    "newcomer_keeps_a_volume": (2, newcomer_keeps_a_volume),
+    "child_buys_a_card": (2, child_buys_a_card),
+    "child_is_revoked_after_a_payment_failed": (2, child_is_revoked_after_a_payment_failed),
+    "child_acts_under_many_names": (2, child_acts_under_many_names),
+    "cap_is_reached": (2, cap_is_reached),
+    "nobody_is_there_while_it_runs": (2, nobody_is_there_while_it_runs),
+    "suspended_wallet_pays": (2, suspended_wallet_pays),
+    "invoice_is_overpaid": (2, invoice_is_overpaid),
+    "node_forgets_what_is_confirmed": (3, node_forgets_what_is_confirmed),
+}
