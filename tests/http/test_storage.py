@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,21 @@ def test_every_record_of_a_kept_thing_is_written_behind_the_door() -> None:
         if ".insert_record(" in path.read_text() and path.name != "book.py"
     ]
     assert not outside, "records of kept things are written by their book alone"
+
+
+async def test_a_tier_keeps_the_disks_it_has_room_for_and_no_more(paid: Served) -> None:
+    """Stopping one and making the next kept any number of disks for a week, without a sat."""
+    client = await paid.stranger("tiered")
+    await fund(paid, "tiered", 1, "first")
+    tier = {"tier": 1, "until": "2199-01-01T00:00:00Z", "reason": "test"}
+    assert (await paid.client.post("/v1/accounts/tiered/entitle", tier)).status_code == 200
+    kept = []
+    for _ in range(3):
+        made = await client.post("/v1/sandboxes", {"resources": {"disk_mb": 8192}})
+        assert made.status_code == 201, made.text
+        stopped = await client.post(f"/v1/sandboxes/{made.json()['id']}/stop", {})
+        assert stopped.status_code == 200, stopped.text
+        kept.append(datetime.fromisoformat(stopped.json()["expires_at"]) - datetime.now(UTC))
+    # A tier has 20 GB of disk for each of its steps.
+    assert [one > timedelta(days=6) for one in kept] == [True, True, False]
+    assert kept[2] <= timedelta(minutes=10)

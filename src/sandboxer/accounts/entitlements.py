@@ -116,6 +116,13 @@ def would_be_free(
     return "" in free_ones(present, entitlement, now=now, resources=resources, policy=policy)
 
 
+def keeps_disk(tier: int, disk_mb: int, *, held_mb: int, resources: TierResources = RESOURCES) -> bool:
+    """Whether a tier answers for the disk of one more sandbox that does not run, beside `held_mb` of others:
+    those in its slots and those that lie there. Otherwise stopping one after the other would keep any number.
+    """
+    return held_mb + disk_mb <= resources.pool(tier).disk_mb
+
+
 def _fits(size: Size, left: Size) -> bool:
     return (
         size.vcpu_thousandths <= left.vcpu_thousandths

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from sandboxer.accounts import caps, records, storage
 from sandboxer.accounts.authority import Authority, load_authority
 from sandboxer.accounts.delegation import slots_left
-from sandboxer.accounts.entitlements import Entitlement, Living, would_be_free
+from sandboxer.accounts.entitlements import Entitlement, Living, keeps_disk, would_be_free
 from sandboxer.accounts.storage import STORAGE, StoragePolicy
 from sandboxer.accounts.sums import spent_by
 from sandboxer.backends.contract import Resources, Trust
@@ -138,7 +138,7 @@ class Charging:
         """How long its disk is kept when it does not run any more (`accounts/storage.py`)."""
         stored = sandbox.terms.card.stored
         account = records.find(conn, sandbox.account)
-        if not stored or account is None or account.tier_at(now) is not None:
+        if not stored or account is None or self._tier_keeps(conn, account, sandbox, now):
             return retention
         view = account_view(conn, sandbox.account, now=now)
         return storage.kept_for(
@@ -148,6 +148,16 @@ class Charging:
             retention=retention,
             policy=self.storage,
         )
+
+    def _tier_keeps(
+        self, conn: Connection, account: records.Account, sandbox: Sandbox, now: datetime
+    ) -> bool:
+        tier = account.tier_at(now)
+        if tier is None:
+            return False
+        there = [s for s in load_account(conn, account.id, OCCUPYING | _STORED) if s.id != sandbox.id]
+        held = sum(s.resources.disk_mb for s in there if s.state in _STORED or s.terms.is_entitled)
+        return keeps_disk(tier, sandbox.resources.disk_mb, held_mb=held)
 
     def apply(
         self, conn: Connection, before: Sandbox | None, after: Sandbox, *, now: datetime, at: datetime | None
