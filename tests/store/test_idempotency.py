@@ -6,10 +6,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sandboxer.kernel.errors import IdempotencyConflict
+from sandboxer.store import kept_answers
 from sandboxer.store.engine import Store
 from sandboxer.store.idempotency import (
     IN_FLIGHT_FOR,
     KEPT_FOR,
+    Dropped,
     Fresh,
     InFlight,
     Replay,
@@ -17,10 +19,12 @@ from sandboxer.store.idempotency import (
     abandon,
     abandon_all_in_flight,
     begin,
+    bind,
     finish,
     prune,
     spend,
 )
+from sandboxer.store.kept_answers import AnswerPolicy, allowed, held_bytes, keep_within
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 
@@ -110,3 +114,53 @@ async def test_answers_are_kept_for_a_day_and_then_pruned(store: Store) -> None:
 async def test_scopes_do_not_share_keys(store: Store) -> None:
     await finished(store, await begun(store, scope="alice"))
     assert isinstance(await begun(store, scope="bob", request_hash="other"), Fresh)
+
+
+async def test_the_answers_of_one_owner_take_no_more_than_their_bound_and_the_oldest_go(store: Store) -> None:
+    policy = AnswerPolicy(bytes_per_owner=300_000, bytes_in_all=10**9)
+    for number in range(5):
+        await _kept(store, f"k{number}", owner="acc", size=100_000, at=number, policy=policy)
+    await _kept(store, "other", owner="beside", size=100_000, at=0, policy=policy)
+    found = [await begun(store, key=f"k{number}", scope="acc POST /v1/execute") for number in range(5)]
+    assert [type(one) for one in found] == [Dropped, Dropped, Replay, Replay, Replay]
+    assert isinstance(await begun(store, key="other", scope="beside POST /v1/execute"), Replay)
+    assert await store.read(held_bytes) == {"acc": 300_000, "beside": 100_000}
+
+
+async def test_a_dropped_answer_says_what_was_made_and_is_not_given_to_another_request(store: Store) -> None:
+    policy = AnswerPolicy(bytes_per_owner=1, bytes_in_all=10**9)
+    await _kept(store, "k", owner="acc", size=100_000, at=0, policy=policy, made="sbx_1")
+    scope = "acc POST /v1/execute"
+    assert await begun(store, key="k", scope=scope) == Dropped(at=NOW, made="sbx_1")
+    with pytest.raises(IdempotencyConflict):
+        await begun(store, key="k", scope=scope, request_hash="other")
+
+
+async def test_many_small_answers_are_weighed_too(store: Store) -> None:
+    policy = AnswerPolicy(bytes_per_owner=3_000, bytes_in_all=10**9)
+    for number in range(5):
+        await _kept(store, f"k{number}", owner="acc", size=1_000, at=number, policy=policy)
+    assert await keep_within(store, policy) == 2
+    assert await store.read(held_bytes) == {"acc": 3_000}
+    assert await keep_within(store, policy) == 0
+
+
+def test_when_all_are_too_much_those_who_keep_most_keep_less() -> None:
+    policy = AnswerPolicy(bytes_per_owner=100, bytes_in_all=150)
+    assert allowed({}, policy) == 100
+    assert allowed({"a": 40, "b": 100}, policy) == 100
+    assert allowed({"a": 400, "b": 30}, policy) == 100
+    assert allowed({"a": 100, "b": 100, "c": 10}, policy) == 70
+    assert allowed({"a": 60, "b": 60, "c": 60}, policy) == 50
+
+
+async def _kept(
+    store: Store, key: str, *, owner: str, size: int, at: int, policy: AnswerPolicy, made: str | None = None
+) -> None:
+    scope, now = f"{owner} POST /v1/execute", NOW + timedelta(seconds=at)
+    fresh = await begun(store, key=key, scope=scope, now=now)
+    assert isinstance(fresh, Fresh)
+    if made is not None:
+        await store.write(lambda conn: bind(conn, fresh, made))
+    answer = {"status": 200, "headers": {}, "body": b"x" * size, "policy": policy}
+    assert await store.write(lambda conn: kept_answers.finish(conn, fresh, **answer))

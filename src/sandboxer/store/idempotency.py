@@ -6,6 +6,7 @@ begin ──> Fresh    do the work, then `finish` (keep the answer), `spend` (do
       ├─> Made     whoever began is gone, but this was made: tell of it, then `finish`
       ├─> Replay   give this answer again
       ├─> Spent    it was done; its answer was not kept
+      ├─> Dropped  it was done; its answer was kept until there were too many (`kept_answers.py`)
       └─> InFlight somebody is at it: 409, come back
 """
 
@@ -13,10 +14,9 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 from sqlalchemy import (
@@ -35,7 +35,6 @@ from sqlalchemy import (
     update,
 )
 
-from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, IdempotencyConflict, Unavailable
 from sandboxer.store.engine import Store
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
@@ -43,7 +42,6 @@ from sandboxer.store.sealed import SealedBytes
 
 log = logging.getLogger(__name__)
 KEPT_FOR = timedelta(hours=24)
-PRUNE_EVERY = timedelta(hours=1)
 # Longer than any request may take (code runs for 15 minutes, a service starts for as long): whoever began and
 # is silent for this long has died.
 IN_FLIGHT_FOR = timedelta(minutes=20)
@@ -51,7 +49,7 @@ _PRUNE_AT_ONCE = 500
 MOST_UNSETTLED = 10_000
 
 # Made: bound to something, and nobody is at work on the answer.
-_IN_FLIGHT, _DONE, _SPENT, _MADE = "in_flight", "done", "spent", "made"
+_IN_FLIGHT, _DONE, _SPENT, _MADE, _DROPPED = "in_flight", "done", "spent", "made", "dropped"
 
 idempotency = Table(
     "idempotency",
@@ -71,7 +69,11 @@ idempotency = Table(
     Column("expires_at", UtcDateTime, nullable=False),
     # The id of what was made under it, written with the thing itself.
     Column("made", Text, nullable=True),
+    # Whose answer it is (the scope's first word), and how much of the database its body takes.
+    Column("owner", Text, nullable=False, server_default=""),
+    Column("bytes", Integer, nullable=False, server_default="0"),
     Index(None, "expires_at"),
+    Index("ix_idempotency_kept", "owner", "begun_at", "bytes"),
 )
 
 
@@ -97,6 +99,13 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Dropped:
+    at: datetime
+    # The id of what was made, where it has one.
+    made: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
     """The caller's turn to answer for what a predecessor made. Hand `fresh` on as if it had begun."""
 
@@ -110,7 +119,7 @@ class InFlight:
     retry_after_s: int = 1
 
 
-Begun = Fresh | Replay | Spent | Made | InFlight
+Begun = Fresh | Replay | Spent | Dropped | Made | InFlight
 
 
 def new_claim() -> str:
@@ -143,14 +152,20 @@ def begin(
             state=_IN_FLIGHT,
             begun_at=now,
             expires_at=now + KEPT_FOR,
+            owner=owner_of(scope),
         )
     )
     return fresh
 
 
+def owner_of(scope: str) -> str:
+    return scope.partition(" ")[0]
+
+
 def finish(conn: Connection, fresh: Fresh, *, status: int, headers: Mapping[str, str], body: bytes) -> bool:
     """Keep the answer for repetitions. False if the claim was lost meanwhile (the answer still stands)."""
-    return _settle(conn, fresh, state=_DONE, status=status, headers=dict(headers), body=body)
+    kept = {"status": status, "headers": dict(headers), "body": body, "bytes": len(body)}
+    return _settle(conn, fresh, state=_DONE, **kept)
 
 
 def spend(conn: Connection, fresh: Fresh) -> bool:
@@ -189,6 +204,14 @@ def abandon_all_in_flight(conn: Connection) -> int:
     gone = conn.execute(delete(idempotency).where(is_at_work, idempotency.c.made.is_(None))).rowcount
     conn.execute(update(idempotency).where(is_at_work).values(state=_MADE))
     return gone
+
+
+def drop(conn: Connection, keys: Sequence[tuple[str, str]]) -> None:
+    """Forget the answers under these scopes and keys, not that they were given."""
+    gone = {"state": _DROPPED, "body": None, "headers": None, "bytes": 0}
+    for scope, key in keys:
+        mine = (idempotency.c.scope == scope, idempotency.c.key == key, idempotency.c.state == _DONE)
+        conn.execute(update(idempotency).where(*mine).values(**gone))
 
 
 def prune(conn: Connection, *, now: datetime) -> int:
@@ -240,18 +263,6 @@ class Unsettled:
         return begun
 
 
-async def keep_pruned(store: Store, clock: Clock) -> None:
-    """For ever; cancel it to stop."""
-    while True:
-        try:
-            while await store.write(partial(prune, now=clock.now())):
-                pass
-        except Exception:
-            # An outermost loop: what could not be removed now is removed the next time.
-            log.exception("expired idempotency keys could not be removed")
-        await clock.sleep(PRUNE_EVERY)
-
-
 def _is_over(row: Row[Any], now: datetime) -> bool:
     if row.state == _IN_FLIGHT and row.made is None:
         return bool(now - row.begun_at >= IN_FLIGHT_FOR)
@@ -278,6 +289,8 @@ def _found(row: Row[Any]) -> Begun:
         return InFlight(since=row.begun_at)
     if row.state == _SPENT:
         return Spent(at=row.begun_at)
+    if row.state == _DROPPED:
+        return Dropped(at=row.begun_at, made=row.made)
     return Replay(status=row.status, headers=row.headers, body=row.body)
 
 

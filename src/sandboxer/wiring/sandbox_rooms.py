@@ -34,7 +34,7 @@ from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.sandboxes.warm import Kind, WarmPool
 from sandboxer.settings import Settings
 from sandboxer.store.engine import Store
-from sandboxer.store.idempotency import keep_pruned
+from sandboxer.store.kept_answers import keep_pruned
 from sandboxer.wiring.backends import BoundBackends
 from sandboxer.work.forgetting import keep_forgetting, kept
 from sandboxer.work.room import Work, open_work

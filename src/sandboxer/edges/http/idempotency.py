@@ -17,8 +17,8 @@ from starlette.responses import Response
 from sandboxer.edges.http.authentication import target_of
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.kernel.errors import Conflict, FateUnknown, InvalidRequest, SandboxerError
-from sandboxer.store import idempotency
-from sandboxer.store.idempotency import Fresh, InFlight, Made, Replay, Spent
+from sandboxer.store import idempotency, kept_answers
+from sandboxer.store.idempotency import Dropped, Fresh, InFlight, Made, Replay, Spent
 
 _FORM = re.compile(r"[\x21-\x7e]{1,255}")
 _KEPT_HEADERS = ("content-type", "location", "payment-response", "x-payment-id")
@@ -37,7 +37,7 @@ IdempotencyKey = Annotated[
         pattern=r"^[\x21-\x7e]{1,255}$",
         description=(
             "The same key with the same request answers as the first time, for 24 hours; "
-            "with another request it is a 409."
+            "with another request it is a 409. Of large answers an account's newest 64 MiB are kept."
         ),
         examples=["order-17"],
     ),
@@ -128,7 +128,7 @@ async def once_bound(
         status, body = answer.status_code, bytes(answer.body)
         body = body if redact is None else redact(body)
         await unsettled.settle(
-            store, lambda c: idempotency.finish(c, fresh, status=status, headers=kept, body=body)
+            store, lambda c: kept_answers.finish(c, fresh, status=status, headers=kept, body=body)
         )
     else:
         await unsettled.settle(store, lambda conn: idempotency.spend(conn, fresh))
@@ -163,7 +163,7 @@ async def _begin(request: Request, key: str, owner: str | None, content: str | N
         raise
 
 
-def _again(begun: Replay | Spent | InFlight) -> Response:
+def _again(begun: Replay | Spent | Dropped | InFlight) -> Response:
     match begun:
         case Replay():
             headers = {**begun.headers, "idempotent-replayed": "true"}
@@ -172,6 +172,13 @@ def _again(begun: Replay | Spent | InFlight) -> Response:
             raise Conflict(
                 why="this was done before, but its answer held a secret and was not kept",
                 hint="If the secret is lost, end what was made and make another, with a new Idempotency-Key.",
+            )
+        case Dropped():
+            raise Conflict(
+                why="this was done before; its answer was dropped, as this account has too many large ones",
+                reason="answer_dropped",
+                made=begun.made,
+                hint="Ask for what was made by its id. To do it again, use a new Idempotency-Key.",
             )
         case InFlight():
             raise Conflict(
