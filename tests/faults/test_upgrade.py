@@ -210,7 +210,7 @@ def _is_charged_while_it_lives(now: Served, made: Made) -> None:
         assert all(one.ended_at <= other.began_at for one, other in pairwise(parts))
         lived = (parts[-1].ended_at - parts[0].began_at).total_seconds()
         # The rest is time in which no server ran.
-        assert lived - DOWN_AT_MOST_S < sum(one.seconds for one in parts) <= lived
+        assert lived - DOWN_AT_MOST_S < round(sum(one.seconds for one in parts), 6) <= lived
 
 
 def _is_removed(now: Served, made: Made) -> None:
