@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from dataclasses import replace
 
+from sandboxer.backends.scripted.backend import Scripted
+from sandboxer.edges.http.app import create_app
+from sandboxer.settings import Settings
+from sandboxer.wiring import open_platform
 from tests.http import (
     test_accounts,
     test_events,
@@ -32,6 +38,17 @@ MODULES = (
     test_terminals,
     test_wallets,
 )
+
+
+async def test_a_platform_that_was_closed_is_let_go_with_its_app(settings: Settings) -> None:
+    """Whoever opens many in one process, as these tests do, kept every one of them in memory."""
+    async with open_platform(
+        settings, backends={"ext.namespaces": Scripted(name="ext.namespaces")}
+    ) as opened:
+        app = weakref.ref(create_app(opened))
+    del opened
+    gc.collect()
+    assert app() is None
 
 
 async def test_every_route_has_a_test_that_shows_it(served: Served) -> None:

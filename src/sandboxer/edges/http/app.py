@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 
 from fastapi import FastAPI
@@ -152,16 +151,10 @@ def create_app(platform: Platform) -> FastAPI:
 
 
 def _serve_document(app: FastAPI) -> None:
-    @functools.cache
-    def rendered() -> bytes:
-        return json.dumps(documents.build(app)).encode()
-
-    async def openapi(request: Request) -> Response:
-        return Response(rendered(), media_type="application/json")
-
+    app.state.document = None
     app.add_api_route(
         "/openapi.json",
-        openapi,
+        _openapi,
         methods=["GET"],
         operation_id="getOpenapi",
         tags=["probes"],
@@ -175,3 +168,12 @@ def _serve_document(app: FastAPI) -> None:
         },
         summary="This document",
     )
+
+
+async def _openapi(request: Request) -> Response:
+    """A plain function, not one made for its app: FastAPI remembers every endpoint for ever, and with such a
+    one the whole platform that it serves."""
+    state = request.app.state
+    if state.document is None:
+        state.document = json.dumps(documents.build(request.app)).encode()
+    return Response(state.document, media_type="application/json")
