@@ -49,8 +49,8 @@ class Bitcoin(_Kernel):
 
 
 class Dogecoin(_Kernel):
-    """A stand-in: Dogecoin's address bytes and the RPC dialect of Dogecoin Core 1.14 over a chain judged by
-    Bitcoin's rules. It proves our side of the talk; not Dogecoin Core itself, nor merged mining."""
+    """A stand-in: Dogecoin's address bytes, first block and RPC dialect (Dogecoin Core 1.14) over a chain
+    that Bitcoin's rules judge. It proves our side of the talk, not Dogecoin Core itself or merged mining."""
 
     def __init__(self) -> None:
         super().__init__("DOGE", "mainnet", old=True)

@@ -23,7 +23,9 @@ class EsploraFace:
         self.node = node
         self._routes: list[tuple[re.Pattern[str], Callable[..., Any]]] = [
             (re.compile(r"/blocks/tip/height"), lambda: str(self.node.height())),
+            (re.compile(r"/blocks/tip/hash"), lambda: self.node.book.blocks[-1].hash),
             (re.compile(r"/block-height/(\d+)"), self._block_at),
+            (re.compile(r"/block/(\w+)"), self._block),
             (re.compile(r"/address/(\w+)"), self._address),
             (re.compile(r"/address/(\w+)/txs"), self._address_txs),
             (re.compile(r"/address/(\w+)/txs/chain/(\w+)"), self._address_txs_after),
@@ -55,7 +57,13 @@ class EsploraFace:
             return 400, "text/plain", f"sendrawtransaction RPC error: {why}".encode()
 
     def _block_at(self, height: str) -> str | None:
+        if int(height) == 0:
+            return self.node.network.genesis[0]
         return self.node.book.blocks[int(height)].hash if int(height) <= self.node.height() else None
+
+    def _block(self, hash: str) -> dict[str, Any] | None:
+        found = next((each for each in self.node.book.blocks if each.hash == hash), None)
+        return found and {"id": hash, "height": found.height, "timestamp": found.time}
 
     def _address(self, address: str) -> dict[str, Any] | None:
         if (script := self._script(address)) is None:

@@ -17,6 +17,7 @@ from testchains.bitcoin.node import KernelNode, Rejected
 from testchains.http_face import Answer
 
 _UNIT = Decimal(10**8)
+_CHAINS = {"mainnet": "main", "testnet": "test", "regtest": "regtest"}
 
 
 class Refusal(Exception):
@@ -90,7 +91,18 @@ class RpcFace:
     def _getblockcount(self) -> int:
         return self.node.height()
 
+    def _getblockchaininfo(self) -> dict[str, Any]:
+        told: dict[str, Any] = {
+            "chain": _CHAINS[self.node.network.name],
+            "blocks": self.node.height(),
+            "headers": self.node.height(),
+            "bestblockhash": self.node.book.blocks[-1].hash,
+        }
+        return told if self._old else {**told, "initialblockdownload": False}
+
     def _getblockhash(self, height: int) -> str:
+        if height == 0:
+            return self.node.network.genesis[0]
         if not 0 <= height <= self.node.height():
             raise Refusal(-8, "Block height out of range")
         return self.node.book.blocks[height].hash
@@ -178,7 +190,10 @@ class RpcFace:
         wallet.label[address] = label
 
     def _getwalletinfo(self, wallet: Wallet) -> dict[str, Any]:
-        return {"txcount": 0} if self._old else {"txcount": 0, "scanning": wallet.scanning}
+        if self._old:
+            return {"txcount": 0}
+        kind = {"descriptors": True, "private_keys_enabled": False}
+        return {"txcount": 0, **kind, "scanning": wallet.scanning}
 
     def _rescanblockchain(self, wallet: Wallet, start: int) -> dict[str, Any]:
         wallet.since = {address: min(since, start) for address, since in wallet.since.items()}
@@ -260,6 +275,7 @@ class RpcFace:
 
 
 _NODE_CALLS = (
+    "getblockchaininfo",
     "getblockcount",
     "getblockhash",
     "getblockheader",

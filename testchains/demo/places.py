@@ -256,7 +256,7 @@ class Xmr(ByInvoice):
 
     def _server(self, whose: str) -> dict[str, str]:
         login = {"user": monero.Monero.user, "password_file": str(self.password_file)}
-        return {"wallet_rpc": self._url(whose), **login}
+        return {"wallet_rpc": self._url(whose), "network": "regtest", **login}
 
     def _url(self, name: str) -> str:
         return f"http://127.0.0.1:{self._ports[name]}"

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 from pathlib import Path
 
 import pytest
+from embit.bip32 import HDKey
 
 from sandboxer.edges.cli.exits import Exit
+from testchains.bitcoin.chain import Bitcoin
 from tests.cli.conftest import PROGRAM, Cli
 from tests.servers.platforms import IMAGES, Up, real_platform, why_not_real
 
 NOBODY = Cli({"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"})
+XPUB = HDKey.from_seed(b"doctor".ljust(64)).to_public().to_base58()
 
 
 def test_doctor_tells_walls_lacks_and_remedies(tmp_path: Path) -> None:
@@ -45,6 +49,29 @@ def test_doctor_tells_of_the_pool_that_a_running_platform_has_opened(tmp_path: P
         said = Cli(environment)(*look).json
         assert "256 MB, simple quotas" in said["facts"]["pool"]
         assert "disk" in said["walls"]
+
+
+def test_doctor_names_coins_whose_node_is_another_and_calls_the_host_able_all_the_same(
+    bitcoin: Bitcoin, tmp_path: Path
+) -> None:
+    (tmp_path / "password").write_text(bitcoin.password)
+    login = {"user": bitcoin.user, "password_file": str(tmp_path / "password")}
+    coin = {"rpc": bitcoin.url, "network": "testnet", "xpub": XPUB, **login}
+    environment = NOBODY.environment | {
+        "SANDBOXER_IMAGES_DIR": str(IMAGES),
+        "SANDBOXER_CHAINS": json.dumps({"BTC": coin}),
+    }
+    look = ("doctor", "--json", "--state-dir", str(tmp_path / "state"))
+    [lack] = [each for each in Cli(environment)(*look).json["lacks"] if each["what"] == "payments in BTC"]
+    assert "not of BTC testnet" in lack["why"]
+    if why_not_real():
+        return
+    settings = {"SANDBOXER_CHAINS": environment["SANDBOXER_CHAINS"]}
+    with real_platform(tmp_path / "state", pool_mb=256, settings=settings):
+        said = Cli(environment)(*look)
+        [told] = [each for each in said.json["lacks"] if each["what"] == "payments in BTC"]
+        assert told == lack
+        assert (said.code, said.json["healthy"]) == (Exit.OK, True)
 
 
 def test_config_show_has_every_setting_and_obeys_the_environment() -> None:

@@ -9,10 +9,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -27,6 +28,7 @@ from sandboxer.wiring import open_platform
 
 IMAGES = Path("/var/lib/sandboxer/images")
 ROOT = Path(__file__).resolve().parents[2]
+NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,12 @@ def why_not_real() -> str | None:
 
 
 @contextmanager
-def real_platform(state_dir: Path, *, pool_mb: int = 3072, images: Path = IMAGES) -> Iterator[Up]:
+def real_platform(
+    state_dir: Path, *, pool_mb: int = 3072, images: Path = IMAGES, settings: Mapping[str, str] = NONE
+) -> Iterator[Up]:
     """`sandboxer up` as an operator would start it, with its own state; everything is removed at the end."""
     try:
-        with served_once(state_dir, free_port(), pool_mb=pool_mb, images=images) as up:
+        with served_once(state_dir, free_port(), pool_mb=pool_mb, images=images, settings=settings) as up:
             try:
                 yield up
             finally:
@@ -102,9 +106,16 @@ def real_platform(state_dir: Path, *, pool_mb: int = 3072, images: Path = IMAGES
 
 
 @contextmanager
-def served_once(state_dir: Path, port: int, *, pool_mb: int = 3072, images: Path = IMAGES) -> Iterator[Up]:
-    """One life of the server; sandboxes outlive it."""
-    up, process = start_server(state_dir, port, pool_mb=pool_mb, images=images)
+def served_once(
+    state_dir: Path,
+    port: int,
+    *,
+    pool_mb: int = 3072,
+    images: Path = IMAGES,
+    settings: Mapping[str, str] = NONE,
+) -> Iterator[Up]:
+    """One life of the server; sandboxes outlive it. `settings`: its `SANDBOXER_*` variables."""
+    up, process = start_server(state_dir, port, pool_mb=pool_mb, images=images, settings=settings)
     try:
         yield up
     finally:
@@ -113,12 +124,18 @@ def served_once(state_dir: Path, port: int, *, pool_mb: int = 3072, images: Path
 
 
 def start_server(
-    state_dir: Path, port: int, *, pool_mb: int = 3072, images: Path = IMAGES
+    state_dir: Path,
+    port: int,
+    *,
+    pool_mb: int = 3072,
+    images: Path = IMAGES,
+    settings: Mapping[str, str] = NONE,
 ) -> tuple[Up, subprocess.Popen[bytes]]:
     """A server that answers; whoever starts it ends it."""
     state_dir.mkdir(parents=True, exist_ok=True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SANDBOXER_")}
     environment |= {"SANDBOXER_IMAGES_DIR": str(images), "SANDBOXER_POOL_SIZE_MB": str(pool_mb)}
+    environment |= settings
     words = [sys.executable, "-m", "sandboxer.edges.cli.main", "up"]
     words += ["--state-dir", str(state_dir), "--port", str(port)]
     with (state_dir / "up.log").open("ab") as log:

@@ -15,8 +15,10 @@ from sandboxer.identity.seal import Seal
 from sandboxer.identity.siwx import Siwx
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.tasks import own_tasks
 from sandboxer.money.pricing import TierPrices
 from sandboxer.observe.webhooks.room import Webhooks
+from sandboxer.payments.chains.checked import CheckedChain
 from sandboxer.payments.chains.configuration import ChainPlan
 from sandboxer.payments.chains.opening import open_chains
 from sandboxer.payments.gift_cards.config import MailServer, read_gift_policy
@@ -27,6 +29,7 @@ from sandboxer.payments.invoices.desk import InvoiceDesk
 from sandboxer.payments.invoices.room import open_invoices
 from sandboxer.payments.oracle.config import open_rates
 from sandboxer.payments.oracle.rates import Rates
+from sandboxer.payments.rails import Rails, Standings
 from sandboxer.payments.refunding.config import HotWalletPlan
 from sandboxer.payments.refunding.room import open_hot_wallet
 from sandboxer.payments.x402 import config
@@ -100,9 +103,11 @@ async def open_payments(
             )
         depths = {plan.code: plan.confirmations for plan in settings.chains}
         policy = read_policy(settings.invoices, confirmations=depths)
-        chains = await closing.enter_async_context(
+        opened = await closing.enter_async_context(
             open_chains(settings.chains, watched_for=policy.expires_after + policy.watch_for)
         )
+        chains = {code: CheckedChain(chain) for code, chain in opened.items()}
+        coins = await closing.enter_async_context(_watch_rails(chains, clock))
         invoices = await closing.enter_async_context(
             open_invoices(
                 store,
@@ -113,6 +118,7 @@ async def open_payments(
                 key_life=KeyLife(keys, store, clock),
                 policy=policy,
                 goods=(GiftCardGoods(),),
+                standings=coins,
             )
         )
         await closing.enter_async_context(
@@ -137,3 +143,14 @@ async def open_payments(
         )
         offers = NO_OFFERS if x402 is None else x402.asking
         yield Payments(rates=rates, x402=x402, offers=offers, invoices=invoices, gift_cards=gift_cards)
+
+
+@asynccontextmanager
+async def _watch_rails(chains: Mapping[str, CheckedChain], clock: Clock) -> AsyncIterator[Standings]:
+    """Which coins can be paid in: looked at before anything is offered, and as long as this is open."""
+    standings = Standings()
+    rails = Rails(standings, {code: chain.check for code, chain in chains.items()}, clock)
+    await rails.check_all()
+    async with own_tasks() as tasks:
+        tasks.start(rails.run(), name="checks of coins")
+        yield standings

@@ -172,6 +172,7 @@ class RateLine(Answer):
     at: Moment | None = None
     sources: list[str]
     why: Annotated[str | None, Field(description="Why there is none.")] = None
+    off: Annotated[str | None, Field(description="Why no invoice in it is given out now.")] = None
 
 
 class RateList(Answer):

@@ -45,12 +45,21 @@ class PaymentNetwork(Answer):
     reason: Annotated[str | None, Field(description="Why nothing can be paid there now.")] = None
 
 
+class PaymentCoin(Answer):
+    coin: Annotated[str, Field(examples=["LTC"])]
+    is_on: bool
+    reason: Annotated[str | None, Field(description="Why no invoice in it is given out now.")] = None
+
+
 class Pricing(Answer):
     unit: Annotated[str, Field(description="What sandboxes spend.")] = "sat"
     rates: Rates
     profiles: list[ProfilePrice]
     tiers: list[TierPrice]
     networks: Annotated[list[PaymentNetwork], Field(description="Where one can pay by x402.")] = Field(
+        default_factory=list
+    )
+    coins: Annotated[list[PaymentCoin], Field(description="What one can pay in by invoice.")] = Field(
         default_factory=list
     )
 

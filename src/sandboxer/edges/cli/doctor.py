@@ -17,6 +17,7 @@ from sandboxer.backends.contract import Fingerprint, Lack, Wall
 from sandboxer.backends.namespaces.fingerprint import examine
 from sandboxer.backends.namespaces.older_walls import behind_older_walls, lack_of_new_walls
 from sandboxer.backends.namespaces.pool import look_at_pool
+from sandboxer.edges.cli.doctor_payments import payments_off
 from sandboxer.edges.cli.doctor_tries import tried
 from sandboxer.edges.cli.exits import Exit
 from sandboxer.edges.cli.options import Json
@@ -40,7 +41,7 @@ def doctor(
     """Say what this host can and cannot do, and why. Needs no server; exit code 1 if it can make no sandbox.
 
     It writes a small file to the state folder and the storage pool, removes it, and asks a platform that runs
-    there how it is.
+    there how it is. Without one, it asks the nodes of coins that are set up what they are.
 
     Examples:
 
@@ -78,8 +79,9 @@ def _examine(settings: Settings) -> tuple[Fingerprint, list[Lack]]:
         if pool is not None:
             pool.close()
     older = lack_of_new_walls(behind_older_walls(walls))
-    seen = seen if older is None else replace(seen, lacks=(*seen.lacks, older))
-    return seen, missing
+    # Neither keeps this host from making sandboxes.
+    also = (*(() if older is None else (older,)), *payments_off(settings))
+    return replace(seen, lacks=(*seen.lacks, *also)), missing
 
 
 def _show(settings: Settings, seen: Fingerprint, missing: list[Lack], *, healthy: bool) -> None:

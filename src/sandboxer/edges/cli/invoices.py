@@ -207,8 +207,11 @@ def rates(json: Json = False, url: Url = None, state_dir: StateDir = None) -> No
     if json:
         print_json(list(found))
         return
-    rows = [(one.asset, one.usd or "none", ", ".join(one.sources) or one.why or "") for one in found]
-    out.print(columns(rows, "ASSET", "USD", "SAID BY"))
+    rows = [
+        (one.asset, one.usd or "none", ", ".join(one.sources) or one.why or "", one.off or "")
+        for one in found
+    ]
+    out.print(columns(rows, "ASSET", "USD", "SAID BY", "NO INVOICES BECAUSE"))
 
 
 def _anyone(url: str | None, state_dir: Path | None) -> Sandboxer:

@@ -24,6 +24,8 @@ async def look(platform: Platform) -> Health:
     if (x402 := platform.payments.x402) is not None:
         for way in x402.ways:
             checks[f"x402/{way.network}"] = "ok" if x402.ways.why_off(way.network) is None else "failing"
+    for coin, why in platform.payments.invoices.why_off().items():
+        checks[f"invoices/{coin}"] = "ok" if why is None else "failing"
     # A hint that stops nobody: where the host's wall clock was set, the server goes on by its own time.
     checks["clock"] = "ok" if platform.timekeeper.trouble is None else "failing"
     return Health(status="ok" if is_well else "degraded", checks=checks)

@@ -26,22 +26,40 @@ class Network:
     p2sh: tuple[int, ...]
     # None: the coin has no witness programs.
     hrp: str | None
+    # Hashes of the first blocks of the chains that use these addresses.
+    genesis: tuple[str, ...]
 
+
+# Of each coin's chainparams.cpp.
+_BTC_MAIN = ("000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f",)
+# Testnet 3 and 4, and signet, which share their addresses.
+_BTC_TEST = (
+    "000000000933ea01ad0ee984209779baaec3ced90fa3f408719526f8d77f4943",
+    "00000000da84f2bafbbc53dee25a72ae507ff4914b867c565be350b0da8bf043",
+    "00000008819873e925422c1ff0f99f7cc9bbb232af63a077a480a3633bee1ef6",
+)
+_BTC_REGTEST = ("0f9188f13cb7b2c71f2a335e3a4fc328bf5beb436012afca590b1a11466e2206",)
+_LTC_MAIN = ("12a765e31ffd4059bada1e25190f6e98c99d9714d334efa41a195a7e7e04bfe2",)
+_LTC_TEST = ("4966625a4b2851d9fdee139e56211a0d88575f59ed816ff5e6a63deb4e3e29a0",)
+_LTC_REGTEST = ("530827f38f93b43ed12af0b3ad25a288dc02ed74d6d7857862df51fc56c416f9",)
+_DOGE_MAIN = ("1a91e3dace36e2be3bf030a65679fe821aa1d6ef92e7c9902eb318182c355691",)
+_DOGE_TEST = ("bb0a78264637406b6360aad926284d544d7049f45189db5664f3c4d07350559e",)
+_DOGE_REGTEST = ("3d2160a3b5dc4a9d62e7e66a295f70313ac808440ef7400d6c0772171ce973a5",)
 
 NETWORKS: Mapping[tuple[str, str], Network] = MappingProxyType(
     {
         (network.coin, network.name): network
         for network in (
-            Network("BTC", MAINNET, 0x00, (0x05,), "bc"),
-            Network("BTC", "testnet", 0x6F, (0xC4,), "tb"),
-            Network("BTC", "regtest", 0x6F, (0xC4,), "bcrt"),
+            Network("BTC", MAINNET, 0x00, (0x05,), "bc", _BTC_MAIN),
+            Network("BTC", "testnet", 0x6F, (0xC4,), "tb", _BTC_TEST),
+            Network("BTC", "regtest", 0x6F, (0xC4,), "bcrt", _BTC_REGTEST),
             # 0x05 is Bitcoin's byte: a refund "to Litecoin" must not be readable as both, so only 0x32.
-            Network("LTC", MAINNET, 0x30, (0x32,), "ltc"),
-            Network("LTC", "testnet", 0x6F, (0x3A,), "tltc"),
-            Network("LTC", "regtest", 0x6F, (0x3A,), "rltc"),
-            Network("DOGE", MAINNET, 0x1E, (0x16,), None),
-            Network("DOGE", "testnet", 0x71, (0xC4,), None),
-            Network("DOGE", "regtest", 0x6F, (0xC4,), None),
+            Network("LTC", MAINNET, 0x30, (0x32,), "ltc", _LTC_MAIN),
+            Network("LTC", "testnet", 0x6F, (0x3A,), "tltc", _LTC_TEST),
+            Network("LTC", "regtest", 0x6F, (0x3A,), "rltc", _LTC_REGTEST),
+            Network("DOGE", MAINNET, 0x1E, (0x16,), None, _DOGE_MAIN),
+            Network("DOGE", "testnet", 0x71, (0xC4,), None, _DOGE_TEST),
+            Network("DOGE", "regtest", 0x6F, (0xC4,), None, _DOGE_REGTEST),
         )
     }
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,19 @@ class Chain(Protocol):
 
     def payment_uri(self, address: str, amount: int, label: str) -> str:
         """What a wallet scans."""
+        ...
+
+
+@runtime_checkable
+class Checkable(Protocol):
+    """A chain whose node can be asked what it is. Both methods may raise `ChainUnavailable`."""
+
+    async def why_wrong(self) -> str | None:
+        """Why nothing it says may be believed: another chain or network, or not synchronised."""
+        ...
+
+    async def why_unready(self) -> str | None:
+        """Why no new address should be handed out: what we need is missing, or a look-up takes too long."""
         ...
 
 

@@ -61,6 +61,17 @@ class Dialect:
                 error = read.object(outcome.get("error", {}))
                 raise NodeError(error.get("code", 0), str(error.get("message", "import failed")))
 
+    def why_another_wallet(self, about: Mapping[str, Any]) -> str | None:
+        """Why addresses cannot be imported into this wallet, by what it tells of itself."""
+        name, has_descriptors = about.get("walletname"), about.get("descriptors")
+        if self.imports is Import.MULTI:
+            return f"its wallet {name!r} has descriptors, a legacy one is needed" if has_descriptors else None
+        if has_descriptors is False:
+            return f"its wallet {name!r} has no descriptors"
+        if about.get("private_keys_enabled"):
+            return f"its wallet {name!r} holds keys, one that only watches is needed; choose another name"
+        return None
+
     async def watch_coins(self, node: JsonRpc, wallet: JsonRpc, addresses: Sequence[str]) -> None:
         """The same with every coin that lies there, however old. Takes long: for those who spend, never for
         an order. Raises NodeError."""

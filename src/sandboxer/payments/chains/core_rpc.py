@@ -7,6 +7,8 @@ checked against its own chain: block known, on the best branch, and no deeper th
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,10 +17,11 @@ import httpx
 
 from sandboxer.kernel.errors import AddressUsed, Conflict
 from sandboxer.payments.chains.addresses import Network, script_of
+from sandboxer.payments.chains.checks import LOOKUP_LIMIT, SLOW, why_another, why_behind, why_stale
 from sandboxer.payments.chains.contract import Deposit
 from sandboxer.payments.chains.core_dialects import Dialect, dialect_of
 from sandboxer.payments.chains.core_wallet import LOOK_BACK_S, WatchWallet
-from sandboxer.payments.chains.derivation import AccountKey
+from sandboxer.payments.chains.derivation import MAX_INDEX, AccountKey
 from sandboxer.payments.chains.transactions import txid_of
 from sandboxer.payments.chains.transport import TIMEOUT, NodeError, Reader, Wire
 from sandboxer.payments.chains.uris import payment_uri
@@ -102,6 +105,35 @@ class CoreRpc:
 
     def payment_uri(self, address: str, amount: int, label: str) -> str:
         return payment_uri(self.code, address, amount, label)
+
+    # -- Checkable -----------------------------------------------------------------------------------------
+
+    async def why_wrong(self) -> str | None:
+        genesis = self._read.hash(await self._ask("getblockhash", 0), "the first block")
+        if (why := why_another(self.network, genesis)) is not None:
+            return why
+        about = self._read.object(await self._ask("getblockchaininfo"))
+        blocks = self._read.integer(about.get("blocks"), "blocks")
+        headers = self._read.integer(about.get("headers"), "headers")
+        # Dogecoin Core does not say whether it reads; then the age of its newest block does.
+        is_reading = about.get("initialblockdownload") is True
+        if why := why_behind(self.network, blocks=blocks, headers=headers, is_reading=is_reading):
+            return why
+        best = self._read.hash(about.get("bestblockhash"), "the best block")
+        header = self._read.object(await self._ask("getblockheader", best))
+        return why_stale(
+            self.network, tip_time=self._read.integer(header.get("time"), "time"), now=time.time()
+        )
+
+    async def why_unready(self) -> str | None:
+        if (why := await self._wallet.why_unready()) is not None or self._keys is None:
+            return why
+        try:
+            async with asyncio.timeout(LOOKUP_LIMIT.total_seconds()):
+                await self._listed([self._keys.address(MAX_INDEX)])
+        except TimeoutError:
+            return SLOW
+        return None
 
     # -- Funds ---------------------------------------------------------------------------------------------
 

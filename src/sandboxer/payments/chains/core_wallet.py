@@ -20,6 +20,7 @@ from sandboxer.payments.chains.derivation import MAX_INDEX, AccountKey
 from sandboxer.payments.chains.transport import TIMED_OUT, JsonRpc, NodeError, Reader, Wire
 
 _WALLET_NOT_FOUND = -18
+_NO_SUCH_CALL = -32601
 # Never handed out, so that nothing but this file has it imported.
 MARK = MAX_INDEX
 # Addresses that come under watch at a time, of which one is needed now.
@@ -157,6 +158,19 @@ class WatchWallet:
         if self._keys is None:
             raise self._wire.trouble("no xpub is configured, so no address can be derived")
         return self._keys
+
+    async def why_unready(self) -> str | None:
+        """Whether the node has a wallet that can do its part; made here if there is none."""
+        (about,) = await self.answers([("getwalletinfo", ())])
+        if isinstance(about, NodeError):
+            if about.code == _NO_SUCH_CALL:
+                return "its node has no wallet (was it started with -disablewallet?)"
+            raise self._wire.trouble(str(about))
+        if (why := self._dialect.why_another_wallet(self._read.object(about))) is not None:
+            return why
+        if isinstance(reading := about.get("scanning"), dict):
+            return f"its wallet reads the chain ({float(reading.get('progress') or 0):.0%} done)"
+        return None
 
     # -- asking it -----------------------------------------------------------------------------------------
 

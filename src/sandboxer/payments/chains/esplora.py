@@ -4,6 +4,8 @@ whole past of any address."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -13,8 +15,9 @@ import httpx
 
 from sandboxer.kernel.errors import AddressUsed, Conflict
 from sandboxer.payments.chains.addresses import Network, script_of
+from sandboxer.payments.chains.checks import LOOKUP_LIMIT, SLOW, why_another, why_stale
 from sandboxer.payments.chains.contract import Deposit
-from sandboxer.payments.chains.derivation import AccountKey
+from sandboxer.payments.chains.derivation import MAX_INDEX, AccountKey
 from sandboxer.payments.chains.transport import TIMEOUT, Reader, Wire
 from sandboxer.payments.chains.uris import payment_uri
 
@@ -73,6 +76,28 @@ class Esplora:
 
     def payment_uri(self, address: str, amount: int, label: str) -> str:
         return payment_uri(self.code, address, amount, label)
+
+    # -- Checkable -----------------------------------------------------------------------------------------
+
+    async def why_wrong(self) -> str | None:
+        genesis = self._read.hash(await self._get("/block-height/0"), "the first block")
+        if (why := why_another(self.network, genesis)) is not None:
+            return why
+        best = self._read.hash(await self._get("/blocks/tip/hash"), "the best block")
+        tip = self._read.object(await self._get(f"/block/{best}"))
+        moment = self._read.integer(tip.get("timestamp"), "timestamp")
+        return why_stale(self.network, tip_time=moment, now=time.time())
+
+    async def why_unready(self) -> str | None:
+        """The index of addresses is what we need of it."""
+        if self._keys is None:
+            return None
+        try:
+            async with asyncio.timeout(LOOKUP_LIMIT.total_seconds()):
+                await self._received(self._keys.address(MAX_INDEX))
+        except TimeoutError:
+            return SLOW
+        return None
 
     # -- Funds ---------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ ours beside it (optional) tells height and block hashes apart from the wallet.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -13,7 +14,8 @@ from typing import Any
 
 import httpx
 
-from sandboxer.kernel.errors import AddressUsed
+from sandboxer.kernel.errors import AddressUsed, InvalidRequest
+from sandboxer.payments.chains.checks import LOOKUP_LIMIT, MOST_BEHIND, SLOW
 from sandboxer.payments.chains.contract import Deposit
 from sandboxer.payments.chains.monero_addresses import check_monero_address
 from sandboxer.payments.chains.transport import JsonRpc, NodeError, Reader, Wire
@@ -23,6 +25,9 @@ from sandboxer.payments.chains.uris import payment_uri
 # that is not the wallet's.
 _NOT_OURS = frozenset({-1, -2})
 _PATH = "/json_rpc"
+# Of WALLET_RPC_VERSION_MAJOR in wallet_rpc_server_commands_defs.h.
+_WALLET_RPC_MAJOR = 1
+_NETTYPES = {"regtest": "fakechain"}
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -105,6 +110,52 @@ class MoneroWallet:
 
     def payment_uri(self, address: str, amount: int, label: str) -> str:
         return payment_uri(self.code, address, amount, label)
+
+    # -- Checkable -----------------------------------------------------------------------------------------
+
+    async def why_wrong(self) -> str | None:
+        """The daemon knows its network; of the wallet its own address tells it, regtest and mainnet alike."""
+        if self._daemon is not None and (why := await self._why_wrong_daemon(self._daemon)) is not None:
+            return why
+        main = await self._subaddress(0)
+        try:
+            self.check_address(main)
+        except InvalidRequest:
+            return f"its wallet is not of Monero's {self.network}"
+        return None
+
+    async def why_unready(self) -> str | None:
+        """Whether the wallet server is one that we can talk to, and its wallet has read the chain."""
+        version = self._read.integer((await self._ask(self._wallet, "get_version")).get("version"), "version")
+        if version >> 16 != _WALLET_RPC_MAJOR:
+            spoken = f"{version >> 16}.{version & 0xFFFF}"
+            return f"its wallet server speaks version {spoken}, {_WALLET_RPC_MAJOR}.x is needed"
+        try:
+            async with asyncio.timeout(LOOKUP_LIMIT.total_seconds()):
+                await self.deposits([await self._subaddress(0)])
+        except TimeoutError:
+            return f"{SLOW}; its wallet may still be reading the chain"
+        if self._daemon is None:
+            return None
+        read = await self._ask(self._wallet, "get_height")
+        height = self._read.integer(read.get("height"), "height")
+        if (tip := await self.tip()) - height > MOST_BEHIND:
+            return f"its wallet has read {height} of {tip} blocks"
+        return None
+
+    async def _why_wrong_daemon(self, daemon: JsonRpc) -> str | None:
+        about = await self._ask(daemon, "get_info")
+        nettype = self._read.text(about.get("nettype"), "nettype")
+        if nettype != _NETTYPES.get(self.network, self.network):
+            return f"its daemon is of {nettype}, not of Monero's {self.network}"
+        height = self._read.integer(about.get("height"), "height")
+        # Zero where it knows of no higher chain than its own.
+        target = self._read.integer(about.get("target_height"), "target_height")
+        # A chain of its own has nobody to be in step with.
+        is_behind = about.get("synchronized") is not True and self.network != "regtest"
+        if is_behind or target - height > MOST_BEHIND:
+            return f"its daemon is not synchronised: {height} of {max(target, height)} blocks"
+        return None
 
     # -- reading -------------------------------------------------------------------------------------------
 

@@ -19,8 +19,14 @@ _KEYS = 64
 _PAYMENT_ID = 8
 
 # First byte: standard, integrated (with a payment id), subaddress.
-_PREFIXES: Mapping[str, tuple[int, int, int]] = MappingProxyType(
-    {"mainnet": (18, 19, 42), "testnet": (53, 54, 63), "stagenet": (24, 25, 36)}
+PREFIXES: Mapping[str, tuple[int, int, int]] = MappingProxyType(
+    {
+        "mainnet": (18, 19, 42),
+        "testnet": (53, 54, 63),
+        "stagenet": (24, 25, 36),
+        # Monero calls it fakechain, and gives it mainnet's addresses.
+        "regtest": (18, 19, 42),
+    }
 )
 
 
@@ -28,7 +34,7 @@ def check_monero_address(text: str, network: str) -> None:
     raw = _decoded(text) if 90 <= len(text) <= 110 else None
     if raw is None or _checksum(raw[:-_CHECKSUM]) != raw[-_CHECKSUM:]:
         raise InvalidRequest(field="address", why="not a Monero address (its checksum is wrong)")
-    standard, integrated, sub = _PREFIXES[network]
+    standard, integrated, sub = PREFIXES[network]
     length = len(raw) - 1 - _CHECKSUM
     if (raw[0], length) not in {
         (standard, _KEYS),

@@ -16,6 +16,7 @@ from sandboxer.payments.chains.core_wallet import LOOK_BACK_S
 from sandboxer.payments.chains.derivation import AccountKey, Script, read_account_key
 from sandboxer.payments.chains.esplora import Esplora
 from sandboxer.payments.chains.monero import MoneroWallet
+from sandboxer.payments.chains.monero_addresses import PREFIXES
 
 Adapter = CoreRpc | Esplora | MoneroWallet
 
@@ -38,6 +39,8 @@ async def open_chains(
 def open_chain(plan: ChainPlan, *, watched_for: timedelta = timedelta(0)) -> Adapter:
     user, password = login_of(plan)
     if plan.source is Source.WALLET_RPC:
+        if plan.network not in PREFIXES:
+            raise InvalidRequest(field="chains", why=f"XMR: network is one of {', '.join(PREFIXES)}")
         return MoneroWallet(
             plan.url,
             user=user or None,

@@ -15,6 +15,7 @@ from sandboxer.identity.key_life import Claim, new_claim
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import (
     AddressUsed,
+    ChainUnavailable,
     InvalidRequest,
     NoCapacity,
     NotAvailable,
@@ -44,6 +45,7 @@ from sandboxer.payments.invoices.states import State
 from sandboxer.payments.invoices.watcher import Watcher
 from sandboxer.payments.oracle.conversion import atomic_for_sats, needs_rate, sats_for_cents
 from sandboxer.payments.oracle.rates import Rate, Rates
+from sandboxer.payments.rails import Standings
 from sandboxer.store.engine import Store
 
 # After a restored backup indexes may have been used already; more than this in a row is no accident.
@@ -108,7 +110,9 @@ class InvoiceDesk:
         goods: Mapping[str, Goods],
         policy: InvoicePolicy,
         watchers: Mapping[str, Watcher] | None = None,
+        standings: Standings | None = None,
     ) -> None:
+        self._standings = standings or Standings()
         self._watchers = watchers or {}
         self.chains = chains
         self.rates = rates
@@ -126,6 +130,8 @@ class InvoiceDesk:
         Raises InvalidRequest, NotFound (account), NoRate,
         NotAvailable (no such chain here), TooManyRequests, ChainUnavailable."""
         chain = self._chain(order.asset)
+        if (why := self._standings.why_off(order.asset)) is not None:
+            raise ChainUnavailable(chain=order.asset, why=why)
         if order.refund_address is not None:
             chain.check_address(order.refund_address)
         worth = await self._price(order)
@@ -168,6 +174,10 @@ class InvoiceDesk:
             self._spare[chain.code].append(index)
             raise
         return Ordered(invoice=invoice, uri=self.uri(invoice), claim=claim)
+
+    def why_off(self) -> dict[str, str | None]:
+        """Every coin that was set up, and why an invoice in it is refused now; None: it is not."""
+        return {code: self._standings.why_off(code) for code in self.chains}
 
     async def view(self, id: str) -> View:
         """Whoever knows the id may see it. Raises NotFound."""

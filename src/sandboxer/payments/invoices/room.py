@@ -16,6 +16,7 @@ from sandboxer.payments.invoices.records import POLICY, InvoicePolicy
 from sandboxer.payments.invoices.settling import Settling
 from sandboxer.payments.invoices.watcher import Watcher
 from sandboxer.payments.oracle.rates import Rates
+from sandboxer.payments.rails import Standings
 from sandboxer.store.engine import Store
 
 
@@ -30,8 +31,9 @@ async def open_invoices(
     key_life: KeyLife,
     policy: InvoicePolicy = POLICY,
     goods: Sequence[Goods] = (),
+    standings: Standings | None = None,
 ) -> AsyncIterator[InvoiceDesk]:
-    """`goods`: what other rooms sell by invoice, beside sats and tiers."""
+    """`goods`: what other rooms sell by invoice, beside sats and tiers. `standings`: coins that are off."""
     on_sale: tuple[Goods, ...] = (Sats(), TierMonths(), *goods)
     sold = {one.kind: one for one in on_sale}
     settling = Settling(sold, key_life, policy)
@@ -41,4 +43,4 @@ async def open_invoices(
         }
         for code, watcher in watchers.items():
             loops.start(watcher.run(), name=f"invoices in {code}")
-        yield InvoiceDesk(store, clock, chains, rates, tiers, sold, policy, watchers)
+        yield InvoiceDesk(store, clock, chains, rates, tiers, sold, policy, watchers, standings)

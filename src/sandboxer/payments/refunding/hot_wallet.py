@@ -79,6 +79,9 @@ class HotWallet:
         due = [refund for refund in found if refund.id not in self._later or self._later[refund.id][0] <= now]
         for place, refund in enumerate(due):
             try:
+                if not place:
+                    # A node of another chain is not believed, least of all that it refuses a refund.
+                    await self._chain.tip()
                 await self._step(refund)
                 self._later.pop(refund.id, None)
             except ChainUnavailable as error:

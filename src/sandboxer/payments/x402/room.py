@@ -15,6 +15,7 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.payments.oracle.rates import Rates
+from sandboxer.payments.rails import Rails
 from sandboxer.payments.stacks.way import stacks_way
 from sandboxer.payments.x402.asking import X402Asking
 from sandboxer.payments.x402.checkout import Checkout
@@ -23,7 +24,6 @@ from sandboxer.payments.x402.errands import Errands
 from sandboxer.payments.x402.evm import opening as evm_opening
 from sandboxer.payments.x402.offers import Offers, open_offer_key
 from sandboxer.payments.x402.opening import Opener, Opening
-from sandboxer.payments.x402.rails import Rails
 from sandboxer.payments.x402.reconciler import Reconciler
 from sandboxer.payments.x402.ways import Way, Ways
 from sandboxer.store.engine import Store
@@ -82,7 +82,8 @@ async def open_x402(
                 raise InvalidRequest(field="x402", why=f"{network.network}: known are networks of {known}")
             for way in await opener(network, opening):
                 ways.register(way)
-        rails = Rails(ways, clock)
+        checks = {way.network: way.check for way in ways if way.check is not None}
+        rails = Rails(ways, checks, clock)
         await rails.check_all()
         tasks.start(rails.run(), name="checks of payment networks")
         key = open_offer_key(state_dir / "offers.key")

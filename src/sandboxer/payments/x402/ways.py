@@ -4,7 +4,7 @@ nonce is read and how its fate is looked up. Chains register theirs; nothing her
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -14,6 +14,7 @@ from x402.schemas import PaymentPayload, PaymentRequirements, SettleResponse, Ve
 
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.payments.assets import Asset
+from sandboxer.payments.rails import Check, Standings
 from sandboxer.payments.records import Payment
 
 
@@ -94,10 +95,6 @@ class Watcher(Protocol):
         """What the chain says of it now. Raises ChainUnavailable."""
 
 
-# Why a network cannot be used as it is configured; None: it can. Raises ChainUnavailable.
-Check = Callable[[], Awaitable[str | None]]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
     # CAIP-2.
@@ -131,13 +128,12 @@ class Way:
         return next((one for one in self.accepts if one.id.lower() == asset_id.lower()), None)
 
 
-class Ways:
-    """The registered ways, in the order in which they are offered."""
+class Ways(Standings):
+    """The registered ways, in the order in which they are offered; networks can be off."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._ways: dict[tuple[str, str], Way] = {}
-        # Networks that cannot be used now, and why.
-        self._off: dict[str, str] = {}
 
     def register(self, way: Way) -> None:
         if (way.network, way.scheme) in self._ways:
@@ -147,18 +143,9 @@ class Ways:
     def find(self, network: str, scheme: str) -> Way | None:
         return self._ways.get((network, scheme))
 
-    def turn(self, network: str, why_off: str | None) -> None:
-        """Off for this reason; None: on."""
-        self._off.pop(network, None)
-        if why_off is not None:
-            self._off[network] = why_off
-
-    def why_off(self, network: str) -> str | None:
-        return self._off.get(network)
-
     @property
     def open_ones(self) -> list[Way]:
-        return [way for way in self if way.network not in self._off]
+        return [way for way in self if self.why_off(way.network) is None]
 
     def of_v1(self, name: str, scheme: str) -> Way | None:
         return next((w for w in self if w.scheme == scheme and name in (w.network, *w.v1_names)), None)

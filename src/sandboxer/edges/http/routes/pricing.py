@@ -83,11 +83,21 @@ async def ask(request: Request, body: wire.AskQuote) -> Response:
 
 def _rendered(request: Request) -> Response:
     """Made once for each state of the networks: prices stand as long as the server, and anyone may ask."""
-    state, networks = request.app.state, _networks(platform_of(request))
-    if getattr(state, "pricing", (None, ""))[0] != networks:
-        prices = _all(platform_of(request)).model_copy(update={"networks": networks})
-        state.pricing = networks, prices.model_dump_json()
+    state, rails = request.app.state, _rails(platform_of(request))
+    if getattr(state, "pricing", (None, ""))[0] != rails:
+        prices = _all(platform_of(request)).model_copy(update=rails)
+        state.pricing = rails, prices.model_dump_json()
     return Response(state.pricing[1], media_type="application/json")
+
+
+def _rails(platform: Platform) -> dict[str, list[wire.PaymentNetwork] | list[wire.PaymentCoin]]:
+    coins = platform.payments.invoices.why_off()
+    return {
+        "networks": _networks(platform),
+        "coins": [
+            wire.PaymentCoin(coin=coin, is_on=why is None, reason=why) for coin, why in sorted(coins.items())
+        ],
+    }
 
 
 def _networks(platform: Platform) -> list[wire.PaymentNetwork]:

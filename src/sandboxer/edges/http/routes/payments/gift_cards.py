@@ -52,7 +52,7 @@ async def pricing(request: Request) -> Response:
     shown = wire.GiftPricing(
         min_cents=policy.min_cents,
         max_cents=policy.max_cents,
-        currencies=sorted(cards.desk.invoices.chains),
+        currencies=sorted(coin for coin, why in cards.desk.invoices.why_off().items() if why is None),
         pays_with_sats=policy.for_sats,
         sats_per_dollar=sats,
         restocking_percent=policy.restocking_percent,

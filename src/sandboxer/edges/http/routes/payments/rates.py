@@ -26,7 +26,8 @@ router = APIRouter(prefix="/v1", tags=["pricing"])
 async def rates(request: Request) -> Response:
     known = platform_of(request).payments.rates
     await known.warm(known.assets)
-    lines = [await _line(known, asset) for asset in known.assets]
+    off = platform_of(request).payments.invoices.why_off()
+    lines = [(await _line(known, asset)).model_copy(update={"off": off.get(asset)}) for asset in known.assets]
     return json_response(wire.RateList(rates=lines))
 
 
