@@ -9,6 +9,7 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
+from sandboxer.artifacts.images.build_network import open_build_network
 from sandboxer.artifacts.images.complaints import explain
 from sandboxer.artifacts.images.mirrors import Mirrors
 from sandboxer.artifacts.images.progress import Progress, ProgressReader, Report
@@ -19,12 +20,22 @@ _TAIL = 40
 
 
 def bootstrap(recipe: Recipe, mirrors: Mirrors, rootfs: Path, lock: int, progress: Report) -> None:
-    """Fill `rootfs`. The process inherits `lock`, and so holds it even if we are killed."""
+    """Fill `rootfs`, with nothing but the mirrors in reach. The process inherits `lock`, and so holds it even
+    if we are killed."""
+    options = _host_acquire_options()
+    with open_build_network(mirrors, proxies_of(options)) as network:
+        acquire = [*(line for line in options if "::proxy" not in line.split(" ")[0].lower())]
+        acquire += [f'Acquire::{scheme}::Proxy "{network.proxy}"' for scheme in ("http", "https")]
+        command = network.entering(bootstrap_command(recipe, mirrors, rootfs, acquire))
+        _run(command, (lock, network.namespace), mirrors, progress)
+
+
+def _run(command: list[str], inherited: tuple[int, ...], mirrors: Mirrors, progress: Report) -> None:
     reader = ProgressReader()
     tail: deque[str] = deque(maxlen=_TAIL)
     progress(Progress("starting", 0.0))
     process = subprocess.Popen(
-        bootstrap_command(recipe, mirrors, rootfs, _host_acquire_options()),
+        command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -32,7 +43,7 @@ def bootstrap(recipe: Recipe, mirrors: Mirrors, rootfs: Path, lock: int, progres
         errors="replace",
         env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "TMPDIR": "/tmp"},
         start_new_session=True,  # Ctrl-C comes to us; we end the whole group
-        pass_fds=(lock,),
+        pass_fds=inherited,
     )
     try:
         assert process.stdout is not None
@@ -83,3 +94,9 @@ def _host_acquire_options() -> list[str]:
         line.rstrip(";") for line in dump.splitlines() if line.startswith("Acquire::") and '""' not in line
     ]
     return [line for line in lines if any(word in line.split(" ")[0].lower() for word in wanted)]
+
+
+def proxies_of(options: list[str]) -> dict[str, str]:
+    """`Acquire::http::Proxy "http://…"` as `{"http::proxy": "http://…"}`."""
+    pairs = (line.removeprefix("Acquire::").partition(" ") for line in options)
+    return {name.lower(): value.strip('"') for name, _, value in pairs if "::proxy" in name.lower()}
