@@ -161,12 +161,37 @@ async def test_strangers_wake_a_sandbox_a_few_times_a_minute(proxied: Proxied) -
     seen = []
     for _ in range(8):
         await proxied.served.client.post(f"{path}/freeze")
-        answer = await proxied.ask(host, "/robots.txt", "HEAD")
+        answer = await proxied.ask(host)
         seen.append(answer.status_code)
         await proxied.served.client.post(f"{path}/thaw")
     assert seen.count(200) == 6, seen
     assert seen[-1] == 429
     assert int(answer.headers["retry-after"]) >= 1
+
+
+async def test_strangers_who_only_look_wake_nothing_and_who_holds_a_link_does(proxied: Proxied) -> None:
+    path = await proxied.website()
+    made = await proxied.preview(path, public=True)
+    host, by_path = proxied.host(path), f"{proxied.served.url}{path}/ports/3000"
+    await proxied.served.client.post(f"{path}/freeze")
+    looks = (("HEAD", "/"), ("OPTIONS", "/"), ("GET", "/robots.txt"), ("GET", "/favicon.ico?v=2"))
+    for method, target in looks:
+        asleep = await proxied.ask(host, target, method)
+        assert (asleep.status_code, asleep.headers["retry-after"]) == (503, "60"), (method, target)
+        async with httpx.AsyncClient(timeout=20.0) as http:
+            assert (await http.request(method, by_path + target)).status_code == 503, (method, target)
+    sandbox = (await proxied.served.client.get(path)).json()
+    assert sandbox["state"] == "frozen"
+    assert (asleep.json()["reason"], asleep.json()["fault"]) == ("asleep", "sandbox")
+    # A browser asks so before a request from another origin, which comes only after an answer.
+    preflight = {"origin": "https://app.example", "access-control-request-method": "PUT"}
+    assert (await proxied.ask(host, "/", "OPTIONS", headers=preflight)).status_code != 503
+    # Awake, it answers them itself.
+    assert (await proxied.ask(host, "/", "HEAD")).status_code == 200
+    await proxied.served.client.delete(f"{path}/previews/{made['id']}")
+    link = {"x-sandboxer-preview": str((await proxied.preview(path))["token"])}
+    await proxied.served.client.post(f"{path}/freeze")
+    assert (await proxied.ask(host, "/", "HEAD", headers=link)).status_code == 200
 
 
 def _told(answer: httpx.Response) -> tuple[int, dict[str, object]]:

@@ -172,7 +172,9 @@ class ClientConnection(asyncio.Protocol):
                 if exchange is self._exchange:
                     self._enter(admission)
                 target = admission.way.target
-                may_wake = partial(self._house.visits.count_wake, exchange.head, self.peer, target)
+                may_wake = partial(
+                    self._house.visits.count_wake, exchange.head, self.peer, target, admission.target
+                )
                 upstream = await self._house.pool.get(target, admission.again, may_wake=may_wake, fresh=fresh)
         except SandboxerError as error:
             answer = answers.of_error(error, None if admission is None else admission.way.target.port)
