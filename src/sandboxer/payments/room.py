@@ -26,6 +26,7 @@ from sandboxer.payments.gift_cards.issuing import GiftCardGoods
 from sandboxer.payments.gift_cards.room import GiftCards, open_gift_cards
 from sandboxer.payments.invoices.config import read_policy
 from sandboxer.payments.invoices.desk import InvoiceDesk
+from sandboxer.payments.invoices.records import InvoicePolicy
 from sandboxer.payments.invoices.room import open_invoices
 from sandboxer.payments.oracle.config import open_rates
 from sandboxer.payments.oracle.rates import Rates
@@ -103,11 +104,7 @@ async def open_payments(
             )
         depths = {plan.code: plan.confirmations for plan in settings.chains}
         policy = read_policy(settings.invoices, confirmations=depths)
-        opened = await closing.enter_async_context(
-            open_chains(settings.chains, watched_for=policy.expires_after + policy.watch_for)
-        )
-        chains = {code: CheckedChain(chain) for code, chain in opened.items()}
-        coins = await closing.enter_async_context(_watch_rails(chains, clock))
+        chains, coins = await closing.enter_async_context(_open_coins(settings.chains, policy, clock))
         invoices = await closing.enter_async_context(
             open_invoices(
                 store,
@@ -146,11 +143,17 @@ async def open_payments(
 
 
 @asynccontextmanager
-async def _watch_rails(chains: Mapping[str, CheckedChain], clock: Clock) -> AsyncIterator[Standings]:
-    """Which coins can be paid in: looked at before anything is offered, and as long as this is open."""
+async def _open_coins(
+    plans: tuple[ChainPlan, ...], policy: InvoicePolicy, clock: Clock
+) -> AsyncIterator[tuple[Mapping[str, CheckedChain], Standings]]:
+    """Chains by code, and which of them are off: looked at before anything is offered, and from then on."""
     standings = Standings()
-    rails = Rails(standings, {code: chain.check for code, chain in chains.items()}, clock)
-    await rails.check_all()
-    async with own_tasks() as tasks:
+    async with (
+        open_chains(plans, watched_for=policy.expires_after + policy.watch_for) as opened,
+        own_tasks() as tasks,
+    ):
+        chains = {code: CheckedChain(chain) for code, chain in opened.items()}
+        rails = Rails(standings, {code: chain.check for code, chain in chains.items()}, clock)
+        await rails.check_all()
         tasks.start(rails.run(), name="checks of coins")
-        yield standings
+        yield chains, standings

@@ -77,7 +77,7 @@ class _Request(BaseHTTPRequestHandler):
                     upstream.putheader(name, value)
             upstream.endheaders()
             answer = upstream.getresponse()
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.error) as error:
             upstream.close()
             self.close_connection = True
             self.send_error(502, f"mirror not reached ({type(error).__name__})")
