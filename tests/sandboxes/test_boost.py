@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import Connection
 
+from sandboxer.accounts import records as accounts
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import (
     IllegalTransition,
@@ -17,7 +20,7 @@ from sandboxer.kernel.errors import (
 from sandboxer.sandboxes.charging import rate_now
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.wiring import Platform
-from tests.sandboxes.clock import ManualClock
+from tests.sandboxes.clock import ManualClock, eventually
 from tests.sandboxes.conftest import ALICE, BOB, OpenPlatform
 from tests.sandboxes.test_charging import RATES, paying, settled
 
@@ -77,3 +80,29 @@ async def test_a_boost_that_cannot_be_paid_for_a_minute_is_refused(
         with pytest.raises(InsufficientCredit):
             await platform.sandboxes.boost(sandbox_id, 8, ALICE)
         assert rate_now(await platform.sandboxes.get(sandbox_id, ALICE)) == 1000
+
+
+async def test_one_slot_of_a_tier_is_one_though_two_boosts_end_at_once(open_one: OpenPlatform) -> None:
+    """Both were told that the slot was free, and nobody looked again."""
+    async with paying(open_one, sats=100_000, rates=SIZED) as platform:
+        now = platform.clock.now()
+        until = now + timedelta(days=30)
+
+        def entitle(conn: Connection) -> None:
+            accounts.ensure(conn, "alice", actor="test", now=now)
+            accounts.entitle(conn, "alice", tier=1, until=until, actor="test", reason="bought", now=now)
+
+        await platform.store.write(entitle)
+        ids = [await made(platform), await made(platform)]
+        for sandbox_id in ids:
+            await platform.sandboxes.boost(sandbox_id, 4, ALICE)
+        async with asyncio.TaskGroup() as group:
+            for sandbox_id in ids:
+                group.create_task(platform.sandboxes.unboost(sandbox_id, ALICE))
+        peek = platform.sandboxes.room.book.peek
+
+        def entitled() -> int:
+            return sum(one.terms.is_entitled for one in map(peek, ids) if one is not None)
+
+        await eventually(lambda: entitled() == 1)
+        assert (await settled(platform)).flow.rate == 1000

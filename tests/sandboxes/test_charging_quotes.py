@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from datetime import timedelta
 
@@ -100,8 +101,11 @@ async def test_a_quote_is_remembered_as_long_as_its_sandbox_lives(
         found = await platform.store.read(lambda conn: quotes.find(conn, quote, ALICE.account))
         assert found.used_by == sandbox.id
         await platform.sandboxes.destroy(sandbox.id, ALICE)
-        with pytest.raises(QuoteUnusable):
-            await platform.store.write(lambda conn: quotes.take(conn, found, "sbx_other"))
+        quote_of, now = found.quote, found.quote.quoted_at
+        fitting = {"profile": quote_of.profile, "size": quote_of.size, "now": now}
+        with pytest.raises(QuoteUnusable) as refused:
+            await platform.store.write(lambda conn: quotes.take(conn, found, "sbx_other", **fitting))
+        assert refused.value.facts["reason"] == "quote_used"
         await ask(platform)
         with pytest.raises(NotFound):
             await platform.store.read(lambda conn: quotes.find(conn, quote, ALICE.account))
@@ -154,6 +158,49 @@ async def test_a_boost_that_took_a_quote_of_its_own_ends_at_the_rates_promised_b
         await platform.sandboxes.change_ttl(sandbox.id, "30m", ALICE, quote_id=quote)
         less = await platform.sandboxes.unboost(sandbox.id, ALICE)
         assert (less.terms.card, less.terms.quote_id) == (sandbox.terms.card, quote)
+
+
+async def test_a_quote_is_not_taken_by_what_grew_since_it_was_checked(open_one: OpenPlatform) -> None:
+    """An extension at a quote's rates checked it, a boost came between: four CPUs at the price of one."""
+    async with paying(open_one, rates={**CHEAP, "vcpu_msats": 100}, sats=10_000) as platform:
+        sandbox = await platform.sandboxes.create(CreateRequest(ttl="1h"), ALICE)
+        book = platform.sandboxes.room.book
+        quote = await ask(platform)
+        promised = await book.promised(sandbox, quote)
+        more = await platform.sandboxes.boost(sandbox.id, 4, ALICE)
+        with pytest.raises(QuoteUnusable) as refused:
+            await book.amend(
+                sandbox.id,
+                kind="sandbox.ttl_extended",
+                actor="test",
+                reason="test",
+                decide=lambda one: {
+                    "terms": replace(one.terms, card=promised.card, quote_id=promised.quote_id)
+                },
+            )
+        assert refused.value.facts["reason"] == "quote_mismatch"
+        assert (await platform.sandboxes.get(sandbox.id, ALICE)).terms == more.terms
+        assert (await settled(platform)).flow.rate == more.terms.card.running
+
+
+async def test_a_boost_and_an_extension_at_once_do_not_undo_each_other(open_one: OpenPlatform) -> None:
+    async with paying(open_one, rates={**CHEAP, "vcpu_msats": 100}, sats=10_000) as platform:
+        sandbox = await platform.sandboxes.create(
+            CreateRequest(ttl="1h", quote_id=await ask(platform)), ALICE
+        )
+        quote = await ask(platform)
+        for _ in range(4):
+            boost = asyncio.create_task(platform.sandboxes.boost(sandbox.id, 4, ALICE))
+            extend = platform.sandboxes.change_ttl(sandbox.id, "1m", ALICE, quote_id=quote)
+            with contextlib.suppress(QuoteUnusable):
+                await extend
+            more = await boost
+            assert more.resources.vcpus == 4
+            now = await platform.sandboxes.get(sandbox.id, ALICE)
+            assert (await settled(platform)).flow.rate == now.terms.card.running == 900
+            await platform.sandboxes.unboost(sandbox.id, ALICE)
+            assert (await settled(platform)).flow.rate == 600
+            quote = await ask(platform)
 
 
 async def test_two_creates_at_once_cannot_both_have_one_quote(open_one: OpenPlatform) -> None:

@@ -82,8 +82,14 @@ def check(given: GivenQuote, *, profile: str, size: Size, now: datetime) -> None
         raise _unusable(given, "mismatch", f"it is for {_words(quote.size)}, not for {_words(size)}")
 
 
-def take(conn: Connection, given: GivenQuote, sandbox_id: str) -> None:
-    """Once. One that was taken by a sandbox that could not be made may be given again (`free`)."""
+def take(
+    conn: Connection, given: GivenQuote, sandbox_id: str, *, profile: str, size: Size, now: datetime
+) -> None:
+    """Once, by what it is for at this very moment: whoever asked `check` before may have changed since.
+
+    One that was taken by a sandbox that could not be made may be given again (`free`). Raises QuoteUnusable.
+    """
+    check(given, profile=profile, size=size, now=now)
     unused = update(quotes).where(quotes.c.id == given.id, quotes.c.used_by.is_(None))
     if conn.execute(unused.values(used_by=sandbox_id)).rowcount != 1:
         raise _unusable(given, "used", "another sandbox has it already")

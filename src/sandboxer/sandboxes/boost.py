@@ -6,6 +6,7 @@ transaction. What a boost takes back to is kept with the record.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from sandboxer.backends.contract import Resizes, Resources
@@ -43,11 +44,16 @@ async def boost(room: Room, sandbox_id: str, vcpus: int, caller: Caller) -> Sand
 
     async def operation() -> Sandbox:
         sandbox = await _running(room, sandbox_id, caller, "boost")
-        base = sandbox.boosted_from or Unboosted(resources=sandbox.resources, terms=sandbox.terms)
-        resources = boosted(base.resources, vcpus)
+        resources = boosted(_base(sandbox).resources, vcpus)
         _check_profile(room, sandbox, resources)
         terms = await room.book.resized(replace(sandbox, resources=resources))
-        return await _change(room, sandbox, resources, terms, base, caller, "boost")
+
+        def decide(now: Sandbox) -> Mapping[str, object]:
+            # An extension may have taken a quote meanwhile: that one is kept, for when the boost is over.
+            anew = replace(terms, quote_id=now.terms.quote_id)
+            return {"resources": resources, "terms": anew, "boosted_from": _base(now)}
+
+        return await _change(room, sandbox, resources, decide, caller, "boost")
 
     return await room.operations.perform(sandbox_id, "boost", operation)
 
@@ -62,7 +68,13 @@ async def unboost(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
         if base is None:
             return sandbox
         terms = await _former_terms(room, sandbox, base)
-        return await _change(room, sandbox, base.resources, terms, None, caller, "unboost")
+
+        def decide(now: Sandbox) -> Mapping[str, object]:
+            # A quote that it took meanwhile stays taken, and the one before is not taken anew.
+            anew = replace(terms, keeps_free=now.terms.keeps_free, quote_id=now.terms.quote_id)
+            return {"resources": base.resources, "terms": anew, "boosted_from": None}
+
+        return await _change(room, sandbox, base.resources, decide, caller, "unboost")
 
     return await room.operations.perform(sandbox_id, "unboost", operation)
 
@@ -73,9 +85,12 @@ async def _former_terms(room: Room, sandbox: Sandbox, base: Unboosted) -> Terms:
         anew = await room.book.resized(replace(sandbox, resources=base.resources))
     except (InsufficientCredit, Forbidden):
         anew = sandbox.terms
-    now = sandbox.terms
-    # A quote that it took meanwhile stays taken, and the one before is not taken anew.
-    return replace(base.terms, is_entitled=anew.is_entitled, keeps_free=now.keeps_free, quote_id=now.quote_id)
+    return replace(base.terms, is_entitled=anew.is_entitled)
+
+
+def _base(sandbox: Sandbox) -> Unboosted:
+    """What it goes back to."""
+    return sandbox.boosted_from or Unboosted(resources=sandbox.resources, terms=sandbox.terms)
 
 
 async def _running(room: Room, sandbox_id: str, caller: Caller, signal: str) -> Sandbox:
@@ -89,8 +104,7 @@ async def _change(
     room: Room,
     sandbox: Sandbox,
     resources: Resources,
-    terms: Terms,
-    base: Unboosted | None,
+    decide: Callable[[Sandbox], Mapping[str, object]],
     caller: Caller,
     name: str,
 ) -> Sandbox:
@@ -106,7 +120,7 @@ async def _change(
             kind=f"sandbox.{name}ed",
             actor=actor_of(caller),
             reason=f"{name}_by_caller",
-            decide=lambda _: {"resources": resources, "terms": terms, "boosted_from": base},
+            decide=decide,
             data={"vcpus": resources.vcpus, "memory_mb": resources.memory_mb},
         )
     except BaseException:

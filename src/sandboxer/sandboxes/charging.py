@@ -163,7 +163,7 @@ class Charging:
         self, conn: Connection, before: Sandbox | None, after: Sandbox, *, now: datetime, at: datetime | None
     ) -> Mapping[str, object]:
         """Let the charge follow the record; what it cost in all is a fact of its last event."""
-        self._follow_quote(conn, before, after)
+        self._follow_quote(conn, before, after, now)
         if after.terms.is_free:
             return {}
         if before is None or after.state is State.PROVISIONING:
@@ -188,7 +188,7 @@ class Charging:
             return sandbox
         return replace(sandbox, terms=self.promised(conn, sandbox, terms.quote_id, now=now))
 
-    def _follow_quote(self, conn: Connection, before: Sandbox | None, after: Sandbox) -> None:
+    def _follow_quote(self, conn: Connection, before: Sandbox | None, after: Sandbox, now: datetime) -> None:
         """Taken with the record that names it; free again if nothing came of that, let go at the end."""
         quote_id = after.terms.quote_id
         former = None if before is None else before.terms.quote_id
@@ -197,7 +197,8 @@ class Charging:
         if quote_id is None:
             return
         if before is None or before.terms.quote_id != quote_id:
-            quotes.take(conn, quotes.find(conn, quote_id, after.account), after.id)
+            given, size = quotes.find(conn, quote_id, after.account), size_of(after.resources)
+            quotes.take(conn, given, after.id, profile=after.profile, size=size, now=now)
         elif after.state is State.FAILED and after.ready_at is None:
             quotes.free(conn, after.id, quote_id)
         elif after.state is State.DESTROYED:

@@ -217,7 +217,9 @@ class Purse:
             self._awake.set()
 
     def _follow(self, sandbox: Sandbox, steps: Sequence[Step]) -> None:
-        if not sandbox.terms.is_free and any(step.signal not in _QUIET for step in steps):
+        # Without a step its terms may have changed: two that were decided at once may be one slot too many.
+        is_quiet = bool(steps) and all(step.signal in _QUIET for step in steps)
+        if not sandbox.terms.is_free and not is_quiet:
             self._stirred.add(sandbox.account)
             self._awake.set()
 
