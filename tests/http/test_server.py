@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 import json
 import os
 import signal
@@ -10,6 +12,7 @@ import socket
 import stat
 import sys
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -37,21 +40,45 @@ def profiles_for_the_fake(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_it_ends_at_a_signal_even_while_someone_listens(tmp_path: Path, number: signal.Signals) -> None:
-    profiles = profiles_for_the_fake(tmp_path / "profiles")
+@contextlib.asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """A server as a process of its own, and its address."""
     server = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
         PROGRAM,
-        str(tmp_path / "state"),
-        str(profiles),
+        str(folder / "state"),
+        str(profiles_for_the_fake(folder / "profiles")),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     assert server.stdout is not None
     try:
-        url = (await asyncio.wait_for(server.stdout.readline(), 30)).decode().strip()
+        yield server, (await asyncio.wait_for(server.stdout.readline(), 60)).decode().strip()
+    finally:
+        if server.returncode is None:
+            server.kill()
+            await server.wait()
+
+
+async def test_nobody_ends_it_by_what_he_nests(tmp_path: Path) -> None:
+    """100 KB of brackets ran over the end of the stack and took the process with them."""
+    async with running(tmp_path) as (server, url), httpx.AsyncClient(base_url=url, timeout=60) as http:
+        owner = json.loads((tmp_path / "state" / "owner.json").read_text())
+        client = Credentials(owner["public_key"], owner["secret_key"])
+        for body in (b"[" * 200_000, b'{"a":' * 200_000, b"[" * 100_000 + b"]" * 100_000):
+            for path in ("/v1/sandboxes", "/v1/auth/challenge"):
+                signature = client.head("POST", path, hashlib.sha256(body).hexdigest())
+                head = {"content-type": "application/json", **(signature if path == "/v1/sandboxes" else {})}
+                answer = await http.post(path, content=body, headers=head)
+                assert 400 <= answer.status_code < 500, answer.text
+        assert (await http.get("/readyz")).json() == {"status": "ready"}
+        assert server.returncode is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_it_ends_at_a_signal_even_while_someone_listens(tmp_path: Path, number: signal.Signals) -> None:
+    async with running(tmp_path) as (server, url):
         owner_file = tmp_path / "state" / "owner.json"
         owner = json.loads(owner_file.read_text())
         assert stat.S_IMODE(os.stat(owner_file).st_mode) == 0o600
@@ -71,10 +98,6 @@ async def test_it_ends_at_a_signal_even_while_someone_listens(tmp_path: Path, nu
             await told.aclose()
         assert server.returncode == 0, errors.decode()
         assert owner["secret_key"].encode() not in out + errors
-    finally:
-        if server.returncode is None:
-            server.kill()
-            await server.wait()
 
 
 def test_a_taken_port_is_refused_before_anything_is_opened() -> None:

@@ -39,6 +39,7 @@ from sandboxer.wiring.backends import BoundBackends, open_bound
 from sandboxer.wiring.outside import open_wallets, open_webhook_room, payment_settings
 from sandboxer.wiring.platform import Platform
 from sandboxer.wiring.probes import probes_of
+from sandboxer.wiring.recursion import hold_recursion
 from sandboxer.wiring.sandbox_rooms import open_sandbox_rooms
 from sandboxer.wiring.upper_rooms import open_upper_rooms
 
@@ -58,7 +59,7 @@ async def open_platform(
     `backends` that are given are used instead of those the settings name, and are not closed. A `clock` that
     is given is believed as it is; a `time_source` stands in for the clocks of the host.
     """
-    require_session_secret(settings.session_secret, production=settings.production)
+    _make_ready(settings)
     trusted_proxies, budget = parse_networks(settings.trusted_proxies), Budget(settings.budget_bounds)
     async with AsyncExitStack() as closing:
         store, bound = await _open_bound_store(settings, clock, backends, closing)
@@ -116,6 +117,12 @@ async def open_platform(
             probes=probes_of(settings, trying, store, nonces, bound.backends),
             payment_offers=payments.offers,
         )
+
+
+def _make_ready(settings: Settings) -> None:
+    """Hold this process to its limits, and refuse to start without what must not be improvised."""
+    hold_recursion()
+    require_session_secret(settings.session_secret, production=settings.production)
 
 
 async def _open_store(settings: Settings, closing: AsyncExitStack) -> Store:
