@@ -14,6 +14,8 @@
 #include <sys/socket.h>
 
 #define REFUSE(number) (SECCOMP_RET_ERRNO | (number))
+/* The supervisor says whether (its ask.c). */
+#define ASK SECCOMP_RET_USER_NOTIF
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
 static void answer_if_one_of(const uint32_t *values, size_t count, uint32_t verdict) {
@@ -39,7 +41,7 @@ static void check_socket(void) {
     answer_if(AF_UNIX, SECCOMP_RET_ALLOW);
     size_t begun = begin_if(AF_NETLINK);
     load_argument(2);
-    answer_if_one_of(netlink, COUNT(netlink), SECCOMP_RET_ALLOW);
+    answer_if_one_of(netlink, COUNT(netlink), ASK);
     answer(REFUSE(EPROTONOSUPPORT));
     end_if(begun);
     const uint32_t families[] = {AF_INET, AF_INET6};
@@ -48,6 +50,11 @@ static void check_socket(void) {
         load_argument(1);
         keep_bits(0xf); /* the rest are flags */
         answer_if_above(SOCK_RAW, REFUSE(ESOCKTNOSUPPORT));
+        size_t datagram = begin_if(SOCK_DGRAM);
+        load_argument(2);
+        answer_if_one_of(internet, COUNT(internet), ASK);
+        answer(REFUSE(EPROTONOSUPPORT));
+        end_if(datagram);
         load_argument(2);
         answer_if_one_of(internet, COUNT(internet), SECCOMP_RET_ALLOW);
         answer(REFUSE(EPROTONOSUPPORT));

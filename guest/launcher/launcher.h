@@ -17,7 +17,7 @@
 #define VOLUMES_MAX 16
 
 /* What the supervisor inherits beside stdio; everything above is closed. */
-enum { FD_LISTEN = 3, FD_FIRST_CLOSED = 4 };
+enum { FD_LISTEN = 3, FD_QUESTIONS = 4, FD_FIRST_CLOSED = 4 };
 
 /* One thing to do on the host, in the order given. */
 enum act_kind {

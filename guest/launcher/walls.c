@@ -135,8 +135,22 @@ static void drop_capabilities(const struct order *order, const struct kept *kept
     MUST(syscall(SYS_capset, &head, data), "capabilities");
 }
 
+/* The filter, and the descriptor on which the supervisor is asked about some sockets. Where whoever started us has such
+ * a descriptor already there is no second one: then those sockets do not exist inside. */
+static bool filter_with_questions(const struct sock_fprog *filter, const struct kept *kept) {
+    int questions = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, filter);
+    if (questions < 0 && errno == EBUSY) {
+        MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, filter, 0, 0), "filter");
+        return false;
+    }
+    MUST(questions, "filter");
+    if (questions == FD_QUESTIONS) MUST(fcntl(questions, F_SETFD, 0), "filter");
+    else MUST(dup2(questions, FD_QUESTIONS), "filter");
+    return true;
+}
+
 _Noreturn void first_process(const struct order *order, const struct stage *stage, struct kept *kept) {
-    char *argv[] = {SUPERVISOR, NULL}, *nothing[] = {NULL};
+    char *argv[] = {SUPERVISOR, "3" /* FD_LISTEN */, "4" /* FD_QUESTIONS */, NULL}, *nothing[] = {NULL};
     int programs = open(STAGE_PROGRAMS, O_PATH | O_DIRECTORY | O_CLOEXEC);
     MUST(programs, "supervisor");
     int proc = new_proc(kept);
@@ -149,7 +163,7 @@ _Noreturn void first_process(const struct order *order, const struct stage *stag
     drop_capabilities(order, kept);
     MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs");
     /* Last: everything above is among what it refuses. */
-    MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &stage->filter, 0, 0), "filter");
+    if (!filter_with_questions(&stage->filter, kept)) argv[2] = NULL;
     /* By its folder, which closes: no path inside leads to the file, which all sandboxes share. */
     syscall(SYS_execveat, programs, SUPERVISOR, argv, nothing, 0);
     complain(kept->sync, "supervisor");

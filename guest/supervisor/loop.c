@@ -83,6 +83,7 @@ static void dispatch(struct source *s, uint32_t events)
     case SRC_STDIN: stdin_ready(s->owner); break;
     case SRC_STATUS: proc_status_ready(s->owner); break;
     case SRC_RELAY: relay_call(s); break;
+    case SRC_ASK: ask_ready(s); break;
     }
 }
 

@@ -14,7 +14,8 @@ enum { MAX_CONNS = 256, MAX_RUNNING = 512, MAX_ENDED = 64, MAX_GHOSTS = 128, MAX
 /* What ended processes may keep of their output, all together. */
 enum { MAX_ENDED_BYTES = 4 << 20 };
 
-enum source_kind { SRC_LISTEN, SRC_SIGNAL, SRC_CONN, SRC_OUTPUT, SRC_STDIN, SRC_STATUS, SRC_RELAY };
+enum source_kind { SRC_LISTEN, SRC_SIGNAL, SRC_CONN, SRC_OUTPUT, SRC_STDIN, SRC_STATUS, SRC_RELAY,
+                   SRC_ASK };
 
 /* Something epoll reports on. `armed` is what it is registered for; 0 means not at all, so that a hung-up
  * pipe that nobody may read yet does not spin the loop. */
@@ -131,6 +132,9 @@ int relay_unlisten(const struct request *r);
 void relay_call(struct source *s);      /* somebody inside connects */
 void relay_left(struct conn *c);        /* nobody is told any more: the port stays, its callers wait */
 int relay_take(uint64_t call);          /* the descriptor of a call, now the caller's; or -1 */
+
+/* ask.c: somebody inside wants a socket whose buffers are charged to nobody */
+void ask_ready(struct source *s);
 
 /* worker.c: hands the connection, and `call_fd` unless it is -1, to a forked worker. 0 or errno. */
 int worker_start(struct conn *c, uint8_t type, const struct request *r, uint32_t frame_len, int call_fd);

@@ -1,6 +1,7 @@
 /* The guest supervisor: PID 1 of a sandbox. Everything inside descends from it and inherits its walls.
  *
- * argv[1] is the number of the inherited listening socket (default 3). See PROTOCOL.md. */
+ * argv[1] is the number of the inherited listening socket (default 3), argv[2] that of the filter's questions, if it
+ * asks any (ask.c). See PROTOCOL.md. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -81,6 +82,7 @@ int main(int argc, char **argv)
         return 1;
     }
     struct source listener = {.kind = SRC_LISTEN, .fd = listen_fd};
+    struct source questions = {.kind = SRC_ASK, .fd = argc > 2 ? atoi(argv[2]) : -1};
     struct source signals = {.kind = SRC_SIGNAL, .fd = open_signals()};
     if (signals.fd < 0 || !loop_open()) {
         perror("supervisor");
@@ -88,5 +90,7 @@ int main(int argc, char **argv)
     }
     loop_watch(&signals, EPOLLIN);
     loop_watch(&listener, EPOLLIN);
+    if (questions.fd >= 0)
+        loop_watch(&questions, EPOLLIN);
     loop_run();
 }

@@ -3,7 +3,7 @@
 Each says how far it came, waits for a line, and lets go. All are bounded by the number given: the host must
 not suffer where a wall is missing.
 
-    filters|locks|ofd|anonymous|anonymous_ofd|files COUNT, tcp|udp MEGABYTES
+    filters|locks|ofd|anonymous|anonymous_ofd|files|netlink|corked COUNT, tcp|udp MEGABYTES
 """
 
 import ctypes
@@ -97,6 +97,18 @@ def udp(megabytes: int) -> int:
     return total >> 20
 
 
+def many(count: int, family: int, kind: int) -> int:
+    """As many sockets as there may be, with nothing in them yet."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    for number in range(count):
+        try:
+            KEPT.append(socket.socket(family, kind))
+        except OSError:
+            return number
+    return count
+
+
 def files(count: int) -> int:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -129,6 +141,9 @@ acts = {
     "tcp": tcp,
     "udp": udp,
     "files": files,
+    "netlink": lambda count: many(count, socket.AF_NETLINK, socket.SOCK_RAW),
+    "corked": lambda count: many(count, socket.AF_INET, socket.SOCK_DGRAM),
+    "corked6": lambda count: many(count, socket.AF_INET6, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC),
 }
 print("reached", acts[sys.argv[1]](int(sys.argv[2])), flush=True)
 os.read(0, 1)

@@ -133,3 +133,72 @@ async def test_shared_memory_has_no_end_of_files(make: Maker) -> None:
     box = await make(memory_mb=64)
     ran = await box.sh("df --output=itotal /dev/shm | tail -1")
     assert 1024 <= int(ran.stdout) <= 16384
+
+
+@pytest.mark.parametrize(("what", "most"), [("netlink", 128), ("corked", 1024), ("corked6", 1024)])
+async def test_sockets_whose_buffers_nobody_is_charged_for_are_few(make: Maker, what: str, most: int) -> None:
+    """3,000 netlink sockets held 3 GB of answers beside 5 MB charged; 8,000 datagrams held back 549 MB."""
+    box = await make()
+    assert 0 < await reaches(box, what, 2000) <= most
+
+
+async def test_many_at_once_get_no_more_of_them_than_there_are_threads(make: Maker) -> None:
+    box = await make()
+    program = """
+import multiprocessing, socket, sys
+def grab(number):
+    got = []
+    try:
+        while True: got.append(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW))
+    except OSError as error:
+        assert error.errno == 105, error
+    gate.wait(60)
+    return len(got)
+gate = multiprocessing.Barrier(24)
+with multiprocessing.Pool(24) as pool:
+    print(sum(pool.map(grab, range(24), chunksize=1)))
+"""
+    ran = await box.python(program, timeout_s=90)
+    assert 0 < int(ran.stdout or 0) <= 128 + 24, ran
+
+
+async def test_who_is_killed_while_asking_for_a_socket_holds_nobody_up(make: Maker) -> None:
+    box = await make()
+    program = """
+import os, signal, socket
+def ask(told):
+    for number in range(10**9):
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()
+        if number == 20: os.write(told, b"x")
+hears, told = os.pipe()
+for _ in range(5):
+    asking = [os.fork() or ask(told) for _ in range(8)]
+    assert len(b"".join(os.read(hears, 1) for _ in asking)) == 8
+    for pid in asking: os.kill(pid, signal.SIGKILL)
+    for pid in asking: os.waitpid(pid, 0)
+    print(socket.if_nameindex())
+"""
+    ran = await box.python(program, timeout_s=90)
+    assert ran.stdout == "[(1, 'lo')]\n" * 5, ran
+
+
+async def test_what_ordinary_programs_ask_of_such_sockets_goes_on(make: Maker) -> None:
+    box = await make()
+    program = """
+import ctypes, socket
+first, second = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+first.bind(("127.0.0.1", 0))
+second.connect(first.getsockname())
+second.send(b"held", socket.MSG_MORE)
+second.send(b" back")
+assert first.recv(99) == b"held back"
+assert socket.getaddrinfo("localhost", 80)
+assert socket.if_nameindex() == [(1, "lo")]
+addresses = ctypes.c_void_p()
+assert ctypes.CDLL(None).getifaddrs(ctypes.byref(addresses)) == 0 and addresses.value
+print("fine")
+"""
+    for user in ("root", "nobody"):
+        await box.put("/tmp/ordinary.py", program.encode())
+        ran = await box.sh("python3 /tmp/ordinary.py", user=user)
+        assert ran.stdout == "fine\n", ran

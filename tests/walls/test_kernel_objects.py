@@ -73,6 +73,8 @@ WHOLE = HostBudgets(
     memory_bytes=8 << 30,
     files=2**63 - 1,
     filter_bytes=4 << 30,
+    receive_bytes=212_992,
+    huge_pages=0,
     has_time_namespaces=True,
 )
 
@@ -90,6 +92,8 @@ def test_doctor_says_what_no_host_holds_and_what_this_one_does_not() -> None:
     assert lacking(replace(WHOLE, memory="v1", counts_sockets=False)) == sockets
     assert lacking(replace(WHOLE, files=800_000)) == always | {"many open files"}
     assert lacking(replace(WHOLE, filter_bytes=528 << 20)) == always | {"many system call filters"}
+    assert lacking(replace(WHOLE, receive_bytes=4 << 20)) == always | {"kernel memory: answers of netlink"}
+    assert lacking(replace(WHOLE, huge_pages=8)) == always | {"huge pages"}
     assert lacking(replace(WHOLE, has_time_namespaces=False)) == always | {"clocks of their own"}
 
 

@@ -15,6 +15,9 @@ OPEN_FILE_BYTES = 256
 # What the filters of one process may take of the host's budget: 32,768 instructions.
 FILTERS_BYTES = 32768 * 8
 UNLIMITED = 2**63 - 1
+# Netlink sockets that a sandbox may have (guest/supervisor/ask.c); each holds twice what the host allows.
+NETLINK_SOCKETS = 128
+STOCK_RECEIVE_BYTES = 212_992
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +30,8 @@ class HostBudgets:
     memory_bytes: int
     files: int
     filter_bytes: int
+    receive_bytes: int
+    huge_pages: int
     has_time_namespaces: bool
 
     @classmethod
@@ -37,6 +42,8 @@ class HostBudgets:
             memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             files=_number("/proc/sys/fs/file-max"),
             filter_bytes=_number("/proc/sys/net/core/bpf_jit_limit"),
+            receive_bytes=_number("/proc/sys/net/core/rmem_max"),
+            huge_pages=_number("/proc/sys/vm/nr_hugepages") + _number("/proc/sys/vm/nr_overcommit_hugepages"),
             has_time_namespaces=os.path.exists("/proc/self/ns/time"),
         )
 
@@ -74,6 +81,20 @@ def unheld(host: HostBudgets, settings: NamespacesSettings) -> Iterator[Lack]:
             f"{host.filter_bytes // FILTERS_BYTES} processes inside can take it with filters of their own "
             "(the greediest is killed when half is gone)",
             remedy=f"sysctl net.core.bpf_jit_limit={4096 * FILTERS_BYTES}",
+        )
+    if host.receive_bytes > STOCK_RECEIVE_BYTES:
+        held = 2 * NETLINK_SOCKETS * host.receive_bytes
+        yield Lack(
+            what="kernel memory: answers of netlink",
+            why=f"net.core.rmem_max is {host.receive_bytes}: a sandbox may hold {held >> 20} MB of them, "
+            "which the kernel charges to nobody",
+            remedy=f"sysctl net.core.rmem_max={STOCK_RECEIVE_BYTES}",
+        )
+    if host.huge_pages:
+        yield Lack(
+            what="huge pages",
+            why=f"{host.huge_pages} are set aside, which no memory limit counts: one sandbox can take all",
+            remedy="sysctl vm.nr_hugepages=0 vm.nr_overcommit_hugepages=0",
         )
     if not host.has_time_namespaces:
         yield Lack(

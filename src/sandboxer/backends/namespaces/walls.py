@@ -23,7 +23,8 @@ CAPABILITY_SET = sum(1 << number for number in CAPABILITIES.values())
 # walls it was started behind; `doctor` lists those behind older ones.
 #   1 (or not recorded): the first walls
 #   2: /dev, clocks and boot id of its own; the filter is an allow-list; counters of the host are covered
-#   3: kernel memory that is charged to nobody: no mbind, small attributes, an end of files in /dev/shm
+#   3: kernel memory that is charged to nobody: no mbind, small attributes, an end of files in /dev/shm,
+#      few sockets whose buffers are not counted
 WALLS_VERSION = 3
 
 # Entries of /proc that reach into the host. Their permissions refuse us already (nobody inside is the host's
