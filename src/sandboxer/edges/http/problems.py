@@ -144,9 +144,9 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
 
 def invalid(found: Sequence[Mapping[str, object]]) -> InvalidRequest:
     """Validation errors in our words. What the caller sent is never echoed: it may be a secret."""
-    listed = [{"field": _field(e.get("loc")), "why": _why(e)} for e in found]
+    listed = [{"field": _field(e.get("loc")), "why": _why(e)} for e in found[:MAX_FIELD_ERRORS]]
     first = listed[0] if listed else {"field": "body", "why": "invalid"}
-    return InvalidRequest(**first, errors=listed[:MAX_FIELD_ERRORS])
+    return InvalidRequest(**first, errors=listed)
 
 
 def _why(found: Mapping[str, object]) -> str:
