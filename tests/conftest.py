@@ -24,6 +24,8 @@ from tests.side_by_side import ByRoom, in_order
 def pytest_configure() -> None:
     """Told to end, by `timeout` or by whoever runs us, the run still takes down what it has put up."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A shell has its background jobs ignore it, and so would every command that the tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)
