@@ -18,6 +18,8 @@ TIERS ?= shells
 # Test processes side by side; what measures time is tested alone all the same.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n > 4 ? 4 : n)))
 export VENV
+# Tests start some hundred servers and commands: each would compile all of the source again.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := $(VENV)/bin
 # Tests lay storage pools of gigabytes: not into /tmp, which is memory on many hosts.
