@@ -26,6 +26,8 @@ OPERATOR = Caller(public_key="sbx-pk-owner", account="owner", is_owner=True)
 WAITS_S = (1.0, 7.123457, 29.0, 61.5, 185.000001)
 AWAY_S = (3.0, 149.0, 3600.5, 172_800.0)
 VOLUME_MB = 256
+# So many have sats when a schedule begins, and so many.
+FUNDED, FUNDS = 2, (300, 3000, 20_000)
 
 
 async def begin(run: Run) -> None:
@@ -40,8 +42,8 @@ async def begin(run: Run) -> None:
             open_bucket(conn, person.account, now=now)
 
     await run.world.write(make)
-    for person in run.cast.people[:2]:
-        await pay_in(run, person, run.dice.choice((300, 3000, 20_000)))
+    for person in run.cast.people[:FUNDED]:
+        await pay_in(run, person, run.dice.choice(FUNDS))
 
 
 def pick(run: Run, *, of: str = "anyone") -> Person:

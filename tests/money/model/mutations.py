@@ -42,6 +42,8 @@ class Mutation:
     mend: str
     what: str
     patches: Callable[[], list[Patch]]
+    # The act that is most likely to find it.
+    act: str
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -216,25 +218,71 @@ def _images_go_to_anybody() -> list[Patch]:
 
 
 MUTATIONS = [
-    Mutation("1", "nothing is asked for before something is kept", _nothing_is_asked_before_keeping),
-    Mutation("2", "two looks at a node that shows nothing take a payment back", _reversed_at_sight),
-    Mutation("3", "charges have no end", _charges_without_end),
-    Mutation("3 (down)", "time without a server is a debt", _downtime_is_no_gap),
-    Mutation("F3", "who died unseen pays until he is found", _charged_while_dead),
-    Mutation("4", "nobody asks whether an account may act", _nobody_asks_at_the_door),
-    Mutation("5", "a budget is a bucket like any other", _budgets_are_not_bound),
-    Mutation("6", "whoever claims a transfer gets it", _claimants_are_believed),
-    Mutation("7", "what outsiders paid counts, also what was taken back", _outsiders_count_in_full),
-    Mutation("8", "a stranger's order has the node read its chain", _orders_read_the_chain),
-    Mutation("8 (index)", "an order that is refused takes an address with it", _addresses_are_burnt),
-    Mutation("9", "a locked price covers whatever comes", _lock_covers_everything),
-    Mutation("10", "each name of a delegated account is a key", _each_name_is_a_key),
-    Mutation("11", "what a relay has forgotten was never paid", _relays_are_believed),
-    Mutation("11 (words)", "a relay that says `broadcast` is not understood", _words_of_relays_are_unknown),
-    Mutation("12", "each 402 to a stranger writes a row", _each_402_keeps_a_challenge),
-    Mutation("13", "who names a wallet learns which sandboxes it has", _payers_are_named_and_believed),
-    Mutation("14", "a node of another chain is believed", _networks_are_not_checked),
-    Mutation("15", "what was spent is rounded up", _spent_is_rounded_up),
-    Mutation("16", "a tier lowers the limit of requests", _a_tier_sets_the_limit),
-    Mutation("17", "an image is given to whoever is named", _images_go_to_anybody),
+    Mutation(
+        "1",
+        "nothing is asked for before something is kept",
+        _nothing_is_asked_before_keeping,
+        "newcomer_keeps_a_volume",
+    ),
+    Mutation(
+        "2",
+        "two looks at a node that shows nothing take a payment back",
+        _reversed_at_sight,
+        "node_forgets_what_is_confirmed",
+    ),
+    Mutation("3", "charges have no end", _charges_without_end, "nobody_is_there_while_it_runs"),
+    Mutation(
+        "3 (down)", "time without a server is a debt", _downtime_is_no_gap, "nobody_is_there_while_it_runs"
+    ),
+    Mutation(
+        "F3", "who died unseen pays until he is found", _charged_while_dead, "nobody_is_there_while_it_runs"
+    ),
+    Mutation(
+        "4", "nobody asks whether an account may act", _nobody_asks_at_the_door, "suspended_wallet_pays"
+    ),
+    Mutation("5", "a budget is a bucket like any other", _budgets_are_not_bound, "child_buys_a_card"),
+    Mutation(
+        "6", "whoever claims a transfer gets it", _claimants_are_believed, "claim_what_lies_on_the_chain"
+    ),
+    Mutation(
+        "7",
+        "what outsiders paid counts, also what was taken back",
+        _outsiders_count_in_full,
+        "child_is_revoked_after_a_payment_failed",
+    ),
+    Mutation(
+        "8", "a stranger's order has the node read its chain", _orders_read_the_chain, "strangers_order"
+    ),
+    Mutation(
+        "8 (index)",
+        "an order that is refused takes an address with it",
+        _addresses_are_burnt,
+        "strangers_order",
+    ),
+    Mutation("9", "a locked price covers whatever comes", _lock_covers_everything, "invoice_is_overpaid"),
+    Mutation(
+        "10", "each name of a delegated account is a key", _each_name_is_a_key, "child_acts_under_many_names"
+    ),
+    Mutation("11", "what a relay has forgotten was never paid", _relays_are_believed, "pay_by_relay"),
+    Mutation(
+        "11 (words)",
+        "a relay that says `broadcast` is not understood",
+        _words_of_relays_are_unknown,
+        "pay_by_relay",
+    ),
+    Mutation(
+        "12", "each 402 to a stranger writes a row", _each_402_keeps_a_challenge, "strangers_ask_for_prices"
+    ),
+    Mutation(
+        "13",
+        "who names a wallet learns which sandboxes it has",
+        _payers_are_named_and_believed,
+        "strangers_ask_for_more_time",
+    ),
+    Mutation(
+        "14", "a node of another chain is believed", _networks_are_not_checked, "node_is_of_another_chain"
+    ),
+    Mutation("15", "what was spent is rounded up", _spent_is_rounded_up, "cap_is_reached"),
+    Mutation("16", "a tier lowers the limit of requests", _a_tier_sets_the_limit, "buy_tier"),
+    Mutation("17", "an image is given to whoever is named", _images_go_to_anybody, "images_are_shared"),
 ]

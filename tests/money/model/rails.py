@@ -91,6 +91,8 @@ async def strangers_order(run: Run) -> None:
         except SandboxerError:
             continue
     assert len(node.past) == past, f"orders of strangers had the node do {node.past[past:]}"
+    # Once, where the first address was lost with a server: such a wallet looks like one that was lost itself.
+    assert node.regained <= 1, f"orders of strangers had the node read the past {node.regained} times"
     if not run.world.is_dead:
         burnt = await run.world.read(_indexes) - taken - given
         assert burnt <= 1, f"{ORDERS} orders, {given} served, {burnt} addresses lost"
@@ -198,7 +200,7 @@ async def node_is_of_another_chain(run: Run) -> None:
 
 
 ACTS = {
-    "strangers_order": (3, strangers_order),
-    "pay_by_relay": (3, pay_by_relay),
-    "node_is_of_another_chain": (2, node_is_of_another_chain),
+    "strangers_order": (4, strangers_order),
+    "pay_by_relay": (4, pay_by_relay),
+    "node_is_of_another_chain": (4, node_is_of_another_chain),
 }

@@ -145,7 +145,7 @@ async def _image(run: Run) -> PublishedImage:
 
 
 ACTS = {
-    "strangers_ask_for_prices": (2, strangers_ask_for_prices),
-    "strangers_ask_for_more_time": (2, strangers_ask_for_more_time),
-    "images_are_shared": (2, images_are_shared),
+    "strangers_ask_for_prices": (4, strangers_ask_for_prices),
+    "strangers_ask_for_more_time": (4, strangers_ask_for_more_time),
+    "images_are_shared": (4, images_are_shared),
 }

@@ -163,13 +163,13 @@ async def _look_at(run: Run, nonce: str) -> None:
 
 
 ACTS = {
-    "newcomer_keeps_a_volume": (2, newcomer_keeps_a_volume),
-    "child_buys_a_card": (2, child_buys_a_card),
-    "child_is_revoked_after_a_payment_failed": (2, child_is_revoked_after_a_payment_failed),
-    "child_acts_under_many_names": (2, child_acts_under_many_names),
-    "cap_is_reached": (2, cap_is_reached),
-    "nobody_is_there_while_it_runs": (2, nobody_is_there_while_it_runs),
-    "suspended_wallet_pays": (2, suspended_wallet_pays),
-    "invoice_is_overpaid": (2, invoice_is_overpaid),
-    "node_forgets_what_is_confirmed": (3, node_forgets_what_is_confirmed),
+    "newcomer_keeps_a_volume": (4, newcomer_keeps_a_volume),
+    "child_buys_a_card": (4, child_buys_a_card),
+    "child_is_revoked_after_a_payment_failed": (4, child_is_revoked_after_a_payment_failed),
+    "child_acts_under_many_names": (4, child_acts_under_many_names),
+    "cap_is_reached": (4, cap_is_reached),
+    "nobody_is_there_while_it_runs": (4, nobody_is_there_while_it_runs),
+    "suspended_wallet_pays": (4, suspended_wallet_pays),
+    "invoice_is_overpaid": (4, invoice_is_overpaid),
+    "node_forgets_what_is_confirmed": (4, node_forgets_what_is_confirmed),
 }

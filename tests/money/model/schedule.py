@@ -25,6 +25,8 @@ STEPS = 22
 # How often a server dies in the middle of an act.
 DEATHS = 0.06
 LONGEST_S = 60.0
+# How many of all acts a schedule can play.
+KEPT = 0.6
 
 
 @dataclass
@@ -98,7 +100,7 @@ async def run_schedule(seed: int, play: Play, *, database: str | None = None, st
 async def _play(run: Run, play: Play, report: Report, steps: int) -> None:
     await run.world.open()
     await play.begin(run)
-    kept = {name: act for name, act in play.acts.items() if run.dice.random() < 0.6} or dict(play.acts)
+    kept = {name: act for name, act in play.acts.items() if run.dice.random() < KEPT} or dict(play.acts)
     names = list(kept)
     weights = [kept[name][0] for name in names]
     for _ in range(steps):
