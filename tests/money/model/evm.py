@@ -5,45 +5,19 @@
 
 from __future__ import annotations
 
-import json
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-import httpx
 from eth_abi.abi import encode
 from eth_utils.crypto import keccak
-
-from sandboxer.payments.x402 import room
-from sandboxer.payments.x402.config import NetworkSettings
-from sandboxer.payments.x402.evm import opening as evm_opening
-from sandboxer.payments.x402.opening import Opening
-from sandboxer.payments.x402.ways import Way
 
 NETWORK, CHAIN_ID = "eip155:31337", 31337
 ASSET = "0x" + "a5" * 20
 PAY_TO = "0x" + "5e" * 20
-SETTINGS: dict[str, Any] = {
-    "x402": {
-        "networks": [
-            {
-                "network": NETWORK,
-                "pay_to": PAY_TO,
-                "rpc_url": "http://node.model",
-                "facilitator": "http://facilitator.model",
-                "confirmations": 2,
-                "missing_blocks": 6,
-                "assets": [{"code": "USDC", "id": ASSET, "name": "Test Dollar", "version": "2"}],
-            }
-        ],
-        "minimum_sats": 1,
-        "settle_timeout": "5s",
-    },
-    "fixed_rates": {"BTC": "100000", "USDC": "1", "LTC": "80", "STX": "2"},
-}
+_NODE, _FACILITATOR = "/node", "/facilitator"
 _USED = "0x" + keccak(text="AuthorizationUsed(address,bytes32)").hex()
 _TRANSFER = "0x" + keccak(text="Transfer(address,address,uint256)").hex()
 _DECIMALS = "0x313ce567"
@@ -51,6 +25,7 @@ _NAME = "0x06fdde03"
 _STATE = "0xe94a0102"
 FORGETFUL, OTHER_FORK, NULL_RECEIPTS, DOWN = "forgetful", "other fork", "null receipts", "down"
 LIES = (FORGETFUL, OTHER_FORK, NULL_RECEIPTS, DOWN)
+# Silent: it sends, and cuts the line instead of answering.
 HONEST, SILENT, SAYS_NO, SAYS_YES = "honest", "silent", "says no, and sends", "says yes, and does not send"
 # What a node has that is not what the settings name.
 PRETENCES = ("another chain id", "another number of decimals", "another name")
@@ -135,31 +110,29 @@ class Chain:
 
     # -- what is said of it --------------------------------------------------------------------------------
 
-    def answer(self, request: httpx.Request) -> httpx.Response:
-        body = json.loads(request.content)
-        if "facilitator" in request.url.host:
-            return self._facilitate(request.url.path.strip("/"), body)
+    def answer(self, path: str, body: dict[str, Any]) -> dict[str, Any] | None:
+        """None: whoever asks finds the line cut."""
+        if path.startswith(_FACILITATOR):
+            return self._facilitate(path.removeprefix(_FACILITATOR).strip("/"), body)
         if self.lies == DOWN:
-            raise httpx.ConnectError("the model took it down")
-        result = self._say(body["method"], body["params"])
-        return httpx.Response(200, json={"jsonrpc": "2.0", "id": body["id"], "result": result})
+            return None
+        return {"jsonrpc": "2.0", "id": body["id"], "result": self._say(body["method"], body["params"])}
 
-    def _facilitate(self, word: str, body: dict[str, Any]) -> httpx.Response:
+    def _facilitate(self, word: str, body: dict[str, Any]) -> dict[str, Any] | None:
         payload = body["paymentPayload"]
         given = payload["payload"]["authorization"]
         if word == "verify":
             if str(given["nonce"]).lower() in self.sent:
-                said: dict[str, Any] = {"isValid": False, "invalidReason": "nonce_already_used"}
-            else:
-                said = {"isValid": True, "payer": given["from"]}
-            return httpx.Response(200, json=said)
+                return {"isValid": False, "invalidReason": "nonce_already_used"}
+            return {"isValid": True, "payer": given["from"]}
         one = Sent("", "", 0) if self.manner == SAYS_YES else self.send(payload)
         if self.manner == SILENT:
-            raise httpx.ReadTimeout("the model says nothing")
-        said = {"success": True, "transaction": one.id, "network": NETWORK, "payer": given["from"]}
+            return None
         if self.manner == SAYS_NO:
-            said = {"success": False, "errorReason": "insufficient_funds", "transaction": "", **_NET}
-        return httpx.Response(200, json=said)
+            said = {"success": False, "errorReason": "insufficient_funds", "transaction": ""}
+        else:
+            said = {"success": True, "transaction": one.id, "payer": given["from"]}
+        return {**said, "network": NETWORK}
 
     def _say(self, method: str, params: list[Any]) -> Any:
         head = len(self.blocks) - 1 - self.behind
@@ -230,20 +203,15 @@ class Chain:
         return [{"transactionHash": one.id, "topics": [], "data": "0x"}] if one and is_seen else []
 
 
-_NET = {"network": NETWORK}
-
-
-@contextmanager
-def served(chain: Chain) -> Iterator[None]:
-    """Whoever opens payments meanwhile reaches this chain, by the real opener."""
-
-    async def open_ways(network: NetworkSettings, opening: Opening) -> list[Way]:
-        client = httpx.AsyncClient(transport=httpx.MockTransport(chain.answer))
-        return await evm_opening.open_ways(network, replace(opening, client=client))
-
-    before = room.OPENERS
-    room.OPENERS = {**before, "eip155": open_ways}
-    try:
-        yield
-    finally:
-        room.OPENERS = before
+def settings(url: str) -> dict[str, Any]:
+    """Of a platform that takes payments on the chain that is served there."""
+    network = {
+        "network": NETWORK,
+        "pay_to": PAY_TO,
+        "rpc_url": url + _NODE,
+        "facilitator": url + _FACILITATOR,
+        "confirmations": 2,
+        "missing_blocks": 6,
+        "assets": [{"code": "USDC", "id": ASSET, "name": "Test Dollar", "version": "2"}],
+    }
+    return {"x402": {"networks": [network], "minimum_sats": 1, "settle_timeout": "5s"}}

@@ -20,7 +20,7 @@ from sandboxer.money.buckets import load_bucket, open_bucket
 from sandboxer.payments.crediting import credit_final, reverse_final
 from sandboxer.sandboxes.requests import CreateRequest
 from tests.money.model.people import Person, Thing
-from tests.money.model.schedule import Run
+from tests.money.model.schedule import EVERYTHING, Run
 
 OPERATOR = Caller(public_key="sbx-pk-owner", account="owner", is_owner=True)
 WAITS_S = (1.0, 7.123457, 29.0, 61.5, 185.000001)
@@ -51,8 +51,7 @@ def pick(run: Run, *, of: str = "anyone") -> Person:
     if of == "child" and (children := [one for one in people if one.is_child]):
         people = children
     person = run.dice.choice(people)
-    kind = "child" if person.is_child else "account"
-    run.touched = f"{kind}:{person.status}"
+    run.touched = person.standing
     return person
 
 
@@ -301,15 +300,17 @@ async def buy_tier(run: Run) -> None:
 
 
 async def time_passes(run: Run) -> None:
+    run.touched = EVERYTHING
     await run.world.live(timedelta(seconds=run.dice.choice(WAITS_S)))
 
 
 async def server_stands_still(run: Run) -> None:
+    run.touched = EVERYTHING
     await run.world.advance(timedelta(seconds=run.dice.choice(AWAY_S)))
 
 
 async def server_is_killed(run: Run) -> None:
-    run.touched = "server:running"
+    run.touched = EVERYTHING
     await run.oracle.look()
     await run.world.kill()
     await run.world.advance(timedelta(seconds=run.dice.choice(AWAY_S)))
@@ -317,14 +318,14 @@ async def server_is_killed(run: Run) -> None:
 
 
 async def server_restarts(run: Run) -> None:
-    run.touched = "server:running"
+    run.touched = EVERYTHING
     await run.world.close()
     await run.world.advance(timedelta(seconds=run.dice.choice((0.5, 30.0))))
     await run.world.open()
 
 
 async def host_reboots(run: Run) -> None:
-    run.touched = "host:running"
+    run.touched = EVERYTHING
     await run.oracle.look()
     await run.world.kill()
     run.oracle.host_died()
@@ -334,12 +335,13 @@ async def host_reboots(run: Run) -> None:
 
 async def wall_jumps(run: Run) -> None:
     by = run.dice.choice((-3600, -90, 90, 3600, 86_400))
-    run.touched = "clock:" + ("ahead" if by > 0 else "behind")
+    run.touched = EVERYTHING
     run.oracle.clock_lied()
     run.world.host.set_wall(timedelta(seconds=by))
 
 
 async def wall_is_mended(run: Run) -> None:
+    run.touched = EVERYTHING
     run.oracle.clock_lied()
     run.world.host.set_wall(run.world.host.truth.now() - run.world.host.read().wall)
 

@@ -25,6 +25,8 @@ from tests.money.model.people import Person
 from tests.money.model.schedule import Run
 from tests.payments.x402.conftest import headers_of, paying_client
 
+# A payment that was signed, and no server has ever written down.
+UNKNOWN = "unknown"
 KEYS = {name: "0x" + f"{number:064x}" for number, name in enumerate(("ann", "bob", "cat"), 0xABC)}
 
 
@@ -111,7 +113,7 @@ async def present(run: Run, paid: Paid, to: Person, request: str, *, by_name: bo
 
 def _payer(run: Run) -> Person:
     person = run.dice.choice([one for one in run.cast.people if one.wallet])
-    run.touched = f"account:{person.status}"
+    run.touched = person.standing
     return person
 
 
@@ -136,6 +138,7 @@ async def present_again(run: Run) -> None:
         return
     paid = run.dice.choice(paid_by(run))
     other = pick(run)
+    run.touched = f"payment:{run.extras['states'].get(paid.nonce, UNKNOWN)}"
     if run.dice.random() < 0.4:
         await present(run, paid, paid.whose, paid.request)
     else:
@@ -152,15 +155,20 @@ async def claim_what_lies_on_the_chain(run: Run) -> None:
     await present(run, paid, thief, f"v2:{thief.account}:y")
 
 
+def _touch_chain(run: Run) -> None:
+    chain = chain_of(run)
+    run.touched = "chain:" + (chain.lies or ("behind" if chain.behind else HONEST))
+
+
 async def blocks_come(run: Run) -> None:
-    run.touched = "chain:" + (chain_of(run).lies or "honest")
+    _touch_chain(run)
     chain_of(run).mine(run.dice.choice((1, 3, 12)))
     await run.world.live(timedelta(seconds=run.dice.choice((3, 20))))
 
 
 async def node_lies(run: Run) -> None:
     chain = chain_of(run)
-    run.touched = "chain:" + (chain.lies or "honest")
+    _touch_chain(run)
     chain.lies = run.dice.choice(("", "", *LIES))
     chain.behind = run.dice.choice((0, 0, 1, 3))
     if run.dice.random() < 0.5:
@@ -169,7 +177,7 @@ async def node_lies(run: Run) -> None:
 
 
 async def chain_reorganises(run: Run) -> None:
-    run.touched = "chain:" + (chain_of(run).lies or "honest")
+    _touch_chain(run)
     chain_of(run).reorganise(run.dice.choice((1, 3, 8)))
     await run.world.live(timedelta(seconds=run.dice.choice((5, 30))))
 
@@ -190,6 +198,8 @@ async def check(run: Run) -> None:
     )
     # One that the settler refused is watched for a day; after that it counts when it is presented again.
     run.extras["known"] = {n for n, row in found.items() if row.state != State.QUEUED.value or row.look_at}
+    run.extras["states"] = {nonce: row.state for nonce, row in found.items()}
+    run.extras["payment states"] = {f"payment:{row.state}" for row in found.values()}
     for person in run.cast.people:
         person.least_paid = person.most_paid = person.unsure = 0
     for paid in paid_by(run):

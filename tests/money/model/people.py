@@ -53,6 +53,10 @@ class Person:
         return self.parent is not None
 
     @property
+    def standing(self) -> str:
+        return f"{'child' if self.is_child else 'account'}:{self.status}"
+
+    @property
     def may_act(self) -> bool:
         return self.status == "active" and (self.parent is None or self.parent.may_act)
 

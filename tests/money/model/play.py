@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.money.model import evm, lives, paying, rails, routes, scenarios, selling
+from tests.money.model.loopback import serving
 from tests.money.model.schedule import Play, Run
 from tests.payments.invoices.memory_chain import MemoryChain
 
@@ -16,12 +17,13 @@ async def begin(run: Run) -> None:
     await paying.begin(run)
 
 
-@contextmanager
-def around(run: Run) -> Iterator[dict[str, Any]]:
+@asynccontextmanager
+async def around(run: Run) -> AsyncIterator[dict[str, Any]]:
     run.extras["evm"] = chain = evm.Chain(run.world.host.truth.now)
     run.extras["ltc"] = ltc = MemoryChain()
-    with evm.served(chain), selling.served(ltc), rails.around(run) as more:
-        yield {**evm.SETTINGS, **selling.SETTINGS, **more}
+    async with serving(chain.answer) as url:
+        with selling.served(ltc), rails.around(run, evm.settings(url)) as settings:
+            yield {**selling.SETTINGS, **settings}
 
 
 async def check(run: Run) -> None:
@@ -34,9 +36,10 @@ async def end(run: Run) -> None:
     await rails.check(run)
 
 
-@contextmanager
-def alone(_: Run) -> Iterator[dict[str, Any]]:
-    yield {}
+@asynccontextmanager
+async def alone(_: Run) -> AsyncIterator[dict[str, Any]]:
+    # Written down: else the world would be asked what coins are worth.
+    yield {"fixed_rates": selling.RATES}
 
 
 async def nothing(_: Run) -> None:

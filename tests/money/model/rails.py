@@ -58,13 +58,13 @@ def relayed(run: Run) -> list[Relayed]:
 
 
 @contextmanager
-def around(run: Run) -> Iterator[dict[str, Any]]:
-    """The settings that name both, while they listen."""
+def around(run: Run, settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """These settings, and those that name both, while they listen."""
     run.extras["core"], run.extras["relay"] = core, relay = CoreNode(), StacksRelay()
-    x402 = evm.SETTINGS["x402"]
+    x402 = settings["x402"]
     networks = [*x402["networks"], relay.settings]
     try:
-        yield {"x402": {**x402, "networks": networks}, "chains": core.settings}
+        yield {**settings, "x402": {**x402, "networks": networks}, "chains": core.settings}
     finally:
         core.close()
         relay.close()

@@ -10,7 +10,7 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,10 @@ from tests.money.model.fresh import made_ready
 from tests.money.model.oracle import Oracle
 from tests.money.model.people import Cast
 from tests.money.model.world import World
+from tests.servers.statements import shared_statements
 
 STEPS = 22
+EVERYTHING = "everything"
 # How often a server dies in the middle of an act.
 DEATHS = 0.06
 LONGEST_S = 60.0
@@ -37,9 +39,15 @@ class Run:
     cast: Cast
     oracle: Oracle
     dice: random.Random
-    # What the act is done to, in which state: for the table of what was covered.
+    # What the act is done to, in which state, for the table of what was covered. EVERYTHING: all there is.
     touched: str = ""
     extras: dict[str, Any] = field(default_factory=dict)
+
+    def present(self) -> frozenset[str]:
+        """The states in which anything is, by kind."""
+        found = {f"sandbox:{one.state}" for one in self.cast.things.values()}
+        found |= {one.standing for one in self.cast.people}
+        return frozenset(found | self.extras.get("payment states", set()))
 
 
 Act = Callable[[Run], Coroutine[Any, Any, None]]
@@ -68,7 +76,7 @@ class Play:
     acts: Mapping[str, tuple[int, Act]]
     begin: Begin
     # What it runs in: a chain to reach, settings to give.
-    around: Callable[[Run], AbstractContextManager[dict[str, Any]]]
+    around: Callable[[Run], AbstractAsyncContextManager[dict[str, Any]]]
     # Before the oracle looks, and once at the end.
     check: Begin
     end: Begin
@@ -77,24 +85,32 @@ class Play:
 async def run_schedule(seed: int, play: Play, *, database: str | None = None, steps: int = STEPS) -> Report:
     """Raises Broken with the list of what was done."""
     report = Report(seed)
-    with tempfile.TemporaryDirectory(prefix="model-") as folder:
+    with tempfile.TemporaryDirectory(prefix="model-") as folder, shared_statements():
         dice = random.Random(seed)
         world = World(Path(folder) / "state", database, {})
         cast = Cast()
         run = Run(world, cast, Oracle(world, cast), dice)
+        limit = asyncio.timeout(LONGEST_S)
         try:
-            with made_ready(Path(folder), database), play.around(run) as settings:
-                world.also(settings)
-                await asyncio.wait_for(_play(run, play, report, steps), LONGEST_S)
-        except TimeoutError:
-            # A busy machine: nothing that was looked at was wrong, and the rest is left undone.
-            report.is_abandoned = True
+            with made_ready(Path(folder), database):
+                await _open_and_play(run, play, report, steps, limit)
         except Exception as error:
-            raise Broken(_told(report, error)) from error
+            # A busy machine: nothing that was looked at was wrong, and the rest is left undone.
+            report.is_abandoned = limit.expired()
+            if not report.is_abandoned:
+                raise Broken(_told(report, error)) from error
+    return report
+
+
+async def _open_and_play(run: Run, play: Play, report: Report, steps: int, limit: asyncio.Timeout) -> None:
+    async with play.around(run) as settings:
+        run.world.also(settings)
+        try:
+            async with limit:
+                await _play(run, play, report, steps)
         finally:
             with suppress(Exception):
-                await asyncio.wait_for(world.close(), 30)
-    return report
+                await asyncio.wait_for(run.world.close(), 30)
 
 
 async def _play(run: Run, play: Play, report: Report, steps: int) -> None:
@@ -113,12 +129,11 @@ async def _play(run: Run, play: Play, report: Report, steps: int) -> None:
 
 async def _step(run: Run, play: Play, name: str, act: Act, report: Report) -> None:
     world = run.world
-    run.touched = ""
+    run.touched, present = "", run.present()
     dies = run.dice.random() < DEATHS
     if dies:
         world.fuse = run.dice.randrange(8)
-    said = name
-    report.steps.append(said + (" (dies)" if dies else ""))
+    report.steps.append(name + (" (dies)" if dies else ""))
     try:
         await act(run)
     except SandboxerError as error:
@@ -131,7 +146,8 @@ async def _step(run: Run, play: Play, name: str, act: Act, report: Report) -> No
             raise
         report.steps[-1] += f" -> {type(error).__name__}"
     report.steps[-1] += f" [{run.touched}]"
-    report.pairs[run.touched or "-", name] += 1
+    touched = present if run.touched == EVERYTHING else {run.touched} - {""}
+    report.pairs.update((state, name) for state in touched)
     if world.is_dead:
         await world.kill()
         await world.open()

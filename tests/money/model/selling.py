@@ -16,13 +16,16 @@ from sandboxer.payments.gift_cards.desk import CardOrder
 from sandboxer.payments.gift_cards.records import Source
 from sandboxer.payments.gift_cards.redeeming import Ask
 from sandboxer.payments.invoices.desk import Order
-from tests.money.model import evm
 from tests.money.model.lives import pick
 from tests.money.model.people import Person
 from tests.money.model.schedule import Run
 from tests.payments.invoices.memory_chain import MemoryChain
 
-SETTINGS: dict[str, Any] = {"gift_cards": {"min_cents": 7, "attempts_per_minute": 100_000}}
+RATES = {"BTC": "100000", "USDC": "1", "LTC": "80", "STX": "2"}
+SETTINGS: dict[str, Any] = {
+    "gift_cards": {"min_cents": 7, "attempts_per_minute": 100_000},
+    "fixed_rates": RATES,
+}
 CENTS = 40
 SATS_PER_CENT = 10
 DEEP = 12
@@ -117,7 +120,7 @@ async def pay_as(run: Run, bill: Bill, how: str) -> None:
 def _fall(run: Run) -> None:
     """Now, and for every server that comes after this one."""
     run.world.platform.payments.rates._usd["LTC"] = Decimal(FALLEN)  # type: ignore[attr-defined]
-    run.world.also({"fixed_rates": {**evm.SETTINGS["fixed_rates"], "LTC": FALLEN}})
+    run.world.also({"fixed_rates": {**RATES, "LTC": FALLEN}})
 
 
 async def buy_card(run: Run) -> None:
