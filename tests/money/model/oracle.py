@@ -132,6 +132,9 @@ class Oracle:
         returned = sum(one.amount for one in moved if one.kind == RETURNED and one.credit == mine[0])
         fractions = NSATS_PER_SAT * (1 + sum(1 for _ in self.cast.below(person)))
         assert charged <= person.most + fractions, f"{who} is charged {charged} of at most {person.most}"
+        # Who has nothing left is charged no more, whatever is still kept for him: then what he had is all
+        # that was charged, which the balance below shows to the sat.
+        person.is_loose |= _ran_dry(moved, mine[0])
         if not (person.is_loose or person.is_child):
             assert charged >= person.least - fractions, f"{who} is charged {charged}, used {person.least}"
         left = outside + person.received + returned - person.given - person.spent_on_cards
@@ -189,8 +192,22 @@ def _see(thing: Thing, found: Sandbox) -> None:
 
 
 def _moved(conn: Connection) -> list[Transfer]:
-    found = (from_row(row) for row in conn.execute(select(ledger_transfers)))
+    found = (from_row(row) for row in conn.execute(select(ledger_transfers).order_by(ledger_transfers.c.seq)))
     return [one for one in found if one.phase in (Phase.SINGLE, Phase.POST)]
+
+
+def _ran_dry(moved: list[Transfer], bucket: str) -> bool:
+    """Whether it was ever spent to the last sat. Nothing else shows it: what is only kept stays as it is, and
+    a payment may have come before anybody looked."""
+    left = 0
+    for one in moved:
+        if one.credit == bucket:
+            left += one.amount
+        elif one.debit == bucket:
+            left -= one.amount
+            if left == 0:
+                return True
+    return False
 
 
 def _check_cap(conn: Connection, thing: Thing, record: Sandbox, now: datetime) -> None:
