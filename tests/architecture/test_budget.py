@@ -50,6 +50,8 @@ BOUNDED: dict[tuple[str, str], str] = {
     ("access/http1/framing.py", "Chunks.feed"): "no more than came by one read of a socket",
     ("edges/http/idempotency.py", "_begin"): LEASED,
     ("edges/http/lean.py", "LeanRoute.get_route_handler.serve"): LEASED,
+    ("edges/http/lean.py", "LeanRoute._with_large_bodies.serve_large"): LEASED,
+    ("edges/http/shape.py", "Shape.feed"): "one piece of a body, as a socket gave it",
     ("edges/http/purchases.py", "request_hash"): LEASED,
     ("edges/http/routes/payments/invoices.py", "_repeatable_claim"): LEASED,
     ("edges/http/routes/accounts.py", "_csv"): "one page of a list",

@@ -1,24 +1,27 @@
-"""What tenants can make this host hold, in bytes and in places, and for how long somebody waits for more.
+"""What tenants can make this host hold and do: bytes, places and seconds of work, for each and for all.
 
 Whatever is held on a tenant's behalf beyond 64 KiB (a body, kept output, an answer, a slot) is taken from one
 `Budget`, for the account at the root of the caller's ancestry and for the host, and given back when the block
 that took it ends. Sums are kept behind `Counters`: several processes that serve one host would share them.
+Work on what is large is done in lanes (`kernel/lanes.py`), in seconds that the same account has.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from sandboxer.kernel.errors import NoCapacity, OverBudget
+from sandboxer.kernel.lanes import Lanes
 
 # What nobody counts: it is smaller than what a connection costs anyway.
 SMALL = 64 * 1024
 _HOST = "host"
+T = TypeVar("T")
 _LOOK_S = 0.05
 
 
@@ -67,9 +70,15 @@ class LocalCounters:
 
 
 class Budget:
-    def __init__(self, bounds: BudgetBounds | None = None, counters: Counters | None = None) -> None:
+    def __init__(
+        self,
+        bounds: BudgetBounds | None = None,
+        counters: Counters | None = None,
+        lanes: Lanes | None = None,
+    ) -> None:
         self.bounds = bounds or BudgetBounds()
         self._counters = counters or LocalCounters()
+        self.lanes = lanes or Lanes()
 
     def lease(self, account: str) -> Lease:
         """Nothing at first; use it as a context manager, and let it grow."""
@@ -162,6 +171,10 @@ class Lease:
         """The same for those who cannot wait."""
         if (whose := self._take(amount)) is not None:
             raise self._budget.refusal(whose, amount)
+
+    async def work(self, size: int, act: Callable[[], T]) -> T:
+        """What `act` gives: at once if it is about little, else in the account's lane. Raises OverBudget."""
+        return act() if size <= SMALL else await self._budget.lanes.run(self.account, act)
 
     def shrink(self, amount: int) -> None:
         self.wanted = max(0, self.wanted - amount)

@@ -61,7 +61,7 @@ async def open_platform(
     """
     _make_ready(settings)
     trusted_proxies, budget = parse_networks(settings.trusted_proxies), Budget(settings.budget_bounds)
-    async with AsyncExitStack() as closing:
+    async with _closing_with(budget) as closing:
         store, bound = await _open_bound_store(settings, clock, backends, closing)
         metrics = Metrics()
         keeper = await closing.enter_async_context(open_time(store, metrics, clock=clock, source=time_source))
@@ -123,6 +123,14 @@ def _make_ready(settings: Settings) -> None:
     """Hold this process to its limits, and refuse to start without what must not be improvised."""
     hold_recursion()
     require_session_secret(settings.session_secret, production=settings.production)
+
+
+@asynccontextmanager
+async def _closing_with(budget: Budget) -> AsyncIterator[AsyncExitStack]:
+    """What is opened; the threads that work beside the loop end last."""
+    async with AsyncExitStack() as closing:
+        closing.callback(budget.lanes.close)
+        yield closing
 
 
 async def _open_store(settings: Settings, closing: AsyncExitStack) -> Store:

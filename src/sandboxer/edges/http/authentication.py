@@ -24,6 +24,7 @@ from sandboxer.edges.http import problems
 from sandboxer.edges.http.disconnect import ClientGone
 from sandboxer.edges.http.hanging_up import Standing, may_last, serve_while_standing, standing_of
 from sandboxer.edges.http.scoping import scope_for
+from sandboxer.edges.http.shape import Shape
 from sandboxer.edges.http.unsigned import is_for_either, is_payable, is_unsigned, kind_of
 from sandboxer.edges.http.visiting import note_visit
 from sandboxer.identity.authenticate import MAX_V1_BODY, BodyCheck, Verdict
@@ -31,7 +32,7 @@ from sandboxer.identity.keys import Caller
 from sandboxer.identity.sessions.bearer import session_token
 from sandboxer.identity.sessions.tokens import HEADER
 from sandboxer.identity.signing import EMPTY_SHA256
-from sandboxer.kernel.budget import Lease
+from sandboxer.kernel.budget import SMALL, Lease
 from sandboxer.kernel.errors import SandboxerError, Unauthenticated
 from sandboxer.wiring import Platform
 
@@ -218,13 +219,18 @@ async def _checked(scope: Scope, receive: Receive, verdict: Verdict) -> Receive:
         # Most reads. Waiting for a body that cannot come, with a timer, would cost as much as the signature.
         return receive
     body = await _whole(receive, MAX_V1_BODY if verdict.needs_body else MAX_BODY, scope[LEASE])
+    lease: Lease = scope[LEASE]
+    await lease.work(len(body), lambda: _verify(verdict, body))
+    return _replayed(body, receive)
+
+
+def _verify(verdict: Verdict, body: bytes) -> None:
     if verdict.needs_body:
         verdict.verify_v1(body)
     else:
         check = verdict.body_check()
         check.update(body)
         check.finish()
-    return _replayed(body, receive)
 
 
 def _is_empty(headers: list[tuple[bytes, bytes]]) -> bool:
@@ -280,7 +286,7 @@ def _check_nothing(verdict: Verdict) -> None:
 
 async def _whole(receive: Receive, limit: int, lease: Lease) -> bytes:
     chunks: list[bytes] = []
-    size = 0
+    size, shape = 0, Shape()
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             while True:
@@ -293,6 +299,10 @@ async def _whole(receive: Receive, limit: int, lease: Lease) -> bytes:
                     raise problems.too_large(limit)
                 await lease.grow(len(chunk))
                 chunks.append(chunk)
+                if size > SMALL:
+                    # From its beginning on, once it is known to be large.
+                    for piece in chunks if size - len(chunk) <= SMALL else (chunk,):
+                        shape.feed(piece)
                 if not message.get("more_body", False):
                     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
     except TimeoutError:

@@ -6,7 +6,10 @@ does not fit), so there is one behaviour and one set of words for what is wrong.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
 from inspect import signature
 from typing import Any, get_type_hints
 
@@ -15,6 +18,8 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sandboxer.edges.http.state import lease_of
+from sandboxer.kernel.budget import SMALL
 from sandboxer.kernel.ids import is_sandbox_id, is_session_id
 
 # What the path may name, and the form it must have.
@@ -26,7 +31,7 @@ class LeanRoute(APIRoute):
     """For endpoints that need only the request, one id and a `body`; all else must have defaults."""
 
     def get_route_handler(self) -> Serve:
-        serve_anything = super().get_route_handler()
+        serve_anything = self._with_large_bodies(super().get_route_handler())
         endpoint = self.endpoint
         needed = {p.name for p in signature(endpoint).parameters.values() if p.default is p.empty}
         if not needed <= {"request", "body", *_IDS}:
@@ -41,14 +46,31 @@ class LeanRoute(APIRoute):
             if read is not None:
                 if request.headers.get("content-type") != "application/json":
                     return await serve_anything(request)
+                body = await request.body()
                 try:
-                    given = {**given, "body": read(await request.body())}
+                    given = {**given, "body": await lease_of(scope).work(len(body), partial(read, body))}
                 except ValidationError:
                     return await serve_anything(request)
             answer: Response = await endpoint(request=request, **given)
             return answer
 
         return serve
+
+    def _with_large_bodies(self, serve: Serve) -> Serve:
+        """FastAPI reads JSON on the loop; what is large was read beside it when FastAPI asks."""
+        if self.body_field is None:
+            return serve
+
+        async def serve_large(request: Request) -> Response:
+            body = await request.body()
+            if len(body) > SMALL:
+                # FastAPI says itself what is wrong with what cannot be read.
+                with suppress(ValueError):
+                    # Where Starlette keeps what it has read.
+                    request._json = await lease_of(request.scope).work(len(body), partial(json.loads, body))
+            return await serve(request)
+
+        return serve_large
 
 
 def _reader(model: object) -> Callable[[bytes], BaseModel] | None:

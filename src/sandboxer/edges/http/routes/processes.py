@@ -16,6 +16,7 @@ from sandboxer.edges.http.answers import json_response, nothing
 from sandboxer.edges.http.disconnect import until_client_goes
 from sandboxer.edges.http.failures import inside, stream
 from sandboxer.edges.http.idempotency import IdempotencyKey, once
+from sandboxer.edges.http.lean import LeanRoute
 from sandboxer.edges.http.routes.exec import bytes_of, wanted
 from sandboxer.edges.http.sse import EventStream, ServerEvent
 from sandboxer.edges.http.state import caller, platform_of
@@ -33,7 +34,7 @@ from sandboxer.wire.processes import (
 from sandboxer.wire.words import Encoding, SandboxId
 from sandboxer.work.processes import Piece
 
-router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}/processes", tags=["processes"])
+router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}/processes", tags=["processes"], route_class=LeanRoute)
 MAX_WAIT_S = 3600.0
 Position = Annotated[
     str | None,

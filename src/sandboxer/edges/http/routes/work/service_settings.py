@@ -9,6 +9,7 @@ from starlette.responses import Response
 from sandboxer.edges.http import serving_services as words
 from sandboxer.edges.http.answers import json_response, nothing
 from sandboxer.edges.http.failures import failures
+from sandboxer.edges.http.lean import LeanRoute
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.wire.services import (
     ChangeVault,
@@ -21,7 +22,7 @@ from sandboxer.wire.services import (
     Vault,
 )
 
-router = APIRouter(prefix="/v1/services/{service}", tags=["services"])
+router = APIRouter(prefix="/v1/services/{service}", tags=["services"], route_class=LeanRoute)
 
 
 @router.get(

@@ -19,6 +19,7 @@ from sandboxer.edges.http.confirming import confirm_locked, pass_gate
 from sandboxer.edges.http.failures import SERVER_EVENT, failures, inside
 from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
 from sandboxer.edges.http.key_scopes import demand_scope, holds_scope
+from sandboxer.edges.http.lean import LeanRoute
 from sandboxer.edges.http.mounting import mounts
 from sandboxer.edges.http.paying import offering, price_of_create
 from sandboxer.edges.http.sse import EventStream, ServerEvent
@@ -42,7 +43,7 @@ from sandboxer.work.services.creating import price_request
 from sandboxer.work.services.keeping.logs import Line
 from sandboxer.work.services.states import State
 
-router = APIRouter(prefix="/v1/services", tags=["services"])
+router = APIRouter(prefix="/v1/services", tags=["services"], route_class=LeanRoute)
 Wait = Annotated[bool, Query(description="Answer only when it runs, or it is known why it does not.")]
 After = Annotated[int | None, Query(ge=0, le=2**53, description="Only lines with a greater number.")]
 
