@@ -30,3 +30,9 @@ def test_a_place_that_does_not_exist_is_refused_and_ours_is_not() -> None:
     check_promises(replace(PLAIN, placement_prefer=("local", PLAIN.backend)))
     with pytest.raises(NotAvailable, match="gpu-farm"):
         check_promises(replace(PLAIN, placement_prefer=("local", "gpu-farm")))
+
+
+def test_a_place_to_fall_back_on_that_does_not_exist_is_refused_too() -> None:
+    check_promises(replace(PLAIN, placement_fallback=("local", PLAIN.backend)))
+    with pytest.raises(NotAvailable, match="spare-farm"):
+        check_promises(replace(PLAIN, placement_fallback=("spare-farm",)))

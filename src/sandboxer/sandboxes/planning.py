@@ -89,12 +89,17 @@ def check_promises(profile: Profile) -> None:
             why="its workspace is to be read only, and no backend here can make it so",
             hint="Its operator sets workspace.access to rw; a read-only volume protects files today.",
         )
-    elsewhere = [name for name in profile.placement_prefer if name not in (profile.backend, "local")]
+    _check_places(profile, "prefer", profile.placement_prefer)
+    _check_places(profile, "fallback", profile.placement_fallback)
+
+
+def _check_places(profile: Profile, field: str, places: tuple[str, ...]) -> None:
+    elsewhere = [name for name in places if name not in (profile.backend, "local")]
     if elsewhere:
         raise NotAvailable(
             what=f"profile {profile.id}",
-            why=f"it prefers to be placed on {', '.join(elsewhere)}, and this platform has one place only",
-            hint="Its operator leaves placement.prefer empty, or names `local`.",
+            why=f"its placement.{field} names {', '.join(elsewhere)}, and this platform has one place only",
+            hint=f"Its operator leaves placement.{field} empty, or names `local`.",
         )
 
 
