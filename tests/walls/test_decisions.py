@@ -39,6 +39,14 @@ def test_a_host_promises_what_it_has_and_no_more() -> None:
     assert refusal.value.facts["resource"] == "cpu"
 
 
+def test_a_full_host_says_how_much_in_which_unit() -> None:
+    large = Resources(vcpus=0.5, memory_mb=256, disk_mb=1200, pids=64)
+    with pytest.raises(
+        NoCapacity, match=r"1200 would be promised in all, of 1000 MB \(what is kept included\)"
+    ):
+        admit(HOST, ONCE, Promised().with_disk(large))
+
+
 def test_overcommit_stretches_everything_but_disk() -> None:
     stretched = budget(HOST, Overcommit(memory=4, cpu=8, pids=2))
     plain = budget(HOST, ONCE)

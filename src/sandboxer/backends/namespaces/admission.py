@@ -65,16 +65,16 @@ def budget(host: Host, overcommit: Overcommit) -> Promised:
 def admit(host: Host, overcommit: Overcommit, promised: Promised) -> None:
     """Raises NoCapacity when `promised`, the new sandbox included, is more than this host may promise."""
     limit = budget(host, overcommit)
-    for resource, asked, allowed in (
-        ("memory", promised.memory_mb, limit.memory_mb),
-        ("cpu", promised.vcpus, limit.vcpus),
-        ("processes", promised.pids, limit.pids),
-        ("disk", promised.disk_mb + promised.kept_mb, limit.disk_mb),
+    for resource, asked, allowed, unit in (
+        ("memory", promised.memory_mb, limit.memory_mb, " MB (overcommit included)"),
+        ("cpu", promised.vcpus, limit.vcpus, " CPUs (overcommit included)"),
+        ("processes", promised.pids, limit.pids, " (overcommit included)"),
+        ("disk", promised.disk_mb + promised.kept_mb, limit.disk_mb, " MB (what is kept included)"),
     ):
         if asked > allowed:
             raise NoCapacity(
                 resource=resource,
-                why=f"{asked:g} would be promised in all, {allowed:g} may be (overcommit included)",
+                why=f"with it {asked:.9g} would be promised in all, of {allowed:.9g}{unit}",
             )
 
 
