@@ -128,7 +128,7 @@ class KeepCharges:
             elif found is not None:
                 change_rate(conn, name, use=Use.STORED, rate=rate, now=now, at=at, step=after.version)
         elif found is not None:
-            close_meter(conn, name, now=now)
+            close_meter(conn, name, now=now, at=at)
 
     def end(self, conn: Connection, meter: str, *, now: datetime) -> None:
         """None there is success."""

@@ -195,8 +195,10 @@ class SnapshotKeeper:
             case State.DROPPING:
                 await self._desk.remove(snapshot, Signal.DROP, actor=ACTOR, reason=snapshot.reason)
             case State.KEPT | State.UNPAID if not is_there or await is_missed(backend, snapshot.id):
+                # Nobody knows when it went: it pays until it was last seen.
+                seen = self._desk.sandboxes.room.last_witnessed
                 await self._desk.book.move(
-                    snapshot.id, Step(signal=Signal.MISSED, actor=ACTOR, reason="missing_on_host")
+                    snapshot.id, Step(signal=Signal.MISSED, actor=ACTOR, reason="missing_on_host", at=seen)
                 )
 
 

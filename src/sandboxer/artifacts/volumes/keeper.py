@@ -151,8 +151,10 @@ class VolumeKeeper:
             case State.DROPPING:
                 await self._desk.remove(volume, Signal.DROP, actor=ACTOR, reason=volume.reason)
             case State.READY | State.UNPAID if not is_there:
+                # Nobody knows when it went: it pays until it was last seen.
+                seen = self._desk.sandboxes.room.last_witnessed
                 await self._desk.book.move(
-                    volume.id, Step(signal=Signal.MISSED, actor=ACTOR, reason="missing_on_host")
+                    volume.id, Step(signal=Signal.MISSED, actor=ACTOR, reason="missing_on_host", at=seen)
                 )
             case State.READY | State.UNPAID:
                 usage = await backend.volume_usage(volume.id)

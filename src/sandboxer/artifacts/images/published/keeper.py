@@ -139,7 +139,9 @@ class ImageKeeper:
                 await backend.drop(image.id)
             await self._move(image, Signal.FAIL, "server_restarted", {}, {})
         elif image.state in USABLE and (not is_there or await is_missed(backend, image.id)):
-            await self._move(image, Signal.MISSED, "missing_on_host", {}, {})
+            # Nobody knows when it went: it pays until it was last seen.
+            seen = self._desk.sandboxes.room.last_witnessed
+            await self._move(image, Signal.MISSED, "missing_on_host", {}, {}, at=seen)
 
     async def _move(
         self,

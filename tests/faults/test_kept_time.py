@@ -1,0 +1,74 @@
+"""What is kept pays until it was last seen, if a start finds that it is gone."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from sqlalchemy import Connection, func, select
+
+from sandboxer.artifacts.images.published.desk import Wanted as WantedImage
+from sandboxer.artifacts.snapshots.desk import Wanted as WantedSnapshot
+from sandboxer.artifacts.volumes.desk import Wanted as WantedVolume
+from sandboxer.backends.scripted import Scripted
+from sandboxer.money.tables import meter_segments, meters
+from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.wiring import Platform
+from tests.sandboxes.clock import ManualClock
+from tests.sandboxes.conftest import ALICE, OpenPlatform
+from tests.sandboxes.test_charging import RATES, paying, settled
+
+# A sat a second for every mebibyte.
+RATES_OF_KEPT = {**RATES, "stored_disk_gb_msats": 1_024_000}
+MIB = 1 << 20
+
+
+async def keep(platform: Platform, backend: Scripted, kind: str) -> str:
+    """The id under which it is charged."""
+    if kind == "volume":
+        volume = await platform.artifacts.volumes.create(WantedVolume(name="v", size_mb=16), ALICE)
+        return volume.id
+    sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
+    backend.boxes[sandbox.id].disk.write("/root/file", b"x" * 4 * MIB)
+    if kind == "stopped disk":
+        await platform.sandboxes.stop(sandbox.id, ALICE)
+        return sandbox.id
+    kept = await platform.artifacts.snapshots.take(sandbox.id, WantedSnapshot(), ALICE)
+    if kind == "image":
+        image = await platform.artifacts.images.publish_snapshot(kept.id, WantedImage(name="i"), ALICE)
+        await platform.artifacts.snapshots.drop(kept.id, ALICE)
+    await platform.sandboxes.destroy(sandbox.id, ALICE)
+    return image.id if kind == "image" else kept.id
+
+
+def lose_everything(backend: Scripted) -> None:
+    backend.boxes.clear()
+    backend.kept_disks.clear()
+    backend._volumes.disks.clear()
+
+
+def charged_until(conn: Connection, subject: str) -> datetime | None:
+    """None: it is charged still."""
+    runs = select(meters.c.id).where(meters.c.subject == subject, meters.c.rate_msats != 0)
+    if conn.execute(runs).first() is not None:
+        return None
+    ended = select(func.max(meter_segments.c.ended_at)).where(meter_segments.c.subject == subject)
+    found: datetime | None = conn.execute(ended).scalar()
+    return found
+
+
+@pytest.mark.parametrize("kind", ["volume", "snapshot", "image", "stopped disk"])
+async def test_what_is_kept_and_found_missing_pays_until_it_was_last_witnessed(
+    open_one: OpenPlatform, clock: ManualClock, backend: Scripted, kind: str
+) -> None:
+    async with paying(open_one, sats=1_000_000, rates=RATES_OF_KEPT) as platform:
+        subject = await keep(platform, backend, kind)
+        clock.advance(timedelta(seconds=8))
+        paid = (await settled(platform)).posted
+    last_seen = clock.now()
+    lose_everything(backend)
+    clock.advance(timedelta(seconds=44))
+    async with paying(open_one, rates=RATES_OF_KEPT) as platform:
+        assert await platform.store.read(lambda conn: charged_until(conn, subject)) == last_seen
+        clock.advance(timedelta(seconds=44))
+        assert (await settled(platform)).posted == paid
