@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, func, select
@@ -11,6 +12,7 @@ from sandboxer.artifacts.images.published.desk import Wanted as WantedImage
 from sandboxer.artifacts.snapshots.desk import Wanted as WantedSnapshot
 from sandboxer.artifacts.volumes.desk import Wanted as WantedVolume
 from sandboxer.backends.scripted import Scripted
+from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.money.tables import meter_segments, meters
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.wiring import Platform
@@ -30,6 +32,8 @@ async def keep(platform: Platform, backend: Scripted, kind: str) -> str:
         return volume.id
     sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
     backend.boxes[sandbox.id].disk.write("/root/file", b"x" * 4 * MIB)
+    if kind == "sandbox":
+        return sandbox.id
     if kind == "stopped disk":
         await platform.sandboxes.stop(sandbox.id, ALICE)
         return sandbox.id
@@ -72,3 +76,25 @@ async def test_what_is_kept_and_found_missing_pays_until_it_was_last_witnessed(
         assert await platform.store.read(lambda conn: charged_until(conn, subject)) == last_seen
         clock.advance(timedelta(seconds=44))
         assert (await settled(platform)).posted == paid
+
+
+@pytest.mark.parametrize("kind", ["volume", "snapshot", "image", "stopped disk", "sandbox"])
+async def test_a_start_that_came_to_nothing_has_witnessed_nothing(
+    open_one: OpenPlatform, clock: ManualClock, backend: Scripted, kind: str, tmp_path: Path
+) -> None:
+    """A server that is started again and again, and does not open: a broken profile, or a kill."""
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "broken.yaml").write_text("[")
+    async with paying(open_one, sats=1_000_000, rates=RATES_OF_KEPT) as platform:
+        subject = await keep(platform, backend, kind)
+        clock.advance(timedelta(seconds=8))
+    last_seen = clock.now()
+    lose_everything(backend)
+    for _ in range(3):
+        clock.advance(timedelta(seconds=44))
+        with pytest.raises(InvalidRequest):
+            async with open_one(profiles_dir=tmp_path / "profiles"):
+                pass
+    clock.advance(timedelta(seconds=44))
+    async with paying(open_one, rates=RATES_OF_KEPT) as platform:
+        assert await platform.store.read(lambda conn: charged_until(conn, subject)) == last_seen

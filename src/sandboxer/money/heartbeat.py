@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from sandboxer.kernel.clock_guard import Beat, is_same_boot
 from sandboxer.money.accrual import Gap, GapKind
@@ -49,17 +49,26 @@ def last_recorded(conn: Connection) -> datetime | None:
     return conn.execute(select(events.c.at).order_by(events.c.id.desc()).limit(1)).scalar()
 
 
-def begin(conn: Connection, beat: Beat, gap: Gap | None) -> None:
-    """A start: the gap before it, and the first sign of life."""
+def last_witnessed(conn: Connection) -> datetime | None:
+    """Up to when the last server had its sandboxes in sight, which one that was still opening had not."""
+    row = conn.execute(select(server_beats).where(server_beats.c.name == _NAME)).one_or_none()
+    return last_recorded(conn) if row is None else row.witnessed_at or row.moment
+
+
+def begin(conn: Connection, beat: Beat, gap: Gap | None, *, is_witness: bool = False) -> None:
+    """A sign of life, and the gap before it.
+
+    `is_witness`: this server has looked at everything, and hears of what ends. One that opens has not.
+    """
     if gap is not None:
         record_gap(conn, gap)
-    _write(conn, beat)
+    _write(conn, beat, is_witness=is_witness)
 
 
-def keep(conn: Connection, beat: Beat) -> Gap | None:
+def keep(conn: Connection, beat: Beat, *, is_witness: bool) -> Gap | None:
     """The next sign of life. Returns the silence that it ended, if it was long."""
     gap = silence_before(read_beat(conn), beat)
-    begin(conn, beat, gap)
+    begin(conn, beat, gap, is_witness=is_witness)
     return gap
 
 
@@ -70,11 +79,14 @@ def record_gap(conn: Connection, gap: Gap) -> None:
     conn.execute(update(money_policy).values(gaps_until=gap.ended_at))
 
 
-def _write(conn: Connection, beat: Beat) -> None:
+def _write(conn: Connection, beat: Beat, *, is_witness: bool) -> None:
     values = {"moment": beat.moment, "boot_us": beat.boot_us, "boot_id": beat.boot_id}
-    changed = conn.execute(update(server_beats).where(server_beats.c.name == _NAME).values(**values))
-    if not changed.rowcount:
-        conn.execute(insert(server_beats).inline(), {"name": _NAME, **values})
+    before = func.coalesce(server_beats.c.witnessed_at, server_beats.c.moment)
+    seen = None if is_witness else before
+    change = update(server_beats).where(server_beats.c.name == _NAME).values(**values, witnessed_at=seen)
+    if not conn.execute(change).rowcount:
+        first = None if is_witness else last_recorded(conn)
+        conn.execute(insert(server_beats).inline(), {"name": _NAME, **values, "witnessed_at": first})
 
 
 def gaps_after(conn: Connection, moment: datetime) -> tuple[Gap, ...]:

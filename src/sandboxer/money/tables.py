@@ -143,6 +143,8 @@ server_beats = Table(
     Column("moment", UtcDateTime, nullable=False),
     Column("boot_us", BigInteger, nullable=False),
     Column("boot_id", Text, nullable=False),
+    # Up to when a server had everything in sight, which one that still opens has not. None: `moment`.
+    Column("witnessed_at", UtcDateTime),
 )
 
 # Prices promised for a while; one sandbox may take each.

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -45,6 +45,8 @@ class Timekeeper:
     _beat: Callable[[], Beat]
     # None: a clock that is believed as it is, because a test moves it by hand.
     _guarded: GuardedClock | None
+    # Set once everything was looked at: what died before that, this server never saw alive.
+    _in_sight: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def trouble(self) -> timedelta | None:
@@ -67,19 +69,24 @@ class Timekeeper:
                 # An outermost loop: whatever it is, the next round tries again.
                 log.warning("the server's sign of life could not be written: %s", error)
 
+    async def witness(self) -> None:
+        """Everything was looked at, and from now on this server hears of what ends."""
+        self._in_sight.set()
+        await self._give()
+
     async def give_last(self) -> None:
         """On leaving. A database that does not answer holds nobody up: the next start sees a longer gap."""
-        beat = self._beat()
+        beat, is_witness = self._beat(), self._in_sight.is_set()
         try:
             async with asyncio.timeout(PATIENCE_S):
-                await self._store.write(lambda conn: heartbeat.begin(conn, beat, None))
+                await self._store.write(lambda conn: heartbeat.begin(conn, beat, None, is_witness=is_witness))
         except Exception as error:
             # Nothing is lost but seconds that nobody is charged for.
             log.warning("the server's last sign of life could not be written: %s", error)
 
     async def _give(self) -> None:
-        beat = self._beat()
-        gap = await self._store.write(lambda conn: heartbeat.keep(conn, beat))
+        beat, is_witness = self._beat(), self._in_sight.is_set()
+        gap = await self._store.write(lambda conn: heartbeat.keep(conn, beat, is_witness=is_witness))
         if gap is not None:
             log.warning("nobody could pay or be stopped from %s to %s", gap.began_at, gap.ended_at)
 
@@ -131,12 +138,13 @@ async def open_time(
     else:
         clock = guarded = GuardedClock(source or HostTime(), last)
         give = guarded.beat
+    witnessed = await store.read(heartbeat.last_witnessed)
     first = give()
     gap = heartbeat.gap_before(last, first)
     await store.write(lambda conn: heartbeat.begin(conn, first, gap))
     keeper = Timekeeper(
         clock=clock,
-        last_witnessed=last.moment if last is not None else await store.read(heartbeat.last_recorded),
+        last_witnessed=witnessed,
         _store=store,
         _metrics=metrics,
         _beat=give,

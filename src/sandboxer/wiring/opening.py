@@ -62,8 +62,7 @@ async def open_platform(
     _make_ready(settings)
     trusted_proxies, budget = parse_networks(settings.trusted_proxies), Budget(settings.budget_bounds)
     async with _closing_with(budget) as closing:
-        store, bound = await _open_bound_store(settings, clock, backends, closing)
-        metrics = Metrics()
+        (store, bound), metrics = await _open_bound_store(settings, clock, backends, closing), Metrics()
         keeper = await closing.enter_async_context(open_time(store, metrics, clock=clock, source=time_source))
         clock = keeper.clock
         events, seal = _open_events(store, closing), await _open_seal(settings, store)
@@ -84,6 +83,7 @@ async def open_platform(
             settings, store, clock, seal, authorities, webhooks, sandboxes, closing, budget=budget
         )
         trying = await closing.enter_async_context(own_tasks())
+        await keeper.witness()
         yield Platform(
             settings=settings,
             clock=clock,
