@@ -203,8 +203,7 @@ class Keeping:
             raise NotFound(what="kept disk", id=disk_id)
         if heritage.bytes is None:
             heritage = replace(heritage, bytes=ground.copies.measure(disk_id))
-            if ground.heritages.find_kept(disk_id) is not None:
-                ground.heritages.write(heritage)
+            ground.heritages.amend(heritage)
         with _gone_is_not_found(disk_id):
             alone = ground.counting.alone(heritage)
         return KeptSizes(referenced_bytes=heritage.bytes or 0, exclusive_bytes=alone)

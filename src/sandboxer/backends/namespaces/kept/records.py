@@ -55,6 +55,8 @@ class HeritageFolder:
         # How many may hold something that was written under this number, or by this sandbox.
         self._holders: Counter[Owner | str] = Counter()
         self._changing = threading.Lock()
+        # Whoever writes more of one, and whoever removes it: together they would bring it back.
+        self._amending = threading.Lock()
         self._sweep()
         for id_ in self._ids():
             found = self._read(id_)
@@ -68,10 +70,19 @@ class HeritageFolder:
         os.rename(fresh, self._path / f"{heritage.id}.json")
         self._know(heritage)
 
+    def amend(self, heritage: Heritage) -> bool:
+        """Write more of one that is known. False: it was removed meanwhile, and stays so."""
+        with self._amending:
+            if heritage.id not in self.known:
+                return False
+            self.write(heritage)
+            return True
+
     def remove(self, id_: str) -> None:
-        self._forget(id_)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path / f"{id_}.json")
+        with self._amending:
+            self._forget(id_)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path / f"{id_}.json")
 
     def is_shared(self, sandbox_id: str) -> bool:
         """Whether its disk began as a copy, or others may hold something of it."""
