@@ -87,6 +87,13 @@ async def record_end(
         )
         await room.book.move(sandbox.id, step)
         return
+    try:
+        # Before the record says that nothing is left: a server killed between the two would leave something
+        # that nobody answers for.
+        await backend.teardown(sandbox.id)
+    except Exception:
+        # A failed sandbox that still holds something is stale: see `stale`.
+        log.exception("the remains of %s could not be removed", sandbox.id)
     changes = {"handle": None, "expires_at": now + room.retention}
     lost = Step(
         signal=Signal.LOST,
@@ -97,4 +104,3 @@ async def record_end(
         at=ended,
     )
     await room.book.move(sandbox.id, lost)
-    await backend.teardown(sandbox.id)
