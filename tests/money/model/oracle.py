@@ -52,9 +52,10 @@ class Oracle:
         """So much is about to pass: whatever is there now costs its rate until then, at the most."""
         if not self.world.is_dead:
             await self.look()
-        us = delay // _US
+        # Nobody is charged for a reboot, not even for disks that are only kept: no clock proves its time.
+        us = delay // _US if is_host_up else 0
         for thing in self.cast.things.values():
-            self._pass(thing.owner, thing.rate, 0 if thing.is_running and not is_host_up else us)
+            self._pass(thing.owner, thing.rate, us)
         for owner, rate in self.cast.volumes.values():
             self._pass(owner, rate, us)
 
@@ -78,9 +79,11 @@ class Oracle:
     def host_died(self) -> None:
         """Since the last sign of life nobody saw them alive: those seconds may be charged or not."""
         for thing in self.cast.things.values():
-            if thing.is_running:
-                thing.owner.least -= thing.rate * (BEAT * 3 // _US)
-                thing.owner.is_loose = True
+            thing.owner.least -= thing.rate * (BEAT * 3 // _US)
+            # From then on it is stopped, and that is seen only when the next server looks.
+            thing.owner.is_loose |= thing.is_running
+        for owner, rate in self.cast.volumes.values():
+            owner.least -= rate * (BEAT * 3 // _US)
 
     def clock_lied(self) -> None:
         """The server's time may stand or run slower than what really passes: never faster."""
