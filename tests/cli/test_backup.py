@@ -40,6 +40,22 @@ def test_a_restored_platform_knows_its_owner_keys_and_records(cli: Cli, up: Up, 
             assert list(other.list()) == []
 
 
+def test_a_restore_names_the_profiles_that_this_host_has_not(cli: Cli, up: Up, tmp_path: Path) -> None:
+    file, theirs, ours = tmp_path / "saved.tar.gz", tmp_path / "theirs", tmp_path / "ours"
+    for folder in (theirs, ours):
+        folder.mkdir()
+        (folder / "same.yaml").write_text("id: profile.same\n")
+        (folder / "changed.yaml").write_text(f"id: profile.{folder.name}\n")
+    (theirs / "special.yaml").write_text("id: profile.special\n")
+    cli("backup", str(file), "--state-dir", str(up.state_dir), SANDBOXER_PROFILES_DIR=str(theirs))
+    fresh = tmp_path / "fresh"
+    said = cli("restore", str(file), "--state-dir", str(fresh), SANDBOXER_PROFILES_DIR=str(ours))
+    told = " ".join(said.err.split())
+    assert "2 profiles are not as in the backup: changed.yaml, special.yaml" in told
+    assert "SANDBOXER_PROFILES_DIR" in told
+    assert (fresh / "restored-profiles" / "special.yaml").is_file()
+
+
 def test_the_file_is_private_and_never_overwrites(cli: Cli, up: Up, saved: Path) -> None:
     assert stat.S_IMODE(saved.stat().st_mode) == 0o600
     said = cli("backup", str(saved), "--state-dir", str(up.state_dir))

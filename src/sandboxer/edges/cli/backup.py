@@ -35,6 +35,7 @@ from sandboxer.store.lock import hold_state_dir
 
 app = typer.Typer(rich_markup_mode="rich")
 DATABASE, OWNER, MASTER = "sandboxer.db", "owner.json", "master.key"
+PROFILES = "restored-profiles"
 
 Where = Annotated[Path | None, typer.Option("--state-dir", metavar="DIR", help="State folder.")]
 
@@ -91,7 +92,7 @@ def restore(
     The master key comes back with it; a platform starts on no database that another key has sealed.
     Every file is checked before anything is put in place. Sandboxes of the backup that are not on this host
     are marked lost at the next start; their disks, if they are in the backup, wait in DIR/restored-disks as
-    tar files.
+    tar files, and its profiles in DIR/restored-profiles.
 
     Examples:
 
@@ -112,6 +113,7 @@ def restore(
             _put_in_place(Path(scratch), settings)
     _show(manifest, file, json)
     if not json:
+        _tell_other_profiles(settings)
         err.print(f"[dim]next:[/] sandboxer up --state-dir {settings.state_dir}")
 
 
@@ -151,7 +153,7 @@ def _put_in_place(scratch: Path, settings: Settings) -> None:
     for name in (MASTER, OWNER, HOST_KEY_FILE):
         if (scratch / name).exists() or name != HOST_KEY_FILE:
             os.replace(scratch / name, settings.state_dir / name)
-    for folder, place in (("profiles", "restored-profiles"), ("disks", "restored-disks")):
+    for folder, place in (("profiles", PROFILES), ("disks", "restored-disks")):
         if (scratch / folder).is_dir():
             os.replace(scratch / folder, settings.state_dir / place)
     if (scratch / DATABASE).exists():
@@ -161,6 +163,22 @@ def _put_in_place(scratch: Path, settings: Settings) -> None:
         allow_adoption(settings.state_dir, installation)
     elif not _is_sqlite(settings):
         allow_adoption(settings.state_dir, asyncio.run(identify(settings)).id)
+
+
+def _tell_other_profiles(settings: Settings) -> None:
+    """The next start reads this host's profiles, not the restored ones: the difference is told."""
+    restored = settings.state_dir / PROFILES
+    theirs = {path.name: path.read_bytes() for path in sorted(restored.glob("*.y*ml"))}
+    here = {path.name: path.read_bytes() for path in settings.profiles_dir.glob("*.y*ml")}
+    other = [name for name, content in theirs.items() if here.get(name) != content]
+    if other:
+        are = "profile is" if len(other) == 1 else "profiles are"
+        err.print(f"{len(other)} {are} not as in the backup: {', '.join(other)}", markup=False)
+        err.print(
+            f"To have them so: copy them from {restored} to {settings.profiles_dir},"
+            " or set SANDBOXER_PROFILES_DIR",
+            markup=False,
+        )
 
 
 def _show(manifest: Manifest, file: Path, json: bool) -> None:
