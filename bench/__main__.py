@@ -53,7 +53,10 @@ def parse_words() -> argparse.Namespace:
     parser.add_argument("--doc", type=Path, help="document whose figures are to be replaced")
     parser.add_argument("--against", metavar="REV", help="compare with this revision instead, side by side")
     parser.add_argument("--json", action="store_true")
-    return parser.parse_args()
+    words = parser.parse_args()
+    if words.against and words.only:
+        parser.error("--against has figures of its own, always all of them: leave --only away")
+    return words
 
 
 def run(words: argparse.Namespace, console: Console) -> Report:
