@@ -92,6 +92,14 @@ async def test_only_the_guest_s_own_time_counts_and_what_it_can_do_it_still_can(
         await guest.connect(80)
 
 
+async def test_a_page_of_a_listing_is_waited_for_as_long_as_a_piece_of_one(served_guest: Any) -> None:
+    """It had the ten minutes of what changes a whole tree."""
+    guest = limited(served_guest, CallLimits(piece_s=0.2))
+    served_guest.files.list_page = never
+    with pytest.raises(BackendLost, match="list"):
+        await asyncio.wait_for(guest.files.list_page("/", limit=10), 10)
+
+
 @pytest.fixture
 async def served_guest(settings: Settings) -> AsyncIterator[Any]:  # noqa: F811
     backend = Scripted(name="ext.namespaces")

@@ -163,7 +163,7 @@ class LimitedFiles:
     async def list_page(
         self, path: str, *, depth: int = 1, after: bytes | None = None, limit: int
     ) -> ListingPage:
-        async with within(self._limits.tree_s, "list"):
+        async with within(self._limits.piece_s, "list"):
             return await self._files.list_page(path, depth=depth, after=after, limit=limit)
 
     def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:

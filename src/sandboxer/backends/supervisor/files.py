@@ -150,7 +150,7 @@ class SupervisorFiles(Files):
     async def _page(self, path: str, payload: bytes, page: PageOfEntries) -> ListingPage:
         with self._closing(await self._dial(Frame.LISTDIR, payload), path) as exchange:
             while True:
-                kind, answer = await exchange.answer(Frame.ENTRIES, Frame.DONE, limit_s=self._work_s)
+                kind, answer = await exchange.answer(Frame.ENTRIES, Frame.DONE, limit_s=self._piece_s)
                 if kind == Frame.DONE:
                     break
                 page.take(answer)

@@ -161,7 +161,9 @@ def main() -> None:
 
 
 def _end_with_server() -> None:
-    sys.stdin.buffer.read()
+    # The descriptor, not the buffer: its lock would be held when the interpreter ends, which is fatal to it.
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
     os._exit(1)
 
 
