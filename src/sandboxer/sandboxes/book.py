@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Protocol, TypeVar
@@ -21,7 +21,7 @@ from sandboxer.accounts.door import Act, demand_may
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict
 from sandboxer.observe import events
-from sandboxer.sandboxes.lifecycle import FINAL, Signal, State, next_state
+from sandboxer.sandboxes.lifecycle import FINAL, LIVE, Signal, State, next_state
 from sandboxer.sandboxes.records import (
     Page,
     Sandbox,
@@ -56,6 +56,8 @@ class Step:
     at: datetime | None = None
     # Raises what refuses the step for the record as it is; asked again whenever someone wrote first.
     check: Callable[[Sandbox], None] | None = None
+    # It runs again from here on: whether it may, and on which terms, is decided in the step's transaction.
+    starts: bool = False
 
 
 class Charges(Protocol):
@@ -150,15 +152,9 @@ class Book:
     async def check_start(self, sandbox: Sandbox) -> Terms:
         """May it run, from new or again? Asked before anything is made or claimed."""
         charges, now = self._charges, self._clock.now()
-        if charges is None or charges.is_free(sandbox.account, sandbox.profile):
-            await self._store.read(lambda conn: demand_may(conn, sandbox.account, Act.RUN, now=now))
-            return sandbox.terms
-
-        def check(conn: Connection) -> Terms:
-            demand_may(conn, sandbox.account, Act.RUN, now=now)
-            return charges.check_start(conn, sandbox, now=now)
-
-        return await self._store.write(check)
+        is_free = charges is None or charges.is_free(sandbox.account, sandbox.profile)
+        transaction = self._store.read if is_free else self._store.write
+        return await transaction(lambda conn: self._terms_to_run(conn, sandbox, now))
 
     async def promised(self, sandbox: Sandbox, quote_id: str) -> Terms:
         """The terms of one that goes on at a quote's rates; where nobody pays, as they are."""
@@ -214,10 +210,11 @@ class Book:
             before = await self._current(sandbox_id)
             now = self._clock.now()
             after, chain = _walk(before, steps, now)
-            if await self._write(
+            written = await self._write(
                 sandbox_id, partial(self._apply, before=before, after=after, chain=chain, now=now)
-            ):
-                return self._remember(after, steps)
+            )
+            if written is not None:
+                return self._remember(written, steps)
             await self._look_again(sandbox_id)
         raise Conflict(why=f"sandbox {sandbox_id} is changing too fast")
 
@@ -260,13 +257,25 @@ class Book:
 
     def _apply(
         self, conn: Connection, *, before: Sandbox, after: Sandbox, chain: Sequence[_Entry], now: datetime
-    ) -> bool:
+    ) -> Sandbox | None:
+        """The record as it was written; None: someone else wrote first."""
+        if any(entry.step.starts for entry in chain):
+            terms = self._terms_to_run(conn, before, now)
+            # What is frozen has had its slot all along, and keeps its terms with it.
+            after = after if before.state in LIVE else replace(after, terms=terms)
         if not replace_record(conn, before, after):
-            return False
+            return None
         facts = self._charge(conn, before, after, now, at=chain[-1].step.at)
         for entry in chain:
             _record_step(conn, entry, now, facts if entry is chain[-1] else {})
-        return True
+        return after
+
+    def _terms_to_run(self, conn: Connection, sandbox: Sandbox, now: datetime) -> Terms:
+        """Raises what refuses it."""
+        demand_may(conn, sandbox.account, Act.RUN, now=now)
+        if self._charges is None or self._charges.is_free(sandbox.account, sandbox.profile):
+            return sandbox.terms
+        return self._charges.check_start(conn, sandbox, now=now)
 
     def _charge(
         self,

@@ -25,7 +25,7 @@ from sandboxer.identity.keys import OWNER_ACCOUNT
 from sandboxer.kernel.errors import Forbidden, InsufficientCredit
 from sandboxer.money import quotes
 from sandboxer.money.amounts import Rate, Sats, sats_for, shown_sats
-from sandboxer.money.buckets import load_bucket, settle_account
+from sandboxer.money.buckets import Bucket, load_bucket, settle_account
 from sandboxer.money.holds import HOLDS, HoldPolicy, begin_charge, hold_slice, open_holds, release
 from sandboxer.money.metering import change_rate, close_meter, find_meter
 from sandboxer.money.meters import Use
@@ -113,8 +113,9 @@ class Charging:
         bucket = settle_account(conn, sandbox.account, now=now)
         terms = self._terms(conn, sandbox, now)
         least = 0 if terms.is_entitled else sats_for(terms.card.running, self.holds.least)
-        if bucket.available < least:
-            raise InsufficientCredit(required=least, available=bucket.available, account=sandbox.account)
+        available = _available_to(conn, sandbox, bucket)
+        if available < least:
+            raise InsufficientCredit(required=least, available=available, account=sandbox.account)
         return terms
 
     def resized(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Terms:
@@ -294,6 +295,15 @@ class Charging:
     def _open_hold(self, conn: Connection, sandbox: Sandbox) -> str | None:
         prefix = _hold_prefix(sandbox)
         return next((h.id for h in open_holds(conn, sandbox.account) if h.id.startswith(prefix)), None)
+
+
+def _available_to(conn: Connection, sandbox: Sandbox, bucket: Bucket) -> Sats:
+    """What is set aside for it as it stands (its disk, its frozen memory) it may run on itself."""
+    own = find_meter(conn, meter_id(sandbox.id))
+    if own is None or bucket.debt:
+        return bucket.available
+    others = max(0, bucket.flow.rate - own.rate)
+    return bucket.spendable - min(bucket.spendable, sats_for(others, bucket.reserve))
 
 
 def _charges_alike(before: Sandbox, after: Sandbox) -> bool:

@@ -1,23 +1,26 @@
 """Stop and resume, freeze and thaw: the backend acts, then the record follows.
 
 In that order, because a crash in between leaves something `reconcile` can see and name. Asking for the state
-that a sandbox is in already is success.
+that a sandbox is in already is success. Who may run again is asked before the backend acts, and decided in
+the transaction of the step: another may have had the last sats or slot meanwhile, and then it is undone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sandboxer.backends.contract import Freezes, Handle, Stops
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.errors import Broken, Conflict, NotAvailable
+from sandboxer.kernel.errors import Broken, Conflict, NotAvailable, Refused
 from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.lifecycle import Signal, State, next_state
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.room import Room, actor_of
 
 Change = Callable[[Sandbox], Awaitable[Mapping[str, object]]]
+Undo = Callable[[Sandbox], Awaitable[None]]
 
 
 async def freeze(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
@@ -32,14 +35,18 @@ async def freeze(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
 
 async def thaw(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
     async def act(sandbox: Sandbox) -> Mapping[str, object]:
-        if not sandbox.terms.is_entitled:
-            # Frozen may cost nothing; to run on costs, and who owes would get one grace after the other.
+        if _pays_to_thaw(sandbox):
             await room.book.check_start(sandbox)
         await _freezer(room, sandbox).thaw(_handle(sandbox))
         room.activity.touch(sandbox_id)
         return {}
 
-    return await _perform(room, sandbox_id, caller, Signal.THAW, State.READY, act)
+    async def undo(sandbox: Sandbox) -> None:
+        await _freezer(room, sandbox).freeze(_handle(sandbox))
+
+    return await _perform(
+        room, sandbox_id, caller, Signal.THAW, State.READY, act, starts=_pays_to_thaw, undo=undo
+    )
 
 
 async def stop(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
@@ -56,12 +63,17 @@ async def stop(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
 async def resume(room: Room, sandbox_id: str, caller: Caller, *, reason: str = "resume_by_caller") -> Sandbox:
     async def act(sandbox: Sandbox) -> Mapping[str, object]:
         _refuse_spent(sandbox)
-        terms = await room.book.check_start(sandbox)
+        await room.book.check_start(sandbox)
         handle = await _start_again(room, sandbox)
         room.activity.touch(sandbox_id)
-        return {**resumed_changes(sandbox, handle, room.clock.now()), "terms": terms}
+        return resumed_changes(sandbox, handle, room.clock.now())
 
-    return await _perform(room, sandbox_id, caller, Signal.RESUME, State.READY, act, reason)
+    async def undo(sandbox: Sandbox) -> None:
+        await _stopper(room, sandbox).stop(_handle(sandbox))
+
+    return await _perform(
+        room, sandbox_id, caller, Signal.RESUME, State.READY, act, reason, starts=lambda _: True, undo=undo
+    )
 
 
 async def _start_again(room: Room, sandbox: Sandbox) -> Handle:
@@ -95,6 +107,9 @@ async def _perform(
     target: State,
     act: Change,
     reason: str | None = None,
+    *,
+    starts: Callable[[Sandbox], bool] = lambda _: False,
+    undo: Undo | None = None,
 ) -> Sandbox:
     await room.visible(sandbox_id, caller)
     actor = actor_of(caller)
@@ -107,9 +122,20 @@ async def _perform(
         next_state(sandbox.state, signal)
         changes = await act(sandbox)
         why = reason or f"{signal.value}_by_caller"
-        return await room.book.move(sandbox_id, Step(signal=signal, actor=actor, reason=why, changes=changes))
+        step = Step(signal=signal, actor=actor, reason=why, changes=changes, starts=starts(sandbox))
+        try:
+            return await room.book.move(sandbox_id, step)
+        except Refused:
+            if undo is not None:
+                await undo(replace(sandbox, **changes))  # type: ignore[arg-type]
+            raise
 
     return await room.operations.perform(sandbox_id, signal.value, operation)
+
+
+def _pays_to_thaw(sandbox: Sandbox) -> bool:
+    """Frozen may cost nothing; to run on costs, and who owes would get one grace after the other."""
+    return not sandbox.terms.is_entitled
 
 
 def _refuse_spent(sandbox: Sandbox) -> None:

@@ -40,9 +40,7 @@ async def recreate(room: Room, sandbox_id: str, caller: Caller, *, despite_lock:
             "ttl_left": None,
             "report": None,
         }
-        if (current := room.book.peek(sandbox_id)) is not None and current.state not in LIVE:
-            # It gave its slot back when it stopped.
-            fresh["terms"] = await room.book.check_start(current)
+        current = room.book.peek(sandbox_id)
         again = await room.book.move(
             sandbox_id,
             Step(
@@ -51,6 +49,8 @@ async def recreate(room: Room, sandbox_id: str, caller: Caller, *, despite_lock:
                 reason="recreate",
                 changes=fresh,
                 check=partial(_check, despite_lock=despite_lock),
+                # It gave its slot back when it stopped.
+                starts=current is not None and current.state not in LIVE,
             ),
         )
         await room.backend_of(again).teardown(sandbox_id)

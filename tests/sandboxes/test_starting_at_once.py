@@ -1,0 +1,77 @@
+"""Several that begin to run again at once: who may is decided where it is written, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import Connection
+
+from sandboxer.accounts import records as accounts
+from sandboxer.backends.contract import Presence
+from sandboxer.backends.scripted import Scripted
+from sandboxer.kernel.errors import InsufficientCredit
+from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.wiring import Platform
+from tests.sandboxes.conftest import ALICE, OpenPlatform
+from tests.sandboxes.test_charging import paying
+
+
+async def entitle(platform: Platform) -> None:
+    """To one slot."""
+    now = platform.clock.now()
+
+    def write(conn: Connection) -> None:
+        accounts.ensure(conn, "alice", actor="test", now=now)
+        until = now + timedelta(days=30)
+        accounts.entitle(conn, "alice", tier=1, until=until, actor="test", reason="bought", now=now)
+
+    await platform.store.write(write)
+
+
+async def stopped(platform: Platform) -> str:
+    sandbox = await platform.sandboxes.create(CreateRequest(ttl="1h"), ALICE)
+    await platform.sandboxes.stop(sandbox.id, ALICE)
+    return sandbox.id
+
+
+@pytest.mark.parametrize("way", ["resume", "recreate"])
+async def test_one_free_slot_starts_one_of_four_and_leaves_the_others_stopped(
+    open_one: OpenPlatform, backend: Scripted, way: str
+) -> None:
+    """All four were told that the slot was free, and three were reaped a moment later."""
+    async with paying(open_one) as platform:
+        await entitle(platform)
+        ids = [await stopped(platform) for _ in range(4)]
+        again = getattr(platform.sandboxes, way)
+        ended = await asyncio.gather(*(again(one, ALICE) for one in ids), return_exceptions=True)
+        (started,) = [one for one in ended if isinstance(one, Sandbox)]
+        assert started.terms.is_entitled
+        assert sum(isinstance(one, InsufficientCredit) for one in ended) == 3, ended
+        for sandbox_id in set(ids) - {started.id}:
+            kept = await platform.sandboxes.get(sandbox_id, ALICE)
+            assert kept.state is State.STOPPED
+            assert kept.handle is not None
+            assert (await backend.recover(kept.handle)).presence is Presence.STOPPED
+
+
+async def test_sats_for_one_thaw_one_of_two_and_leave_the_other_frozen(
+    open_one: OpenPlatform, backend: Scripted
+) -> None:
+    async with paying(open_one, sats=130) as platform:
+        ids = []
+        for _ in range(2):
+            ids.append((await platform.sandboxes.create(CreateRequest(ttl="1h"), ALICE)).id)
+            await platform.sandboxes.freeze(ids[-1], ALICE)
+        thaws = (platform.sandboxes.thaw(one, ALICE) for one in ids)
+        ended = await asyncio.gather(*thaws, return_exceptions=True)
+        (thawed,) = [one for one in ended if isinstance(one, Sandbox)]
+        (refused,) = [one for one in ended if isinstance(one, InsufficientCredit)]
+        (other,) = set(ids) - {thawed.id}
+        still = await platform.sandboxes.get(other, ALICE)
+        assert (thawed.state, still.state) == (State.READY, State.FROZEN), refused
+        assert still.handle is not None
+        assert (await backend.recover(still.handle)).presence is Presence.FROZEN
