@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from sandboxer.edges.cli.exits import Exit
 from tests.cli.conftest import Cli
+from tests.servers.platforms import scripted_platform
 
 
 def test_languages_are_listed_shown_and_spoken_in_json(cli: Cli) -> None:
@@ -31,3 +35,18 @@ def test_status_shows_health_capacity_counts_and_limits(cli: Cli) -> None:
     assert known["health"]["status"] == "ok"
     assert known["cluster"]["hosts"][0]["free"]["memory_mb"] > 0
     assert known["limits"]["requests"] == []
+
+
+def test_status_of_a_degraded_platform_says_which_check_fails(tmp_path: Path) -> None:
+    with scripted_platform(tmp_path / "state") as up:
+        # Where the probe of the state folder would write: now it cannot.
+        (tmp_path / "state" / f".probe-{os.getpid()}").mkdir()
+        said = Cli(up.environment)("status")
+        known = Cli(up.environment)("status", "--json")
+    assert said.code == known.code == Exit.UNAVAILABLE
+    assert "Failing: state." in said.err
+    assert "Your limits" in said.out
+    assert (known.json["health"]["status"], known.json["health"]["checks"]["state"]) == (
+        "degraded",
+        "failing",
+    )

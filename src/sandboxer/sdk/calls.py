@@ -43,6 +43,8 @@ class Call(Generic[T_co]):
     read: Callable[[Answer], T_co]
     body: Body = NO_BODY
     headers: Mapping[str, str] = field(default_factory=dict)
+    # Answers of 400 and above that are no problem documents, and read like any other.
+    also_reads: frozenset[int] = frozenset()
     # Sending it twice does what sending it once does.
     is_repeatable: bool = False
     # False: sent by nobody in particular, whatever key the client has.

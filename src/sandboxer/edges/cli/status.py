@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 import typer
 
+from sandboxer.edges.cli.exits import Exit
 from sandboxer.edges.cli.options import Json, StateDir, Url, client
-from sandboxer.edges.cli.output import columns, facts_table, out, print_json, span
+from sandboxer.edges.cli.output import columns, err, facts_table, out, print_json, span
+from sandboxer.wire.host import Health
 from sandboxer.wire.introspection import Cluster, Limits, Pools, Stats
 
 app = typer.Typer(rich_markup_mode="rich")
@@ -25,6 +27,9 @@ def status(json: Json = False, url: Url = None, state_dir: StateDir = None) -> N
     """
     with client(url, state_dir) as platform:
         health = platform.status.health()
+        if health.status != "ok":
+            # First: what fails may keep the rest from being told.
+            err.print(_trouble(health), style="bold red")
         cluster = platform.status.cluster()
         pools = platform.status.pools()
         stats = platform.status.stats()
@@ -32,11 +37,18 @@ def status(json: Json = False, url: Url = None, state_dir: StateDir = None) -> N
     if json:
         parts = {"cluster": cluster, "pools": pools, "stats": stats, "limits": limits}
         print_json({"health": health, **parts})
-        return
-    _show_stats(health.status, stats, cluster)
-    _show_hosts(cluster)
-    _show_pools(pools)
-    _show_limits(limits)
+    else:
+        _show_stats(health.status, stats, cluster)
+        _show_hosts(cluster)
+        _show_pools(pools)
+        _show_limits(limits)
+    if health.status != "ok":
+        raise typer.Exit(Exit.UNAVAILABLE)
+
+
+def _trouble(health: Health) -> str:
+    failing = ", ".join(name for name, check in health.checks.items() if check != "ok")
+    return f"The platform is {health.status}. Failing: {failing}. Why is in the server's log."
 
 
 def _show_stats(health: str, stats: Stats, cluster: Cluster) -> None:

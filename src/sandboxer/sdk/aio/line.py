@@ -65,7 +65,7 @@ class AsyncLine:
             again: Again | None
             try:
                 response = await self._http.send(self._request(tries.call), stream=True)
-                if response.status_code < 400:
+                if response.status_code < 400 or response.status_code in call.also_reads:
                     return response
                 content = await _content(response)
                 again = tries.after_answer(response.status_code, response.headers, content)

@@ -9,7 +9,8 @@ from sandboxer.wire.introspection import Cluster, Limits, Pools, Stats
 
 
 def health() -> Call[Health]:
-    return Call(method="GET", target="/health", read=model(Health))
+    """503 says that it is degraded, and of what."""
+    return Call(method="GET", target="/health", read=model(Health), also_reads=frozenset({503}))
 
 
 def cluster() -> Call[Cluster]:

@@ -66,7 +66,7 @@ class Line:
             again: Again | None
             try:
                 response = self._http.send(self._request(tries.call), stream=True)
-                if response.status_code < 400:
+                if response.status_code < 400 or response.status_code in call.also_reads:
                     return response
                 content = _content(response)
                 again = tries.after_answer(response.status_code, response.headers, content)
