@@ -39,7 +39,6 @@ BOUNDED: dict[tuple[str, str], str] = {
     ("artifacts/images/oci/reading.py", "_beside"): "a path, in a process of its own",
     ("artifacts/images/oci/tar_writing.py", "in_pieces"): "one piece of a download",
     ("artifacts/images/oci/unpacker.py", "Unpacker._run"): "the answer of our own process",
-    ("artifacts/images/oci/unpacker.py", "_end_with_server"): "nothing is written there",
     ("artifacts/images/published/stripping.py", ""): OURS,
     ("access/egress/inside.py", "_public_authorities"): OURS,
     ("access/egress/proxy/errand.py", "Errand._open"): HEAD,
