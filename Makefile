@@ -61,6 +61,9 @@ check: dev ## ruff, mypy, import rules, sizes and documents
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/architecture
 
+freeze: dev ## Take over what the API answers now as what tests/release holds it to
+	TMPDIR=/var/tmp $(BIN)/python -m tests.release
+
 bench: test-setup ## Figures against bwrap and podman on this machine
 	@scripts/system-packages bench
 	$(BIN)/sandboxer bench --json
@@ -106,4 +109,4 @@ guest: | system
 image: | venv
 
 .NOTPARALLEL:
-.PHONY: help setup run test test-slow test-faults test-long test-languages test-tiers check bench docs clean test-setup system test-system venv dev guest image image-languages
+.PHONY: help setup run test test-slow test-faults test-long test-languages test-tiers check freeze bench docs clean test-setup system test-system venv dev guest image image-languages
