@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from sandboxer.accounts.limits import (
     LimitPolicy,
     Quota,
-    Route,
     Sender,
     client_address,
     free_slots,
@@ -19,6 +18,7 @@ from sandboxer.accounts.limits import (
     requests_per_minute,
 )
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.wire.operations.terms import RateClass
 
 PROXIES = parse_networks(["10.0.0.0/8", "fd00::/8", "127.0.0.1"])
 
@@ -36,9 +36,9 @@ def test_buying_a_tier_never_lowers_how_much_an_account_may_send(tier: int) -> N
     """Tier 1 once took an account from 120 requests a minute down to 7."""
     without = requests_per_minute(None) or 0
     assert (requests_per_minute(tier) or 0) >= without
-    before = quotas(Route.API, address="a", caller=Sender(public_key="pk", root="r"))
+    before = quotas(RateClass.API, address="a", caller=Sender(public_key="pk", root="r"))
     entitled = Sender(public_key="pk", root="r", tier=tier, root_tier=tier)
-    after = quotas(Route.API, address="a", caller=entitled)
+    after = quotas(RateClass.API, address="a", caller=entitled)
     assert all(then.limit >= now.limit for now, then in zip(before, after, strict=True))
 
 
@@ -50,13 +50,13 @@ def test_an_account_without_a_tier_has_the_configured_limit_and_no_free_slot() -
 def test_the_owner_is_never_limited() -> None:
     owner = Sender(public_key="pk", root="owner", is_owner=True)
     assert requests_per_minute(None, is_owner=True) is None
-    assert all(quotas(route, address="1.2.3.4", caller=owner) == () for route in Route)
+    assert all(quotas(route, address="1.2.3.4", caller=owner) == () for route in RateClass)
 
 
 def test_a_request_is_counted_by_key_by_root_account_and_by_address() -> None:
     sender = Sender(public_key="pk", root="acc_root", root_tier=2)
     policy = LimitPolicy(bucket_only=10, address=500)
-    assert quotas(Route.API, address="1.2.3.4", caller=sender, policy=policy) == (
+    assert quotas(RateClass.API, address="1.2.3.4", caller=sender, policy=policy) == (
         Quota("address:1.2.3.4", 500),
         Quota("key:pk", 10),
         Quota("account:acc_root", 14),
@@ -67,7 +67,9 @@ def test_many_children_of_one_account_share_its_allowance() -> None:
     shared = {
         quota
         for number in range(50)
-        for quota in quotas(Route.API, address="a", caller=Sender(public_key=f"pk{number}", root="acc_root"))
+        for quota in quotas(
+            RateClass.API, address="a", caller=Sender(public_key=f"pk{number}", root="acc_root")
+        )
         if quota.name.startswith("account:")
     }
     assert len(shared) == 1
@@ -75,14 +77,14 @@ def test_many_children_of_one_account_share_its_allowance() -> None:
 
 def test_children_of_the_owner_are_limited_one_by_one() -> None:
     child = Sender(public_key="pk", root="owner", is_root_owner=True)
-    assert [q.name for q in quotas(Route.API, address="a", caller=child)] == ["address:a", "key:pk"]
+    assert [q.name for q in quotas(RateClass.API, address="a", caller=child)] == ["address:a", "key:pk"]
 
 
 def test_auth_routes_are_tighter_by_key_and_by_address() -> None:
     policy = LimitPolicy(auth_address=10, auth_key=5)
-    stranger = quotas(Route.AUTH, address="1.2.3.4", caller=None, policy=policy)
+    stranger = quotas(RateClass.AUTH, address="1.2.3.4", caller=None, policy=policy)
     assert Quota("auth-address:1.2.3.4", 10) in stranger
-    known = quotas(Route.AUTH, address="a", caller=Sender(public_key="pk", root="r"), policy=policy)
+    known = quotas(RateClass.AUTH, address="a", caller=Sender(public_key="pk", root="r"), policy=policy)
     assert Quota("auth-key:pk", 5) in known
 
 

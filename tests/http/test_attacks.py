@@ -13,15 +13,13 @@ import pytest
 from sqlalchemy import update
 
 from sandboxer.backends.scripted.backend import Scripted
-from sandboxer.edges.http.scoping import scope_for
-from sandboxer.edges.http.unsigned import UNSIGNED
 from sandboxer.identity.signing import matches, sign
 from sandboxer.identity.tables import wallet_sessions
 from sandboxer.kernel.clock import SystemClock
-from sandboxer.kernel.errors import Forbidden
 from sandboxer.settings import Settings
+from sandboxer.wire.operations.table import OPERATIONS
+from sandboxer.wire.operations.terms import Access
 from tests.http.conftest import Served, serving
-from tests.http.flows import operations
 from tests.http.signed import Client, Credentials
 from tests.http.test_accounts import cut, funded
 from tests.http.wallets import sign_in
@@ -166,15 +164,9 @@ async def test_a_delegated_key_without_a_scope_is_refused_by_the_name_of_the_sco
     assert (await child.get("/v1/accounts/me")).json()["scopes"] == ["account:read"]
 
 
-async def test_every_route_has_a_scope_or_is_closed_to_delegated_keys(served: Served) -> None:
-    closed = set()
-    for operation, (method, path) in operations(served.app).items():
-        if (method, path) in UNSIGNED:
-            continue
-        try:
-            scope_for("GET" if method == "WEBSOCKET" else method, path)
-        except Forbidden:
-            closed.add(operation)
+def test_what_gives_or_takes_for_others_is_closed_to_delegated_keys() -> None:
+    signed = [one for one in OPERATIONS if one.access not in (Access.UNSIGNED, Access.LOOPBACK)]
+    closed = {one.id for one in signed if one.needs.is_never_delegated}
     assert {"createAccount", "adjustAccount", "payOut", "exportAudit", "inspectHost"} <= closed
     assert not closed & {"runCommand", "createSandbox", "listFiles", "showMe", "cutKey", "askQuote"}
 

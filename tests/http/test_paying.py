@@ -9,8 +9,9 @@ import pytest
 
 from sandboxer.accounts.offers import Offer, Payable
 from sandboxer.backends.scripted.backend import Scripted
-from sandboxer.edges.http.unsigned import PAYABLE
 from sandboxer.settings import Settings
+from sandboxer.wire.operations.table import OPERATIONS
+from sandboxer.wire.operations.terms import Access
 from tests.http.conftest import Served, serving
 from tests.http.wallets import sign_in
 
@@ -43,7 +44,7 @@ async def test_a_stranger_is_told_the_price_of_what_it_asked_for_and_how_to_sign
 async def test_every_payable_route_asks_a_stranger_for_money(charging: Served) -> None:
     routes = {("POST", "/v1/sandboxes"): {}, ("PATCH", TTL): {"duration": "1h"}}
     # Top-ups and tiers need a way to pay; they are asked for in test_x402.
-    assert len(routes) + 2 == len(PAYABLE)
+    assert len(routes) + 2 == sum(1 for one in OPERATIONS if one.access is Access.PAYABLE)
     for (method, path), body in routes.items():
         answer = await charging.client.http.request(method, path, json=body)
         assert answer.status_code == 402, (path, answer.text)

@@ -26,6 +26,7 @@ from sandboxer.identity.keys import Caller, keys
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Forbidden
 from sandboxer.store.engine import Store
+from sandboxer.wire.operations.terms import Needs
 
 # How many generations an account may raise below it, unless the operator says otherwise.
 ROOT_DEPTH = 8
@@ -110,6 +111,21 @@ def demand(authority: Authority, scope: Scope, *, now: datetime) -> None:
             scopes=words.to_json(authority.scopes),
             hint=f"Use a key with the scope {scope.value}.",
         )
+
+
+def demand_needs(authority: Authority, needs: Needs | None, *, now: datetime) -> None:
+    """Raises Forbidden for a delegated key that lacks a scope, and for what no delegated key may do.
+
+    `needs` is None for what is not served at all.
+    """
+    if needs is None or needs.is_never_delegated:
+        raise Forbidden(
+            why="delegated keys may not do this, or there is no such route",
+            reason="missing_scope",
+            hint="Use a key of the account itself.",
+        )
+    for scope in sorted(needs.all_of):
+        demand(authority, scope, now=now)
 
 
 def load_authority(conn: Connection, account: str, *, root_depth: int = ROOT_DEPTH) -> Authority:

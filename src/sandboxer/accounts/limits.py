@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from enum import StrEnum
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.money.pricing import TierPrices, entitlement
+from sandboxer.wire.operations.terms import RateClass
 
 Network: TypeAlias = IPv4Network | IPv6Network
 # One subscriber's share of IPv6: whoever has one address there has all of them.
@@ -25,16 +25,6 @@ IPV4_SITE = 24
 # A list longer than this was not written by any proxy of ours.
 MAX_HOPS = 32
 MAX_CLAIM = 64
-
-
-class Route(StrEnum):
-    """What a request asks for, as far as limits care."""
-
-    API = "api"
-    # Challenges, sessions, key validation: where secrets could be guessed.
-    AUTH = "auth"
-    # Open to strangers: health, pricing, discovery.
-    PUBLIC = "public"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,17 +93,17 @@ def free_slots(tier: int | None, *, policy: LimitPolicy = LIMITS) -> int:
 
 
 def quotas(
-    route: Route, *, address: str, caller: Sender | None, policy: LimitPolicy = LIMITS
+    route: RateClass, *, address: str, caller: Sender | None, policy: LimitPolicy = LIMITS
 ) -> tuple[Quota, ...]:
     """Everything that must have room for this request. The owner's key is never limited, anywhere."""
     if caller is not None and caller.is_owner:
         return ()
     found = [Quota(f"address:{address}", policy.address)]
-    if route is Route.AUTH:
+    if route is RateClass.AUTH:
         found.append(Quota(f"auth-address:{address}", policy.auth_address))
     if caller is None:
         return tuple(found)
-    if route is Route.AUTH:
+    if route is RateClass.AUTH:
         found.append(Quota(f"auth-key:{caller.public_key}", policy.auth_key))
     own = requests_per_minute(caller.tier, policy=policy)
     shared = requests_per_minute(caller.root_tier, is_owner=caller.is_root_owner, policy=policy)

@@ -3,27 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import StrEnum
 
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.wire.operations.terms import Scope
 
-
-class Scope(StrEnum):
-    SANDBOXES_READ = "sandboxes:read"
-    SANDBOXES_CREATE = "sandboxes:create"
-    # Extend, freeze, thaw, stop, resume, recreate.
-    SANDBOXES_MANAGE = "sandboxes:manage"
-    SANDBOXES_DESTROY = "sandboxes:destroy"
-    # Commands, processes, terminals.
-    EXEC = "exec"
-    FILES_READ = "files:read"
-    FILES_WRITE = "files:write"
-    ACCOUNT_READ = "account:read"
-    # Buy, top up, redeem; caps and other settings of the account.
-    ACCOUNT_MANAGE = "account:manage"
-    # Cut, top up and revoke child keys.
-    KEYS_DELEGATE = "keys:delegate"
-
+__all__ = ["ALL", "Scope", "parse", "to_json"]
 
 ALL = frozenset(Scope)
 

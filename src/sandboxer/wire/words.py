@@ -192,3 +192,7 @@ Cursor = Annotated[
         description="Opaque; take it from the previous page.",
     ),
 ]
+
+LabelFilter = Annotated[
+    str, Field(pattern=r"^[a-z0-9][a-z0-9._/-]{0,62}=[^\x00]{0,255}$", examples=["team=search"])
+]

@@ -8,14 +8,14 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer import __version__
 from sandboxer.edges.http import documents, problems
 from sandboxer.edges.http.authentication import Authentication
+from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.envelope import Envelope
-from sandboxer.edges.http.failures import unsigned_failures
+from sandboxer.edges.http.matching import Binding, Dispatch, Matcher, Matching
 from sandboxer.edges.http.routes import (
     accounts,
     auth,
@@ -62,63 +62,71 @@ from sandboxer.edges.http.routes.work import (
 )
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.store.idempotency import Unsettled
+from sandboxer.wire.operations import probes as probes_operations
+from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wiring import Platform
 
-# The busiest first: routes are tried in order.
-ROUTERS = (
-    exec.router,
-    execute.router,
-    sessions.router,
-    files.router,
-    sandboxes.router,
-    boosts.router,
-    processes.router,
-    folders.router,
-    terminals.router,
-    previews.router,
-    secrets.router,
-    ssh.router,
-    egress.router,
-    egress.account_router,
-    edge.router,
-    events.router,
-    events.account_router,
-    probes.router,
-    auth.router,
-    # Fixed paths before those with a name in them.
-    key_life.router,
-    key_purchases.router,
-    delegation.router,
-    keys.router,
-    accounts.router,
-    operators.router,
-    books.router,
-    usage.router,
-    webhooks.router,
-    invoices.router,
-    gift_approvals.router,
-    gift_cards.router,
-    rates.router,
-    pricing.router,
-    topups.router,
-    history.router,
-    for_sale.router,
-    catalogue.router,
-    jobs.router,
-    services.router,
-    service_settings.router,
-    languages.router,
-    introspection.router,
-    snapshots.router,
-    volumes.router,
-    image_archives.router,
-    images.router,
-    image_sharing.router,
-    host.router,
+
+async def show_document(asked: Asked[NoParameters, NoParameters, None]) -> Response:
+    state = asked.request.app.state
+    if state.document is None:
+        state.document = json.dumps(documents.build(asked.request.app)).encode()
+    return Response(state.document, media_type="application/json")
+
+
+BINDINGS: tuple[Binding, ...] = (
+    *exec.BINDINGS,
+    *execute.BINDINGS,
+    *sessions.BINDINGS,
+    *files.BINDINGS,
+    *sandboxes.BINDINGS,
+    *boosts.BINDINGS,
+    *processes.BINDINGS,
+    *folders.BINDINGS,
+    *terminals.BINDINGS,
+    *previews.BINDINGS,
+    *secrets.BINDINGS,
+    *ssh.BINDINGS,
+    *egress.BINDINGS,
+    *edge.BINDINGS,
+    *events.BINDINGS,
+    *probes.BINDINGS,
+    *auth.BINDINGS,
+    *key_life.BINDINGS,
+    *key_purchases.BINDINGS,
+    *delegation.BINDINGS,
+    *keys.BINDINGS,
+    *accounts.BINDINGS,
+    *operators.BINDINGS,
+    *books.BINDINGS,
+    *usage.BINDINGS,
+    *webhooks.BINDINGS,
+    *invoices.BINDINGS,
+    *gift_approvals.BINDINGS,
+    *gift_cards.BINDINGS,
+    *rates.BINDINGS,
+    *pricing.BINDINGS,
+    *topups.BINDINGS,
+    *history.BINDINGS,
+    *for_sale.BINDINGS,
+    *catalogue.BINDINGS,
+    *jobs.BINDINGS,
+    *services.BINDINGS,
+    *service_settings.BINDINGS,
+    *languages.BINDINGS,
+    *introspection.BINDINGS,
+    *snapshots.BINDINGS,
+    *volumes.BINDINGS,
+    *image_archives.BINDINGS,
+    *images.BINDINGS,
+    *image_sharing.BINDINGS,
+    *host.BINDINGS,
+    bind(probes_operations.GET_OPENAPI, show_document),
 )
 
 
 def create_app(platform: Platform) -> FastAPI:
+    matcher = Matcher(BINDINGS)
     app = FastAPI(
         title="sandboxer",
         version=__version__,
@@ -128,6 +136,7 @@ def create_app(platform: Platform) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         middleware=[
+            Middleware(Matching, matcher=matcher),
             Middleware(Envelope, metrics=platform.metrics),
             Middleware(Authentication, platform=platform),
         ],
@@ -141,39 +150,14 @@ def create_app(platform: Platform) -> FastAPI:
     app.add_exception_handler(WebSocketRequestValidationError, problems.on_invalid_upgrade)
     app.state.platform = platform
     app.state.readiness = "ready"
+    # Built when somebody asks for it first.
+    app.state.document = None
     app.state.unsettled = Unsettled()
     app.state.started_at = platform.clock.now()
-    for router in ROUTERS:
-        # Flat: an included router is asked for its routes anew for every request.
-        app.router.routes.extend(router.routes)
-    _serve_document(app)
+    for binding in BINDINGS:
+        app.router.routes.append(binding.route)
+        if binding.websocket is not None:
+            app.router.routes.append(binding.websocket)
+    # The match that was made outermost decides, also where no route would be found by trying them in turn.
+    app.router.middleware_stack = Dispatch(app.router.app, matcher)
     return app
-
-
-def _serve_document(app: FastAPI) -> None:
-    app.state.document = None
-    app.add_api_route(
-        "/openapi.json",
-        _openapi,
-        methods=["GET"],
-        operation_id="getOpenapi",
-        tags=["probes"],
-        response_class=Response,
-        responses={
-            **unsigned_failures(),
-            200: {
-                "description": "This document.",
-                "content": {"application/json": {"schema": {"type": "object"}}},
-            },
-        },
-        summary="This document",
-    )
-
-
-async def _openapi(request: Request) -> Response:
-    """A plain function, not one made for its app: FastAPI remembers every endpoint for ever, and with such a
-    one the whole platform that it serves."""
-    state = request.app.state
-    if state.document is None:
-        state.document = json.dumps(documents.build(request.app)).encode()
-    return Response(state.document, media_type="application/json")

@@ -11,21 +11,19 @@ routes that take them act only at a clean end.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandboxer.access.front.connections import Slot
-from sandboxer.accounts.authority import demand, demand_active
+from sandboxer.accounts.authority import demand_active, demand_needs
 from sandboxer.accounts.limits import Sender, client_address, quotas
 from sandboxer.edges.front.http import SLOT
 from sandboxer.edges.http import problems
 from sandboxer.edges.http.disconnect import ClientGone
 from sandboxer.edges.http.hanging_up import Standing, may_last, serve_while_standing, standing_of
-from sandboxer.edges.http.scoping import scope_for
+from sandboxer.edges.http.matching import operation_of
 from sandboxer.edges.http.shape import Shape
-from sandboxer.edges.http.unsigned import is_for_either, is_payable, is_unsigned, kind_of
 from sandboxer.edges.http.visiting import note_visit
 from sandboxer.identity.authenticate import MAX_V1_BODY, BodyCheck, Verdict
 from sandboxer.identity.keys import Caller
@@ -34,6 +32,8 @@ from sandboxer.identity.sessions.tokens import HEADER
 from sandboxer.identity.signing import EMPTY_SHA256
 from sandboxer.kernel.budget import SMALL, Lease
 from sandboxer.kernel.errors import SandboxerError, Unauthenticated
+from sandboxer.wire.operations.declaration import Stream
+from sandboxer.wire.operations.terms import Access, RateClass
 from sandboxer.wiring import Platform
 
 CALLER = "sandboxer.caller"
@@ -45,8 +45,9 @@ STRANGERS = "strangers"
 SIGN_IN = b"sign-in-with-x"
 SESSION_MARK = HEADER.encode()
 _OF_OTHERS = frozenset({b"authorization", b"x-signature", b"x-api-key"})
-# Bodies that are streamed into a sandbox and never held in memory.
-_UPLOAD = re.compile(r"/v1/sandboxes/[^/]+/files/(content|tar)")
+_CREDENTIALS = frozenset(
+    {b"authorization", b"x-api-key", b"x-signature", b"x-timestamp", b"x-nonce", b"sign-in-with-x"}
+)
 # Room for the largest stdin a command may be given, as base 64 in JSON.
 MAX_BODY = 12 * 1024 * 1024
 # Of those who have not said who they are.
@@ -79,9 +80,10 @@ class Authentication:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            if is_unsigned(scope):
+            access = _access(scope)
+            if access in (Access.UNSIGNED, Access.LOOPBACK):
                 receive = await self._admit_anyone(scope, receive)
-            elif is_payable(scope) or is_for_either(scope):
+            elif access in (Access.PAYABLE, Access.EITHER) and _names_nobody(scope):
                 receive = await self._admit_anyone(scope, receive)
                 scope[STRANGER] = True
             else:
@@ -178,14 +180,14 @@ class Authentication:
         self._count(scope, authority.sender(caller, now=now))
         demand_active(authority, now=now)
         if authority.is_delegated:
-            needed = scope_for(scope.get("method", "GET"), scope["path"])
-            if needed is not None:
-                demand(authority, needed, now=now)
+            operation = operation_of(scope)
+            demand_needs(authority, None if operation is None else operation.needs, now=now)
 
     def _count(self, scope: Scope, sender: Sender | None) -> None:
         platform = self._platform
-        kind = kind_of(scope)
-        if kind is None:
+        operation = operation_of(scope)
+        kind = RateClass.API if operation is None else operation.rate
+        if kind is RateClass.UNCOUNTED:
             return
         wanted = quotas(kind, address=address_of(scope, platform), caller=sender, policy=platform.limits)
         platform.limiter.admit(wanted, now=time.monotonic())
@@ -253,9 +255,18 @@ def _is_plainly_signed(headers: list[tuple[bytes, bytes]]) -> bool:
 
 
 def _is_upload(scope: Scope) -> bool:
-    if scope["method"] == "POST":
-        return bool(scope["path"] == "/v1/images/import")
-    return scope["method"] == "PUT" and _UPLOAD.fullmatch(scope["path"]) is not None
+    operation = operation_of(scope)
+    return operation is not None and isinstance(operation.body, Stream)
+
+
+def _access(scope: Scope) -> Access:
+    """What is not served is told only to those who say who they are."""
+    operation = operation_of(scope)
+    return Access.SIGNED if operation is None else operation.access
+
+
+def _names_nobody(scope: Scope) -> bool:
+    return scope["type"] == "http" and not any(name in _CREDENTIALS for name, _ in scope["headers"])
 
 
 def _sign_in(headers: list[tuple[bytes, bytes]]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -9,8 +10,10 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from sandboxer import __version__
-from sandboxer.edges.http.unsigned import EITHER, UNSIGNED
+from sandboxer.edges.http.binding import OperationRoute
 from sandboxer.wire import events, exec, files, terminals
+from sandboxer.wire.operations.declaration import AnyOperation
+from sandboxer.wire.operations.terms import Access
 from sandboxer.wire.problems import Problem
 
 DESCRIPTION = """\
@@ -69,7 +72,7 @@ def build(app: FastAPI) -> dict[str, Any]:
         routes=app.routes,
     )
     _add_schemas(document)
-    _add_security(document)
+    _add_security(document, [route.operation for route in app.routes if isinstance(route, OperationRoute)])
     for operation in _operations(document):
         _add_request_id(operation)
     return document
@@ -84,7 +87,7 @@ def _add_schemas(document: dict[str, Any]) -> None:
         schemas.setdefault(name, schema)
 
 
-def _add_security(document: dict[str, Any]) -> None:
+def _add_security(document: dict[str, Any], operations: Sequence[AnyOperation]) -> None:
     schemes: dict[str, Any] = {
         "PublicKey": {"type": "http", "scheme": "bearer", "description": "The public key, sbx-pk-…."}
     }
@@ -104,16 +107,13 @@ def _add_security(document: dict[str, Any]) -> None:
         schemes[name] = {"type": "apiKey", "in": "header", "name": header, "description": description}
     document["components"]["securitySchemes"] = schemes
     document["security"] = _SECURITY
-    for path, item in document["paths"].items():
-        for method, operation in item.items():
-            if (method.upper(), path) in UNSIGNED:
-                operation["security"] = []
-            elif any(method.upper() == known and form.fullmatch(_filled(path)) for known, form in EITHER):
-                operation["security"] = [{}, *_SECURITY]
-
-
-def _filled(path: str) -> str:
-    return path.replace("{card_id}", "gft_")
+    unsigned = {one.id for one in operations if one.access in (Access.UNSIGNED, Access.LOOPBACK)}
+    for_either = {one.id for one in operations if one.access is Access.EITHER}
+    for operation in _operations(document):
+        if operation["operationId"] in unsigned:
+            operation["security"] = []
+        elif operation["operationId"] in for_either:
+            operation["security"] = [{}, *_SECURITY]
 
 
 def _operations(document: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Which problems a route may answer with, for the OpenAPI document. Every route says all of them."""
+"""What an operation may answer with, for the OpenAPI document: all of it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from sandboxer.edges.http.problems import PROBLEM_JSON
+from sandboxer.wire.operations.declaration import (
+    Answer,
+    Answered,
+    AnsweredOrEvents,
+    AnyOperation,
+    Bytes,
+    Events,
+    Nothing,
+    Upgrade,
+)
+from sandboxer.wire.operations.terms import Access
 
 _MEANINGS: Mapping[int, str] = {
     400: "The request is malformed.",
@@ -27,8 +38,13 @@ _MEANINGS: Mapping[int, str] = {
     503: "Not possible right now; retry later.",
 }
 _PROBLEM = {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-# Any signed request can meet these.
-_ALWAYS = (401, 403, 408, 413, 422, 429, 500, 503)
+# What every request of an access can meet. Unsigned operations with a body name what that adds.
+_SIGNED = (401, 403, 408, 413, 422, 429, 500, 503)
+_BY_ACCESS: Mapping[Access, tuple[int, ...]] = {
+    Access.UNSIGNED: (429, 500),
+    Access.LOOPBACK: (429, 500),
+    Access.EITHER: (408, 413, 422, 429, 500, 503),
+}
 
 # One event of a stream; its data is the JSON of the model that the route names.
 SERVER_EVENT: dict[str, Any] = {
@@ -44,23 +60,31 @@ SERVER_EVENT: dict[str, Any] = {
 Responses = dict[int | str, dict[str, Any]]
 
 
-def failures(*statuses: int) -> Responses:
-    """For a signed route."""
-    return _responses(*_ALWAYS, *statuses)
+def responses_of(operation: AnyOperation) -> Responses:
+    """All that an operation may answer with beside its model."""
+    refused = _responses(*_BY_ACCESS.get(operation.access, _SIGNED), *operation.failures)
+    return {**refused, **_successes(operation.answer)}
 
 
-def unsigned_failures(*statuses: int) -> Responses:
-    return _responses(429, 500, *statuses)
-
-
-def stranger_failures(*statuses: int) -> Responses:
-    """For a route that anyone may send a body to."""
-    return _responses(408, 413, 422, 429, 500, 503, *statuses)
-
-
-def inside(*statuses: int) -> Responses:
-    """For a route that reaches into a sandbox: it may be missing, in another state, or misbehave."""
-    return failures(404, 409, 502, *statuses)
+def _successes(answer: Answer[Any]) -> Responses:
+    match answer:
+        case Answered(also=also) if also:
+            return {status: {"model": answer.model, "description": words} for status, words in also}
+        case Answered(other_form=(media_type, words)):
+            return {200: {"content": {media_type: {"schema": {"type": "string"}}}, "description": words}}
+        case AnsweredOrEvents() | Events():
+            return {200: stream(answer.words)}
+        case Bytes(is_text=True):
+            kind = "object" if answer.media_type == "application/json" else "string"
+            content = {answer.media_type: {"schema": {"type": kind}}}
+            return {200: {"description": answer.words, "content": content}}
+        case Bytes(part_words=str(part)):
+            return {200: octets(answer.words, answer.media_type), 206: octets(part, answer.media_type)}
+        case Bytes():
+            return {200: octets(answer.words, answer.media_type)}
+        case Nothing(words=str(words)) | Upgrade(words=words):
+            return {answer.status: {"description": words}}
+    return {}
 
 
 def _responses(*statuses: int) -> Responses:

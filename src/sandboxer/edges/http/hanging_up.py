@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import re
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
@@ -20,17 +19,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandboxer.accounts.authority import demand_active
 from sandboxer.edges.http import problems
+from sandboxer.edges.http.matching import operation_of
 from sandboxer.identity.keys import Caller, is_public_key
 from sandboxer.kernel.errors import SandboxerError, Unauthenticated
+from sandboxer.wire.operations.declaration import AnsweredOrEvents, Events, Upgrade
 from sandboxer.wiring import Platform
 
 log = logging.getLogger(__name__)
 LOOK_EVERY = timedelta(milliseconds=500)
 CLOSE_REFUSED = 1008
-_STREAMS = re.compile(
-    r"/v1/(sandboxes/[^/]+/|accounts/me/)(events|processes/[^/]+/output|files/watch|exec)|/v1/execute"
-    r"|/v1/services/[^/]+/logs|/v1/sessions/[^/]+/cells(/[^/]+)?"
-)
 _EVENT_STREAM = b"text/event-stream"
 # For the last words to a client that may not read.
 LAST_WORDS_S = 2.0
@@ -40,7 +37,8 @@ Standing = Callable[[], Awaitable[None]]
 
 def may_last(scope: Scope) -> bool:
     """Can this request stay open for long before its answer begins?"""
-    return scope["type"] == "websocket" or _STREAMS.fullmatch(scope["path"]) is not None
+    operation = operation_of(scope)
+    return operation is not None and isinstance(operation.answer, AnsweredOrEvents | Events | Upgrade)
 
 
 def standing_of(platform: Platform, caller: Caller, token: str | None) -> Standing:

@@ -1,12 +1,15 @@
-"""Scopes that depend on what a request says, not on its route alone: asked for by the route itself."""
+"""Scopes that depend on what a request says, not on its operation alone."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from starlette.requests import Request
 
 from sandboxer.accounts.authority import demand
 from sandboxer.accounts.scopes import Scope
 from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.wire.operations.terms import BodyScope
 
 
 async def demand_scope(request: Request, scope: Scope) -> None:
@@ -17,6 +20,13 @@ async def demand_scope(request: Request, scope: Scope) -> None:
     authority = await platform.authorities.of(who)
     if authority.is_delegated:
         demand(authority, scope, now=platform.clock.now())
+
+
+async def demand_body_scopes(request: Request, adds: Sequence[BodyScope], body: object) -> None:
+    """Demands the scopes that fields of the body add."""
+    for one in adds:
+        if (getattr(body, one.field) is not None) is one.is_given:
+            await demand_scope(request, one.scope)
 
 
 async def holds_scope(request: Request, scope: Scope) -> bool:

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import Query
-
 from sandboxer.kernel.errors import InvalidRequest
-
-LabelFilter = Annotated[
-    str, Query(pattern=r"^[a-z0-9][a-z0-9._/-]{0,62}=[^\x00]{0,255}$", examples=["team=search"])
-]
 
 
 def labels_of(filters: list[str]) -> dict[str, str]:

@@ -13,10 +13,9 @@ from sandboxer.access.http1.heads import CREDENTIALS, PREVIEW_HEADER, RequestHea
 from sandboxer.access.ports.hosts import PortAddress, read_path
 from sandboxer.access.ports.ports import closed, widened
 from sandboxer.access.ports.targets import Target
-from sandboxer.accounts.authority import demand, demand_active
+from sandboxer.accounts.authority import demand_active, demand_needs
 from sandboxer.edges.http.hanging_up import standing_of
-from sandboxer.edges.http.scoping import scope_for
-from sandboxer.edges.http.visiting import note_visit
+from sandboxer.edges.http.visiting import note_relay
 from sandboxer.edges.proxy.doors import Admission, Standing, Way
 from sandboxer.edges.proxy.host_door import private, without_token
 from sandboxer.edges.proxy.origins import Origin
@@ -28,6 +27,7 @@ from sandboxer.identity.keys import Caller
 from sandboxer.identity.sessions.bearer import session_token
 from sandboxer.identity.sessions.tokens import HEADER
 from sandboxer.kernel.errors import NotFound, Unauthenticated
+from sandboxer.wire.operations.ports import RELAY_PORT
 from sandboxer.wiring import Platform
 
 _MINE = re.compile(rb"[A-Z]{1,16} /v1/sandboxes/sbx_[0-9a-z]{26}/ports/[0-9]{1,5}[/? ]")
@@ -118,8 +118,7 @@ class PathDoor:
         caller, check, session = await self._identify(head)
         if caller.is_owner:
             path, _, query = head.target.partition(b"?")
-            visit = {"path": path.decode("latin-1"), "method": head.method.decode(), "query_string": query}
-            await note_visit(self._platform, visit, caller)
+            await note_relay(self._platform, caller, address.sandbox_id, head.method, path, query)
         else:
             await self._judge(head, peer, caller)
         target = await self._ports.for_caller(address, caller)
@@ -155,10 +154,7 @@ class PathDoor:
         self._visits.count(head, peer, authority.sender(caller, now=now))
         demand_active(authority, now=now)
         if authority.is_delegated:
-            path = head.target.partition(b"?")[0].decode("latin-1")
-            needed = scope_for(head.method.decode(), path)
-            if needed is not None:
-                demand(authority, needed, now=now)
+            demand_needs(authority, RELAY_PORT.needs, now=now)
 
 
 def _name(line: bytes) -> bytes:

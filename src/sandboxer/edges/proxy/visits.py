@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from sandboxer.access.http1.heads import RequestHead
 from sandboxer.access.ports.targets import Target
 from sandboxer.accounts.limiter import Limiter
-from sandboxer.accounts.limits import LimitPolicy, Network, Quota, Route, Sender, client_address, quotas
+from sandboxer.accounts.limits import LimitPolicy, Network, Quota, Sender, client_address, quotas
 from sandboxer.edges.proxy.peers import Peer
 from sandboxer.kernel.errors import NotFound, Unauthenticated, Unavailable
+from sandboxer.wire.operations.terms import RateClass
 
 # When who only looks may look again.
 RETRY_LOOK_S = 60
@@ -35,7 +36,7 @@ class Visits:
     def count(self, head: RequestHead, peer: Peer, sender: Sender | None) -> None:
         """Count a signed request as the API counts its own. Raises TooManyRequests."""
         address = self._address(head, peer)
-        wanted = quotas(Route.API, address=address, caller=sender, policy=self._policy)
+        wanted = quotas(RateClass.API, address=address, caller=sender, policy=self._policy)
         self._limiter.admit(wanted, now=time.monotonic())
 
     @contextmanager

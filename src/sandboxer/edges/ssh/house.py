@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from sandboxer.access.ssh.crowd import Crowd
 from sandboxer.access.ssh.keys import SshKey
 from sandboxer.access.ssh.pace import Pace
-from sandboxer.accounts.limits import Route, quotas
+from sandboxer.accounts.limits import quotas
 from sandboxer.backends.guest import Guest
 from sandboxer.identity.keys import Caller
 from sandboxer.sandboxes.access import ActivityKind
+from sandboxer.wire.operations.terms import RateClass
 from sandboxer.wiring import Platform
 from sandboxer.work.lines import Line, Lines
 
@@ -65,7 +66,7 @@ class Visit:
         platform = self.house.platform
         authority = await platform.authorities.of(self.caller)
         sender = authority.sender(self.caller, now=platform.clock.now())
-        wanted = quotas(Route.API, address=self.address, caller=sender, policy=platform.limits)
+        wanted = quotas(RateClass.API, address=self.address, caller=sender, policy=platform.limits)
         platform.limiter.admit(wanted, now=time.monotonic())
 
     async def keep_pace(self, cost: float) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from datetime import datetime, timedelta
-from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -16,7 +14,8 @@ from sandboxer.accounts import gifts, records, scopes
 from sandboxer.accounts.caps import as_json as caps_json
 from sandboxer.accounts.limits import requests_per_minute
 from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.failures import failures
+from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.moments import moment
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.kernel.errors import Forbidden, InvalidRequest
@@ -24,27 +23,21 @@ from sandboxer.money import statements
 from sandboxer.money.amounts import NSATS_PER_MSAT
 from sandboxer.money.statements import AccountView
 from sandboxer.wire import accounts as wire
-from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, When
+from sandboxer.wire.accounts import Me, Moved, SendSats
+from sandboxer.wire.operations import accounts as operations
+from sandboxer.wire.operations.accounts import ListTransfersQuery, ShowUsageQuery
+from sandboxer.wire.operations.declaration import NoParameters
 
-router = APIRouter(prefix="/v1", tags=["accounts"])
-Of = Annotated[wire.AccountId | None, Query(description="Another account (owner).")]
 USAGE_COLUMNS = ("subject", "use", "began_at", "ended_at", "seconds", "msats")
 
 
-@router.get(
-    "/accounts/me",
-    operation_id="showMe",
-    response_model=wire.Me,
-    responses=failures(),
-    summary="This account: money, tier, scopes, limits",
-)
-async def me(request: Request) -> Response:
-    platform, who = platform_of(request), caller(request)
+async def me(asked: Asked[NoParameters, NoParameters, None]) -> Me:
+    platform, who = asked.platform, asked.caller
     authority = await platform.authorities.of(who)
     now = platform.clock.now()
     view = await platform.store.read(lambda conn: statements.account_view(conn, who.account, now=now))
     sender = authority.sender(who, now=now)
-    shown = wire.Me(
+    return wire.Me(
         account=account(authority.account, now=now),
         money=balance(view),
         ancestry=list(authority.ancestry),
@@ -56,84 +49,45 @@ async def me(request: Request) -> Response:
             sender.tier, is_owner=sender.is_owner, policy=platform.limits
         ),
     )
-    return json_response(shown)
 
 
-@router.get(
-    "/transfers",
-    operation_id="listTransfers",
-    response_model=wire.TransferPage,
-    responses={
-        **failures(404),
-        200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "Transfers."},
-    },
-    summary="What moved, newest first; format=csv exports everything, oldest first",
-)
-async def transfers(
-    request: Request,
-    of: Of = None,
-    cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$", max_length=18)] = None,
-    limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT_MAX)] = PAGE_LIMIT_DEFAULT,
-    format: Annotated[Literal["json", "csv"], Query()] = "json",
-) -> Response:
-    platform = platform_of(request)
-    account_id = await whose(request, of)
-    if format == "csv":
+async def transfers(asked: Asked[NoParameters, ListTransfersQuery, None]) -> Response:
+    platform = asked.platform
+    account_id = await whose(asked.request, asked.query.of)
+    if asked.query.format == "csv":
         return StreamingResponse(statements.export_csv(platform.store, account_id), media_type="text/csv")
     page = await platform.store.read(
-        lambda conn: statements.transfers_page(conn, account_id, cursor=cursor, limit=limit)
+        lambda conn: statements.transfers_page(
+            conn, account_id, cursor=asked.query.cursor, limit=asked.query.limit
+        )
     )
     shown = [wire.TransferLine.model_validate(statements.as_json(line)) for line in page.lines]
     return json_response(wire.TransferPage(transfers=shown, next_cursor=page.next_cursor))
 
 
-@router.post(
-    "/transfers",
-    operation_id="sendSats",
-    status_code=201,
-    response_model=wire.Moved,
-    responses=failures(402, 404, 409),
-    summary="Give sats to another account by its public id; the same id gives once",
-)
-async def send(request: Request, body: wire.SendSats) -> Response:
-    platform, who = platform_of(request), caller(request)
+async def send(asked: Asked[NoParameters, NoParameters, SendSats]) -> Moved:
+    platform, who = asked.platform, asked.caller
     now = platform.clock.now()
     is_new = await platform.store.write(
         lambda conn: gifts.give(
             conn,
             who.account,
-            body.to,
-            body.sats,
-            id=body.id,
-            reason=body.reason,
+            asked.body.to,
+            asked.body.sats,
+            id=asked.body.id,
+            reason=asked.body.reason,
             key=who.public_key,
             now=now,
         )
     )
-    return json_response(wire.Moved(id=body.id, sats=body.sats, is_new=is_new), 201)
+    return wire.Moved(id=asked.body.id, sats=asked.body.sats, is_new=is_new)
 
 
-@router.get(
-    "/usage",
-    operation_id="showUsage",
-    response_model=wire.UsageReport,
-    responses={
-        **failures(404),
-        200: {"content": {"text/csv": {"schema": {"type": "string"}}}, "description": "Usage."},
-    },
-    summary="What was used between two moments, for outside billing",
-)
-async def usage(
-    request: Request,
-    of: Of = None,
-    since: Annotated[When | None, Query(description="Default: 30 days ago.")] = None,
-    until: Annotated[When | None, Query(description="Default: now.")] = None,
-    format: Annotated[Literal["json", "csv"], Query()] = "json",
-) -> Response:
-    platform = platform_of(request)
-    account_id = await whose(request, of)
+async def usage(asked: Asked[NoParameters, ShowUsageQuery, None]) -> Response:
+    platform = asked.platform
+    account_id = await whose(asked.request, asked.query.of)
     now = platform.clock.now()
-    begin, end = _span(since, until, now)
+    begin, end = _span(asked.query.since, asked.query.until, now)
     lines = await platform.store.read(
         lambda conn: statements.usage(conn, account_id, since=begin, until=end, now=now)
     )
@@ -148,7 +102,7 @@ async def usage(
         )
         for line in lines
     ]
-    if format == "csv":
+    if asked.query.format == "csv":
         return Response(_csv(shown), media_type="text/csv")
     total = sum(line.nsats for line in lines) // NSATS_PER_MSAT
     report = wire.UsageReport(account=account_id, since=begin, until=end, usage=shown, total_msats=total)
@@ -215,3 +169,11 @@ def _csv(lines: list[wire.UsageLine]) -> str:
         told = line.model_dump(mode="json")
         writer.writerow([told[name] for name in USAGE_COLUMNS])
     return text.getvalue()
+
+
+BINDINGS: tuple[Binding, ...] = (
+    bind(operations.SHOW_ME, me),
+    bind(operations.LIST_TRANSFERS, transfers),
+    bind(operations.SEND_SATS, send),
+    bind(operations.SHOW_USAGE, usage),
+)

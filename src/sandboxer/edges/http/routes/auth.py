@@ -2,126 +2,77 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Path, Query
-from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.accounts.revocation import CutKeys
-from sandboxer.edges.http.answers import json_response, nothing
+from sandboxer.edges.http.answers import nothing
+from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.confirming import confirm_new_factor
-from sandboxer.edges.http.failures import failures, stranger_failures, unsigned_failures
-from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.edges.http.matching import Binding
 from sandboxer.identity.sessions.bearer import session_token
 from sandboxer.identity.sessions.sessions import OpenedSession
 from sandboxer.kernel.errors import InvalidRequest, NotAvailable
 from sandboxer.wire import auth
-
-router = APIRouter(prefix="/v1/auth", tags=["auth"])
-
-
-@router.post(
-    "/challenge",
-    operation_id="challengeWallet",
-    response_model=auth.SessionChallenge,
-    responses=stranger_failures(),
-    summary="A text for a wallet to sign",
+from sandboxer.wire.auth import (
+    GenesisChallenge,
+    LinkWallet,
+    OpenSession,
+    Session,
+    SessionChallenge,
+    SessionsEnded,
+    SignIn,
+    SiwxOffer,
+    WalletList,
 )
-async def challenge(request: Request) -> Response:
-    made = await platform_of(request).wallets.sessions.challenge()
-    return json_response(
-        auth.SessionChallenge(nonce=made.nonce, message=made.message, expires_at=made.expires_at)
+from sandboxer.wire.operations import auth as operations
+from sandboxer.wire.operations.auth import EndSessionsQuery
+from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.operations.paths import WalletPath
+
+
+async def challenge(asked: Asked[NoParameters, NoParameters, None]) -> SessionChallenge:
+    made = await asked.platform.wallets.sessions.challenge()
+    return auth.SessionChallenge(nonce=made.nonce, message=made.message, expires_at=made.expires_at)
+
+
+async def open_session(asked: Asked[NoParameters, NoParameters, OpenSession]) -> Session:
+    opened = await asked.platform.wallets.sessions.open_session(
+        asked.body.nonce, asked.body.signature, asked.body.address
     )
+    return _session(opened)
 
 
-@router.post(
-    "/session",
-    operation_id="openSession",
-    status_code=201,
-    response_model=auth.Session,
-    responses=stranger_failures(401, 403),
-    summary="A session for whoever signed the challenge",
-)
-async def open_session(request: Request, body: auth.OpenSession) -> Response:
-    opened = await platform_of(request).wallets.sessions.open_session(
-        body.nonce, body.signature, body.address
-    )
-    return json_response(_session(opened), 201)
-
-
-@router.delete(
-    "/session",
-    operation_id="closeSession",
-    status_code=204,
-    responses=failures(),
-    summary="End the session whose token this request carries",
-)
-async def close_session(request: Request) -> Response:
-    token = session_token(request.scope["headers"])
+async def close_session(asked: Asked[NoParameters, NoParameters, None]) -> Response:
+    token = session_token(asked.request.scope["headers"])
     if token is None:
         raise InvalidRequest(field="Authorization", why="this request came without a session's token")
-    await platform_of(request).wallets.sessions.revoke(token)
+    await asked.platform.wallets.sessions.revoke(token)
     return nothing()
 
 
-@router.delete(
-    "/sessions",
-    operation_id="endSessions",
-    response_model=auth.SessionsEnded,
-    responses=failures(404),
-    summary="End every session of this account, or of one of its wallets",
-)
-async def end_sessions(
-    request: Request,
-    address: Annotated[
-        str | None, Query(min_length=1, max_length=200, description="Only those of this wallet (CAIP-10).")
-    ] = None,
-) -> Response:
-    who = caller(request)
-    ended = await platform_of(request).wallets.sessions.end_all(
-        who.account, address=address, actor=f"key:{who.public_key}"
+async def end_sessions(asked: Asked[NoParameters, EndSessionsQuery, None]) -> SessionsEnded:
+    who = asked.caller
+    ended = await asked.platform.wallets.sessions.end_all(
+        who.account, address=asked.query.address, actor=f"key:{who.public_key}"
     )
-    return json_response(auth.SessionsEnded(ended=ended))
+    return auth.SessionsEnded(ended=ended)
 
 
-@router.get(
-    "/siwx",
-    operation_id="offerSiwx",
-    response_model=auth.SiwxOffer,
-    responses=unsigned_failures(503),
-    summary="What to complete and sign for Sign-in-with-X (CAIP-122)",
-)
-async def offer(request: Request) -> Response:
-    return json_response(auth.SiwxOffer.model_validate(await platform_of(request).wallets.siwx.offer()))
+async def offer(asked: Asked[NoParameters, NoParameters, None]) -> SiwxOffer:
+    return auth.SiwxOffer.model_validate(await asked.platform.wallets.siwx.offer())
 
 
-@router.post(
-    "/siwx",
-    operation_id="signInWithX",
-    status_code=201,
-    response_model=auth.Session,
-    responses=stranger_failures(401, 403),
-    summary="A session for whoever signed a CAIP-122 message",
-)
-async def sign_in(request: Request, body: auth.SignIn) -> Response:
-    opened = await platform_of(request).wallets.siwx.sign_in(body.message, body.signature)
-    return json_response(_session(opened), 201)
+async def sign_in(asked: Asked[NoParameters, NoParameters, SignIn]) -> Session:
+    opened = await asked.platform.wallets.siwx.sign_in(asked.body.message, asked.body.signature)
+    return _session(opened)
 
 
-@router.post(
-    "/genesis",
-    operation_id="challengeGenesis",
-    response_model=auth.GenesisChallenge,
-    responses=failures(),
-    summary="What two wallets sign to pass the genesis gate",
-)
-async def genesis(request: Request) -> Response:
-    gate = platform_of(request).wallets.gate
+async def genesis(asked: Asked[NoParameters, NoParameters, None]) -> GenesisChallenge:
+    gate = asked.platform.wallets.gate
     if gate is None:
         raise NotAvailable(what="The genesis gate", why="the operator named no registry")
-    made = await gate.challenge(caller(request).account)
-    shown = auth.GenesisChallenge(
+    made = await gate.challenge(asked.caller.account)
+    return auth.GenesisChallenge(
         nonce=made.nonce,
         account=made.account,
         btc_message=made.btc_message,
@@ -129,78 +80,43 @@ async def genesis(request: Request) -> Response:
         sip018_message=made.sip018_message,
         expires_at=made.expires_at,
     )
-    return json_response(shown)
 
 
-@router.get(
-    "/wallets",
-    operation_id="listWallets",
-    response_model=auth.WalletList,
-    responses=failures(),
-    summary="The wallets of this account",
-)
-async def wallets(request: Request) -> Response:
-    known = await platform_of(request).wallets.wallets.of_account(caller(request).account)
+async def wallets(asked: Asked[NoParameters, NoParameters, None]) -> WalletList:
+    known = await asked.platform.wallets.wallets.of_account(asked.caller.account)
     shown = [
         auth.Wallet(address=one.address, created_at=one.created_at, revoked_at=one.revoked_at)
         for one in known
     ]
-    return json_response(auth.WalletList(wallets=shown))
+    return auth.WalletList(wallets=shown)
 
 
-@router.post(
-    "/wallets/challenge",
-    operation_id="challengeLink",
-    response_model=auth.SessionChallenge,
-    responses=failures(),
-    summary="A text for a wallet to sign, to be linked to this account",
-)
-async def challenge_link(request: Request) -> Response:
-    made = await platform_of(request).wallets.sessions.challenge(link_to=caller(request).account)
-    return json_response(
-        auth.SessionChallenge(nonce=made.nonce, message=made.message, expires_at=made.expires_at)
-    )
+async def challenge_link(asked: Asked[NoParameters, NoParameters, None]) -> SessionChallenge:
+    made = await asked.platform.wallets.sessions.challenge(link_to=asked.caller.account)
+    return auth.SessionChallenge(nonce=made.nonce, message=made.message, expires_at=made.expires_at)
 
 
-@router.post(
-    "/wallets",
-    operation_id="linkWallet",
-    status_code=201,
-    response_model=auth.WalletList,
-    responses=failures(409, 428),
-    summary="Make a wallet another factor of this account",
-)
-async def link(request: Request, body: auth.LinkWallet) -> Response:
-    # Else a stolen session or key could make its own second factor.
-    await confirm_new_factor(request, action="link_wallet", resource=body.address)
-    platform = platform_of(request)
+async def link(asked: Asked[NoParameters, NoParameters, LinkWallet]) -> WalletList:
+    await confirm_new_factor(asked.request, action="link_wallet", resource=asked.body.address)
+    platform = asked.platform
     linked = await platform.wallets.sessions.link_wallet(
-        caller(request).account, body.nonce, body.address, body.signature
+        asked.caller.account, asked.body.nonce, asked.body.address, asked.body.signature
     )
-    known = await platform.wallets.wallets.of_account(caller(request).account)
+    known = await platform.wallets.wallets.of_account(asked.caller.account)
     shown = [
         auth.Wallet(address=one.address, created_at=one.created_at, revoked_at=one.revoked_at)
         for one in known
         if one.address == linked.caip10
     ]
-    return json_response(auth.WalletList(wallets=shown), 201)
+    return auth.WalletList(wallets=shown)
 
 
-@router.delete(
-    "/wallets/{address}",
-    operation_id="revokeWallet",
-    status_code=204,
-    responses=failures(404),
-    summary="It signs in no more; its sessions and the keys it cut end",
-)
-async def revoke_wallet(
-    request: Request, address: Annotated[str, Path(min_length=1, max_length=200)]
-) -> Response:
-    platform, who = platform_of(request), caller(request)
+async def revoke_wallet(asked: Asked[WalletPath, NoParameters, None]) -> Response:
+    platform, who = asked.platform, asked.caller
     actor = f"key:{who.public_key}"
-    cut = CutKeys(address, actor=actor, now=platform.clock.now())
+    cut = CutKeys(asked.path.address, actor=actor, now=platform.clock.now())
     await platform.wallets.wallets.revoke(
-        who.account, address, actor=actor, also=lambda conn, _: cut.end(conn)
+        who.account, asked.path.address, actor=actor, also=lambda conn, _: cut.end(conn)
     )
     for gone in cut.ended:
         platform.keys.forget(gone)
@@ -211,3 +127,18 @@ def _session(opened: OpenedSession) -> auth.Session:
     return auth.Session(
         token=opened.token, address=opened.address, account=opened.account, expires_at=opened.expires_at
     )
+
+
+BINDINGS: tuple[Binding, ...] = (
+    bind(operations.CHALLENGE_WALLET, challenge),
+    bind(operations.OPEN_SESSION, open_session),
+    bind(operations.CLOSE_SESSION, close_session),
+    bind(operations.END_SESSIONS, end_sessions),
+    bind(operations.OFFER_SIWX, offer),
+    bind(operations.SIGN_IN_WITH_X, sign_in),
+    bind(operations.CHALLENGE_GENESIS, genesis),
+    bind(operations.LIST_WALLETS, wallets),
+    bind(operations.CHALLENGE_LINK, challenge_link),
+    bind(operations.LINK_WALLET, link),
+    bind(operations.REVOKE_WALLET, revoke_wallet),
+)

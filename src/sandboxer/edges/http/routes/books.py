@@ -2,130 +2,73 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Query
-from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from sandboxer.accounts import audit, operators
 from sandboxer.accounts.audit import Checkpoint
-from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.failures import failures
-from sandboxer.edges.http.state import platform_of, require_owner
+from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.state import require_owner
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.money import verification
 from sandboxer.wire import accounts as wire
-from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX
+from sandboxer.wire.accounts import AuditPage, AuditProof, LedgerProof, LedgerTotals, Moved, PayOut
+from sandboxer.wire.operations import operators as operations
+from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.operations.operators import ListAuditQuery, VerifyAuditQuery
 
-router = APIRouter(prefix="/v1", tags=["operators"])
-MAX_SEQ = 2**53
 NDJSON = "application/x-ndjson"
 
 
-@router.post(
-    "/payouts",
-    operation_id="payOut",
-    status_code=201,
-    response_model=wire.Moved,
-    responses=failures(402, 409),
-    summary="Take income out, at most what was earned; the same id pays once (owner)",
-)
-async def pay_out(request: Request, body: wire.PayOut) -> Response:
-    platform, operator = platform_of(request), require_owner(request)
+async def pay_out(asked: Asked[NoParameters, NoParameters, PayOut]) -> Moved:
+    platform, operator = asked.platform, require_owner(asked.request)
     now = platform.clock.now()
     is_new = await platform.store.write(
-        lambda conn: operators.pay_out(conn, operator, body.sats, id=body.id, reason=body.reason, now=now)
+        lambda conn: operators.pay_out(
+            conn, operator, asked.body.sats, id=asked.body.id, reason=asked.body.reason, now=now
+        )
     )
-    return json_response(wire.Moved(id=body.id, sats=body.sats, is_new=is_new), 201)
+    return wire.Moved(id=asked.body.id, sats=asked.body.sats, is_new=is_new)
 
 
-@router.get(
-    "/ledger/totals",
-    operation_id="showLedgerTotals",
-    response_model=wire.LedgerTotals,
-    responses=failures(),
-    summary="What all ledger accounts of each kind hold (owner)",
-)
-async def totals(request: Request) -> Response:
-    operator = require_owner(request)
-    found = await platform_of(request).store.read(lambda conn: operators.totals(conn, operator))
-    return json_response(wire.LedgerTotals(totals=found))
+async def totals(asked: Asked[NoParameters, NoParameters, None]) -> LedgerTotals:
+    operator = require_owner(asked.request)
+    found = await asked.platform.store.read(lambda conn: operators.totals(conn, operator))
+    return wire.LedgerTotals(totals=found)
 
 
-@router.get(
-    "/ledger/verify",
-    operation_id="verifyLedger",
-    response_model=wire.LedgerProof,
-    responses=failures(),
-    summary="Recompute everything derived and compare (owner)",
-)
-async def verify_ledger(request: Request) -> Response:
-    require_owner(request)
-    proof = await platform_of(request).store.read(verification.verify)
-    return json_response(ledger_proof(proof))
+async def verify_ledger(asked: Asked[NoParameters, NoParameters, None]) -> LedgerProof:
+    require_owner(asked.request)
+    proof = await asked.platform.store.read(verification.verify)
+    return ledger_proof(proof)
 
 
-@router.get(
-    "/audit",
-    operation_id="listAudit",
-    response_model=wire.AuditPage,
-    responses=failures(),
-    summary="Who did what, oldest first (owner)",
-)
-async def list_audit(
-    request: Request,
-    after: Annotated[int, Query(ge=0, le=MAX_SEQ)] = 0,
-    subject: Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]*$")] = None,
-    limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT_MAX)] = PAGE_LIMIT_DEFAULT,
-) -> Response:
-    require_owner(request)
-    found = await platform_of(request).store.read(
-        lambda conn: audit.page(conn, after=after, subject=subject, limit=limit)
+async def list_audit(asked: Asked[NoParameters, ListAuditQuery, None]) -> AuditPage:
+    require_owner(asked.request)
+    found = await asked.platform.store.read(
+        lambda conn: audit.page(
+            conn, after=asked.query.after, subject=asked.query.subject, limit=asked.query.limit
+        )
     )
     shown = [wire.AuditEntry.model_validate(audit.as_json(entry)) for entry in found]
-    following = found[-1].seq if len(found) == limit else None
-    return json_response(wire.AuditPage(entries=shown, next_after=following))
+    following = found[-1].seq if len(found) == asked.query.limit else None
+    return wire.AuditPage(entries=shown, next_after=following)
 
 
-@router.get(
-    "/audit/export",
-    operation_id="exportAudit",
-    response_class=StreamingResponse,
-    responses={
-        **failures(),
-        200: {
-            "description": "One JSON object a line; the last one's seq and hash are an anchor.",
-            "content": {NDJSON: {"schema": {"type": "string"}}},
-        },
-    },
-    summary="The whole audit log (owner)",
-)
-async def export_audit(request: Request) -> Response:
-    require_owner(request)
-    return StreamingResponse(audit.export(platform_of(request).store), media_type=NDJSON)
+async def export_audit(asked: Asked[NoParameters, NoParameters, None]) -> Response:
+    require_owner(asked.request)
+    return StreamingResponse(audit.export(asked.platform.store), media_type=NDJSON)
 
 
-@router.get(
-    "/audit/verify",
-    operation_id="verifyAudit",
-    response_model=wire.AuditProof,
-    responses=failures(),
-    summary="Walk the chain of the audit log, from an anchor kept elsewhere if you have one (owner)",
-)
-async def verify_audit(
-    request: Request,
-    anchor_seq: Annotated[int | None, Query(ge=0, le=MAX_SEQ)] = None,
-    anchor_hash: Annotated[str | None, Query(pattern=r"^[0-9a-f]{64}$", max_length=64)] = None,
-) -> Response:
-    require_owner(request)
-    if (anchor_seq is None) is not (anchor_hash is None):
+async def verify_audit(asked: Asked[NoParameters, VerifyAuditQuery, None]) -> AuditProof:
+    require_owner(asked.request)
+    if (asked.query.anchor_seq is None) is not (asked.query.anchor_hash is None):
         raise InvalidRequest(field="anchor_seq", why="an anchor is a number and its hash")
     anchor = None
-    if anchor_seq is not None and anchor_hash is not None:
-        anchor = Checkpoint(seq=anchor_seq, hash=anchor_hash)
-    proof = await platform_of(request).store.read(lambda conn: audit.verify(conn, anchor=anchor))
-    return json_response(audit_proof(proof))
+    if asked.query.anchor_seq is not None and asked.query.anchor_hash is not None:
+        anchor = Checkpoint(seq=asked.query.anchor_seq, hash=asked.query.anchor_hash)
+    proof = await asked.platform.store.read(lambda conn: audit.verify(conn, anchor=anchor))
+    return audit_proof(proof)
 
 
 def ledger_proof(proof: verification.Proof) -> wire.LedgerProof:
@@ -148,3 +91,13 @@ def audit_proof(proof: audit.Proof) -> wire.AuditProof:
         broken_at=proof.broken_at,
         why=proof.why,
     )
+
+
+BINDINGS: tuple[Binding, ...] = (
+    bind(operations.PAY_OUT, pay_out),
+    bind(operations.SHOW_LEDGER_TOTALS, totals),
+    bind(operations.VERIFY_LEDGER, verify_ledger),
+    bind(operations.LIST_AUDIT, list_audit),
+    bind(operations.EXPORT_AUDIT, export_audit),
+    bind(operations.VERIFY_AUDIT, verify_audit),
+)

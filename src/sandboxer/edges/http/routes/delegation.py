@@ -2,52 +2,42 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
 from sqlalchemy import Connection
-from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.accounts import delegation, scopes
 from sandboxer.accounts.caps import Caps
 from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.confirming import confirm, is_wallet
 from sandboxer.edges.http.delegated import facts, shown_key
-from sandboxer.edges.http.failures import failures
-from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
+from sandboxer.edges.http.idempotency import Bind, once_bound
+from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.moments import moment
-from sandboxer.edges.http.routes.keys import PublicKey
-from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.identity.keys import generate
 from sandboxer.kernel.ids import new_id
 from sandboxer.wire.keys import CutKey, DelegatedKey, NewDelegatedKey, TopUpKey
+from sandboxer.wire.operations import keys as operations
+from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.operations.paths import PublicKeyPath
 
-router = APIRouter(prefix="/v1/keys", tags=["keys"])
 
-
-@router.post(
-    "/delegated",
-    operation_id="cutKey",
-    status_code=201,
-    response_model=NewDelegatedKey,
-    responses=failures(402, 409, 428),
-    summary="Cut a child key: a budget, scopes, depth, slots, an end; never more than you have",
-)
-async def cut(request: Request, body: CutKey, idempotency_key: IdempotencyKey = None) -> Response:
-    platform, who = platform_of(request), caller(request)
+async def cut(asked: Asked[NoParameters, NoParameters, CutKey]) -> Response:
+    platform, who = asked.platform, asked.caller
     wish = delegation.Cut(
-        name=body.name,
-        budget_sats=body.budget_sats,
-        scopes=scopes.parse(body.scopes),
-        depth=body.depth,
-        slots=body.slots,
-        expires_at=moment(body.expires_at, field="expires_at"),
-        caps=Caps(**body.caps.model_dump()),
+        name=asked.body.name,
+        budget_sats=asked.body.budget_sats,
+        scopes=scopes.parse(asked.body.scopes),
+        depth=asked.body.depth,
+        slots=asked.body.slots,
+        expires_at=moment(asked.body.expires_at, field="expires_at"),
+        caps=Caps(**asked.body.caps.model_dump()),
     )
-    if is_wallet(request):
+    if is_wallet(asked.request):
         # It would outlive the session that made it.
-        await confirm(request, action="cut_key", resource=who.account)
+        await confirm(asked.request, action="cut_key", resource=who.account)
     await platform.authorities.of(who)
-    new = generate(new_id("acc"), body.name, accepts_v1=False)
+    new = generate(new_id("acc"), asked.body.name, accepts_v1=False)
     now = platform.clock.now()
 
     def write(conn: Connection, bind: Bind | None) -> delegation.DelegatedKey:
@@ -73,25 +63,30 @@ async def cut(request: Request, body: CutKey, idempotency_key: IdempotencyKey = 
         shown = NewDelegatedKey(**facts(made), secret_key=new.secret_key, budget_sats=wish.budget_sats)
         return json_response(shown, 201)
 
-    return await once_bound(request, act, keep_answer=False)
+    return await once_bound(asked.request, act, keep_answer=False)
 
 
-@router.post(
-    "/{public_key}/top-up",
-    operation_id="topUpKey",
-    response_model=DelegatedKey,
-    responses=failures(402, 404, 409),
-    summary="Give a child key more sats; the same id gives once",
-)
-async def top_up(request: Request, public_key: PublicKey, body: TopUpKey) -> Response:
-    platform, who = platform_of(request), caller(request)
+async def top_up(asked: Asked[PublicKeyPath, NoParameters, TopUpKey]) -> DelegatedKey:
+    platform, who = asked.platform, asked.caller
     now = platform.clock.now()
 
     def write(conn: Connection) -> delegation.DelegatedKey:
-        child = delegation.find_below(conn, who.account, public_key)
+        child = delegation.find_below(conn, who.account, asked.path.public_key)
         delegation.top_up(
-            conn, who.account, child.account, body.sats, id=body.id, cut_by=who.public_key, now=now
+            conn,
+            who.account,
+            child.account,
+            asked.body.sats,
+            id=asked.body.id,
+            cut_by=who.public_key,
+            now=now,
         )
         return child
 
-    return json_response(shown_key(await platform.store.write(write)))
+    return shown_key(await platform.store.write(write))
+
+
+BINDINGS: tuple[Binding, ...] = (
+    bind(operations.CUT_KEY, cut),
+    bind(operations.TOP_UP_KEY, top_up),
+)

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Annotated
 
-from fastapi import APIRouter, Query
-from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.backends.guest import Output
 from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.disconnect import until_client_goes
-from sandboxer.edges.http.failures import inside, stream
 from sandboxer.edges.http.large import LargeAnswer
-from sandboxer.edges.http.lean import LeanRoute
+from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.sse import EVENT_STREAM, EventStream, ServerEvent
-from sandboxer.edges.http.state import caller, lease_of, platform_of
 from sandboxer.edges.http.streams import OutputEvents, in_bytes, in_words
 from sandboxer.kernel.budget import SMALL
 from sandboxer.kernel.errors import InvalidRequest
@@ -31,53 +27,39 @@ from sandboxer.wire.exec import (
     RunCommand,
     Runnable,
 )
-from sandboxer.wire.words import SandboxId
+from sandboxer.wire.operations import exec as operations
+from sandboxer.wire.operations.exec import RunCommandQuery
+from sandboxer.wire.operations.paths import SandboxPath
 from sandboxer.work.commands import Wanted
 from sandboxer.work.exec import End, Run, Started
 
-router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}", tags=["exec"], route_class=LeanRoute)
-_STREAMED = stream("How it ended; or, streamed: `started`, `stdout` and `stderr`, then `exit` or `error`.")
 
-
-@router.post(
-    "/exec",
-    operation_id="runCommand",
-    response_model=ExecResult,
-    responses={**inside(403), 200: _STREAMED},
-    summary="Run a command to its end",
-)
-async def run_command(
-    request: Request,
-    sandbox_id: SandboxId,
-    body: RunCommand,
-    is_streamed: Annotated[
-        bool,
-        Query(alias="stream", description="Server-sent events, as `Accept: text/event-stream` asks for."),
-    ] = False,
-) -> Response:
-    runs = platform_of(request).work.exec
-    if is_streamed or EVENT_STREAM in request.headers.get("accept", ""):
-        source = runs.stream(sandbox_id, caller(request), _run(body, body.output_limit_bytes))
-        return EventStream(_events(source, body.encoding, platform_of(request).metrics))
-    limit = OUTPUT_LIMIT_DEFAULT if body.output_limit_bytes is None else body.output_limit_bytes
-    async with until_client_goes(request.receive):
-        result = await runs.run(sandbox_id, caller(request), _run(body, limit), lease_of(request.scope))
-    _count(platform_of(request).metrics, result.end)
+async def run_command(asked: Asked[SandboxPath, RunCommandQuery, RunCommand]) -> Response:
+    runs = asked.platform.work.exec
+    if asked.query.is_streamed or EVENT_STREAM in asked.request.headers.get("accept", ""):
+        source = runs.stream(
+            asked.path.sandbox_id, asked.caller, _run(asked.body, asked.body.output_limit_bytes)
+        )
+        return EventStream(_events(source, asked.body.encoding, asked.platform.metrics))
+    limit = OUTPUT_LIMIT_DEFAULT if asked.body.output_limit_bytes is None else asked.body.output_limit_bytes
+    async with until_client_goes(asked.request.receive):
+        result = await runs.run(asked.path.sandbox_id, asked.caller, _run(asked.body, limit), asked.lease)
+    _count(asked.platform.metrics, result.end)
     is_large = len(result.stdout) + len(result.stderr) > SMALL
     shown = ExecResult.model_construct(
         exit_code=result.end.exit_code,
-        stdout="" if is_large else in_words(result.stdout, body.encoding),
-        stderr="" if is_large else in_words(result.stderr, body.encoding),
+        stdout="" if is_large else in_words(result.stdout, asked.body.encoding),
+        stderr="" if is_large else in_words(result.stderr, asked.body.encoding),
         timed_out=result.end.timed_out,
         truncated=result.end.truncated,
         duration_ms=result.end.duration_ms,
         reason=None if result.end.reason is None else result.end.reason.value,
-        encoding=body.encoding,
+        encoding=asked.body.encoding,
         stdin_bytes=result.end.stdin_bytes,
     )
     if is_large:
         large = {"stdout": result.stdout, "stderr": result.stderr}
-        return LargeAnswer(shown, large, body.encoding)
+        return LargeAnswer(shown, large, asked.body.encoding)
     return json_response(shown)
 
 
@@ -134,3 +116,6 @@ def _exit(end: End) -> ExecExit:
         reason=None if end.reason is None else end.reason.value,
         stdin_bytes=end.stdin_bytes,
     )
+
+
+BINDINGS: tuple[Binding, ...] = (bind(operations.RUN_COMMAND, run_command),)

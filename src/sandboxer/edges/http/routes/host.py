@@ -4,103 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Annotated
-
-from fastapi import APIRouter, Query
-from starlette.requests import Request
-from starlette.responses import Response
 
 from sandboxer import __version__
 from sandboxer.artifacts.garbage import decision
 from sandboxer.artifacts.images.published.collecting import Tier
 from sandboxer.backends.contract import Fingerprint
-from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.failures import failures
-from sandboxer.edges.http.state import caller, platform_of, require_owner
+from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.state import require_owner
 from sandboxer.kernel.durations import format_duration
 from sandboxer.sandboxes.quarantine.records import Held
 from sandboxer.sandboxes.quarantine.use_cases import Quarantine
 from sandboxer.wire.capabilities import BackendCapabilities, Lack
 from sandboxer.wire.host import Collected, Garbage, GarbageItem, Host
+from sandboxer.wire.operations import host as operations
+from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.operations.host import CollectGarbageQuery
 from sandboxer.wire.sandboxes import Reaped, Stale, StaleList
 
-router = APIRouter(prefix="/v1/host", tags=["host"])
 
-
-@router.get(
-    "",
-    operation_id="inspectHost",
-    response_model=Host,
-    responses=failures(403),
-    summary="What this host can do and holds (owner)",
-)
-async def inspect(request: Request) -> Response:
-    require_owner(request)
-    platform = platform_of(request)
+async def inspect(asked: Asked[NoParameters, NoParameters, None]) -> Host:
+    require_owner(asked.request)
+    platform = asked.platform
     prints = await platform.sandboxes.fingerprints()
-    shown = Host(
+    return Host(
         version=__version__,
-        uptime_s=round((platform.clock.now() - request.app.state.started_at).total_seconds(), 3),
+        uptime_s=round((platform.clock.now() - asked.request.app.state.started_at).total_seconds(), 3),
         backends=[backend(name, seen) for name, seen in sorted(prints.items())],
         facts={f"{name}.{k}": v for name, seen in prints.items() for k, v in seen.facts.items()},
         sandboxes=dict(await platform.sandboxes.counts()),
     )
-    return json_response(shown)
 
 
-@router.get(
-    "/stale",
-    operation_id="listStale",
-    response_model=StaleList,
-    responses=failures(403),
-    summary="What no record accounts for (owner)",
-)
-async def stale(request: Request) -> Response:
-    sandboxes = platform_of(request).sandboxes
-    found = await sandboxes.stale(caller(request))
-    return json_response(StaleList(stale=_listed(found, sandboxes.room.quarantine)))
+async def stale(asked: Asked[NoParameters, NoParameters, None]) -> StaleList:
+    sandboxes = asked.platform.sandboxes
+    found = await sandboxes.stale(asked.caller)
+    return StaleList(stale=_listed(found, sandboxes.room.quarantine))
 
 
-@router.post(
-    "/reap-stale",
-    operation_id="reapStale",
-    response_model=Reaped,
-    responses=failures(403),
-    summary="Remove what no record accounts for (owner)",
-)
-async def reap_stale(request: Request) -> Response:
-    sandboxes = platform_of(request).sandboxes
-    removed = await sandboxes.reap_stale(caller(request))
-    return json_response(Reaped(removed=_listed(removed, sandboxes.room.quarantine)))
+async def reap_stale(asked: Asked[NoParameters, NoParameters, None]) -> Reaped:
+    sandboxes = asked.platform.sandboxes
+    removed = await sandboxes.reap_stale(asked.caller)
+    return Reaped(removed=_listed(removed, sandboxes.room.quarantine))
 
 
-@router.get(
-    "/garbage",
-    operation_id="listGarbage",
-    response_model=Garbage,
-    responses=failures(403),
-    summary="What nobody needs any more, and when it goes (owner)",
-)
-async def garbage(request: Request) -> Response:
-    collector = platform_of(request).artifacts.garbage
-    found = [_garbage(one, collector.grace) for one in await collector.find(caller(request))]
-    return json_response(Garbage(grace=format_duration(collector.grace), garbage=found))
+async def garbage(asked: Asked[NoParameters, NoParameters, None]) -> Garbage:
+    collector = asked.platform.artifacts.garbage
+    found = [_garbage(one, collector.grace) for one in await collector.find(asked.caller)]
+    return Garbage(grace=format_duration(collector.grace), garbage=found)
 
 
-@router.post(
-    "/collect-garbage",
-    operation_id="collectGarbage",
-    response_model=Collected,
-    responses=failures(403),
-    summary="Remove what nobody needs any more; the platform does this by itself, too (owner)",
-)
-async def collect_garbage(
-    request: Request,
-    now: Annotated[bool, Query(description="Also what is still in its time of grace.")] = False,
-) -> Response:
-    collector = platform_of(request).artifacts.garbage
-    removed = await collector.collect(caller(request), despite_grace=now)
-    return json_response(Collected(removed=[_garbage(one, collector.grace) for one in removed]))
+async def collect_garbage(asked: Asked[NoParameters, CollectGarbageQuery, None]) -> Collected:
+    collector = asked.platform.artifacts.garbage
+    removed = await collector.collect(asked.caller, despite_grace=asked.query.now)
+    return Collected(removed=[_garbage(one, collector.grace) for one in removed])
 
 
 def backend(name: str, seen: Fingerprint, capabilities: Sequence[str] = ()) -> BackendCapabilities:
@@ -138,3 +95,12 @@ def _listed(found: Sequence[Held], quarantine: Quarantine) -> list[Stale]:
         )
         for one in found
     ]
+
+
+BINDINGS: tuple[Binding, ...] = (
+    bind(operations.INSPECT_HOST, inspect),
+    bind(operations.LIST_STALE, stale),
+    bind(operations.REAP_STALE, reap_stale),
+    bind(operations.LIST_GARBAGE, garbage),
+    bind(operations.COLLECT_GARBAGE, collect_garbage),
+)

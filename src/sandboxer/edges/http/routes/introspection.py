@@ -6,18 +6,13 @@ import time
 from collections import Counter
 from dataclasses import replace
 
-from fastapi import APIRouter
-from starlette.requests import Request
-from starlette.responses import Response
-
 from sandboxer.accounts.caps import as_json as caps_json
-from sandboxer.accounts.limits import Quota, Route, free_slots, quotas
+from sandboxer.accounts.limits import Quota, free_slots, quotas
 from sandboxer.backends.contract import Capacity, Fingerprint, Resources, capabilities_of
-from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.authentication import address_of
-from sandboxer.edges.http.failures import failures
+from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.routes.host import backend
-from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.kernel.durations import format_duration
 from sandboxer.observe.metrics import counted_by
 from sandboxer.sandboxes.lifecycle import State
@@ -25,11 +20,14 @@ from sandboxer.sandboxes.profiles import Profile
 from sandboxer.wire import exec, execute, sessions
 from sandboxer.wire import introspection as wire
 from sandboxer.wire import sandboxes as wire_sandboxes
+from sandboxer.wire.introspection import Cluster, Limits, Pools, Stats
+from sandboxer.wire.operations import introspection as operations
+from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.operations.terms import RateClass
 from sandboxer.wiring import Platform
 from sandboxer.work.counting import count_work
 from sandboxer.work.sessions.lifetime import TTL_MAX as SESSION_TTL_MAX
 
-router = APIRouter(prefix="/v1", tags=["introspection"])
 MAXIMA = {
     "exec_timeout_s": exec.TIMEOUT_MAX_S,
     "exec_output_bytes": exec.OUTPUT_LIMIT_MAX,
@@ -45,21 +43,14 @@ _KEPT = frozenset(State) - {State.FAILED, State.EXPIRED, State.DESTROYING, State
 _SPAWNING = (State.REQUESTED, State.PROVISIONING)
 
 
-@router.get(
-    "/cluster",
-    operation_id="showCluster",
-    response_model=wire.Cluster,
-    responses=failures(),
-    summary="Hosts, what they can do, and how much is free",
-)
-async def cluster(request: Request) -> Response:
-    platform, who = platform_of(request), caller(request)
+async def cluster(asked: Asked[NoParameters, NoParameters, None]) -> Cluster:
+    platform, who = asked.platform, asked.caller
     room = platform.sandboxes.room
     prints = room.known_fingerprints or await platform.sandboxes.fingerprints()
     capacities = await platform.sandboxes.capacities()
     levels = room.warm.levels()
     counts = await platform.sandboxes.counts(None if who.is_owner else who.account)
-    shown = wire.Cluster(
+    return wire.Cluster(
         mode="pooled" if levels else "on_demand",
         hosts=[
             _host(platform, name, seen, capacities.get(name), is_owner=who.is_owner)
@@ -70,20 +61,12 @@ async def cluster(request: Request) -> Response:
         allocated=sum(counts[state] for state in _KEPT),
         spawning=sum(counts[state] for state in _SPAWNING),
     )
-    return json_response(shown)
 
 
-@router.get(
-    "/pools",
-    operation_id="listPools",
-    response_model=wire.Pools,
-    responses=failures(),
-    summary="Sandboxes that stand ready, and the disks' storage",
-)
-async def pools(request: Request) -> Response:
-    platform = platform_of(request)
+async def pools(asked: Asked[NoParameters, NoParameters, None]) -> Pools:
+    platform = asked.platform
     capacities = await platform.sandboxes.capacities()
-    shown = wire.Pools(
+    return wire.Pools(
         warm=[
             wire.WarmPool(
                 backend=level.kind.backend,
@@ -107,44 +90,28 @@ async def pools(request: Request) -> Response:
             for name, seen in sorted(capacities.items())
         ],
     )
-    return json_response(shown)
 
 
-@router.get(
-    "/stats",
-    operation_id="showStats",
-    response_model=wire.Stats,
-    responses=failures(),
-    summary="How many sandboxes, jobs, sessions and services there are, by state",
-)
-async def stats(request: Request) -> Response:
-    platform, who = platform_of(request), caller(request)
+async def stats(asked: Asked[NoParameters, NoParameters, None]) -> Stats:
+    platform, who = asked.platform, asked.caller
     account = None if who.is_owner else who.account
-    shown = wire.Stats(
+    return wire.Stats(
         of="platform" if who.is_owner else "account",
-        uptime_s=round((platform.clock.now() - request.app.state.started_at).total_seconds(), 3),
+        uptime_s=round((platform.clock.now() - asked.request.app.state.started_at).total_seconds(), 3),
         sandboxes=dict(await platform.sandboxes.counts(account)),
         work=await platform.store.read(lambda conn: count_work(conn, account)),
         requests=_requests(platform) if who.is_owner else None,
     )
-    return json_response(shown)
 
 
-@router.get(
-    "/limits",
-    operation_id="showLimits",
-    response_model=wire.Limits,
-    responses=failures(),
-    summary="What this key may still do: requests this minute, slots, caps, longest and largest sandbox",
-)
-async def limits(request: Request) -> Response:
-    platform, who = platform_of(request), caller(request)
+async def limits(asked: Asked[NoParameters, NoParameters, None]) -> Limits:
+    platform, who = asked.platform, asked.caller
     authority = await platform.authorities.of(who)
     now = platform.clock.now()
-    address = address_of(request.scope, platform)
+    address = address_of(asked.request.scope, platform)
     sender = authority.sender(who, now=now)
-    counted = quotas(Route.API, address=address, caller=sender, policy=platform.limits)
-    shown = wire.Limits(
+    counted = quotas(RateClass.API, address=address, caller=sender, policy=platform.limits)
+    return wire.Limits(
         requests=[_left(platform, quota) for quota in counted],
         slots=authority.slots,
         slots_in_use=platform.slots.in_use(who.account),
@@ -155,7 +122,6 @@ async def limits(request: Request) -> Response:
         profiles=[_profile(profile) for profile in platform.sandboxes.profiles()],
         maxima=MAXIMA,
     )
-    return json_response(shown)
 
 
 def _host(
@@ -215,3 +181,11 @@ def _profile(profile: Profile) -> wire.ProfileLimit:
         ttl_max=format_duration(profile.ttl_max),
         resources_max=_resources(profile.resources_max),
     )
+
+
+BINDINGS: tuple[Binding, ...] = (
+    bind(operations.SHOW_CLUSTER, cluster),
+    bind(operations.LIST_POOLS, pools),
+    bind(operations.SHOW_STATS, stats),
+    bind(operations.SHOW_LIMITS, limits),
+)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Path
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,35 +11,28 @@ from sandboxer.accounts import tree as trees
 from sandboxer.accounts.revocation import CutKeys
 from sandboxer.edges.http.answers import json_response, nothing
 from sandboxer.edges.http.auditing import written_down
+from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.confirming import confirm_new_factor
 from sandboxer.edges.http.delegated import shown_key
-from sandboxer.edges.http.failures import failures
-from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
+from sandboxer.edges.http.idempotency import Bind, once_bound
+from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.identity import keys
 from sandboxer.kernel.errors import Forbidden, InvalidRequest, NotFound
 from sandboxer.wire.keys import CreateKey, Key, KeyList, KeyNode, NewKey
+from sandboxer.wire.operations import keys as operations
+from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.operations.paths import PublicKeyPath
 
-router = APIRouter(prefix="/v1/keys", tags=["keys"])
-PublicKey = Annotated[str, Path(pattern=r"^sbx-pk-[0-9a-hjkmnp-tv-z]{26}$", max_length=33)]
 
-
-@router.post(
-    "",
-    operation_id="createKey",
-    status_code=201,
-    response_model=NewKey,
-    responses=failures(409, 428),
-    summary="Make a key; its secret is shown this once",
-)
-async def create(request: Request, body: CreateKey, idempotency_key: IdempotencyKey = None) -> Response:
-    who = caller(request)
-    account = await _account_for(request, body.account)
+async def create(asked: Asked[NoParameters, NoParameters, CreateKey]) -> Response:
+    who = asked.caller
+    account = await _account_for(asked.request, asked.body.account)
 
     async def act(bind: Bind | None) -> Response:
-        platform, actor = platform_of(request), f"key:{who.public_key}"
+        platform, actor = asked.platform, f"key:{who.public_key}"
         now = platform.clock.now()
-        write_down = written_down(request, "key.create", account=account, name=body.name)
+        write_down = written_down(asked.request, "key.create", account=account, name=asked.body.name)
 
         def also(conn: Connection, public_key: str) -> None:
             # So that it can be given sats before it is first used.
@@ -51,67 +41,48 @@ async def create(request: Request, body: CreateKey, idempotency_key: Idempotency
             if bind is not None:
                 bind(conn, public_key)
 
-        made = await platform.keys.create(account, body.name, body.accepts_v1, actor=actor, also=also)
+        made = await platform.keys.create(
+            account, asked.body.name, asked.body.accepts_v1, actor=actor, also=also
+        )
         return json_response(shown_new(made), 201)
 
-    return await once_bound(request, act, keep_answer=False)
+    return await once_bound(asked.request, act, keep_answer=False)
 
 
-@router.get(
-    "",
-    operation_id="listKeys",
-    response_model=KeyList,
-    responses=failures(),
-    summary="The keys of this account; for the owner, all",
-)
-async def list_keys(request: Request) -> Response:
-    who = caller(request)
-    known = await platform_of(request).keys.list(None if who.is_owner else who.account)
-    return json_response(KeyList.model_construct(keys=[_shown(key) for key in known]))
+async def list_keys(asked: Asked[NoParameters, NoParameters, None]) -> KeyList:
+    who = asked.caller
+    known = await asked.platform.keys.list(None if who.is_owner else who.account)
+    return KeyList.model_construct(keys=[_shown(key) for key in known])
 
 
-@router.get(
-    "/tree",
-    operation_id="showKeyTree",
-    response_model=KeyNode,
-    responses=failures(),
-    summary="This account, every key below it, and what each has spent",
-)
-async def tree(request: Request) -> Response:
-    platform, account = platform_of(request), caller(request).account
-    await platform.authorities.of(caller(request))
+async def tree(asked: Asked[NoParameters, NoParameters, None]) -> KeyNode:
+    platform, account = asked.platform, asked.caller.account
+    await platform.authorities.of(asked.caller)
     now = platform.clock.now()
-    return json_response(_node(await platform.store.read(lambda conn: trees.tree(conn, account, now=now))))
+    return _node(await platform.store.read(lambda conn: trees.tree(conn, account, now=now)))
 
 
-@router.delete(
-    "/{public_key}",
-    operation_id="revokeKey",
-    status_code=204,
-    responses=failures(404, 409),
-    summary="Revoke a key and all that was cut from it; revoked already is success",
-)
-async def revoke(request: Request, public_key: PublicKey) -> Response:
-    platform, who = platform_of(request), caller(request)
+async def revoke(asked: Asked[PublicKeyPath, NoParameters, None]) -> Response:
+    platform, who = asked.platform, asked.caller
     known = {key.public_key for key in await platform.keys.list(None if who.is_owner else who.account)}
     actor, now = f"key:{who.public_key}", platform.clock.now()
 
-    write_down = written_down(request, "key.revoke")
+    write_down = written_down(asked.request, "key.revoke")
 
     def end_delegated(conn: Connection) -> list[str]:
-        found = delegation.find_below(conn, who.account, public_key)
+        found = delegation.find_below(conn, who.account, asked.path.public_key)
         ended = revocation.revoke(conn, found.account, actor=actor, reason="asked", now=now)
-        write_down(conn, public_key)
+        write_down(conn, asked.path.public_key)
         return list(ended.public_keys)
 
-    if public_key in known:
-        cut = CutKeys(public_key, actor=actor, now=now)
+    if asked.path.public_key in known:
+        cut = CutKeys(asked.path.public_key, actor=actor, now=now)
 
         def also(conn: Connection, revoked: str) -> None:
             cut.end(conn)
             write_down(conn, revoked)
 
-        await platform.keys.revoke(public_key, actor=actor, also=also)
+        await platform.keys.revoke(asked.path.public_key, actor=actor, also=also)
         gone = cut.ended
     else:
         gone = await platform.store.write(end_delegated)
@@ -183,3 +154,11 @@ def _node(node: trees.Node) -> KeyNode:
         subtree_spent=node.subtree_spent,
         children=[_node(child) for child in node.children],
     )
+
+
+BINDINGS: tuple[Binding, ...] = (
+    bind(operations.CREATE_KEY, create),
+    bind(operations.LIST_KEYS, list_keys),
+    bind(operations.SHOW_KEY_TREE, tree),
+    bind(operations.REVOKE_KEY, revoke),
+)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.accounts.limits import requests_per_minute
 from sandboxer.backends.contract import Resources
-from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.failures import failures, unsigned_failures
-from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.state import platform_of
 from sandboxer.kernel.durations import format_duration, parse_duration
 from sandboxer.kernel.ids import new_id
 from sandboxer.money import pricing, quotes
@@ -18,52 +17,31 @@ from sandboxer.sandboxes.charging import size_of
 from sandboxer.sandboxes.planning import wanted_resources
 from sandboxer.sandboxes.requests import WantedResources
 from sandboxer.wire import pricing as wire
+from sandboxer.wire.operations import pricing as operations
+from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.pricing import AskQuote, Quote
 from sandboxer.wiring import Platform
 
-router = APIRouter(tags=["pricing"])
+
+async def get_pricing(asked: Asked[NoParameters, NoParameters, None]) -> Response:
+    return _rendered(asked.request)
 
 
-@router.get(
-    "/v1/pricing",
-    operation_id="getPricing",
-    response_model=wire.Pricing,
-    responses=unsigned_failures(),
-    summary="Every price",
-)
-async def get_pricing(request: Request) -> Response:
-    return _rendered(request)
+async def for_agents(asked: Asked[NoParameters, NoParameters, None]) -> Response:
+    return _rendered(asked.request)
 
 
-@router.get(
-    "/pricing-for-agents.json",
-    operation_id="getPricingForAgents",
-    response_model=wire.Pricing,
-    responses=unsigned_failures(),
-    summary="The same, where agents look for it",
-)
-async def for_agents(request: Request) -> Response:
-    return _rendered(request)
-
-
-@router.post(
-    "/v1/quotes",
-    operation_id="askQuote",
-    status_code=201,
-    response_model=wire.Quote,
-    responses=failures(404, 409),
-    summary="What a sandbox would cost; create and extend may name it and pay these rates",
-)
-async def ask(request: Request, body: wire.AskQuote) -> Response:
-    platform, who = platform_of(request), caller(request)
-    profile = platform.sandboxes.room.profiles.get(body.profile or platform.settings.default_profile)
-    resources = wanted_resources(WantedResources(**body.resources.model_dump()), profile)
-    duration = parse_duration(body.duration, field="duration")
+async def ask(asked: Asked[NoParameters, NoParameters, AskQuote]) -> Quote:
+    platform, who = asked.platform, asked.caller
+    profile = platform.sandboxes.room.profiles.get(asked.body.profile or platform.settings.default_profile)
+    resources = wanted_resources(WantedResources(**asked.body.resources.model_dump()), profile)
+    duration = parse_duration(asked.body.duration, field="duration")
     quote = pricing.quote(
         profile.id, size_of(resources), duration, platform.pricing, now=platform.clock.now()
     )
     given = quotes.GivenQuote(id=new_id("quo"), account=who.account, quote=quote)
     await platform.store.write(lambda conn: quotes.give(conn, given))
-    shown = wire.Quote(
+    return wire.Quote(
         id=given.id,
         profile=profile.id,
         vcpus=resources.vcpus,
@@ -78,7 +56,6 @@ async def ask(request: Request, body: wire.AskQuote) -> Response:
         quoted_at=quote.quoted_at,
         expires_at=quote.expires_at,
     )
-    return json_response(shown, 201)
 
 
 def _rendered(request: Request) -> Response:
@@ -141,3 +118,10 @@ def _tier(price: pricing.TierPrice, platform: Platform) -> wire.TierPrice:
         requests_per_minute=requests_per_minute(price.tier, policy=platform.limits) or 0,
         slots=gives.slots,
     )
+
+
+BINDINGS: tuple[Binding, ...] = (
+    bind(operations.GET_PRICING, get_pricing),
+    bind(operations.GET_PRICING_FOR_AGENTS, for_agents),
+    bind(operations.ASK_QUOTE, ask),
+)

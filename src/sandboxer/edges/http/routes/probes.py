@@ -5,25 +5,24 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import replace
 
-from fastapi import APIRouter
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
 from sandboxer import __version__
 from sandboxer.backends.contract import Capability, Trust, capabilities_of
 from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.failures import unsigned_failures
+from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.health import look
+from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.routes.host import backend
-from sandboxer.edges.http.state import platform_of
 from sandboxer.identity.authenticate import MAX_V1_BODY
 from sandboxer.kernel.errors import Forbidden
 from sandboxer.wire.capabilities import Capabilities, SignatureVersion
 from sandboxer.wire.exec import OUTPUT_LIMIT_DEFAULT, OUTPUT_LIMIT_MAX, TIMEOUT_DEFAULT_S, TIMEOUT_MAX_S
-from sandboxer.wire.host import Health, Readiness
+from sandboxer.wire.host import Readiness
+from sandboxer.wire.operations import probes as operations
+from sandboxer.wire.operations.declaration import NoParameters
 
-router = APIRouter(tags=["probes"])
 _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via", b"x-forwarded-host"})
 _V1_HEADERS = ["Authorization", "X-Timestamp", "X-Signature"]
 _SIGNATURES = [
@@ -38,65 +37,31 @@ _SIGNATURES = [
 ]
 
 
-@router.get(
-    "/health",
-    operation_id="health",
-    response_model=Health,
-    responses={**unsigned_failures(), 503: {"description": "Something it needs fails.", "model": Health}},
-    summary="It runs; its database and disks take writes, its backends can make sandboxes",
-)
-async def health(request: Request) -> Response:
-    seen = await look(platform_of(request))
+async def health(asked: Asked[NoParameters, NoParameters, None]) -> Response:
+    seen = await look(asked.platform)
     return json_response(seen, 200 if seen.status == "ok" else 503)
 
 
-@router.get(
-    "/readyz",
-    operation_id="ready",
-    response_model=Readiness,
-    responses={**unsigned_failures(), 503: {"description": "Not yet, or no more.", "model": Readiness}},
-    summary="It takes requests",
-)
-async def ready(request: Request) -> Response:
-    status = request.app.state.readiness
+async def ready(asked: Asked[NoParameters, NoParameters, None]) -> Response:
+    status = asked.request.app.state.readiness
     return json_response(Readiness(status=status), 200 if status == "ready" else 503)
 
 
-@router.get(
-    "/metrics",
-    operation_id="metrics",
-    response_class=Response,
-    responses={
-        **unsigned_failures(403),
-        200: {
-            "description": "Figures for Prometheus.",
-            "content": {"text/plain": {"schema": {"type": "string"}}},
-        },
-    },
-    summary="Figures, for callers on this host",
-)
-async def metrics(request: Request) -> Response:
-    platform = platform_of(request)
-    if not (platform.settings.metrics_public or is_local(request.scope)):
+async def metrics(asked: Asked[NoParameters, NoParameters, None]) -> Response:
+    platform = asked.platform
+    if not (platform.settings.metrics_public or is_local(asked.request.scope)):
         raise Forbidden(why="metrics are for callers on this host", hint="Ask from the host itself.")
     for state, number in (await platform.sandboxes.counts()).items():
         platform.metrics.sandboxes.labels(state).set(number)
     return Response(platform.metrics.render(), media_type=platform.metrics.content_type)
 
 
-@router.get(
-    "/v1/capabilities",
-    operation_id="getCapabilities",
-    response_model=Capabilities,
-    responses=unsigned_failures(503),
-    summary="What this platform can do",
-)
-async def capabilities(request: Request) -> Response:
-    platform = platform_of(request)
+async def capabilities(asked: Asked[NoParameters, NoParameters, None]) -> Capabilities:
+    platform = asked.platform
     room = platform.sandboxes.room
     # What is known, not asked anew: anyone may call this, and asking costs.
     prints = room.known_fingerprints or await platform.sandboxes.fingerprints()
-    shown = Capabilities(
+    return Capabilities(
         version=__version__,
         backends=[
             # What the host lacks, and why, is for its owner (GET /v1/host).
@@ -130,7 +95,6 @@ async def capabilities(request: Request) -> Response:
             "v1_body_max_bytes": MAX_V1_BODY,
         },
     )
-    return json_response(shown)
 
 
 def _names(capabilities: frozenset[Capability]) -> list[str]:
@@ -146,3 +110,11 @@ def is_local(scope: Scope) -> bool:
         return ipaddress.ip_address(peer[0]).is_loopback
     except ValueError:
         return False
+
+
+BINDINGS: tuple[Binding, ...] = (
+    bind(operations.HEALTH, health),
+    bind(operations.READY, ready),
+    bind(operations.METRICS, metrics),
+    bind(operations.GET_CAPABILITIES, capabilities),
+)

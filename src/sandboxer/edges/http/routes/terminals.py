@@ -7,33 +7,34 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Annotated
 
-from fastapi import APIRouter, Query, WebSocket
+from fastapi import Query, WebSocket
 from pydantic import ValidationError
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from sandboxer.backends.guest import Exit, Process, TerminalSize
 from sandboxer.edges.http import answers, problems
-from sandboxer.edges.http.answers import json_response, nothing
-from sandboxer.edges.http.failures import failures, inside
+from sandboxer.edges.http.answers import nothing
+from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.kernel.errors import BackendLost, InvalidRequest, SandboxerError
 from sandboxer.wire.exec import ShellCommand
+from sandboxer.wire.operations import terminals as operations
+from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.operations.paths import SandboxPath, TerminalPath
 from sandboxer.wire.problems import Problem
 from sandboxer.wire.processes import ProcessId
 from sandboxer.wire.terminals import Resize, TerminalExit, TerminalList, TerminalProblem, TerminalReady
 from sandboxer.wire.words import AbsolutePath, SandboxId, User
 from sandboxer.work.commands import Wanted
 
-router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}", tags=["terminals"])
 Cells = Annotated[int, Query(ge=1, le=1000)]
 # Interactive, so that it reads ~/.bashrc and shows a prompt.
 SHELL = ("/bin/sh", "-c", "if [ -x /bin/bash ]; then exec /bin/bash -i; else exec /bin/sh -i; fi")
 CLOSE_DONE, CLOSE_BAD_WORD, CLOSE_BROKEN = 1000, 1003, 1011
 
 
-@router.websocket("/terminal")
 async def open_terminal(
     websocket: WebSocket,
     sandbox_id: SandboxId,
@@ -60,40 +61,19 @@ async def open_terminal(
         await _serve(websocket, process)
 
 
-@router.get(
-    "/terminal",
-    operation_id="openTerminal",
-    status_code=101,
-    responses={**failures(404, 409, 426, 502), 101: {"description": "The terminal, over WebSocket."}},
-    summary="A terminal (WebSocket)",
-)
-async def needs_upgrade(request: Request, sandbox_id: SandboxId) -> Response:
+async def needs_upgrade(asked: Asked[SandboxPath, NoParameters, None]) -> Response:
     headers = {"upgrade": "websocket", "connection": "upgrade"}
-    request_id = problems.request_id_of(request.scope)
+    request_id = problems.request_id_of(asked.request.scope)
     return problems.framework_response(426, "A terminal needs a WebSocket.", request_id, headers)
 
 
-@router.get(
-    "/terminals",
-    operation_id="listTerminals",
-    response_model=TerminalList,
-    responses=inside(),
-    summary="List terminals, oldest first",
-)
-async def list_terminals(request: Request, sandbox_id: SandboxId) -> Response:
-    infos = await platform_of(request).work.terminals.list(sandbox_id, caller(request))
-    return json_response(TerminalList.model_construct(terminals=[answers.terminal(info) for info in infos]))
+async def list_terminals(asked: Asked[SandboxPath, NoParameters, None]) -> TerminalList:
+    infos = await asked.platform.work.terminals.list(asked.path.sandbox_id, asked.caller)
+    return TerminalList.model_construct(terminals=[answers.terminal(info) for info in infos])
 
 
-@router.delete(
-    "/terminals/{terminal_id}",
-    operation_id="endTerminal",
-    status_code=204,
-    responses=inside(),
-    summary="Kill what runs in a terminal, and forget it",
-)
-async def end_terminal(request: Request, sandbox_id: SandboxId, terminal_id: ProcessId) -> Response:
-    await platform_of(request).work.terminals.end(sandbox_id, caller(request), terminal_id)
+async def end_terminal(asked: Asked[TerminalPath, NoParameters, None]) -> Response:
+    await asked.platform.work.terminals.end(asked.path.sandbox_id, asked.caller, asked.path.terminal_id)
     return nothing()
 
 
@@ -168,3 +148,10 @@ async def _tell(websocket: WebSocket, error: SandboxerError) -> None:
 def _first(group: BaseExceptionGroup[SandboxerError]) -> SandboxerError:
     error = group.exceptions[0]
     return _first(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+BINDINGS: tuple[Binding, ...] = (
+    bind(operations.OPEN_TERMINAL, needs_upgrade, websocket=open_terminal),
+    bind(operations.LIST_TERMINALS, list_terminals),
+    bind(operations.END_TERMINAL, end_terminal),
+)

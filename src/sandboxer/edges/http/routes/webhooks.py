@@ -3,194 +3,138 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.edges.http.answers import json_response, nothing
 from sandboxer.edges.http.auditing import write_down
-from sandboxer.edges.http.failures import failures
-from sandboxer.edges.http.idempotency import IdempotencyKey, once
+from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.edges.http.idempotency import once
+from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.state import caller, platform_of, require_owner
 from sandboxer.kernel.durations import parse_duration
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.observe.webhooks import endpoints, outbox
 from sandboxer.observe.webhooks.endpoints import Endpoint, once_id
 from sandboxer.wire import webhooks as wire
-from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX
-
-router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
-
-
-@router.post(
-    "",
-    operation_id="createWebhook",
-    status_code=201,
-    response_model=wire.NewWebhook,
-    responses=failures(409),
-    summary="Be told of what happens, by signed requests; the secret is shown once",
+from sandboxer.wire.operations import webhooks as operations
+from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.operations.paths import DeliveryPath, WebhookPath
+from sandboxer.wire.operations.webhooks import ListWebhookDeliveriesQuery
+from sandboxer.wire.webhooks import (
+    ChangeWebhook,
+    CreateWebhook,
+    Delivery,
+    DeliveryPage,
+    NewWebhook,
+    RotateSecret,
+    Webhook,
+    WebhookList,
 )
-async def create(
-    request: Request, body: wire.CreateWebhook, idempotency_key: IdempotencyKey = None
-) -> Response:
-    platform, who = platform_of(request), caller(request)
-    if body.all_accounts:
-        require_owner(request)
+
+
+async def create(asked: Asked[NoParameters, NoParameters, CreateWebhook]) -> Response:
+    platform, who = asked.platform, asked.caller
+    if asked.body.all_accounts:
+        require_owner(asked.request)
     await platform.authorities.of(who)
 
     async def act() -> Response:
         made, secret = await platform.webhooks.create(
             who.account,
-            body.url,
-            kinds=body.kinds,
-            hears_all=body.all_accounts,
-            actor=_actor(request),
+            asked.body.url,
+            kinds=asked.body.kinds,
+            hears_all=asked.body.all_accounts,
+            actor=_actor(asked.request),
         )
-        await write_down(request, "webhook.create", made.id, url=made.url, all_accounts=made.hears_all)
+        await write_down(asked.request, "webhook.create", made.id, url=made.url, all_accounts=made.hears_all)
         return json_response(_with_secret(made, secret), 201)
 
-    return await once(request, act, keep_answer=False)
+    return await once(asked.request, act, keep_answer=False)
 
 
-@router.get(
-    "",
-    operation_id="listWebhooks",
-    response_model=wire.WebhookList,
-    responses=failures(),
-    summary="This account's webhooks",
-)
-async def list_all(request: Request) -> Response:
-    platform, who = platform_of(request), caller(request)
+async def list_all(asked: Asked[NoParameters, NoParameters, None]) -> WebhookList:
+    platform, who = asked.platform, asked.caller
     found = await platform.store.read(lambda conn: endpoints.of_account(conn, who.account))
-    return json_response(wire.WebhookList(webhooks=[_shown(one) for one in found]))
+    return wire.WebhookList(webhooks=[_shown(one) for one in found])
 
 
-@router.get(
-    "/{webhook_id}",
-    operation_id="getWebhook",
-    response_model=wire.Webhook,
-    responses=failures(404),
-    summary="One webhook",
-)
-async def get(request: Request, webhook_id: wire.WebhookId) -> Response:
-    platform, who = platform_of(request), caller(request)
-    found = await platform.store.read(lambda conn: endpoints.load(conn, who.account, webhook_id))
-    return json_response(_shown(found))
+async def get(asked: Asked[WebhookPath, NoParameters, None]) -> Webhook:
+    platform, who = asked.platform, asked.caller
+    found = await platform.store.read(lambda conn: endpoints.load(conn, who.account, asked.path.webhook_id))
+    return _shown(found)
 
 
-@router.patch(
-    "/{webhook_id}",
-    operation_id="changeWebhook",
-    response_model=wire.Webhook,
-    responses=failures(404),
-    summary="Change where it goes, what it hears of, or switch it off and on",
-)
-async def change(request: Request, webhook_id: wire.WebhookId, body: wire.ChangeWebhook) -> Response:
-    platform, who = platform_of(request), caller(request)
-    if body == wire.ChangeWebhook():
+async def change(asked: Asked[WebhookPath, NoParameters, ChangeWebhook]) -> Webhook:
+    platform, who = asked.platform, asked.caller
+    if asked.body == wire.ChangeWebhook():
         raise InvalidRequest(field="body", why="it changes nothing: give url, kinds or enabled")
     changed = await platform.webhooks.change(
         who.account,
-        webhook_id,
-        actor=_actor(request),
-        url=body.url,
-        kinds=body.kinds,
-        enabled=body.enabled,
+        asked.path.webhook_id,
+        actor=_actor(asked.request),
+        url=asked.body.url,
+        kinds=asked.body.kinds,
+        enabled=asked.body.enabled,
     )
-    await write_down(request, "webhook.change", webhook_id, url=changed.url, enabled=changed.enabled)
-    return json_response(_shown(changed))
+    await write_down(
+        asked.request, "webhook.change", asked.path.webhook_id, url=changed.url, enabled=changed.enabled
+    )
+    return _shown(changed)
 
 
-@router.delete(
-    "/{webhook_id}",
-    operation_id="removeWebhook",
-    status_code=204,
-    response_class=Response,
-    responses=failures(404),
-    summary="Be told no more; what waits is not sent",
-)
-async def remove(request: Request, webhook_id: wire.WebhookId) -> Response:
-    await platform_of(request).webhooks.remove(caller(request).account, webhook_id, actor=_actor(request))
-    await write_down(request, "webhook.remove", webhook_id)
+async def remove(asked: Asked[WebhookPath, NoParameters, None]) -> Response:
+    await asked.platform.webhooks.remove(
+        asked.caller.account, asked.path.webhook_id, actor=_actor(asked.request)
+    )
+    await write_down(asked.request, "webhook.remove", asked.path.webhook_id)
     return nothing()
 
 
-@router.post(
-    "/{webhook_id}/rotate-secret",
-    operation_id="rotateWebhookSecret",
-    response_model=wire.NewWebhook,
-    responses=failures(404),
-    summary="A new secret, shown once; the old one signs beside it for a while",
-)
-async def rotate(request: Request, webhook_id: wire.WebhookId, body: wire.RotateSecret) -> Response:
-    account = caller(request).account
+async def rotate(asked: Asked[WebhookPath, NoParameters, RotateSecret]) -> NewWebhook:
+    account = asked.caller.account
     # None at all is for a secret that leaked.
-    is_none = not int(body.overlap[:-1])
-    overlap = timedelta() if is_none else parse_duration(body.overlap, field="overlap")
-    found, secret = await platform_of(request).webhooks.rotate(
-        account, _stored_id(account, webhook_id), actor=_actor(request), overlap=overlap
+    is_none = not int(asked.body.overlap[:-1])
+    overlap = timedelta() if is_none else parse_duration(asked.body.overlap, field="overlap")
+    found, secret = await asked.platform.webhooks.rotate(
+        account, _stored_id(account, asked.path.webhook_id), actor=_actor(asked.request), overlap=overlap
     )
-    await write_down(request, "webhook.rotate", webhook_id)
-    return json_response(_with_secret(found, secret))
+    await write_down(asked.request, "webhook.rotate", asked.path.webhook_id)
+    return _with_secret(found, secret)
 
 
-@router.post(
-    "/{webhook_id}/test",
-    operation_id="testWebhook",
-    response_model=wire.Delivery,
-    responses=failures(404),
-    summary="Send a test message now, and say how that went",
-)
-async def test(request: Request, webhook_id: wire.WebhookId) -> Response:
-    platform, who = platform_of(request), caller(request)
-    sent = await platform.webhooks.test(who.account, webhook_id)
-    return json_response(await _delivery(request, sent))
+async def test(asked: Asked[WebhookPath, NoParameters, None]) -> Delivery:
+    platform, who = asked.platform, asked.caller
+    sent = await platform.webhooks.test(who.account, asked.path.webhook_id)
+    return await _delivery(asked.request, sent)
 
 
-@router.get(
-    "/{webhook_id}/deliveries",
-    operation_id="listWebhookDeliveries",
-    response_model=wire.DeliveryPage,
-    responses=failures(404),
-    summary="What was sent and what waits, newest first, each with its tries",
-)
-async def deliveries(
-    request: Request,
-    webhook_id: wire.WebhookId,
-    cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$", max_length=18)] = None,
-    limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT_MAX)] = PAGE_LIMIT_DEFAULT,
-    state: Annotated[wire.DeliveryState | None, Query()] = None,
-) -> Response:
-    platform, account = platform_of(request), caller(request).account
-    before = None if cursor is None else int(cursor)
+async def deliveries(asked: Asked[WebhookPath, ListWebhookDeliveriesQuery, None]) -> DeliveryPage:
+    platform, account = asked.platform, asked.caller.account
+    before = None if asked.query.cursor is None else int(asked.query.cursor)
 
     def read(conn: Connection) -> tuple[list[outbox.Delivery], dict[str, list[outbox.Attempt]]]:
-        if webhook_id != "once":
-            endpoints.load(conn, account, webhook_id)
-        stored = _stored_id(account, webhook_id)
-        found = outbox.page(conn, stored, before=before, limit=limit + 1, state=state)
+        if asked.path.webhook_id != "once":
+            endpoints.load(conn, account, asked.path.webhook_id)
+        stored = _stored_id(account, asked.path.webhook_id)
+        found = outbox.page(conn, stored, before=before, limit=asked.query.limit + 1, state=asked.query.state)
         return found, outbox.attempts_of(conn, [one.id for one in found])
 
     found, attempts = await platform.store.read(read)
-    shown = [_shown_delivery(one, attempts[one.id]) for one in found[:limit]]
-    following = str(found[limit - 1].seq) if len(found) > limit else None
-    return json_response(wire.DeliveryPage(deliveries=shown, next_cursor=following))
+    shown = [_shown_delivery(one, attempts[one.id]) for one in found[: asked.query.limit]]
+    following = str(found[asked.query.limit - 1].seq) if len(found) > asked.query.limit else None
+    return wire.DeliveryPage(deliveries=shown, next_cursor=following)
 
 
-@router.post(
-    "/{webhook_id}/deliveries/{delivery_id}/redeliver",
-    operation_id="redeliverWebhook",
-    response_model=wire.Delivery,
-    responses=failures(404, 409),
-    summary="Send it again now, whatever became of it; the same webhook-id",
-)
-async def redeliver(request: Request, webhook_id: wire.WebhookId, delivery_id: wire.DeliveryId) -> Response:
-    platform, account = platform_of(request), caller(request).account
-    sent = await platform.webhooks.redeliver(account, _stored_id(account, webhook_id), delivery_id)
-    return json_response(await _delivery(request, sent))
+async def redeliver(asked: Asked[DeliveryPath, NoParameters, None]) -> Delivery:
+    platform, account = asked.platform, asked.caller.account
+    sent = await platform.webhooks.redeliver(
+        account, _stored_id(account, asked.path.webhook_id), asked.path.delivery_id
+    )
+    return await _delivery(asked.request, sent)
 
 
 async def _delivery(request: Request, delivery: outbox.Delivery) -> wire.Delivery:
@@ -245,3 +189,16 @@ def _shown_delivery(delivery: outbox.Delivery, attempts: list[outbox.Attempt]) -
             for one in attempts
         ],
     )
+
+
+BINDINGS: tuple[Binding, ...] = (
+    bind(operations.CREATE_WEBHOOK, create),
+    bind(operations.LIST_WEBHOOKS, list_all),
+    bind(operations.GET_WEBHOOK, get),
+    bind(operations.CHANGE_WEBHOOK, change),
+    bind(operations.REMOVE_WEBHOOK, remove),
+    bind(operations.ROTATE_WEBHOOK_SECRET, rotate),
+    bind(operations.TEST_WEBHOOK, test),
+    bind(operations.LIST_WEBHOOK_DELIVERIES, deliveries),
+    bind(operations.REDELIVER_WEBHOOK, redeliver),
+)

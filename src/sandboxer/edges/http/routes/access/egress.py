@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
-from fastapi import APIRouter
-from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.access.egress.account_rules import AccountShown
@@ -15,138 +13,91 @@ from sandboxer.access.egress.decision import Allow
 from sandboxer.access.egress.rules import Action, Injection, Limits, Policy, Rule
 from sandboxer.access.egress.use_cases import Shown
 from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.failures import failures
-from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.edges.http.matching import Binding
 from sandboxer.wire import egress as wire
-from sandboxer.wire.words import SandboxId
-
-router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}/egress", tags=["egress"])
-account_router = APIRouter(prefix="/v1/egress", tags=["egress"])
-
-
-@router.get(
-    "",
-    operation_id="getEgress",
-    response_model=wire.Egress,
-    responses=failures(404, 409),
-    summary="The rules that stand, and what went through",
+from sandboxer.wire.egress import (
+    ChangeAccountEgress,
+    ChangeEgress,
+    EgressDenialList,
+    EgressExplained,
+    ExplainEgress,
+    ReplaceAccountEgress,
+    ReplaceEgress,
 )
-async def show(request: Request, sandbox_id: SandboxId) -> Response:
-    return _answer(await platform_of(request).access.egress.show(sandbox_id, caller(request)))
+from sandboxer.wire.operations import egress as operations
+from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.operations.paths import SandboxPath
 
 
-@router.put(
-    "",
-    operation_id="replaceEgress",
-    response_model=wire.Egress,
-    responses=failures(404, 409),
-    summary="Other rules, at once; connections that they do not allow end",
-)
-async def replace_all(request: Request, sandbox_id: SandboxId, body: wire.ReplaceEgress) -> Response:
+async def show(asked: Asked[SandboxPath, NoParameters, None]) -> Response:
+    return _answer(await asked.platform.access.egress.show(asked.path.sandbox_id, asked.caller))
+
+
+async def replace_all(asked: Asked[SandboxPath, NoParameters, ReplaceEgress]) -> Response:
     wanted = Policy(
-        default=Action(body.default),
-        rules=tuple(map(_rule, body.rules)),
-        secrets=tuple(map(_injection, body.secrets)),
-        limits=_limits(body.limits),
+        default=Action(asked.body.default),
+        rules=tuple(map(_rule, asked.body.rules)),
+        secrets=tuple(map(_injection, asked.body.secrets)),
+        limits=_limits(asked.body.limits),
     )
-    egress = platform_of(request).access.egress
-    return _answer(await egress.change(sandbox_id, caller(request), lambda _: wanted, version=body.version))
+    egress = asked.platform.access.egress
+    return _answer(
+        await egress.change(asked.path.sandbox_id, asked.caller, lambda _: wanted, version=asked.body.version)
+    )
 
 
-@router.patch(
-    "",
-    operation_id="changeEgress",
-    response_model=wire.Egress,
-    responses=failures(404, 409),
-    summary="Add and take away rules, at once; connections that they do not allow end",
-)
-async def change(request: Request, sandbox_id: SandboxId, body: wire.ChangeEgress) -> Response:
-    rules_of = _changing(body.add, body.remove)
+async def change(asked: Asked[SandboxPath, NoParameters, ChangeEgress]) -> Response:
+    rules_of = _changing(asked.body.add, asked.body.remove)
 
     def changed(policy: Policy) -> Policy:
         return replace(
             policy,
-            default=policy.default if body.default is None else Action(body.default),
+            default=policy.default if asked.body.default is None else Action(asked.body.default),
             rules=rules_of(policy.rules),
-            secrets=policy.secrets if body.secrets is None else tuple(map(_injection, body.secrets)),
-            limits=policy.limits if body.limits is None else _limits(body.limits),
+            secrets=policy.secrets
+            if asked.body.secrets is None
+            else tuple(map(_injection, asked.body.secrets)),
+            limits=policy.limits if asked.body.limits is None else _limits(asked.body.limits),
         )
 
-    egress = platform_of(request).access.egress
-    return _answer(await egress.change(sandbox_id, caller(request), changed, version=body.version))
+    egress = asked.platform.access.egress
+    return _answer(
+        await egress.change(asked.path.sandbox_id, asked.caller, changed, version=asked.body.version)
+    )
 
 
-@router.post(
-    "/explain",
-    operation_id="explainEgress",
-    response_model=wire.EgressExplained,
-    responses=failures(404, 409),
-    summary="Would this be allowed, and by which rule? Asks nobody outside",
-)
-async def explain(request: Request, sandbox_id: SandboxId, body: wire.ExplainEgress) -> Response:
-    egress = platform_of(request).access.egress
-    return json_response(_explained(await egress.explain(sandbox_id, caller(request), body.url, body.method)))
+async def explain(asked: Asked[SandboxPath, NoParameters, ExplainEgress]) -> EgressExplained:
+    egress = asked.platform.access.egress
+    return _explained(
+        await egress.explain(asked.path.sandbox_id, asked.caller, asked.body.url, asked.body.method)
+    )
 
 
-@router.get(
-    "/denials",
-    operation_id="listEgressDenials",
-    response_model=wire.EgressDenialList,
-    responses=failures(404),
-    summary="What it was refused lately; the same thing over and over is one entry",
-)
-async def denials(request: Request, sandbox_id: SandboxId) -> Response:
-    found = await platform_of(request).access.egress.denials(sandbox_id, caller(request))
-    return json_response(wire.EgressDenialList(denials=[wire.EgressDenial(**asdict(one)) for one in found]))
+async def denials(asked: Asked[SandboxPath, NoParameters, None]) -> EgressDenialList:
+    found = await asked.platform.access.egress.denials(asked.path.sandbox_id, asked.caller)
+    return wire.EgressDenialList(denials=[wire.EgressDenial(**asdict(one)) for one in found])
 
 
-@account_router.get(
-    "",
-    operation_id="getAccountEgress",
-    response_model=wire.AccountEgress,
-    responses=failures(),
-    summary="Rules that hold in all sandboxes of the account",
-)
-async def show_account(request: Request) -> Response:
-    return _account(await platform_of(request).access.egress.account.show(caller(request)))
+async def show_account(asked: Asked[NoParameters, NoParameters, None]) -> Response:
+    return _account(await asked.platform.access.egress.account.show(asked.caller))
 
 
-@account_router.put(
-    "",
-    operation_id="replaceAccountEgress",
-    response_model=wire.AccountEgress,
-    responses=failures(409),
-    summary="Other rules for all sandboxes of the account, at once",
-)
-async def replace_account(request: Request, body: wire.ReplaceAccountEgress) -> Response:
-    wanted = tuple(map(_rule, body.rules))
-    rules = platform_of(request).access.egress.account
-    return _account(await rules.change(caller(request), lambda _: wanted, version=body.version))
+async def replace_account(asked: Asked[NoParameters, NoParameters, ReplaceAccountEgress]) -> Response:
+    wanted = tuple(map(_rule, asked.body.rules))
+    rules = asked.platform.access.egress.account
+    return _account(await rules.change(asked.caller, lambda _: wanted, version=asked.body.version))
 
 
-@account_router.patch(
-    "",
-    operation_id="changeAccountEgress",
-    response_model=wire.AccountEgress,
-    responses=failures(409),
-    summary="Add and take away rules of all sandboxes of the account, at once",
-)
-async def change_account(request: Request, body: wire.ChangeAccountEgress) -> Response:
-    rules = platform_of(request).access.egress.account
-    changed = _changing(body.add, body.remove)
-    return _account(await rules.change(caller(request), changed, version=body.version))
+async def change_account(asked: Asked[NoParameters, NoParameters, ChangeAccountEgress]) -> Response:
+    rules = asked.platform.access.egress.account
+    changed = _changing(asked.body.add, asked.body.remove)
+    return _account(await rules.change(asked.caller, changed, version=asked.body.version))
 
 
-@account_router.post(
-    "/explain",
-    operation_id="explainAccountEgress",
-    response_model=wire.EgressExplained,
-    responses=failures(),
-    summary="What do the account's rules alone say of this? Asks nobody outside",
-)
-async def explain_account(request: Request, body: wire.ExplainEgress) -> Response:
-    rules = platform_of(request).access.egress.account
-    return json_response(_explained(await rules.explain(caller(request), body.url, body.method)))
+async def explain_account(asked: Asked[NoParameters, NoParameters, ExplainEgress]) -> EgressExplained:
+    rules = asked.platform.access.egress.account
+    return _explained(await rules.explain(asked.caller, asked.body.url, asked.body.method))
 
 
 def _account(shown: AccountShown) -> Response:
@@ -248,3 +199,16 @@ def _explained(told: Explained) -> wire.EgressExplained:
         rule=None if verdict.rule is None else verdict.rule.words(),
         tls_opened=is_opened,
     )
+
+
+BINDINGS: tuple[Binding, ...] = (
+    bind(operations.GET_EGRESS, show),
+    bind(operations.REPLACE_EGRESS, replace_all),
+    bind(operations.CHANGE_EGRESS, change),
+    bind(operations.EXPLAIN_EGRESS, explain),
+    bind(operations.LIST_EGRESS_DENIALS, denials),
+    bind(operations.GET_ACCOUNT_EGRESS, show_account),
+    bind(operations.REPLACE_ACCOUNT_EGRESS, replace_account),
+    bind(operations.CHANGE_ACCOUNT_EGRESS, change_account),
+    bind(operations.EXPLAIN_ACCOUNT_EGRESS, explain_account),
+)

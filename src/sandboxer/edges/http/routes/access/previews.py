@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,77 +12,53 @@ from sandboxer.access.ports.ports import Ports
 from sandboxer.access.ports.tokens import Preview
 from sandboxer.accounts.scopes import Scope
 from sandboxer.edges.http.answers import json_response, nothing
-from sandboxer.edges.http.failures import failures
-from sandboxer.edges.http.idempotency import IdempotencyKey, once
+from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.edges.http.idempotency import once
 from sandboxer.edges.http.key_scopes import demand_scope, holds_scope
-from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.edges.http.matching import Binding
 from sandboxer.kernel.durations import parse_duration
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.wire import previews as wire
-from sandboxer.wire.words import SandboxId
+from sandboxer.wire.operations import previews as operations
+from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.operations.paths import PreviewPath, SandboxPath
+from sandboxer.wire.previews import CreatePreview, PreviewList
 
-router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}/previews", tags=["previews"])
 TTL = timedelta(hours=24)
 MAX_TTL = timedelta(days=90)
 
 
-@router.post(
-    "",
-    operation_id="createPreview",
-    status_code=201,
-    response_model=wire.NewPreview,
-    responses=failures(404, 409),
-    summary="An address that opens a port inside; its token is shown once",
-)
-async def create(
-    request: Request,
-    sandbox_id: SandboxId,
-    body: wire.CreatePreview,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
-    ports, who = platform_of(request).access.ports, caller(request)
-    if body.public and body.one_time:
+async def create(asked: Asked[SandboxPath, NoParameters, CreatePreview]) -> Response:
+    ports, who = asked.platform.access.ports, asked.caller
+    if asked.body.public and asked.body.one_time:
         raise InvalidRequest(field="one_time", why="a public preview has no link that could be used up")
 
     async def act() -> Response:
         made, token = await ports.previews.create(
-            sandbox_id,
+            asked.path.sandbox_id,
             who,
-            port=body.port,
-            ttl=_ttl(body),
-            is_public=body.public,
-            is_one_time=body.one_time,
-            wakes=await _wakes(request, body),
-            hold_s=body.hold_s,
+            port=asked.body.port,
+            ttl=_ttl(asked.body),
+            is_public=asked.body.public,
+            is_one_time=asked.body.one_time,
+            wakes=await _wakes(asked.request, asked.body),
+            hold_s=asked.body.hold_s,
         )
         return json_response(wire.NewPreview(**_facts(ports, made, token), token=token), 201)
 
-    return await once(request, act, keep_answer=False)
+    return await once(asked.request, act, keep_answer=False)
 
 
-@router.get(
-    "",
-    operation_id="listPreviews",
-    response_model=wire.PreviewList,
-    responses=failures(404),
-    summary="The previews that stand, newest first",
-)
-async def list_all(request: Request, sandbox_id: SandboxId) -> Response:
-    ports = platform_of(request).access.ports
-    found = await ports.previews.list(sandbox_id, caller(request))
-    return json_response(wire.PreviewList(previews=[wire.Preview(**_facts(ports, one)) for one in found]))
+async def list_all(asked: Asked[SandboxPath, NoParameters, None]) -> PreviewList:
+    ports = asked.platform.access.ports
+    found = await ports.previews.list(asked.path.sandbox_id, asked.caller)
+    return wire.PreviewList(previews=[wire.Preview(**_facts(ports, one)) for one in found])
 
 
-@router.delete(
-    "/{preview_id}",
-    operation_id="revokePreview",
-    status_code=204,
-    response_class=Response,
-    responses=failures(404),
-    summary="Close it again, for its cookies too",
-)
-async def revoke(request: Request, sandbox_id: SandboxId, preview_id: wire.PreviewId) -> Response:
-    await platform_of(request).access.ports.previews.revoke(sandbox_id, preview_id, caller(request))
+async def revoke(asked: Asked[PreviewPath, NoParameters, None]) -> Response:
+    await asked.platform.access.ports.previews.revoke(
+        asked.path.sandbox_id, asked.path.preview_id, asked.caller
+    )
     return nothing()
 
 
@@ -119,3 +94,10 @@ def _facts(ports: Ports, preview: Preview, token: str | None = None) -> dict[str
         "used_at": preview.used_at,
         "url": ports.url(preview, token),
     }
+
+
+BINDINGS: tuple[Binding, ...] = (
+    bind(operations.CREATE_PREVIEW, create),
+    bind(operations.LIST_PREVIEWS, list_all),
+    bind(operations.REVOKE_PREVIEW, revoke),
+)

@@ -4,86 +4,59 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from fastapi import APIRouter
-from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.access.ssh.keys import SshKey
 from sandboxer.edges.http.answers import json_response, nothing
-from sandboxer.edges.http.failures import failures
-from sandboxer.edges.http.idempotency import IdempotencyKey, once
-from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.edges.http.idempotency import once
+from sandboxer.edges.http.matching import Binding
 from sandboxer.kernel.durations import parse_duration
 from sandboxer.kernel.errors import InvalidRequest, NotAvailable
 from sandboxer.wire import ssh as wire
+from sandboxer.wire.operations import ssh as operations
+from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.operations.paths import SshKeyPath
+from sandboxer.wire.ssh import AddSshKey, SshGateway, SshKeyList
 
-router = APIRouter(tags=["ssh"])
 MAX_TTL = timedelta(days=3650)
 
 
-@router.get(
-    "/v1/ssh",
-    operation_id="getSshGateway",
-    response_model=wire.SshGateway,
-    responses=failures(),
-    summary="Where to come in: ssh sbx_…@host -p port",
-)
-async def gateway(request: Request) -> Response:
-    found = platform_of(request).access.ssh.gateway
+async def gateway(asked: Asked[NoParameters, NoParameters, None]) -> SshGateway:
+    found = asked.platform.access.ssh.gateway
     if found is None:
         raise NotAvailable(what="ssh", why="this platform has no SSH gateway (ssh_listen)")
-    return json_response(
-        wire.SshGateway(
-            host=found.host, port=found.port, host_key=found.host_key, fingerprint=found.fingerprint
-        )
+    return wire.SshGateway(
+        host=found.host, port=found.port, host_key=found.host_key, fingerprint=found.fingerprint
     )
 
 
-@router.post(
-    "/v1/ssh-keys",
-    operation_id="addSshKey",
-    status_code=201,
-    response_model=wire.SshKey,
-    responses=failures(404, 409),
-    summary="Let a public key open one sandbox, or all of the account's",
-)
-async def add(request: Request, body: wire.AddSshKey, idempotency_key: IdempotencyKey = None) -> Response:
-    keys, who = platform_of(request).access.ssh.keys, caller(request)
-    ttl = None if body.ttl is None else parse_duration(body.ttl, field="ttl")
+async def add(asked: Asked[NoParameters, NoParameters, AddSshKey]) -> Response:
+    keys, who = asked.platform.access.ssh.keys, asked.caller
+    ttl = None if asked.body.ttl is None else parse_duration(asked.body.ttl, field="ttl")
     if ttl is not None and ttl > MAX_TTL:
         raise InvalidRequest(field="ttl", why=f"an SSH key lasts at most {MAX_TTL.days}d")
 
     async def act() -> Response:
         made = await keys.add(
-            who, public_key=body.public_key, name=body.name, sandbox_id=body.sandbox_id, ttl=ttl
+            who,
+            public_key=asked.body.public_key,
+            name=asked.body.name,
+            sandbox_id=asked.body.sandbox_id,
+            ttl=ttl,
         )
         return json_response(_key(made), 201)
 
-    return await once(request, act)
+    return await once(asked.request, act)
 
 
-@router.get(
-    "/v1/ssh-keys",
-    operation_id="listSshKeys",
-    response_model=wire.SshKeyList,
-    responses=failures(),
-    summary="The keys that stand, newest first",
-)
-async def list_all(request: Request) -> Response:
-    found = await platform_of(request).access.ssh.keys.list(caller(request))
-    return json_response(wire.SshKeyList(ssh_keys=[_key(one) for one in found]))
+async def list_all(asked: Asked[NoParameters, NoParameters, None]) -> SshKeyList:
+    found = await asked.platform.access.ssh.keys.list(asked.caller)
+    return wire.SshKeyList(ssh_keys=[_key(one) for one in found])
 
 
-@router.delete(
-    "/v1/ssh-keys/{key_id}",
-    operation_id="revokeSshKey",
-    status_code=204,
-    response_class=Response,
-    responses=failures(404),
-    summary="Revoke it; what is open by it ends within a second",
-)
-async def revoke(request: Request, key_id: wire.SshKeyId) -> Response:
-    await platform_of(request).access.ssh.keys.revoke(key_id, caller(request))
+async def revoke(asked: Asked[SshKeyPath, NoParameters, None]) -> Response:
+    await asked.platform.access.ssh.keys.revoke(asked.path.key_id, asked.caller)
     return nothing()
 
 
@@ -98,3 +71,11 @@ def _key(key: SshKey) -> wire.SshKey:
         created_at=key.created_at,
         expires_at=key.expires_at,
     )
+
+
+BINDINGS: tuple[Binding, ...] = (
+    bind(operations.GET_SSH_GATEWAY, gateway),
+    bind(operations.ADD_SSH_KEY, add),
+    bind(operations.LIST_SSH_KEYS, list_all),
+    bind(operations.REVOKE_SSH_KEY, revoke),
+)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,41 +13,23 @@ from sandboxer.artifacts.images.published.desk import Wanted
 from sandboxer.edges.http import problems
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.authentication import TooSlow
+from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.disconnect import until_client_goes
 from sandboxer.edges.http.downloads import Download
-from sandboxer.edges.http.failures import Responses, inside, octets
-from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
+from sandboxer.edges.http.idempotency import Bind, once_bound
+from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.published import shown_image
 from sandboxer.edges.http.routes.files import body_of
-from sandboxer.edges.http.state import caller, platform_of
-from sandboxer.wire.images import Description, PublishedImage, Visibility
-from sandboxer.wire.sandboxes import ProfileId
-from sandboxer.wire.words import ImageId, Name
-
-router = APIRouter(prefix="/v1/images", tags=["images"])
-_UPLOAD = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/x-tar": {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
-_ARCHIVE: Responses = {200: octets("The archive.", "application/x-tar")}
+from sandboxer.wire.operations import images as operations
+from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.operations.images import ExportImageQuery, ImportImageQuery
+from sandboxer.wire.operations.paths import ImagePath
 
 
-@router.get(
-    "/{image_id}/export",
-    operation_id="exportImage",
-    status_code=200,
-    response_class=Download,
-    responses={**inside(), **_ARCHIVE},
-    summary="The image as one tar: an OCI layout, or what `docker load` and `podman load` read",
-)
-async def export(
-    request: Request,
-    image_id: ImageId,
-    format: Annotated[Literal["oci", "docker"], Query(description="Form of the archive.")] = "oci",
-) -> Response:
-    made = await platform_of(request).artifacts.exporting.export(image_id, Form(format), caller(request))
+async def export(asked: Asked[ImagePath, ExportImageQuery, None]) -> Response:
+    made = await asked.platform.artifacts.exporting.export(
+        asked.path.image_id, Form(asked.query.format), asked.caller
+    )
     return Download(
         made.chunks,
         headers={"content-disposition": f'attachment; filename="{made.name}"'},
@@ -58,38 +38,24 @@ async def export(
     )
 
 
-@router.post(
-    "/import",
-    operation_id="importImage",
-    status_code=201,
-    response_model=PublishedImage,
-    responses=inside(402),
-    openapi_extra=_UPLOAD,
-    summary="Publish an OCI layout or a Docker archive (`docker save`, `podman save`), sent as one tar",
-)
-async def receive(
-    request: Request,
-    name: Annotated[Name, Query()],
-    description: Annotated[Description, Query()] = "",
-    visibility: Annotated[Visibility, Query()] = "private",
-    clean: Annotated[bool, Query(description="Leave out files that look like secrets.")] = False,
-    profile: Annotated[ProfileId | None, Query(description="What sandboxes of it are made as.")] = None,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
-    artifacts, who = platform_of(request).artifacts, caller(request)
+async def receive(asked: Asked[NoParameters, ImportImageQuery, None]) -> Response:
+    artifacts, who = asked.platform.artifacts, asked.caller
     wanted = Wanted(
-        name=name, description=description, visibility=records.Visibility(visibility), clean=clean
+        name=asked.query.name,
+        description=asked.query.description,
+        visibility=records.Visibility(asked.query.visibility),
+        clean=asked.query.clean,
     )
 
     async def act(bind: Bind | None) -> Response:
         return _made(
             await artifacts.importing.receive(
-                body_of(request),
+                body_of(asked.request),
                 wanted,
                 who,
-                profile=profile,
+                profile=asked.query.profile,
                 also=bind,
-                attended=partial(until_client_goes, request.receive),
+                attended=partial(until_client_goes, asked.request.receive),
             )
         )
 
@@ -98,10 +64,13 @@ async def receive(
         return None if made is None else _made(made)
 
     try:
-        return await once_bound(request, act, recall=recall, content=_announced(request))
+        return await once_bound(asked.request, act, recall=recall, content=_announced(asked.request))
     except TooSlow:
         return problems.framework_response(
-            408, "The body came too slowly.", problems.request_id_of(request.scope), {"connection": "close"}
+            408,
+            "The body came too slowly.",
+            problems.request_id_of(asked.request.scope),
+            {"connection": "close"},
         )
 
 
@@ -118,3 +87,9 @@ def _made(image: records.PublishedImage) -> Response:
     answer = json_response(shown_image(image, is_theirs=True), 201)
     answer.headers["location"] = f"/v1/images/{image.id}"
     return answer
+
+
+BINDINGS: tuple[Binding, ...] = (
+    bind(operations.EXPORT_IMAGE, export),
+    bind(operations.IMPORT_IMAGE, receive),
+)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
-from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,13 +14,18 @@ from sandboxer.artifacts.volumes.desk import Wanted
 from sandboxer.artifacts.volumes.lifecycle import State
 from sandboxer.backends.contract import VolumeUsage
 from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.confirming import confirm_locked
-from sandboxer.edges.http.failures import failures
-from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
+from sandboxer.edges.http.idempotency import Bind, once_bound
+from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.routes.artifacts.snapshots import taken_snapshot
-from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.edges.http.state import platform_of
 from sandboxer.edges.http.visiting import note_use
-from sandboxer.wire.snapshots import Snapshot, TakeSnapshot
+from sandboxer.wire.operations import volumes as operations
+from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.operations.paths import VolumePath
+from sandboxer.wire.operations.volumes import ListVolumesQuery
+from sandboxer.wire.snapshots import TakeSnapshot
 from sandboxer.wire.volumes import (
     ChangeVolume,
     CreateVolume,
@@ -30,25 +33,16 @@ from sandboxer.wire.volumes import (
     Volume,
     VolumeAttachment,
     VolumePage,
-    VolumeState,
 )
-from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, Cursor, VolumeRef
-
-router = APIRouter(prefix="/v1/volumes", tags=["volumes"])
 
 
-@router.post(
-    "",
-    operation_id="createVolume",
-    status_code=201,
-    response_model=Volume,
-    responses=failures(402, 404, 409),
-    summary="Make a volume, empty or as a copy",
-)
-async def create(request: Request, body: CreateVolume, idempotency_key: IdempotencyKey = None) -> Response:
-    desk, who = platform_of(request).artifacts.volumes, caller(request)
+async def create(asked: Asked[NoParameters, NoParameters, CreateVolume]) -> Response:
+    desk, who = asked.platform.artifacts.volumes, asked.caller
     wanted = Wanted(
-        name=body.name, size_mb=body.size_mb, from_snapshot=body.from_snapshot, labels=body.labels
+        name=asked.body.name,
+        size_mb=asked.body.size_mb,
+        from_snapshot=asked.body.from_snapshot,
+        labels=asked.body.labels,
     )
 
     async def act(bind: Bind | None) -> Response:
@@ -58,141 +52,84 @@ async def create(request: Request, body: CreateVolume, idempotency_key: Idempote
         made = await desk.recall(volume_id, who)
         return None if made is None else _made(made)
 
-    return await once_bound(request, act, recall=recall)
+    return await once_bound(asked.request, act, recall=recall)
 
 
-@router.get(
-    "",
-    operation_id="listVolumes",
-    response_model=VolumePage,
-    responses=failures(),
-    summary="List volumes, newest first",
-)
-async def list_volumes(
-    request: Request,
-    state: Annotated[VolumeState | None, Query(description="Default: all but those that are gone.")] = None,
-    cursor: Annotated[Cursor | None, Query()] = None,
-    limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT_MAX)] = PAGE_LIMIT_DEFAULT,
-) -> Response:
-    desk = platform_of(request).artifacts.volumes
+async def list_volumes(asked: Asked[NoParameters, ListVolumesQuery, None]) -> VolumePage:
+    desk = asked.platform.artifacts.volumes
     page = await desk.list(
-        caller(request), state=None if state is None else State(state), cursor=cursor, limit=limit
+        asked.caller,
+        state=None if asked.query.state is None else State(asked.query.state),
+        cursor=asked.query.cursor,
+        limit=asked.query.limit,
     )
     attached = await desk.attachments(page.volumes)
     shown = [shown_volume(one, attached[one.id]) for one in page.volumes]
-    return json_response(VolumePage.model_construct(volumes=shown, next_cursor=page.next_cursor))
+    return VolumePage.model_construct(volumes=shown, next_cursor=page.next_cursor)
 
 
-@router.get(
-    "/{volume}",
-    operation_id="getVolume",
-    response_model=Volume,
-    responses=failures(404),
-    summary="Look at a volume, by id or name",
-)
-async def get(request: Request, volume: VolumeRef) -> Response:
-    found = await platform_of(request).artifacts.volumes.get(volume, caller(request))
-    return await _shown(request, found)
+async def get(asked: Asked[VolumePath, NoParameters, None]) -> Response:
+    found = await asked.platform.artifacts.volumes.get(asked.path.volume, asked.caller)
+    return await _shown(asked.request, found)
 
 
-@router.patch(
-    "/{volume}",
-    operation_id="changeVolume",
-    response_model=Volume,
-    responses=failures(402, 404, 409),
-    summary="Make it larger or smaller, rename it, or label it",
-)
-async def change(request: Request, volume: VolumeRef, body: ChangeVolume) -> Response:
-    changed = await platform_of(request).artifacts.volumes.change(
-        volume, caller(request), name=body.name, labels=body.labels, size_mb=body.size_mb
+async def change(asked: Asked[VolumePath, NoParameters, ChangeVolume]) -> Response:
+    changed = await asked.platform.artifacts.volumes.change(
+        asked.path.volume,
+        asked.caller,
+        name=asked.body.name,
+        labels=asked.body.labels,
+        size_mb=asked.body.size_mb,
     )
-    return await _shown(request, changed)
+    return await _shown(asked.request, changed)
 
 
-@router.delete(
-    "/{volume}",
-    operation_id="dropVolume",
-    response_model=Volume,
-    responses=failures(404, 409, 428),
-    summary="Drop a volume and all that is on it; dropped already is success",
-)
-async def drop(request: Request, volume: VolumeRef) -> Response:
-    desk, who = platform_of(request).artifacts.volumes, caller(request)
-    found = await desk.get(volume, who)
-    is_confirmed = await confirm_locked(request, found, action="drop")
+async def drop(asked: Asked[VolumePath, NoParameters, None]) -> Response:
+    desk, who = asked.platform.artifacts.volumes, asked.caller
+    found = await desk.get(asked.path.volume, who)
+    is_confirmed = await confirm_locked(asked.request, found, action="drop")
     dropped = await desk.drop(found.id, who, despite_lock=is_confirmed)
-    return await _shown(request, dropped)
+    return await _shown(asked.request, dropped)
 
 
-@router.post(
-    "/{volume}/snapshots",
-    operation_id="takeVolumeSnapshot",
-    status_code=201,
-    response_model=Snapshot,
-    responses=failures(402, 404, 409),
-    summary="Keep it as it is now; whoever writes to it goes on",
-)
-async def take(
-    request: Request, volume: VolumeRef, body: TakeSnapshot, idempotency_key: IdempotencyKey = None
-) -> Response:
-    artifacts, who = platform_of(request).artifacts, caller(request)
-    wanted = WantedSnapshot(name=body.name, ttl=body.ttl, labels=body.labels)
+async def take(asked: Asked[VolumePath, NoParameters, TakeSnapshot]) -> Response:
+    artifacts, who = asked.platform.artifacts, asked.caller
+    wanted = WantedSnapshot(name=asked.body.name, ttl=asked.body.ttl, labels=asked.body.labels)
 
     async def act(bind: Bind | None) -> Response:
-        return taken_snapshot(await artifacts.volumes.snapshot(volume, wanted, who, also=bind))
+        return taken_snapshot(await artifacts.volumes.snapshot(asked.path.volume, wanted, who, also=bind))
 
     async def recall(snapshot_id: str) -> Response | None:
         made = await artifacts.snapshots.recall(snapshot_id, who)
         return None if made is None else taken_snapshot(made)
 
-    return await once_bound(request, act, recall=recall)
+    return await once_bound(asked.request, act, recall=recall)
 
 
-@router.post(
-    "/{volume}/restore",
-    operation_id="restoreVolume",
-    response_model=Volume,
-    responses=failures(404, 409, 428),
-    summary="Put it back to what a snapshot of a volume has; what is on it now is lost",
-)
-async def restore(request: Request, volume: VolumeRef, body: RestoreVolume) -> Response:
-    platform, who = platform_of(request), caller(request)
+async def restore(asked: Asked[VolumePath, NoParameters, RestoreVolume]) -> Response:
+    platform, who = asked.platform, asked.caller
     desk = platform.artifacts.volumes
-    found = await desk.get(volume, who)
-    await note_use(platform, who, "snapshots", body.snapshot, "restore")
-    is_confirmed = await confirm_locked(request, found, action="restore")
-    restored = await desk.restore(found.id, body.snapshot, who, despite_lock=is_confirmed)
-    return await _shown(request, restored)
+    found = await desk.get(asked.path.volume, who)
+    await note_use(platform, who, "snapshot", asked.body.snapshot, "restore")
+    is_confirmed = await confirm_locked(asked.request, found, action="restore")
+    restored = await desk.restore(found.id, asked.body.snapshot, who, despite_lock=is_confirmed)
+    return await _shown(asked.request, restored)
 
 
-@router.post(
-    "/{volume}/lock",
-    operation_id="lockVolume",
-    response_model=Volume,
-    responses=failures(404, 409),
-    summary="From now on dropping and unlocking it need a second proof",
-)
-async def lock(request: Request, volume: VolumeRef) -> Response:
-    platform, who = platform_of(request), caller(request)
-    found = await platform.artifacts.volumes.get(volume, who)
+async def lock(asked: Asked[VolumePath, NoParameters, None]) -> Response:
+    platform, who = asked.platform, asked.caller
+    found = await platform.artifacts.volumes.get(asked.path.volume, who)
     # Else nobody could unlock it again.
     await platform.wallets.second_proofs.demand_two(found.account)
-    return await _shown(request, await platform.artifacts.volumes.lock(found.id, who))
+    return await _shown(asked.request, await platform.artifacts.volumes.lock(found.id, who))
 
 
-@router.post(
-    "/{volume}/unlock",
-    operation_id="unlockVolume",
-    response_model=Volume,
-    responses=failures(404, 409, 428),
-    summary="Let it be dropped by a request alone again",
-)
-async def unlock(request: Request, volume: VolumeRef) -> Response:
-    desk, who = platform_of(request).artifacts.volumes, caller(request)
-    found = await desk.get(volume, who)
-    await confirm_locked(request, found, action="unlock")
+async def unlock(asked: Asked[VolumePath, NoParameters, None]) -> Response:
+    desk, who = asked.platform.artifacts.volumes, asked.caller
+    found = await desk.get(asked.path.volume, who)
+    await confirm_locked(asked.request, found, action="unlock")
     unlocked = await desk.unlock(found.id, who)
-    return await _shown(request, unlocked)
+    return await _shown(asked.request, unlocked)
 
 
 def shown_volume(
@@ -235,3 +172,16 @@ def _made(record: records.Volume) -> Response:
     answer = json_response(shown_volume(record, ()), 201)
     answer.headers["location"] = f"/v1/volumes/{record.id}"
     return answer
+
+
+BINDINGS: tuple[Binding, ...] = (
+    bind(operations.CREATE_VOLUME, create),
+    bind(operations.LIST_VOLUMES, list_volumes),
+    bind(operations.GET_VOLUME, get),
+    bind(operations.CHANGE_VOLUME, change),
+    bind(operations.DROP_VOLUME, drop),
+    bind(operations.TAKE_VOLUME_SNAPSHOT, take),
+    bind(operations.RESTORE_VOLUME, restore),
+    bind(operations.LOCK_VOLUME, lock),
+    bind(operations.UNLOCK_VOLUME, unlock),
+)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from html import escape
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.failures import Responses, stranger_failures, unsigned_failures
+from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.routes.payments.gift_cards import redemption as shown
 from sandboxer.edges.http.state import platform_of
 from sandboxer.payments.gift_cards.approval.links import PATH
@@ -17,9 +17,10 @@ from sandboxer.payments.gift_cards.approval.mail import dollars
 from sandboxer.payments.gift_cards.records import Kind, Redemption
 from sandboxer.payments.gift_cards.redeeming import Redeemed, Redeeming
 from sandboxer.payments.gift_cards.states import RedemptionState
-from sandboxer.wire import gift_cards as wire
+from sandboxer.wire.operations import gift_cards as operations
+from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.operations.paths import TokenPath
 
-router = APIRouter(prefix=PATH, tags=["gift cards"])
 # Nothing from elsewhere, in no frame, and the link is told to nobody.
 HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self';"
@@ -29,48 +30,19 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "x-robots-tag": "noindex",
 }
-_HTML = {"text/html": {"schema": {"type": "string"}}}
-_ANSWERED: Responses = {
-    **stranger_failures(404, 409),
-    200: {"description": "The redemption as it is now; a page for browsers.", "content": _HTML},
-}
 
 
-@router.get(
-    "/{token}",
-    operation_id="showApproval",
-    response_class=HTMLResponse,
-    responses={
-        **unsigned_failures(404, 409, 422),
-        200: {"description": "A page with two buttons; nothing changes.", "content": _HTML},
-    },
-    summary="What the link asks",
-)
-async def show(request: Request, token: wire.ApprovalToken) -> Response:
-    one, _ = await _redeeming(request).answering(token)
-    return HTMLResponse(_page(one, token), headers=HEADERS)
+async def show(asked: Asked[TokenPath, NoParameters, None]) -> Response:
+    one, _ = await _redeeming(asked.request).answering(asked.path.token)
+    return HTMLResponse(_page(one, asked.path.token), headers=HEADERS)
 
 
-@router.post(
-    "/{token}/approve",
-    operation_id="approveRedemption",
-    response_model=wire.Redemption,
-    responses={**_ANSWERED, **stranger_failures(404, 409, 422)},
-    summary="Let it be redeemed; the link works once",
-)
-async def approve(request: Request, token: wire.ApprovalToken) -> Response:
-    return _answer(request, await _redeeming(request).approve(token), token)
+async def approve(asked: Asked[TokenPath, NoParameters, None]) -> Response:
+    return _answer(asked.request, await _redeeming(asked.request).approve(asked.path.token), asked.path.token)
 
 
-@router.post(
-    "/{token}/deny",
-    operation_id="denyRedemption",
-    response_model=wire.Redemption,
-    responses={**_ANSWERED, **stranger_failures(404, 409, 422)},
-    summary="Do not; the amount is on the card again",
-)
-async def deny(request: Request, token: wire.ApprovalToken) -> Response:
-    return _answer(request, await _redeeming(request).deny(token), token)
+async def deny(asked: Asked[TokenPath, NoParameters, None]) -> Response:
+    return _answer(asked.request, await _redeeming(asked.request).deny(asked.path.token), asked.path.token)
 
 
 def _answer(request: Request, done: Redeemed, token: str) -> Response:
@@ -101,3 +73,10 @@ def _page(one: Redemption, token: str) -> str:
         f"<h1>{escape(dollars(one.cents))} of a gift card</h1>"
         f"<p>Somebody wants to redeem it for {escape(buys)}.</p>{act}</html>"
     )
+
+
+BINDINGS: tuple[Binding, ...] = (
+    bind(operations.SHOW_APPROVAL, show),
+    bind(operations.APPROVE_REDEMPTION, approve),
+    bind(operations.DENY_REDEMPTION, deny),
+)

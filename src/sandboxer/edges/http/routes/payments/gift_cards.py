@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
 
-from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.accounts.limits import client_address, network_around
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.authentication import CALLER
-from sandboxer.edges.http.failures import failures, stranger_failures, unsigned_failures
-from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
+from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.edges.http.idempotency import Bind, once_bound
+from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.purchases import is_stranger
 from sandboxer.edges.http.routes.payments.invoices import invoice
 from sandboxer.edges.http.state import caller, platform_of, require_owner
@@ -29,27 +28,36 @@ from sandboxer.payments.gift_cards.room import GiftCards
 from sandboxer.payments.gift_cards.states import CardState
 from sandboxer.payments.invoices.desk import View
 from sandboxer.wire import gift_cards as wire
-from sandboxer.wire.invoices import NewInvoice
-from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX
-
-router = APIRouter(prefix="/v1/gift-cards", tags=["gift cards"])
-
-
-@router.get(
-    "/pricing",
-    operation_id="getGiftPricing",
-    response_model=wire.GiftPricing,
-    responses=unsigned_failures(),
-    summary="What cards there are, how they are paid and guarded",
+from sandboxer.wire.gift_cards import (
+    AskBalance,
+    BuyGiftCard,
+    CardBalance,
+    GiftCard,
+    GiftCardList,
+    GiftPricing,
+    Redeem,
+    Redemption,
+    RefundCard,
+    RefundedCard,
+    Revoke,
+    ShowCode,
+    ShownCode,
 )
-async def pricing(request: Request) -> Response:
-    cards = _cards(request)
+from sandboxer.wire.invoices import NewInvoice
+from sandboxer.wire.operations import gift_cards as operations
+from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.operations.gift_cards import ListGiftCardsQuery
+from sandboxer.wire.operations.paths import CardPath, RedemptionPath
+
+
+async def pricing(asked: Asked[NoParameters, NoParameters, None]) -> GiftPricing:
+    cards = _cards(asked.request)
     policy = cards.desk.policy
     try:
         sats = locked(await cards.desk.rates.usd("BTC")).convert(100)
     except NoRate:
         sats = None
-    shown = wire.GiftPricing(
+    return wire.GiftPricing(
         min_cents=policy.min_cents,
         max_cents=policy.max_cents,
         currencies=sorted(coin for coin, why in cards.desk.invoices.why_off().items() if why is None),
@@ -62,47 +70,38 @@ async def pricing(request: Request) -> Response:
         attempts_per_minute=policy.attempts_per_minute,
         work_bits=cards.redeeming.attempts.bits(now=time.monotonic()),
     )
-    return json_response(shown)
 
 
-@router.post(
-    "",
-    operation_id="buyGiftCard",
-    status_code=201,
-    response_model=wire.NewGiftCard,
-    responses=failures(402, 404, 409),
-    summary="A card: by invoice, from one's sats, or given by the operator",
-)
-async def buy(request: Request, body: wire.BuyGiftCard, idempotency_key: IdempotencyKey = None) -> Response:
+async def buy(asked: Asked[NoParameters, NoParameters, BuyGiftCard]) -> Response:
     order = CardOrder(
-        cents=body.cents,
-        source=Source(body.pay_with),
-        asked_by=_address(request),
-        account=None if is_stranger(request) else caller(request).account,
-        key="" if is_stranger(request) else caller(request).public_key,
-        is_owner=not is_stranger(request) and caller(request).is_owner,
-        currency=body.currency,
-        refund_address=body.refund_address,
+        cents=asked.body.cents,
+        source=Source(asked.body.pay_with),
+        asked_by=_address(asked.request),
+        account=None if is_stranger(asked.request) else asked.caller.account,
+        key="" if is_stranger(asked.request) else asked.caller.public_key,
+        is_owner=not is_stranger(asked.request) and asked.caller.is_owner,
+        currency=asked.body.currency,
+        refund_address=asked.body.refund_address,
         approval=None
-        if body.approval is None
-        else Approval(email=body.approval.email, webhook=body.approval.webhook),
-        reason=body.reason,
+        if asked.body.approval is None
+        else Approval(email=asked.body.approval.email, webhook=asked.body.approval.webhook),
+        reason=asked.body.reason,
     )
-    if is_stranger(request) and order.source is not Source.INVOICE:
+    if is_stranger(asked.request) and order.source is not Source.INVOICE:
         raise Unauthenticated(why="only an invoice can be paid by nobody in particular", reason="missing")
 
-    desk = _cards(request).desk
+    desk = _cards(asked.request).desk
 
     async def act(bind: Bind | None) -> Response:
-        return _bought(request, await desk.create(order, also=bind))
+        return _bought(asked.request, await desk.create(order, also=bind))
 
     async def recall(card_id: str) -> Response | None:
-        made = await desk.recall(card_id, caller(request).account)
-        return None if made is None else _bought(request, made)
+        made = await desk.recall(card_id, asked.caller.account)
+        return None if made is None else _bought(asked.request, made)
 
-    if is_stranger(request):
+    if is_stranger(asked.request):
         return await act(None)
-    return await once_bound(request, act, recall=recall, keep_answer=False)
+    return await once_bound(asked.request, act, recall=recall, keep_answer=False)
 
 
 def _bought(request: Request, made: Created) -> Response:
@@ -111,48 +110,27 @@ def _bought(request: Request, made: Created) -> Response:
     return answer
 
 
-@router.get(
-    "",
-    operation_id="listGiftCards",
-    response_model=wire.GiftCardList,
-    responses=failures(404),
-    summary="Every card, newest first (owner)",
-)
-async def listing(
-    request: Request,
-    state: Annotated[wire.CardWord | None, Query()] = None,
-    cursor: Annotated[wire.CardId | None, Query()] = None,
-    limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT_MAX)] = PAGE_LIMIT_DEFAULT,
-) -> Response:
-    require_owner(request)
-    wanted = None if state is None else CardState(state)
-    found = await _cards(request).desk.page(state=wanted, after=cursor, limit=limit)
-    following = found[-1].card.id if len(found) == limit else None
-    return json_response(wire.GiftCardList(cards=[card(one) for one in found], next_cursor=following))
-
-
-@router.post(
-    "/redeem",
-    operation_id="redeemGiftCard",
-    status_code=201,
-    response_model=wire.NewRedemption,
-    responses={
-        202: {"model": wire.NewRedemption, "description": "Somebody must approve it first."},
-        **failures(404, 409, 428),
-    },
-    summary="Four words for a tier, or for sats; whole or in part",
-)
-async def redeem(request: Request, body: wire.Redeem) -> Response:
-    ask = Ask(
-        code=body.code,
-        request_id=body.request_id or new_id("req"),
-        tier=body.tier,
-        months=body.months,
-        cents=body.cents,
-        account=body.account,
-        caller=None if is_stranger(request) else caller(request).account,
+async def listing(asked: Asked[NoParameters, ListGiftCardsQuery, None]) -> GiftCardList:
+    require_owner(asked.request)
+    wanted = None if asked.query.state is None else CardState(asked.query.state)
+    found = await _cards(asked.request).desk.page(
+        state=wanted, after=asked.query.cursor, limit=asked.query.limit
     )
-    done = await _cards(request).redeeming.redeem(ask, _work(body.work), _origin(request))
+    following = found[-1].card.id if len(found) == asked.query.limit else None
+    return wire.GiftCardList(cards=[card(one) for one in found], next_cursor=following)
+
+
+async def redeem(asked: Asked[NoParameters, NoParameters, Redeem]) -> Response:
+    ask = Ask(
+        code=asked.body.code,
+        request_id=asked.body.request_id or new_id("req"),
+        tier=asked.body.tier,
+        months=asked.body.months,
+        cents=asked.body.cents,
+        account=asked.body.account,
+        caller=None if is_stranger(asked.request) else asked.caller.account,
+    )
+    done = await _cards(asked.request).redeeming.redeem(ask, _work(asked.body.work), _origin(asked.request))
     shown = wire.NewRedemption(
         **redemption(done).model_dump(),
         request_id=ask.request_id,
@@ -163,83 +141,41 @@ async def redeem(request: Request, body: wire.Redeem) -> Response:
     return answer
 
 
-@router.post(
-    "/balance",
-    operation_id="getGiftBalance",
-    response_model=wire.CardBalance,
-    responses=stranger_failures(404, 428),
-    summary="What is left behind four words",
-)
-async def balance(request: Request, body: wire.AskBalance) -> Response:
-    found, left = await _cards(request).redeeming.balance(body.code, _work(body.work), _origin(request))
-    return json_response(
-        wire.CardBalance(
-            id=found.id, cents=found.cents, left_cents=left, needs_approval=found.approval is not None
-        )
+async def balance(asked: Asked[NoParameters, NoParameters, AskBalance]) -> CardBalance:
+    found, left = await _cards(asked.request).redeeming.balance(
+        asked.body.code, _work(asked.body.work), _origin(asked.request)
+    )
+    return wire.CardBalance(
+        id=found.id, cents=found.cents, left_cents=left, needs_approval=found.approval is not None
     )
 
 
-@router.get(
-    "/redemptions/{redemption_id}",
-    operation_id="getRedemption",
-    response_model=wire.Redemption,
-    responses=unsigned_failures(404, 422),
-    summary="What became of a redemption; ask every 14 seconds",
-)
-async def show_redemption(request: Request, redemption_id: wire.RedemptionId) -> Response:
-    return json_response(redemption(await _cards(request).redeeming.status(redemption_id)))
+async def show_redemption(asked: Asked[RedemptionPath, NoParameters, None]) -> Redemption:
+    return redemption(await _cards(asked.request).redeeming.status(asked.path.redemption_id))
 
 
-@router.get(
-    "/{card_id}",
-    operation_id="getGiftCard",
-    response_model=wire.GiftCard,
-    responses=unsigned_failures(404, 422),
-    summary="How a card stands; ask every 14 seconds until it is paid",
-)
-async def show(request: Request, card_id: wire.CardId) -> Response:
-    return json_response(card(await _cards(request).desk.view(card_id)))
+async def show(asked: Asked[CardPath, NoParameters, None]) -> GiftCard:
+    return card(await _cards(asked.request).desk.view(asked.path.card_id))
 
 
-@router.post(
-    "/{card_id}/code",
-    operation_id="showGiftCode",
-    response_model=wire.ShownCode,
-    responses=failures(404, 409),
-    summary="The four words of a paid card, once (buyer)",
-)
-async def show_code(request: Request, card_id: wire.CardId, body: wire.ShowCode) -> Response:
-    who = _who(request, body)
-    found, code = await _cards(request).desk.reveal(card_id, who, again=body.again)
-    return json_response(wire.ShownCode(id=found.id, code=code, cents=found.cents))
+async def show_code(asked: Asked[CardPath, NoParameters, ShowCode]) -> ShownCode:
+    who = _who(asked.request, asked.body)
+    found, code = await _cards(asked.request).desk.reveal(asked.path.card_id, who, again=asked.body.again)
+    return wire.ShownCode(id=found.id, code=code, cents=found.cents)
 
 
-@router.post(
-    "/{card_id}/revoke",
-    operation_id="revokeGiftCard",
-    response_model=wire.GiftCard,
-    responses=failures(404, 409),
-    summary="Nothing can be redeemed any more (buyer, owner)",
-)
-async def revoke(request: Request, card_id: wire.CardId, body: wire.Revoke) -> Response:
-    who = _who(request, body)
-    return json_response(card(await _cards(request).desk.revoke(card_id, who, reason=body.reason)))
+async def revoke(asked: Asked[CardPath, NoParameters, Revoke]) -> GiftCard:
+    who = _who(asked.request, asked.body)
+    return card(await _cards(asked.request).desk.revoke(asked.path.card_id, who, reason=asked.body.reason))
 
 
-@router.post(
-    "/{card_id}/refund",
-    operation_id="refundGiftCard",
-    response_model=wire.RefundedCard,
-    responses=failures(404, 409),
-    summary="What is left goes back: to sats, or to a coin address less restocking (buyer, owner)",
-)
-async def refund(request: Request, card_id: wire.CardId, body: wire.RefundCard) -> Response:
-    desk, who = _cards(request).desk, _who(request, body)
-    if body.to == "sats":
-        after, sats = await desk.refund_to_sats(card_id, who, account=body.account)
-        return json_response(wire.RefundedCard(card=card(after), to="sats", sats=sats))
-    after, atomic = await desk.refund_to_address(card_id, who, address=body.address)
-    return json_response(wire.RefundedCard(card=card(after), to="address", atomic=str(atomic)))
+async def refund(asked: Asked[CardPath, NoParameters, RefundCard]) -> RefundedCard:
+    desk, who = _cards(asked.request).desk, _who(asked.request, asked.body)
+    if asked.body.to == "sats":
+        after, sats = await desk.refund_to_sats(asked.path.card_id, who, account=asked.body.account)
+        return wire.RefundedCard(card=card(after), to="sats", sats=sats)
+    after, atomic = await desk.refund_to_address(asked.path.card_id, who, address=asked.body.address)
+    return wire.RefundedCard(card=card(after), to="address", atomic=str(atomic))
 
 
 def card(view: CardView) -> wire.GiftCard:
@@ -327,3 +263,17 @@ def _address(request: Request) -> str:
     forwarded = request.headers.getlist("x-forwarded-for")
     trusted = platform_of(request).trusted_proxies
     return client_address(None if peer is None else peer.host, forwarded, trusted)
+
+
+BINDINGS: tuple[Binding, ...] = (
+    bind(operations.GET_GIFT_PRICING, pricing),
+    bind(operations.BUY_GIFT_CARD, buy),
+    bind(operations.LIST_GIFT_CARDS, listing),
+    bind(operations.REDEEM_GIFT_CARD, redeem),
+    bind(operations.GET_GIFT_BALANCE, balance),
+    bind(operations.GET_REDEMPTION, show_redemption),
+    bind(operations.GET_GIFT_CARD, show),
+    bind(operations.SHOW_GIFT_CODE, show_code),
+    bind(operations.REVOKE_GIFT_CARD, revoke),
+    bind(operations.REFUND_GIFT_CARD, refund),
+)

@@ -7,16 +7,15 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Annotated
 
-from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.accounts.limits import client_address
 from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.failures import failures, stranger_failures, stream, unsigned_failures
-from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
+from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.edges.http.idempotency import Bind, once_bound
+from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.purchases import known_account
 from sandboxer.edges.http.sse import EventStream, ServerEvent
 from sandboxer.edges.http.state import platform_of, require_owner
@@ -28,38 +27,32 @@ from sandboxer.payments.invoices.desk import Order, View
 from sandboxer.payments.invoices.records import Invoice, Output, RefundState
 from sandboxer.payments.invoices.states import State
 from sandboxer.wire import invoices as wire
-from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX
+from sandboxer.wire.invoices import AskInvoice, InvoiceList, Refund, RefundList, SentRefund
+from sandboxer.wire.operations import invoices as operations
+from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.operations.invoices import ListInvoicesQuery, ListRefundsQuery
+from sandboxer.wire.operations.paths import InvoicePath, RefundPath
 from sandboxer.wiring import Platform
 
-router = APIRouter(prefix="/v1", tags=["invoices"])
 SVG = "image/svg+xml"
 # Characters of a key that holds 128 bits: strangers behind one address must not meet by it.
 UNGUESSABLE = 22
-Limit = Annotated[int, Query(ge=1, le=PAGE_LIMIT_MAX)]
 
 
-@router.post(
-    "/invoices",
-    operation_id="createInvoice",
-    status_code=201,
-    response_model=wire.NewInvoice,
-    responses=stranger_failures(404, 409),
-    summary="An address and an exact amount, for a tier or for sats",
-)
-async def create(request: Request, body: wire.AskInvoice, idempotency_key: IdempotencyKey = None) -> Response:
-    platform = platform_of(request)
-    asker = _asker(request, platform)
-    claim = None if body.account is not None else await _repeatable_claim(request, asker)
+async def create(asked: Asked[NoParameters, NoParameters, AskInvoice]) -> Response:
+    platform = asked.platform
+    asker = _asker(asked.request, platform)
+    claim = None if asked.body.account is not None else await _repeatable_claim(asked.request, asker)
     order = Order(
-        asset=body.currency,
+        asset=asked.body.currency,
         asked_by=asker,
-        caller=known_account(request),
+        caller=known_account(asked.request),
         claim=claim,
-        tier=body.tier,
-        months=body.months,
-        sats=body.sats,
-        account=body.account,
-        refund_address=body.refund_address,
+        tier=asked.body.tier,
+        months=asked.body.months,
+        sats=asked.body.sats,
+        account=asked.body.account,
+        refund_address=asked.body.refund_address,
     )
 
     async def act(bind: Bind | None) -> Response:
@@ -73,9 +66,9 @@ async def create(request: Request, body: wire.AskInvoice, idempotency_key: Idemp
 
     # For a known account nothing in the answer is secret. The claim of a new one is kept nowhere, and shown
     # again only to who can repeat the secret it was made of.
-    is_repeatable = body.account is not None or claim is not None
+    is_repeatable = asked.body.account is not None or claim is not None
     answer = await once_bound(
-        request,
+        asked.request,
         act,
         recall=recall if is_repeatable else None,
         keep_answer=is_repeatable,
@@ -108,123 +101,58 @@ def _ordered(view: View, claim: str | None) -> Response:
     return answer
 
 
-@router.get(
-    "/invoices/{invoice_id}",
-    operation_id="getInvoice",
-    response_model=wire.Invoice,
-    responses=unsigned_failures(404, 422, 503),
-    summary="What has arrived, and what became of it; ask every 14 seconds",
-)
-async def show(request: Request, invoice_id: wire.InvoiceId) -> Response:
-    return json_response(invoice(await platform_of(request).payments.invoices.view(invoice_id)))
+async def show(asked: Asked[InvoicePath, NoParameters, None]) -> wire.Invoice:
+    return invoice(await asked.platform.payments.invoices.view(asked.path.invoice_id))
 
 
-@router.get(
-    "/invoices/{invoice_id}/qr.svg",
-    operation_id="drawInvoice",
-    response_class=Response,
-    responses={
-        **unsigned_failures(404, 422, 503),
-        200: {
-            "description": "The payment URI as a picture.",
-            "content": {SVG: {"schema": {"type": "string"}}},
-        },
-    },
-    summary="The payment URI as a QR code",
-)
-async def draw(request: Request, invoice_id: wire.InvoiceId) -> Response:
-    view = await platform_of(request).payments.invoices.view(invoice_id)
+async def draw(asked: Asked[InvoicePath, NoParameters, None]) -> Response:
+    view = await asked.platform.payments.invoices.view(asked.path.invoice_id)
     return Response(qr.svg(view.uri), media_type=SVG)
 
 
-@router.get(
-    "/invoices/{invoice_id}/events",
-    operation_id="followInvoice",
-    status_code=200,
-    response_class=EventStream,
-    responses={
-        **unsigned_failures(404, 422, 503),
-        200: stream(
-            "`invoice` events, each an Invoice: as it is now, then after every change; ends settled."
-        ),
-    },
-    summary="The same as a stream, until it is settled",
-)
-async def follow(request: Request, invoice_id: wire.InvoiceId) -> Response:
-    platform = platform_of(request)
+async def follow(asked: Asked[InvoicePath, NoParameters, None]) -> Response:
+    platform = asked.platform
     # Raises NotFound before the stream begins.
-    await platform.payments.invoices.view(invoice_id)
-    return EventStream(_followed(platform, invoice_id))
+    await platform.payments.invoices.view(asked.path.invoice_id)
+    return EventStream(_followed(platform, asked.path.invoice_id))
 
 
-@router.get(
-    "/invoices",
-    operation_id="listInvoices",
-    response_model=wire.InvoiceList,
-    responses=failures(404),
-    summary="Every invoice, newest first (owner)",
-)
-async def listing(
-    request: Request,
-    state: Annotated[wire.InvoiceState | None, Query()] = None,
-    cursor: Annotated[wire.InvoiceId | None, Query()] = None,
-    limit: Limit = PAGE_LIMIT_DEFAULT,
-) -> Response:
-    require_owner(request)
-    desk = platform_of(request).payments.invoices
-    wanted = None if state is None else State(state)
-    found = await desk.page(state=wanted, after=cursor, limit=limit)
+async def listing(asked: Asked[NoParameters, ListInvoicesQuery, None]) -> InvoiceList:
+    cursor = asked.query.cursor
+    require_owner(asked.request)
+    desk = asked.platform.payments.invoices
+    wanted = None if asked.query.state is None else State(asked.query.state)
+    found = await desk.page(state=wanted, after=cursor, limit=asked.query.limit)
     shown = [invoice(View(invoice=one, outputs=(), refunds=(), steps=(), uri=desk.uri(one))) for one in found]
-    cursor = found[-1].id if len(found) == limit else None
-    return json_response(wire.InvoiceList(invoices=shown, next_cursor=cursor))
+    cursor = found[-1].id if len(found) == asked.query.limit else None
+    return wire.InvoiceList(invoices=shown, next_cursor=cursor)
 
 
-@router.post(
-    "/invoices/{invoice_id}/look",
-    operation_id="lookAtInvoice",
-    response_model=wire.Invoice,
-    responses=failures(404),
-    summary="Look at its address now, also if it ended long ago (owner)",
-)
-async def look(request: Request, invoice_id: wire.InvoiceId) -> Response:
-    require_owner(request)
-    desk = platform_of(request).payments.invoices
-    await desk.look_again(invoice_id)
-    return json_response(invoice(await desk.view(invoice_id)))
+async def look(asked: Asked[InvoicePath, NoParameters, None]) -> wire.Invoice:
+    require_owner(asked.request)
+    desk = asked.platform.payments.invoices
+    await desk.look_again(asked.path.invoice_id)
+    return invoice(await desk.view(asked.path.invoice_id))
 
 
-@router.get(
-    "/refunds",
-    operation_id="listRefunds",
-    response_model=wire.RefundList,
-    responses=failures(404),
-    summary="What has to go back, oldest first (owner)",
-)
-async def refunds(
-    request: Request,
-    state: Annotated[wire.RefundWord | None, Query()] = None,
-    cursor: Annotated[wire.RefundId | None, Query()] = None,
-    limit: Limit = PAGE_LIMIT_DEFAULT,
-) -> Response:
-    require_owner(request)
-    found = await platform_of(request).payments.invoices.refunds(
-        state=None if state is None else RefundState(state), after=cursor, limit=limit
+async def refunds(asked: Asked[NoParameters, ListRefundsQuery, None]) -> RefundList:
+    cursor = asked.query.cursor
+    require_owner(asked.request)
+    found = await asked.platform.payments.invoices.refunds(
+        state=None if asked.query.state is None else RefundState(asked.query.state),
+        after=cursor,
+        limit=asked.query.limit,
     )
-    cursor = found[-1].id if len(found) == limit else None
-    return json_response(wire.RefundList(refunds=[refund(one) for one in found], next_cursor=cursor))
+    cursor = found[-1].id if len(found) == asked.query.limit else None
+    return wire.RefundList(refunds=[refund(one) for one in found], next_cursor=cursor)
 
 
-@router.post(
-    "/refunds/{refund_id}/sent",
-    operation_id="markRefundSent",
-    response_model=wire.Refund,
-    responses=failures(404, 409),
-    summary="It was signed and sent in this transaction (owner)",
-)
-async def sent(request: Request, refund_id: wire.RefundId, body: wire.SentRefund) -> Response:
-    who = require_owner(request)
-    desk = platform_of(request).payments.invoices
-    return json_response(refund(await desk.refund_sent(refund_id, body.txid, actor=f"key:{who.public_key}")))
+async def sent(asked: Asked[RefundPath, NoParameters, SentRefund]) -> Refund:
+    who = require_owner(asked.request)
+    desk = asked.platform.payments.invoices
+    return refund(
+        await desk.refund_sent(asked.path.refund_id, asked.body.txid, actor=f"key:{who.public_key}")
+    )
 
 
 def invoice(view: View) -> wire.Invoice:
@@ -321,3 +249,15 @@ async def _followed(platform: Platform, invoice_id: str) -> AsyncIterator[Server
                 return
             view = await desk.view(invoice_id)
             yield ServerEvent("invoice", invoice(view), str(event.id))
+
+
+BINDINGS: tuple[Binding, ...] = (
+    bind(operations.CREATE_INVOICE, create),
+    bind(operations.GET_INVOICE, show),
+    bind(operations.DRAW_INVOICE, draw),
+    bind(operations.FOLLOW_INVOICE, follow),
+    bind(operations.LIST_INVOICES, listing),
+    bind(operations.LOOK_AT_INVOICE, look),
+    bind(operations.LIST_REFUNDS, refunds),
+    bind(operations.MARK_REFUND_SENT, sent),
+)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,8 +10,9 @@ from sandboxer.accounts import records as accounts
 from sandboxer.accounts.offers import Payable
 from sandboxer.accounts.records import Account
 from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.failures import failures
-from sandboxer.edges.http.idempotency import Bind, IdempotencyKey
+from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.edges.http.idempotency import Bind
+from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.purchases import (
     asking,
     is_stranger,
@@ -35,64 +35,55 @@ from sandboxer.payments.records import Purpose
 from sandboxer.payments.selling import check_sale
 from sandboxer.payments.x402.checkout import is_delivered, refusal_of
 from sandboxer.payments.x402.refusals import Wanted
+from sandboxer.wire.operations import payments as operations
+from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wire.payments import BoughtKey, BuyKey
 
-router = APIRouter(prefix="/v1/keys", tags=["payments"])
 
-
-@router.post(
-    "/purchase",
-    operation_id="buyKey",
-    status_code=201,
-    response_model=BoughtKey,
-    responses={
-        202: {"model": BoughtKey, "description": "Paid, but not seen settled yet; the tier begins then."},
-        **failures(402, 409),
-    },
-    summary="Buy a tier for some months; a wallet without a key gets one",
-)
-async def buy(request: Request, body: BuyKey, idempotency_key: IdempotencyKey = None) -> Response:
-    platform, x402 = platform_of(request), x402_of(request)
-    price = tier_price(body.tier, body.months, platform.pricing.tiers)
-    account, was_stranger = known_account(request), is_stranger(request)
+async def buy(asked: Asked[NoParameters, NoParameters, BuyKey]) -> Response:
+    platform, x402 = asked.platform, x402_of(asked.request)
+    price = tier_price(asked.body.tier, asked.body.months, platform.pricing.tiers)
+    account, was_stranger = known_account(asked.request), is_stranger(asked.request)
     if account is not None:
-        await _check(request, account, body)
+        await _check(asked.request, account, asked.body)
     sats = sats_for_cents(price.cents, await x402.rates.usd("BTC"))
-    tag = f"key:{body.tier}:{body.months}"
+    tag = f"key:{asked.body.tier}:{asked.body.months}"
     payable = Payable(
         operation="buyKey",
         path="/v1/keys/purchase",
         account=account,
         sats=sats,
         least_sats=sats,
-        description=f"Tier {body.tier} for {body.months} months",
+        description=f"Tier {asked.body.tier} for {asked.body.months} months",
     )
-    presented = presented_in(request)
+    presented = presented_in(asked.request)
     if presented is None:
-        async with asking(request, payable, sats, tag=tag):
-            raise PaymentNeeded(why=f"tier {body.tier} is paid for in advance", sats=sats, cents=price.cents)
+        async with asking(asked.request, payable, sats, tag=tag):
+            raise PaymentNeeded(
+                why=f"tier {asked.body.tier} is paid for in advance", sats=sats, cents=price.cents
+            )
     wanted = Wanted(
         purpose=Purpose.KEY,
         # What the offer said when it was made; rates move meanwhile.
         least_sats=1,
         account=account,
-        request_hash=await request_hash(request),
-        details={"tier": body.tier, "months": body.months},
+        request_hash=await request_hash(asked.request),
+        details={"tier": asked.body.tier, "months": asked.body.months},
         tag=tag,
     )
 
     async def act(bind: Bind | None) -> Response:
         async with (
-            asking(request, payable, sats, tag=tag),
-            taken(request, presented, wanted) as hand,
+            asking(asked.request, payable, sats, tag=tag),
+            taken(asked.request, presented, wanted) as hand,
         ):
             if hand.is_new:
-                await _check(request, hand.payment.account, body)
+                await _check(asked.request, hand.payment.account, asked.body)
             payment = await x402.checkout.settle(hand.payment) if hand.is_new else hand.payment
             if not is_delivered(payment):
                 raise refusal_of(payment)
-            key = await new_key(request, payment, is_payer=was_stranger and hand.is_new)
-            found = await _account(request, payment.account)
+            key = await new_key(asked.request, payment, is_payer=was_stranger and hand.is_new)
+            found = await _account(asked.request, payment.account)
             shown_key = BoughtKey.model_construct(
                 payment=shown(payment),
                 account=found.public_id,
@@ -104,7 +95,7 @@ async def buy(request: Request, body: BuyKey, idempotency_key: IdempotencyKey = 
             answer.headers.update(settled_headers(payment))
             return answer
 
-    return await purchase(request, presented, act)
+    return await purchase(asked.request, presented, act)
 
 
 async def _check(request: Request, account: str, body: BuyKey) -> None:
@@ -118,3 +109,6 @@ async def _account(request: Request, account: str) -> Account:
         return accounts.load(conn, account)
 
     return await platform_of(request).store.read(load)
+
+
+BINDINGS: tuple[Binding, ...] = (bind(operations.BUY_KEY, buy),)

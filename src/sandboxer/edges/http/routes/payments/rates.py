@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-from starlette.requests import Request
-from starlette.responses import Response
-
-from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.failures import unsigned_failures
-from sandboxer.edges.http.state import platform_of
+from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.edges.http.matching import Binding
 from sandboxer.kernel.errors import NoRate
 from sandboxer.payments.oracle.rates import Rates
 from sandboxer.wire import invoices as wire
+from sandboxer.wire.invoices import RateList
+from sandboxer.wire.operations import pricing as operations
+from sandboxer.wire.operations.declaration import NoParameters
 
-router = APIRouter(prefix="/v1", tags=["pricing"])
 
-
-@router.get(
-    "/rates",
-    operation_id="listRates",
-    response_model=wire.RateList,
-    responses=unsigned_failures(),
-    summary="US dollars for one of each asset, and who says so",
-)
-async def rates(request: Request) -> Response:
-    known = platform_of(request).payments.rates
+async def rates(asked: Asked[NoParameters, NoParameters, None]) -> RateList:
+    known = asked.platform.payments.rates
     await known.warm(known.assets)
-    off = platform_of(request).payments.invoices.why_off()
+    off = asked.platform.payments.invoices.why_off()
     lines = [(await _line(known, asset)).model_copy(update={"off": off.get(asset)}) for asset in known.assets]
-    return json_response(wire.RateList(rates=lines))
+    return wire.RateList(rates=lines)
 
 
 async def _line(rates: Rates, asset: str) -> wire.RateLine:
@@ -37,3 +26,6 @@ async def _line(rates: Rates, asset: str) -> wire.RateLine:
     except NoRate as error:
         return wire.RateLine(asset=asset, usd=None, sources=[], why=str(error.facts.get("why", "")))
     return wire.RateLine(asset=asset, usd=f"{rate.usd:f}", at=rate.at, sources=list(rate.sources))
+
+
+BINDINGS: tuple[Binding, ...] = (bind(operations.LIST_RATES, rates),)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,8 +9,9 @@ from starlette.responses import Response
 from sandboxer.accounts import records as accounts
 from sandboxer.accounts.offers import Payable
 from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.failures import failures
-from sandboxer.edges.http.idempotency import Bind, IdempotencyKey
+from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.edges.http.idempotency import Bind
+from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.purchases import (
     asking,
     is_stranger,
@@ -33,53 +33,44 @@ from sandboxer.payments.records import Purpose
 from sandboxer.payments.x402.checkout import is_delivered, refusal_of
 from sandboxer.payments.x402.presenting import Presented
 from sandboxer.payments.x402.refusals import Wanted
+from sandboxer.wire.operations import payments as operations
+from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wire.payments import Bought, TopUp
 
-router = APIRouter(prefix="/v1/topups", tags=["payments"])
 
-
-@router.post(
-    "",
-    operation_id="topUp",
-    status_code=201,
-    response_model=Bought,
-    responses={
-        202: {"model": Bought, "description": "Paid, but not seen settled yet; it is credited when it is."},
-        **failures(402, 404, 409),
-    },
-    summary="Buy credit for an account; anyone may pay for any",
-)
-async def top_up(request: Request, body: TopUp, idempotency_key: IdempotencyKey = None) -> Response:
-    x402 = x402_of(request)
-    if body.sats < x402.settings.minimum_sats:
+async def top_up(asked: Asked[NoParameters, NoParameters, TopUp]) -> Response:
+    x402 = x402_of(asked.request)
+    if asked.body.sats < x402.settings.minimum_sats:
         raise InvalidRequest(field="sats", why=f"the least is {x402.settings.minimum_sats}")
-    account = known_account(request)
-    if body.account is not None:
-        public_id = body.account
-        now = platform_of(request).clock.now()
-        found = await platform_of(request).store.read(lambda conn: account_to_pay(conn, public_id, now=now))
+    account = known_account(asked.request)
+    if asked.body.account is not None:
+        public_id = asked.body.account
+        now = asked.platform.clock.now()
+        found = await asked.platform.store.read(lambda conn: account_to_pay(conn, public_id, now=now))
         account = found.id
     payable = Payable(
         operation="topUp",
         path="/v1/topups",
-        account=known_account(request),
-        sats=body.sats,
-        least_sats=body.sats,
-        description=f"{body.sats} sats of credit",
+        account=known_account(asked.request),
+        sats=asked.body.sats,
+        least_sats=asked.body.sats,
+        description=f"{asked.body.sats} sats of credit",
     )
-    presented = presented_in(request)
+    presented = presented_in(asked.request)
     if presented is None:
-        async with asking(request, payable, body.sats):
-            raise PaymentNeeded(why=f"{body.sats} sats of credit are paid for in advance", sats=body.sats)
+        async with asking(asked.request, payable, asked.body.sats):
+            raise PaymentNeeded(
+                why=f"{asked.body.sats} sats of credit are paid for in advance", sats=asked.body.sats
+            )
     wanted = Wanted(
         purpose=Purpose.TOPUP,
-        least_sats=body.sats,
+        least_sats=asked.body.sats,
         account=account,
-        request_hash=await request_hash(request),
+        request_hash=await request_hash(asked.request),
         details={},
-        most_sats=body.sats,
+        most_sats=asked.body.sats,
     )
-    return await _take(request, payable, presented, wanted, is_gift=body.account is not None)
+    return await _take(asked.request, payable, presented, wanted, is_gift=asked.body.account is not None)
 
 
 async def _take(
@@ -110,3 +101,6 @@ async def _take(
             return answer
 
     return await purchase(request, presented, act)
+
+
+BINDINGS: tuple[Binding, ...] = (bind(operations.TOP_UP, top_up),)

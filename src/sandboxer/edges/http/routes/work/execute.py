@@ -7,19 +7,18 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.accounts.scopes import Scope
 from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.confirming import pass_gate
 from sandboxer.edges.http.disconnect import until_client_goes
 from sandboxer.edges.http.executions import execution, job_summary
-from sandboxer.edges.http.failures import failures, stream
-from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
+from sandboxer.edges.http.idempotency import Bind, once_bound
 from sandboxer.edges.http.key_scopes import demand_scope
-from sandboxer.edges.http.lean import LeanRoute
+from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.mounting import mounts
 from sandboxer.edges.http.offers import version_in
 from sandboxer.edges.http.paying import offering, price_of_create
@@ -31,78 +30,59 @@ from sandboxer.edges.http.streams import OutputEvents
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.wire.exec import ExecOutput
 from sandboxer.wire.execute import ExecuteCode, ExecuteLater, Execution, ExecutionBegan, ExecutionOutput
-from sandboxer.wire.jobs import JobSummary
+from sandboxer.wire.operations import execute as operations
+from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.work.execute.one_shot import Done, Placed, cut_short
 from sandboxer.work.execute.running import Began, Ended, Said
 from sandboxer.work.execute.submission import InputFile, Plan, Submission, make_plan
 from sandboxer.work.jobs.records import Job
 
-router = APIRouter(prefix="/v1/execute", tags=["execute"], route_class=LeanRoute)
-_STREAMED = stream(
-    "How it ended; or, streamed: `placed`, `began`, `stdout` and `stderr`, then `done` or `error`."
-)
 
-
-@router.post(
-    "",
-    operation_id="executeCode",
-    response_model=Execution,
-    responses={**failures(402, 404, 409, 502), 200: _STREAMED},
-    summary="Run code in a sandbox of its own, which is gone afterwards",
-)
-async def execute(request: Request, body: ExecuteCode, idempotency_key: IdempotencyKey = None) -> Response:
+async def execute(asked: Asked[NoParameters, NoParameters, ExecuteCode]) -> Response:
     began = time.perf_counter()
-    if EVENT_STREAM in request.headers.get("accept", ""):
-        if "idempotency-key" in request.headers:
+    if EVENT_STREAM in asked.request.headers.get("accept", ""):
+        if "idempotency-key" in asked.request.headers:
             raise InvalidRequest(field="Idempotency-Key", why="a stream cannot be given a second time")
-        return EventStream(_events(request, await _plan(request, body), body.encoding, began))
+        return EventStream(
+            _events(asked.request, await _plan(asked.request, asked.body), asked.body.encoding, began)
+        )
 
-    platform, who = platform_of(request), caller(request)
+    platform, who = asked.platform, asked.caller
 
     async def act(bind: Bind | None) -> Response:
-        plan = await _plan(request, body)
-        await _admit(request, plan)
+        plan = await _plan(asked.request, asked.body)
+        await _admit(asked.request, plan)
         async with (
-            until_client_goes(request.receive),
-            offering(request, lambda: price_of_create(platform, plan.create, who.account)),
+            until_client_goes(asked.request.receive),
+            offering(asked.request, lambda: price_of_create(platform, plan.create, who.account)),
         ):
             done = await platform.execution.one_shots.run(plan, who, also=bind)
-        return json_response(await _shown(request, done, plan, body.encoding, began))
+        return json_response(await _shown(asked.request, done, plan, asked.body.encoding, began))
 
     async def recall(sandbox_id: str) -> Response | None:
         left = await platform.execution.one_shots.left_by(sandbox_id)
-        return None if left is None else response(cut_short(left), request_id_of(request.scope))
+        return None if left is None else response(cut_short(left), request_id_of(asked.request.scope))
 
-    return await once_bound(request, act, recall=recall)
+    return await once_bound(asked.request, act, recall=recall)
 
 
-@router.post(
-    "/async",
-    operation_id="executeLater",
-    status_code=202,
-    response_model=JobSummary,
-    responses=failures(404, 409),
-    summary="Queue code as a job",
-)
-async def execute_later(
-    request: Request, body: ExecuteLater, idempotency_key: IdempotencyKey = None
-) -> Response:
-    platform, who = platform_of(request), caller(request)
-    if body.webhook_url is not None:
-        platform.webhooks.check_url(body.webhook_url)
+async def execute_later(asked: Asked[NoParameters, NoParameters, ExecuteLater]) -> Response:
+    platform, who = asked.platform, asked.caller
+    if asked.body.webhook_url is not None:
+        platform.webhooks.check_url(asked.body.webhook_url)
 
     async def act(bind: Bind | None) -> Response:
-        plan = await _plan(request, body)
-        await _admit(request, plan)
+        plan = await _plan(asked.request, asked.body)
+        await _admit(asked.request, plan)
         # Raises what would refuse the create itself; money is asked for when the job starts.
         price_of_create(platform, plan.create, who.account)
-        made = await platform.execution.jobs.submit(plan, who, webhook_url=body.webhook_url, also=bind)
+        made = await platform.execution.jobs.submit(plan, who, webhook_url=asked.body.webhook_url, also=bind)
         return _accepted(made)
 
     async def recall(job_id: str) -> Response | None:
         return _accepted((await platform.execution.jobs.get(job_id, who)).job)
 
-    return await once_bound(request, act, recall=recall)
+    return await once_bound(asked.request, act, recall=recall)
 
 
 async def _admit(request: Request, plan: Plan) -> None:
@@ -192,3 +172,9 @@ def _output(piece: ServerEvent, stage: str) -> ServerEvent:
     assert isinstance(data, ExecOutput)
     shown = ExecutionOutput.model_construct(stage=stage, data=data.data, dropped=data.dropped)
     return ServerEvent(piece.name, shown)
+
+
+BINDINGS: tuple[Binding, ...] = (
+    bind(operations.EXECUTE_CODE, execute),
+    bind(operations.EXECUTE_LATER, execute_later),
+)

@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
-from fastapi import APIRouter, Query
-from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.failures import unsigned_failures
+from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.offers import KEPT_S, offers_here
 from sandboxer.kernel.errors import InvalidRequest, NotFound
 from sandboxer.wire import languages as wire
+from sandboxer.wire.operations import languages as operations
+from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.operations.languages import ListLanguagesQuery, ListShellsQuery
+from sandboxer.wire.operations.paths import LanguagePath
 from sandboxer.work.languages.offering import Offered, count, shown_commands
 from sandboxer.work.languages.table import find_language
 
-router = APIRouter(prefix="/v1", tags=["languages"])
 CACHE = f"public, max-age={KEPT_S:.0f}"
-ImageFilter = Annotated[
-    str | None,
-    Query(
-        pattern=r"^[a-z0-9][a-z0-9._@-]{0,127}$",
-        max_length=128,
-        description="Only what this image on this host has.",
-        examples=["base"],
-    ),
-]
-AvailableFilter = Annotated[bool | None, Query(description="Only what runs here, or only what does not.")]
 
 
-@router.get(
-    "/languages",
-    operation_id="listLanguages",
-    response_model=wire.LanguageList,
-    responses=unsigned_failures(422),
-    summary="Languages, and whether they run here",
-)
-async def list_languages(
-    request: Request, image: ImageFilter = None, available: AvailableFilter = None
-) -> Response:
-    found = _filtered(await offers_here(request), image, available)
+async def list_languages(asked: Asked[NoParameters, ListLanguagesQuery, None]) -> Response:
+    found = _filtered(await offers_here(asked.request), asked.query.image, asked.query.available)
     shown = wire.LanguageList(
         languages=[_language(one) for one in found],
         aliases={alias: one.language.name for one in found for alias in one.language.aliases},
@@ -50,35 +32,19 @@ async def list_languages(
     return _cached(shown)
 
 
-@router.get(
-    "/languages/{name}",
-    operation_id="getLanguage",
-    response_model=wire.Language,
-    responses=unsigned_failures(404, 422),
-    summary="One language, by name, alias or extension",
-)
-async def get_language(request: Request, name: wire.LanguageWord) -> Response:
+async def get_language(asked: Asked[LanguagePath, NoParameters, None]) -> Response:
     try:
-        wanted = find_language(name)
+        wanted = find_language(asked.path.name)
     except InvalidRequest as error:
         why = str(error.facts["why"])
-        raise NotFound(what="language", id=name, hint=why[:1].upper() + why[1:] + ".") from None
-    offers = await offers_here(request)
+        raise NotFound(what="language", id=asked.path.name, hint=why[:1].upper() + why[1:] + ".") from None
+    offers = await offers_here(asked.request)
     return _cached(_language(next(one for one in offers if one.language is wanted)))
 
 
-@router.get(
-    "/shells",
-    operation_id="listShells",
-    response_model=wire.ShellList,
-    responses=unsigned_failures(422),
-    summary="Shells, and whether they run here",
-)
-async def list_shells(
-    request: Request, image: ImageFilter = None, available: AvailableFilter = None
-) -> Response:
-    offers = [one for one in await offers_here(request) if one.language.is_shell]
-    shown = [_language(one) for one in _filtered(offers, image, available)]
+async def list_shells(asked: Asked[NoParameters, ListShellsQuery, None]) -> Response:
+    offers = [one for one in await offers_here(asked.request) if one.language.is_shell]
+    shown = [_language(one) for one in _filtered(offers, asked.query.image, asked.query.available)]
     return _cached(wire.ShellList(shells=shown, count=len(shown)))
 
 
@@ -113,3 +79,10 @@ def _cached(shown: wire.Language | wire.LanguageList | wire.ShellList) -> Respon
     response = json_response(shown)
     response.headers["cache-control"] = CACHE
     return response
+
+
+BINDINGS: tuple[Binding, ...] = (
+    bind(operations.LIST_LANGUAGES, list_languages),
+    bind(operations.GET_LANGUAGE, get_language),
+    bind(operations.LIST_SHELLS, list_shells),
+)

@@ -6,20 +6,18 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Annotated
 
-from fastapi import APIRouter, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.accounts.scopes import Scope
 from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.confirming import confirm_locked, pass_gate
 from sandboxer.edges.http.disconnect import until_client_goes
-from sandboxer.edges.http.failures import failures, inside, stream
-from sandboxer.edges.http.idempotency import Bind, IdempotencyKey, once_bound
+from sandboxer.edges.http.idempotency import Bind, once_bound
 from sandboxer.edges.http.key_scopes import demand_scope
-from sandboxer.edges.http.lean import LeanRoute
+from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.mounting import mounts
 from sandboxer.edges.http.paying import offering, price_of_create
 from sandboxer.edges.http.sessions import cell_events, shown_cell, shown_end, shown_session
@@ -30,269 +28,146 @@ from sandboxer.identity.keys import Caller
 from sandboxer.sandboxes.locks import is_guarded
 from sandboxer.sandboxes.requests import WantedResources
 from sandboxer.wire.boosts import Boost
+from sandboxer.wire.operations import sessions as operations
+from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.operations.paths import CellPath, SessionPath
+from sandboxer.wire.operations.sessions import GetCellQuery, ListSessionsQuery
 from sandboxer.wire.sessions import (
-    CELL_TIMEOUT_MAX_S,
-    Cell,
     CellList,
-    CellNumber,
     Interrupted,
     RunCell,
-    Session,
-    SessionId,
     SessionPage,
     StartSession,
 )
-from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, Cursor, Encoding, SandboxId
 from sandboxer.work.sessions import records
 from sandboxer.work.sessions.lifecycle import State
 from sandboxer.work.sessions.sessions import WantedSession
 
-router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_class=LeanRoute)
-_STREAMED = stream("The cell; or, streamed: `cell`, `stdout`, `stderr` and `result`, then `done`.")
 
-
-@router.post(
-    "/{session_id}/cells",
-    operation_id="runCell",
-    response_model=Cell,
-    responses={**inside(), 200: _STREAMED},
-    summary="Run code in it; what runs goes on when you leave",
-)
-async def run_cell(request: Request, session_id: SessionId, body: RunCell) -> Response:
-    sessions = platform_of(request).sessions
-    cell = await sessions.submit(session_id, caller(request), body.code, timeout_s=body.timeout_s)
-    if EVENT_STREAM in request.headers.get("accept", ""):
-        return EventStream(cell_events(cell, body.encoding, 0))
-    if body.wait:
-        async with until_client_goes(request.receive):
+async def run_cell(asked: Asked[SessionPath, NoParameters, RunCell]) -> Response:
+    sessions = asked.platform.sessions
+    cell = await sessions.submit(
+        asked.path.session_id, asked.caller, asked.body.code, timeout_s=asked.body.timeout_s
+    )
+    if EVENT_STREAM in asked.request.headers.get("accept", ""):
+        return EventStream(cell_events(cell, asked.body.encoding, 0))
+    if asked.body.wait:
+        async with until_client_goes(asked.request.receive):
             await cell.over.wait()
-    return json_response(shown_cell(cell, body.encoding))
+    return json_response(shown_cell(cell, asked.body.encoding))
 
 
-@router.post(
-    "",
-    operation_id="startSession",
-    status_code=201,
-    response_model=Session,
-    responses=failures(402, 404, 409, 502),
-    summary="Start an interpreter that keeps its state",
-)
-async def start(request: Request, body: StartSession, idempotency_key: IdempotencyKey = None) -> Response:
-    platform, who = platform_of(request), caller(request)
-    wanted = _wanted(body)
+async def start(asked: Asked[NoParameters, NoParameters, StartSession]) -> Response:
+    platform, who = asked.platform, asked.caller
+    wanted = _wanted(asked.body)
 
     async def act(bind: Bind | None) -> Response:
         if wanted.sandbox_id is not None:
-            await note_use(platform, who, "sandboxes", wanted.sandbox_id, "sessions")
-            return _answer(request, await platform.sessions.create(wanted, who, also=bind), 201)
-        having = replace(wanted, volumes=await mounts(request, body.volumes))
+            await note_use(platform, who, "sandbox", wanted.sandbox_id, "sessions")
+            return _answer(asked.request, await platform.sessions.create(wanted, who, also=bind), 201)
+        having = replace(wanted, volumes=await mounts(asked.request, asked.body.volumes))
         create = await platform.sessions.sandbox_request(having)
-        await demand_scope(request, Scope.SANDBOXES_CREATE)
-        await pass_gate(request, create.profile)
+        await demand_scope(asked.request, Scope.SANDBOXES_CREATE)
+        await pass_gate(asked.request, create.profile)
         async with (
-            offering(request, lambda: price_of_create(platform, create, who.account)),
+            offering(asked.request, lambda: price_of_create(platform, create, who.account)),
             platform.slots.taken(await platform.authorities.of(who)),
         ):
-            return _answer(request, await platform.sessions.create(having, who, also=bind), 201)
+            return _answer(asked.request, await platform.sessions.create(having, who, also=bind), 201)
 
     async def recall(session_id: str) -> Response | None:
         made = await platform.sessions.recall(session_id, who)
-        return None if made is None else _answer(request, made, 201)
+        return None if made is None else _answer(asked.request, made, 201)
 
-    return await once_bound(request, act, recall=recall)
+    return await once_bound(asked.request, act, recall=recall)
 
 
-@router.get(
-    "",
-    operation_id="listSessions",
-    response_model=SessionPage,
-    responses=failures(),
-    summary="List sessions, newest first",
-)
-async def list_sessions(
-    request: Request,
-    sandbox_id: Annotated[SandboxId | None, Query()] = None,
-    state: Annotated[
-        State | None,
-        Query(description="As recorded: busy and frozen ones are `ready`. Default: all but ended."),
-    ] = None,
-    cursor: Annotated[Cursor | None, Query()] = None,
-    limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT_MAX)] = PAGE_LIMIT_DEFAULT,
-) -> Response:
-    sessions = platform_of(request).sessions
+async def list_sessions(asked: Asked[NoParameters, ListSessionsQuery, None]) -> SessionPage:
+    sessions = asked.platform.sessions
     page = await sessions.list(
-        caller(request), sandbox_id=sandbox_id, state=state, cursor=cursor, limit=limit
+        asked.caller,
+        sandbox_id=asked.query.sandbox_id,
+        state=None if asked.query.state is None else State(asked.query.state),
+        cursor=asked.query.cursor,
+        limit=asked.query.limit,
     )
     shown = [shown_session(session, sessions) for session in page.sessions]
-    return json_response(SessionPage.model_construct(sessions=shown, next_cursor=page.next_cursor))
+    return SessionPage.model_construct(sessions=shown, next_cursor=page.next_cursor)
 
 
-@router.get(
-    "/{session_id}",
-    operation_id="getSession",
-    response_model=Session,
-    responses=failures(404),
-    summary="Look at a session",
-)
-async def get(request: Request, session_id: SessionId) -> Response:
-    return _answer(request, await platform_of(request).sessions.get(session_id, caller(request)))
+async def get(asked: Asked[SessionPath, NoParameters, None]) -> Response:
+    return _answer(asked.request, await asked.platform.sessions.get(asked.path.session_id, asked.caller))
 
 
-@router.delete(
-    "/{session_id}",
-    operation_id="endSession",
-    response_model=Session,
-    responses=inside(428),
-    summary="End it, and its sandbox if that was made for it; ended already is success",
-)
-async def end(request: Request, session_id: SessionId) -> Response:
-    platform, who = platform_of(request), caller(request)
-    session = await platform.sessions.get(session_id, who)
+async def end(asked: Asked[SessionPath, NoParameters, None]) -> Response:
+    platform, who = asked.platform, asked.caller
+    session = await platform.sessions.get(asked.path.session_id, who)
     is_confirmed = False
     if session.owns_sandbox and session.state is not State.ENDED:
         # Its sandbox ends with it, and all that is on its disk.
-        await demand_scope(request, Scope.SANDBOXES_DESTROY)
-        is_confirmed = await _confirm(request, session, "destroy")
-    return _answer(request, await platform.sessions.end(session_id, who, despite_lock=is_confirmed))
+        await demand_scope(asked.request, Scope.SANDBOXES_DESTROY)
+        is_confirmed = await _confirm(asked.request, session, "destroy")
+    return _answer(
+        asked.request, await platform.sessions.end(asked.path.session_id, who, despite_lock=is_confirmed)
+    )
 
 
-@router.get(
-    "/{session_id}/cells",
-    operation_id="listCells",
-    response_model=CellList,
-    responses=failures(404),
-    summary="List its cells that are still kept, oldest first",
-)
-async def list_cells(request: Request, session_id: SessionId) -> Response:
-    cells = await platform_of(request).sessions.cells(session_id, caller(request))
-    return json_response(CellList.model_construct(cells=[shown_end(cell) for cell in cells]))
+async def list_cells(asked: Asked[SessionPath, NoParameters, None]) -> CellList:
+    cells = await asked.platform.sessions.cells(asked.path.session_id, asked.caller)
+    return CellList.model_construct(cells=[shown_end(cell) for cell in cells])
 
 
-@router.get(
-    "/{session_id}/cells/{n}",
-    operation_id="getCell",
-    response_model=Cell,
-    responses={**failures(404), 200: _STREAMED},
-    summary="Look at a cell, wait for it, or follow it while it runs",
-)
-async def get_cell(
-    request: Request,
-    session_id: SessionId,
-    n: CellNumber,
-    wait_s: Annotated[
-        float,
-        Query(ge=0, le=CELL_TIMEOUT_MAX_S, allow_inf_nan=False, description="Wait so long for its end."),
-    ] = 0.0,
-    encoding: Annotated[Encoding, Query()] = "utf-8",
-    last_event_id: Annotated[
-        str | None,
-        Header(pattern=r"^[0-9]{1,9}$", description="Streamed: go on after this event."),
-    ] = None,
-) -> Response:
-    cell = await platform_of(request).sessions.cell(session_id, caller(request), n)
-    if EVENT_STREAM in request.headers.get("accept", ""):
-        return EventStream(cell_events(cell, encoding, int(last_event_id or 0)))
-    if wait_s and not cell.over.is_set():
-        async with until_client_goes(request.receive):
+async def get_cell(asked: Asked[CellPath, GetCellQuery, None]) -> Response:
+    cell = await asked.platform.sessions.cell(asked.path.session_id, asked.caller, asked.path.n)
+    if EVENT_STREAM in asked.request.headers.get("accept", ""):
+        return EventStream(cell_events(cell, asked.query.encoding, int(asked.query.last_event_id or 0)))
+    if asked.query.wait_s and not cell.over.is_set():
+        async with until_client_goes(asked.request.receive):
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
+                async with asyncio.timeout(asked.query.wait_s):
                     await cell.over.wait()
-    return json_response(shown_cell(cell, encoding))
+    return json_response(shown_cell(cell, asked.query.encoding))
 
 
-@router.post(
-    "/{session_id}/interrupt",
-    operation_id="interruptSession",
-    response_model=Interrupted,
-    responses=inside(),
-    summary="Stop the running cell as Ctrl-C would; the state stays",
-)
-async def interrupt(request: Request, session_id: SessionId) -> Response:
-    cell = await platform_of(request).sessions.interrupt(session_id, caller(request))
-    return json_response(Interrupted(cell=None if cell is None else cell.n))
+async def interrupt(asked: Asked[SessionPath, NoParameters, None]) -> Interrupted:
+    cell = await asked.platform.sessions.interrupt(asked.path.session_id, asked.caller)
+    return Interrupted(cell=None if cell is None else cell.n)
 
 
-@router.post(
-    "/{session_id}/restart",
-    operation_id="restartSession",
-    response_model=Session,
-    responses=inside(),
-    summary="Start a fresh interpreter; what the old one knew is gone, files are not",
-)
-async def restart(request: Request, session_id: SessionId) -> Response:
-    return _answer(request, await platform_of(request).sessions.restart(session_id, caller(request)))
+async def restart(asked: Asked[SessionPath, NoParameters, None]) -> Response:
+    return _answer(asked.request, await asked.platform.sessions.restart(asked.path.session_id, asked.caller))
 
 
-@router.post(
-    "/{session_id}/freeze",
-    operation_id="freezeSession",
-    response_model=Session,
-    responses=inside(),
-    summary="Pause its sandbox in memory",
-)
-async def freeze(request: Request, session_id: SessionId) -> Response:
-    return await _on_sandbox(request, session_id, platform_of(request).sandboxes.freeze)
+async def freeze(asked: Asked[SessionPath, NoParameters, None]) -> Response:
+    return await _on_sandbox(asked.request, asked.path.session_id, asked.platform.sandboxes.freeze)
 
 
-@router.post(
-    "/{session_id}/thaw",
-    operation_id="thawSession",
-    response_model=Session,
-    responses=inside(402),
-    summary="Let its frozen sandbox go on",
-)
-async def thaw(request: Request, session_id: SessionId) -> Response:
-    return await _on_sandbox(request, session_id, platform_of(request).sandboxes.thaw)
+async def thaw(asked: Asked[SessionPath, NoParameters, None]) -> Response:
+    return await _on_sandbox(asked.request, asked.path.session_id, asked.platform.sandboxes.thaw)
 
 
-@router.post(
-    "/{session_id}/boost",
-    operation_id="boostSession",
-    response_model=Session,
-    responses=inside(402),
-    summary="More CPUs, and 2 GB of memory with each, at once",
-)
-async def boost(request: Request, session_id: SessionId, body: Boost) -> Response:
-    sandboxes = platform_of(request).sandboxes
-    return await _on_sandbox(request, session_id, lambda id, who: sandboxes.boost(id, body.vcpus, who))
+async def boost(asked: Asked[SessionPath, NoParameters, Boost]) -> Response:
+    sandboxes = asked.platform.sandboxes
+    return await _on_sandbox(
+        asked.request, asked.path.session_id, lambda id, who: sandboxes.boost(id, asked.body.vcpus, who)
+    )
 
 
-@router.post(
-    "/{session_id}/unboost",
-    operation_id="unboostSession",
-    response_model=Session,
-    responses=inside(),
-    summary="Back to what it had; not boosted is success",
-)
-async def unboost(request: Request, session_id: SessionId) -> Response:
-    return await _on_sandbox(request, session_id, platform_of(request).sandboxes.unboost)
+async def unboost(asked: Asked[SessionPath, NoParameters, None]) -> Response:
+    return await _on_sandbox(asked.request, asked.path.session_id, asked.platform.sandboxes.unboost)
 
 
-@router.post(
-    "/{session_id}/lock",
-    operation_id="lockSession",
-    response_model=Session,
-    responses=failures(404, 409),
-    summary="From now on ending its sandbox needs a second proof",
-)
-async def lock(request: Request, session_id: SessionId) -> Response:
-    platform, who = platform_of(request), caller(request)
-    session = await platform.sessions.get(session_id, who)
+async def lock(asked: Asked[SessionPath, NoParameters, None]) -> Response:
+    platform, who = asked.platform, asked.caller
+    session = await platform.sessions.get(asked.path.session_id, who)
     await platform.wallets.second_proofs.demand_two(session.account)
-    return await _on_sandbox(request, session_id, platform.sandboxes.lock)
+    return await _on_sandbox(asked.request, asked.path.session_id, platform.sandboxes.lock)
 
 
-@router.post(
-    "/{session_id}/unlock",
-    operation_id="unlockSession",
-    response_model=Session,
-    responses=failures(404, 409, 428),
-    summary="Let it be ended by a request alone again",
-)
-async def unlock(request: Request, session_id: SessionId) -> Response:
-    session = await platform_of(request).sessions.get(session_id, caller(request))
-    await _confirm(request, session, "unlock")
-    return await _on_sandbox(request, session_id, platform_of(request).sandboxes.unlock)
+async def unlock(asked: Asked[SessionPath, NoParameters, None]) -> Response:
+    session = await asked.platform.sessions.get(asked.path.session_id, asked.caller)
+    await _confirm(asked.request, session, "unlock")
+    return await _on_sandbox(asked.request, asked.path.session_id, asked.platform.sandboxes.unlock)
 
 
 async def _on_sandbox(
@@ -332,3 +207,22 @@ def _wanted(body: StartSession) -> WantedSession:
         ttl=body.ttl,
         idle=body.idle,
     )
+
+
+BINDINGS: tuple[Binding, ...] = (
+    bind(operations.RUN_CELL, run_cell),
+    bind(operations.START_SESSION, start),
+    bind(operations.LIST_SESSIONS, list_sessions),
+    bind(operations.GET_SESSION, get),
+    bind(operations.END_SESSION, end),
+    bind(operations.LIST_CELLS, list_cells),
+    bind(operations.GET_CELL, get_cell),
+    bind(operations.INTERRUPT_SESSION, interrupt),
+    bind(operations.RESTART_SESSION, restart),
+    bind(operations.FREEZE_SESSION, freeze),
+    bind(operations.THAW_SESSION, thaw),
+    bind(operations.BOOST_SESSION, boost),
+    bind(operations.UNBOOST_SESSION, unboost),
+    bind(operations.LOCK_SESSION, lock),
+    bind(operations.UNLOCK_SESSION, unlock),
+)

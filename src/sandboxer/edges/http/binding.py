@@ -1,0 +1,230 @@
+"""Operations bound to their handlers. Each binding is a route of FastAPI, which validates and documents it.
+
+An ordinary request goes a short way, straight from bytes to models to handler; FastAPI serves every request
+that is not ordinary (a query, a header with a value to check, a body that does not fit), so that there is one
+set of words for what is wrong.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, Generic
+
+from fastapi import Header, Path, Query
+from fastapi.routing import APIRoute, APIWebSocketRoute
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from sandboxer.edges.http.answers import json_response, nothing
+from sandboxer.edges.http.failures import responses_of
+from sandboxer.edges.http.idempotency import IdempotencyKey
+from sandboxer.edges.http.key_scopes import demand_body_scopes
+from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.state import caller, lease_of, platform_of, require_owner
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.budget import SMALL, Lease
+from sandboxer.wire.operations.declaration import (
+    A,
+    Answered,
+    AnsweredOrEvents,
+    AnyOperation,
+    B,
+    InHeader,
+    Json,
+    Operation,
+    P,
+    Parameters,
+    Q,
+    Stream,
+)
+from sandboxer.wire.operations.terms import Access, Idempotency
+from sandboxer.wiring import Platform
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Generic[P, Q, B]):
+    """A request as its handler sees it: validated, and sent by somebody who may."""
+
+    request: Request
+    path: P
+    query: Q
+    body: B
+
+    @property
+    def platform(self) -> Platform:
+        return platform_of(self.request)
+
+    @property
+    def caller(self) -> Caller:
+        return caller(self.request)
+
+    @property
+    def lease(self) -> Lease:
+        return lease_of(self.request.scope)
+
+
+# A handler answers with the declared model, or with a response of its own (headers, streams).
+Handler = Callable[[Asked[P, Q, B]], Awaitable[A | Response]]
+Serve = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+def bind(
+    operation: Operation[P, Q, B, A],
+    handler: Handler[P, Q, B, A],
+    *,
+    websocket: Callable[..., Awaitable[None]] | None = None,
+) -> Binding:
+    upgraded = None if websocket is None else APIWebSocketRoute(operation.path, websocket)
+    return Binding(operation, OperationRoute(operation, handler), upgraded)
+
+
+class OperationRoute(APIRoute):
+    def __init__(self, operation: AnyOperation, handler: Handler[Any, Any, Any, Any]) -> None:
+        self.operation = operation
+        self.handler = handler
+        answer = operation.answer
+        super().__init__(
+            operation.path,
+            self._endpoint(),
+            methods=[operation.method],
+            operation_id=operation.id,
+            response_model=answer.model if isinstance(answer, Answered | AnsweredOrEvents) else None,
+            status_code=answer.status,
+            responses=responses_of(operation),
+            response_class=JSONResponse if isinstance(answer, Answered | AnsweredOrEvents) else Response,
+            tags=[operation.noun],
+            summary=operation.summary,
+            openapi_extra=_streamed(operation),
+        )
+
+    def get_route_handler(self) -> Serve:
+        serve_anything = self._with_large_bodies(super().get_route_handler())
+        operation = self.operation
+        read_path, read_query = operation.parameters, _defaults(operation.query)
+        read_body = operation.body.model.model_validate_json if isinstance(operation.body, Json) else None
+        if read_query is None:
+            return serve_anything
+
+        async def serve(request: Request) -> Response:
+            scope = request.scope
+            if scope["query_string"]:
+                return await serve_anything(request)
+            try:
+                path = read_path.model_validate(scope["path_params"])
+                body = None
+                if read_body is not None:
+                    if request.headers.get("content-type") != "application/json":
+                        return await serve_anything(request)
+                    given = await request.body()
+                    body = await lease_of(scope).work(len(given), partial(read_body, given))
+            except ValidationError:
+                return await serve_anything(request)
+            return await self._answer(Asked(request, path, read_query, body))
+
+        return serve
+
+    def _with_large_bodies(self, serve: Serve) -> Serve:
+        """FastAPI reads JSON on the loop; what is large was read beside it when FastAPI asks."""
+        if not isinstance(self.operation.body, Json):
+            return serve
+
+        async def serve_large(request: Request) -> Response:
+            body = await request.body()
+            if len(body) > SMALL:
+                # FastAPI says itself what is wrong with what cannot be read.
+                with suppress(ValueError):
+                    # Where Starlette keeps what it has read.
+                    request._json = await lease_of(request.scope).work(len(body), partial(json.loads, body))
+            return await serve(request)
+
+        return serve_large
+
+    async def _answer(self, asked: Asked[Any, Any, Any]) -> Response:
+        operation = self.operation
+        if operation.access is Access.OWNER:
+            require_owner(asked.request)
+        if operation.needs.adds:
+            await demand_body_scopes(asked.request, operation.needs.adds, asked.body)
+        answer = await self.handler(asked)
+        if isinstance(answer, Response):
+            return answer
+        return nothing() if answer is None else json_response(answer, operation.answer.status)
+
+    def _endpoint(self) -> Callable[..., Awaitable[Response]]:
+        """What FastAPI sees: a function with a parameter for everything that a request may say."""
+        operation = self.operation
+        names = frozenset(operation.parameters.model_fields)
+
+        async def endpoint(request: Request, **given: Any) -> Response:
+            given.pop("idempotency_key", None)
+            body = given.pop("body", None)
+            path = operation.parameters.model_construct(**{name: given.pop(name) for name in names})
+            query = operation.query.model_construct(**given)
+            return await self._answer(Asked(request, path, query, body))
+
+        seen = [_parameter("request", Request), *_parameters(operation)]
+        endpoint.__signature__ = inspect.Signature(seen)  # type: ignore[attr-defined]
+        # The document describes an operation in the words of its handler.
+        endpoint.__doc__ = self.handler.__doc__
+        endpoint.__name__ = operation.id
+        return endpoint
+
+
+def _parameters(operation: AnyOperation) -> Iterator[inspect.Parameter]:
+    for name, field in operation.parameters.model_fields.items():
+        yield _parameter(name, _annotated(field, Path))
+    if isinstance(operation.body, Json):
+        yield _parameter("body", operation.body.model)
+    for name, field in operation.query.model_fields.items():
+        yield _parameter(name, _annotated(field, _place(field)), _default(field))
+    if operation.idempotency is not Idempotency.NONE:
+        yield _parameter("idempotency_key", IdempotencyKey, None)
+
+
+def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def _annotated(field: FieldInfo, place: Callable[..., Any]) -> Any:
+    """The field as a parameter of a path, a query or a head."""
+    rules = tuple(rule for rule in field.metadata if not isinstance(rule, InHeader))
+    words: dict[str, Any] = {"description": field.description, "examples": field.examples}
+    if field.alias is not None:
+        words["alias"] = field.alias
+    given = {name: value for name, value in words.items() if value is not None}
+    return Annotated[(field.annotation, *rules, place(**given))]
+
+
+def _place(field: FieldInfo) -> Callable[..., Any]:
+    for rule in field.metadata:
+        if isinstance(rule, InHeader):
+            return partial(Header, alias=rule.name)
+    return Query
+
+
+def _default(field: FieldInfo) -> Any:
+    if field.default_factory is not None:
+        return field.get_default(call_default_factory=True)
+    return inspect.Parameter.empty if field.default is PydanticUndefined else field.default
+
+
+def _defaults(query: type[Parameters]) -> Parameters | None:
+    """What an empty query says; None: it must say something, or a header may."""
+    fields = query.model_fields.values()
+    is_plain = all(not field.is_required() and _place(field) is Query for field in fields)
+    return query() if is_plain else None
+
+
+def _streamed(operation: AnyOperation) -> dict[str, Any] | None:
+    if not isinstance(operation.body, Stream):
+        return None
+    content = {operation.body.media_type: {"schema": {"type": "string", "format": "binary"}}}
+    return {"requestBody": {"required": True, "content": content}}

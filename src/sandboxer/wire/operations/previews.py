@@ -1,0 +1,106 @@
+"""The operations on previews."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from sandboxer.wire.operations.declaration import (
+    Answered,
+    AnyOperation,
+    Empty,
+    Json,
+    NoParameters,
+    Nothing,
+    Operation,
+    Parameters,
+)
+from sandboxer.wire.operations.paths import PreviewPath, SandboxPath
+from sandboxer.wire.operations.terms import (
+    NEVER_DELEGATED,
+    Access,
+    Idempotency,
+    RateClass,
+    Scope,
+    Visit,
+    needs,
+)
+from sandboxer.wire.previews import CreatePreview, KnownName, NewPreview, PreviewList
+
+
+class AskForNameQuery(Parameters):
+    domain: Annotated[str, Field(min_length=1, max_length=253, pattern="^[\\x21-\\x7e]+$")]
+
+
+CREATE_PREVIEW = Operation(
+    id="createPreview",
+    method="POST",
+    path="/v1/sandboxes/{sandbox_id}/previews",
+    noun="previews",
+    summary="An address that opens a port inside; its token is shown once",
+    parameters=SandboxPath,
+    query=NoParameters,
+    body=Json(CreatePreview),
+    answer=Answered(model=NewPreview, status=201),
+    access=Access.SIGNED,
+    needs=needs(Scope.EXEC),
+    rate=RateClass.API,
+    idempotency=Idempotency.SECRET,
+    failures=(404, 409),
+    visit=Visit(thing="sandbox", action="sandbox.previews"),
+)
+LIST_PREVIEWS = Operation(
+    id="listPreviews",
+    method="GET",
+    path="/v1/sandboxes/{sandbox_id}/previews",
+    noun="previews",
+    summary="The previews that stand, newest first",
+    parameters=SandboxPath,
+    query=NoParameters,
+    body=Empty(),
+    answer=Answered(model=PreviewList),
+    access=Access.SIGNED,
+    needs=needs(Scope.SANDBOXES_READ),
+    rate=RateClass.API,
+    failures=(404,),
+    visit=Visit(thing="sandbox", action="sandbox.previews"),
+)
+REVOKE_PREVIEW = Operation(
+    id="revokePreview",
+    method="DELETE",
+    path="/v1/sandboxes/{sandbox_id}/previews/{preview_id}",
+    noun="previews",
+    summary="Close it again, for its cookies too",
+    parameters=PreviewPath,
+    query=NoParameters,
+    body=Empty(),
+    answer=Nothing(),
+    access=Access.SIGNED,
+    needs=needs(Scope.EXEC),
+    rate=RateClass.API,
+    failures=(404,),
+    visit=Visit(thing="sandbox", action="sandbox.previews"),
+)
+ASK_FOR_NAME = Operation(
+    id="askForName",
+    method="GET",
+    path="/v1/edge/ask",
+    noun="previews",
+    summary="Is a host name served here? (for the TLS edge)",
+    parameters=NoParameters,
+    query=AskForNameQuery,
+    body=Empty(),
+    answer=Answered(model=KnownName),
+    access=Access.UNSIGNED,
+    needs=NEVER_DELEGATED,
+    rate=RateClass.PUBLIC,
+    failures=(404, 422),
+)
+
+OPERATIONS: tuple[AnyOperation, ...] = (
+    CREATE_PREVIEW,
+    LIST_PREVIEWS,
+    REVOKE_PREVIEW,
+    ASK_FOR_NAME,
+)

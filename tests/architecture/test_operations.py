@@ -1,0 +1,62 @@
+"""Every operation is declared once, and nothing else knows a path."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+from sandboxer.edges.http.app import BINDINGS
+from sandboxer.wire.operations.declaration import InHeader, Json, Relay
+from sandboxer.wire.operations.table import OPERATIONS
+
+HTTP = Path(__file__).parents[2] / "src" / "sandboxer" / "edges" / "http"
+# The match itself; what is signed; what is told to people.
+LOOK_AT_PATHS = {"matching.py", "authentication.py", "envelope.py", "visiting.py"}
+
+
+def test_an_operation_has_an_id_and_a_place_of_its_own() -> None:
+    assert [id for id, number in Counter(one.id for one in OPERATIONS).items() if number > 1] == []
+    places = Counter((one.method, one.path) for one in OPERATIONS)
+    assert [place for place, number in places.items() if number > 1] == []
+
+
+def test_every_operation_is_bound_to_one_handler() -> None:
+    """What is relayed to programs inside is served by the proxy of ports."""
+    bound = Counter(binding.operation.id for binding in BINDINGS)
+    declared = Counter(one.id for one in OPERATIONS if not isinstance(one.answer, Relay))
+    assert bound == declared
+
+
+def test_the_names_in_a_path_are_the_fields_of_its_model() -> None:
+    for binding in BINDINGS:
+        operation = binding.operation
+        assert re.findall(r"{(\w+)}", operation.path) == list(operation.parameters.model_fields), operation.id
+
+
+def test_fields_of_the_body_that_add_scopes_are_fields_of_the_body() -> None:
+    for one in OPERATIONS:
+        for added in one.needs.adds:
+            assert isinstance(one.body, Json), one.id
+            assert added.field in one.body.model.model_fields, one.id
+
+
+def test_a_header_is_named_as_headers_are() -> None:
+    marks = [
+        mark.name
+        for one in OPERATIONS
+        for field in one.query.model_fields.values()
+        for mark in field.metadata
+        if isinstance(mark, InHeader)
+    ]
+    assert marks
+    assert all(name == name.lower() for name in marks)
+
+
+def test_nothing_but_the_match_looks_at_a_path() -> None:
+    looking = {
+        str(file.relative_to(HTTP))
+        for file in HTTP.rglob("*.py")
+        if re.search(r"scope\[.path.\]|re\.compile\(\s*r?f?[\"']/v1", file.read_text())
+    }
+    assert looking <= LOOK_AT_PATHS, looking
