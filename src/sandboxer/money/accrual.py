@@ -149,9 +149,8 @@ class _Run:
 
 
 def _skip(at: Position, began: datetime, ended: datetime) -> Position:
+    # Also where nothing flows: what is free now may be found to have cost something since before.
     flow = replace(at.flow, settled_at=ended)
-    if not at.flow.rate:
-        return replace(at, flow=flow)
     return replace(at, flow=flow, skipped=(*at.skipped, (began, ended)))
 
 

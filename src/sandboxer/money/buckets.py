@@ -337,7 +337,7 @@ def charge(
     is_news = bool(sats or extra or seen.skipped) or seen.health != before.health
     if not is_news and at is None and not is_exact:
         return before
-    pause_meters(conn, owner, seen.skipped)
+    pause_meters(conn, owner, seen.skipped, with_free=True)
     return _save(conn, before, replace(_move(conn, before, sats, now), flow=flow, health=seen.health))
 
 

@@ -55,11 +55,14 @@ def from_row(row: Row[Any]) -> Meter:
     )
 
 
-def pause_meters(conn: Connection, owner: str, spans: Iterable[Span]) -> None:
-    """Every open meter of the owner's that costs something pauses during these times."""
-    running = select(meters).where(
-        meters.c.owner == owner, meters.c.closed_at.is_(None), meters.c.rate_msats > 0
-    )
+def pause_meters(conn: Connection, owner: str, spans: Iterable[Span], *, with_free: bool = False) -> None:
+    """Every open meter of the owner's that costs something pauses during these times.
+
+    `with_free`: those that cost nothing too. Their rate may be found to have changed before time that nobody saw.
+    """
+    running = select(meters).where(meters.c.owner == owner, meters.c.closed_at.is_(None))
+    if not with_free:
+        running = running.where(meters.c.rate_msats > 0)
     for began, ended in spans:
         for row in conn.execute(running.order_by(meters.c.id)).all():
             if row.began_at < ended:
