@@ -11,11 +11,20 @@ from dataclasses import dataclass
 
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import BackendLost, Broken, Conflict, NotFound, SandboxerError
+from sandboxer.kernel.errors import (
+    BackendLost,
+    Broken,
+    Conflict,
+    InsufficientCredit,
+    NotFound,
+    SandboxerError,
+)
+from sandboxer.money.amounts import sats_for
+from sandboxer.money.holds import HOLDS
 from sandboxer.sandboxes.access import ActivityKind
 from sandboxer.sandboxes.book import Also
 from sandboxer.sandboxes.charging import spent_sats
-from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.lifecycle import Signal, State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.store.engine import Store
@@ -181,12 +190,21 @@ async def check_standing(sandboxes: SandboxUseCases, sandbox_id: str, outcome: O
         raise BackendLost(why="the program was killed with its sandbox")
 
 
-async def lost(sandboxes: SandboxUseCases, sandbox_id: str, error: BackendLost) -> BackendLost:
-    """The same loss, with what became of the sandbox: reaped, expired, destroyed by someone."""
+async def lost(sandboxes: SandboxUseCases, sandbox_id: str, error: SandboxerError) -> SandboxerError:
+    """The same loss, with what became of the sandbox: reaped, expired, destroyed by someone.
+
+    One that was reaped for want of sats is the payer's matter: InsufficientCredit.
+    """
+    # What ends it ends its processes first: the record follows in a moment.
+    await sandboxes.room.operations.free(sandbox_id)
     try:
         now = await sandboxes.get(sandbox_id, CLEANER)
     except SandboxerError:
         return error
     facts = {"sandbox_id": sandbox_id, "state": now.state.value, "reason": now.reason}
+    if now.state is State.REAPED and now.reason == Signal.GRACE_OVER.value:
+        required = sats_for(now.terms.card.running, HOLDS.least)
+        hint = "The sats ran out while the code ran, and its sandbox was ended. Add credit, and run it again."
+        return InsufficientCredit(required=required, available=0, hint=hint, **facts)
     why = f"the sandbox of the run became {now.state.value} ({now.reason}) while the code ran"
     return BackendLost(**{**error.facts, "why": why, **facts})

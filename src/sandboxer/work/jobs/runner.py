@@ -25,7 +25,7 @@ from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.work.deadline import kill_quietly
 from sandboxer.work.execute.ending import CLEANER, Claim, Endings
-from sandboxer.work.execute.one_shot import check_standing, cost
+from sandboxer.work.execute.one_shot import check_standing, cost, lost
 from sandboxer.work.execute.outcome import Outcome, Recorder
 from sandboxer.work.execute.placing import Places, will_pass
 from sandboxer.work.execute.running import Attempt, Began, Ended, ProcessIds, happen, new_process_ids
@@ -183,10 +183,9 @@ class Runner:
             if job.sandbox_id is not None:
                 self.endings.soon(job.sandbox_id)
         elif job.state is State.RUNNING and live.recorder is not None and _is_loss(error):
-            reason = await self._what_became(job)
-            await self._end(
-                job, Step(signal=Signal.LOSE, reason=reason), live.outcome(), {"problem": problem_of(error)}
-            )
+            why = error if job.sandbox_id is None else await lost(self.sandboxes, job.sandbox_id, error)
+            step = Step(signal=Signal.LOSE, reason=await self._what_became(job))
+            await self._end(job, step, live.outcome(), {"problem": problem_of(why)})
         else:
             failed = Step(signal=Signal.FAIL, reason=error.code)
             await self._end(job, failed, live.outcome(), {"problem": problem_of(error)})
