@@ -58,7 +58,7 @@ def from_row(row: Row[Any]) -> Meter:
 def pause_meters(conn: Connection, owner: str, spans: Iterable[Span], *, with_free: bool = False) -> None:
     """Every open meter of the owner's that costs something pauses during these times.
 
-    `with_free`: those that cost nothing too. Their rate may be found to have changed before time that nobody saw.
+    `with_free`: those that cost nothing too, whose rate may be found to have changed before such a time.
     """
     running = select(meters).where(meters.c.owner == owner, meters.c.closed_at.is_(None))
     if not with_free:
