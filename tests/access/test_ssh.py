@@ -55,10 +55,17 @@ class Gated:
         assert answer.status_code == 201, answer.text
         return str(answer.json()["id"])
 
+    def known_hosts(self) -> Path:
+        """Written once: a client that was started a moment ago may be reading it."""
+        known = self.folder / "known_hosts"
+        line = f"[127.0.0.1]:{self.gateway.port} {self.gateway.host_key}\n"
+        if not known.exists() or known.read_text() != line:
+            known.write_text(line)
+        return known
+
     def config(self, key: Path, path: str) -> list[str]:
         """The sandbox is then `box`, as in anybody's ssh_config."""
-        known = self.folder / "known_hosts"
-        known.write_text(f"[127.0.0.1]:{self.gateway.port} {self.gateway.host_key}\n")
+        known = self.known_hosts()
         lines = ["Host box", "HostName 127.0.0.1", f"Port {self.gateway.port}"]
         lines += [f"User {path.rsplit('/', 1)[1]}", f"IdentityFile {key}", "IdentitiesOnly yes"]
         lines += [f"UserKnownHostsFile {known}", "StrictHostKeyChecking yes", "BatchMode yes"]
@@ -66,8 +73,7 @@ class Gated:
         return ["-F", str(self.folder / "config")]
 
     def options(self, key: Path, port: str = "-p") -> list[str]:
-        known = self.folder / "known_hosts"
-        known.write_text(f"[127.0.0.1]:{self.gateway.port} {self.gateway.host_key}\n")
+        known = self.known_hosts()
         return [port, str(self.gateway.port), "-i", str(key), "-o", f"UserKnownHostsFile={known}", *OPTIONS]
 
     async def ssh(

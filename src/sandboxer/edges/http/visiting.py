@@ -7,6 +7,7 @@ own the operator may do as it likes: a look, and no row.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
@@ -26,6 +27,7 @@ from sandboxer.wiring import Platform
 # Paths and queries are the caller's own words; of long ones the beginning is enough.
 _MOST = 1000
 _PLURAL = {"sandbox": "sandboxes"}
+_WORD = re.compile(r"[a-z]+(-[a-z]+)*")
 
 
 async def note_visit(platform: Platform, scope: Scope, caller: Caller) -> None:
@@ -53,7 +55,10 @@ async def note_relay(
         "query": query.decode("latin-1")[:_MOST],
     }
     if RELAY_PORT.visit is not None:
-        await note(platform, caller, RELAY_PORT.visit, sandbox_id, asked)
+        # The words of the path inside belong to the row's action: what was asked of the program.
+        inside = asked["path"].partition("/ports/")[2].split("/")[1:]
+        action = ".".join((RELAY_PORT.visit.action, *(word for word in inside if _WORD.fullmatch(word))))
+        await note(platform, caller, Visit(thing=RELAY_PORT.visit.thing, action=action), sandbox_id, asked)
 
 
 async def note_use(platform: Platform, caller: Caller, thing: str, id_: str, what: str) -> None:
