@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from sqlalchemy import Connection, insert, select
 
 from sandboxer.kernel.clock import SystemClock
@@ -147,6 +148,7 @@ def crowd(conn: Connection, count: int, now: datetime) -> None:
     conn.execute(insert(meters), [{**meter, "id": f"m:{n}", "owner": n, "subject": n} for n in names])
 
 
+@pytest.mark.alone
 async def test_a_hundred_thousand_meters_cost_nothing_and_the_next_expiry_is_on_time(tmp_path) -> None:  # type: ignore[no-untyped-def]
     store = open_store(f"sqlite:///{tmp_path}/x.db")
     await store.write(lambda conn: crowd(conn, 100_000, datetime.now(UTC)))
