@@ -33,133 +33,63 @@ from sandboxer.wire.operations.paths import SandboxPath
 from sandboxer.wire.operations.terms import Access, RateClass, Scope, Visit, needs
 from sandboxer.wire.words import MAX_PATH_BYTES, PAGE_LIMIT_MAX, Cursor
 
+QueryPath = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=MAX_PATH_BYTES - 1,
+        pattern="^/[^\\x00]*$",
+        description="Absolute path; any bytes but NUL, percent-encoded.",
+        examples=["/workspace/main.py"],
+    ),
+]
+
 
 class ReadFileQuery(Parameters):
-    path: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=MAX_PATH_BYTES - 1,
-            pattern="^/[^\\x00]*$",
-            description="Absolute path; any bytes but NUL, percent-encoded.",
-            examples=["/workspace/main.py"],
-        ),
-    ]
+    path: QueryPath
     range: Annotated[
         str | None, Field(max_length=200, description="One range, as `bytes=0-99`."), InHeader("range")
     ] = None
 
 
 class HeadFileQuery(Parameters):
-    path: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=MAX_PATH_BYTES - 1,
-            pattern="^/[^\\x00]*$",
-            description="Absolute path; any bytes but NUL, percent-encoded.",
-            examples=["/workspace/main.py"],
-        ),
-    ]
+    path: QueryPath
 
 
 class WriteFileQuery(Parameters):
-    path: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=MAX_PATH_BYTES - 1,
-            pattern="^/[^\\x00]*$",
-            description="Absolute path; any bytes but NUL, percent-encoded.",
-            examples=["/workspace/main.py"],
-        ),
-    ]
+    path: QueryPath
     mode: Annotated[FileMode | None, Field(description="Permission bits, as a decimal number.")] = None
     parents: Annotated[bool, Field(description="Make missing folders.")] = True
 
 
 class DeleteFileQuery(Parameters):
-    path: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=MAX_PATH_BYTES - 1,
-            pattern="^/[^\\x00]*$",
-            description="Absolute path; any bytes but NUL, percent-encoded.",
-            examples=["/workspace/main.py"],
-        ),
-    ]
+    path: QueryPath
     recursive: Annotated[bool, Field(description="Also a folder with content.")] = False
 
 
 class ListFilesQuery(Parameters):
-    path: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=MAX_PATH_BYTES - 1,
-            pattern="^/[^\\x00]*$",
-            description="Absolute path; any bytes but NUL, percent-encoded.",
-            examples=["/workspace/main.py"],
-        ),
-    ]
+    path: QueryPath
     depth: Annotated[int, Field(ge=1, le=64, description="1: the folder itself.")] = 1
     cursor: Annotated[Cursor | None, Field(max_length=8192, pattern="^[A-Za-z0-9_-]{1,8192}$")] = None
     limit: Annotated[int, Field(ge=1, le=PAGE_LIMIT_MAX * 10)] = PAGE_LIMIT_MAX
 
 
 class StatFileQuery(Parameters):
-    path: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=MAX_PATH_BYTES - 1,
-            pattern="^/[^\\x00]*$",
-            description="Absolute path; any bytes but NUL, percent-encoded.",
-            examples=["/workspace/main.py"],
-        ),
-    ]
+    path: QueryPath
     follow: Annotated[bool, Field(description="False: of a link itself.")] = True
 
 
 class WatchFilesQuery(Parameters):
-    path: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=MAX_PATH_BYTES - 1,
-            pattern="^/[^\\x00]*$",
-            description="Absolute path; any bytes but NUL, percent-encoded.",
-            examples=["/workspace/main.py"],
-        ),
-    ]
+    path: QueryPath
     recursive: Annotated[bool, Field(description="Also in folders below.")] = False
 
 
 class PackFolderQuery(Parameters):
-    path: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=MAX_PATH_BYTES - 1,
-            pattern="^/[^\\x00]*$",
-            description="Absolute path; any bytes but NUL, percent-encoded.",
-            examples=["/workspace/main.py"],
-        ),
-    ]
+    path: QueryPath
 
 
 class UnpackFolderQuery(Parameters):
-    path: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=MAX_PATH_BYTES - 1,
-            pattern="^/[^\\x00]*$",
-            description="Absolute path; any bytes but NUL, percent-encoded.",
-            examples=["/workspace/main.py"],
-        ),
-    ]
+    path: QueryPath
 
 
 READ_FILE = Operation(
