@@ -17,6 +17,12 @@ LANGUAGES ?=
 TIERS ?= shells
 # Test processes side by side; what measures time is tested alone all the same.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n > 4 ? 4 : n)))
+# Rooms whose tests mostly need nothing but Python; `--unit` leaves out the rest of them.
+UNIT = $(addprefix tests/,kernel store observe money identity accounts payments sandboxes work sdk \
+	contract/test_scripted.py languages/test_table.py images/test_recipe.py images/test_mirrors.py)
+# Said at once: a run that fills the disk fails in a hundred places, half an hour later.
+need-disk = @has=$$(($$(df --output=avail -k /var/tmp | tail -1) / 1048576)); [ $$has -ge $(1) ] \
+	|| { echo "/var/tmp needs $(1) GB for the storage pools of these tests, and has $$has GB" >&2; exit 1; }
 export VENV
 # Tests start some hundred servers and commands: each would compile all of the source again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -35,17 +41,23 @@ setup: system venv guest image ## Everything needed to run; the CLI is then at .
 run: setup ## Start the platform and try a first sandbox (ONCE=1: then stop)
 	@exec $(BIN)/sandboxer up --demo $(if $(ONCE),--once) --state-dir $(STATE_DIR) --port $(PORT)
 
+test-unit: dev ## Without root or another program, in a minute or two: the ring to live in
+	TMPDIR=/var/tmp $(BIN)/pytest $(UNIT) --unit -m "not slow and not long and not alone" -n $(WORKERS) -q $(PYTEST_ARGS)
+
 test: test-setup ## Every quick suite: unit, store on both databases, guest, contract, walls, HTTP, crash
+	$(call need-disk,12)
 	$(PYTEST) -m "not slow and not long and not alone" -n $(WORKERS) $(PYTEST_ARGS)
 	$(PYTEST) -m "not slow and not long and alone" $(PYTEST_ARGS) $$(grep -rl 'mark\.alone' tests --include='test_*.py')
 
-test-slow: test-setup ## The suites that take minutes
+test-slow: test-setup image-languages ## The suites that take minutes, and every language and shell
+	$(call need-disk,20)
 	$(PYTEST) -m slow --timeout 1800 -n $(WORKERS) $(PYTEST_ARGS)
 
 test-faults: test-setup ## Faults under the platform: databases, disks, clocks, descriptors; minutes
 	$(PYTEST) tests/faults --timeout 1800 -n $(WORKERS) $(PYTEST_ARGS)
 
 test-long: test-setup ## For a free hour or two: every route a hundred times, a kill at every step, a million files
+	$(call need-disk,30)
 	$(PYTEST) -m long --timeout 3600 -n $(WORKERS) $(PYTEST_ARGS)
 
 test-languages: test-setup image-languages ## The five programs of every language and shell; writes docs/reference/languages.md
@@ -54,7 +66,7 @@ test-languages: test-setup image-languages ## The five programs of every languag
 test-tiers: test-setup ## The five programs of every language of some images (TIERS="shells jvm"; all: every tier)
 	SANDBOXER_TEST_TIERS="$(TIERS)" $(PYTEST) tests/languages/test_tiers.py -m slow --timeout 3600 $(PYTEST_ARGS)
 
-check: dev ## ruff, mypy, import rules, sizes and documents
+check: dev ## ruff, mypy, import rules, sizes, documents and what is generated
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -68,11 +80,26 @@ bench: test-setup ## Figures against bwrap and podman on this machine
 	@scripts/system-packages bench
 	$(BIN)/sandboxer bench --json
 
+generate: dev ## Write what is generated in src/ again: calls of the operations, the blocking client
+	$(BIN)/python scripts/generate-calls
+	$(BIN)/python scripts/generate-sync
+
+wheel: venv guest ## dist/sandboxer-*.whl: client, and with its extra `server` the platform; no compiler needed to install it
+	@scripts/build-wheel
+
 docs: dev ## Write the generated references again
 	$(BIN)/python scripts/generate-docs
 
+site: dev ## The documents as a site that can be searched, in build/site; a broken link ends it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
+	@echo "build/site/index.html"
+
+sbom: dev ## What a platform is made of, as CycloneDX JSON in build/sbom.json, from requirements.lock
+	@mkdir -p build
+	$(BIN)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible --of JSON -o build/sbom.json
+
 clean: ## Remove what was built here; images and state stay
-	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	$(MAKE) --no-print-directory -C guest clean
 
 # -- parts of setup; each is quick when there is nothing to do ---------------------------------------------
@@ -109,4 +136,4 @@ guest: | system
 image: | venv
 
 .NOTPARALLEL:
-.PHONY: help setup run test test-slow test-faults test-long test-languages test-tiers check freeze bench docs clean test-setup system test-system venv dev guest image image-languages
+.PHONY: help setup run test test-unit test-slow test-faults test-long test-languages test-tiers check freeze bench generate wheel docs site sbom clean test-setup system test-system venv dev guest image image-languages

@@ -28,12 +28,13 @@ from bench.scenarios.sessions import sessions
 from bench.scenarios.signed import signed
 from bench.scenarios.silence import silence
 from bench.scenarios.snapshots import snapshots
+from bench.scenarios.startup import startup
 from bench.scenarios.transfer import transfer
 
 RESULTS = Path(__file__).parent / "results"
 # These make sandboxes on a platform of the bench's own.
 SANDBOXES = ("cold", "execute", "burst", "sessions", "transfer", "snapshots", "proxy", "idle")
-SCENARIOS = (*SANDBOXES, "egress", "warm", "fairness", "silence", "signed", "ledger")
+SCENARIOS = (*SANDBOXES, "egress", "warm", "fairness", "silence", "signed", "startup", "ledger")
 # Only when it is asked for: it needs node, for a chain of its own.
 ON_REQUEST = ("payments",)
 WARM_POOL = 4
@@ -110,6 +111,7 @@ def run(words: argparse.Namespace, console: Console) -> Report:
             with open_platform(folder, images_dir, warm_pool=WARM_POOL) as running:
                 measure("warm", lambda: life.warm(running, words.image, rounds))
         measure("signed", lambda: signed(folder, rounds))
+        measure("startup", lambda: startup(folder, min(rounds, 15)))
         history = QUICK_HISTORY if words.quick else words.transfers
         # A round of the ledger's takes milliseconds: a few of them would be noise.
         measure("ledger", lambda: ledger(folder, max(rounds, LEDGER_ROUNDS), history=history))

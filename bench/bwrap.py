@@ -1,4 +1,4 @@
-"""The floor: bubblewrap on our base image, exactly as `docs/decisions` and the bars pin it."""
+"""The floor: bubblewrap on our base image, exactly as the decisions and the bars pin it."""
 
 from __future__ import annotations
 

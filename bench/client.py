@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sandboxer.sdk.signing import EMPTY_SHA256, Credentials, new_nonce, signed_headers
+from sandboxer.sdk.credentials import EMPTY_SHA256, Credentials, new_nonce, signed_headers
 
 RECEIVE = 1 << 20
 

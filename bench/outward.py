@@ -29,9 +29,8 @@ import uvloop
 from bench.platform import free_port, open_platform
 from sandboxer.access.egress.decision import Rules
 from sandboxer.access.egress.outlet import NoSecrets, Outlet
-from sandboxer.access.egress.proxy.dialing import Dialer, SystemResolver
-from sandboxer.access.egress.proxy.errand import Errand
-from sandboxer.access.egress.proxy.means import Means
+from sandboxer.access.egress.proxy.connection import EgressConnection
+from sandboxer.access.egress.proxy.dialer import Dialer, Means, SystemResolver
 from sandboxer.access.egress.proxy.wire import Wire
 from sandboxer.access.egress.rules import Action, Policy, Rule, check_policy
 from sandboxer.kernel.tasks import own_tasks
@@ -70,7 +69,7 @@ async def serve(port: int, address: str) -> None:
         class Served(Wire):
             def connection_made(self, transport: asyncio.BaseTransport) -> None:
                 super().connection_made(transport)
-                tasks.start(Errand(outlet, self, means).run(), name="egress")
+                tasks.start(EgressConnection(outlet, self, means).run(), name="egress")
 
         server = await asyncio.get_running_loop().create_server(
             lambda: Served(outlet.heard), "127.0.0.1", port, backlog=1024

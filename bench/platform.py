@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench.census import Census, remove_cgroups, take_census
 from bench.client import BadAnswer, Wire
-from sandboxer.sdk.signing import Credentials
+from sandboxer.sdk.credentials import Credentials
 
 # Disk quotas are never promised twice, so the pool must hold the largest crowd's.
 POOL_MB = 9_500
@@ -54,7 +54,11 @@ def free_port() -> int:
 
 @contextmanager
 def own_folder() -> Iterator[Path]:
-    """A state folder under /var/lib: on the disk where a platform would live, not in a tmpfs."""
+    """A state folder under /var/lib: on the disk where a platform would live, not in a tmpfs.
+
+    Whoever ends the bench by a signal finds neither the folder nor sandboxes afterwards.
+    """
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     folder = Path(tempfile.mkdtemp(prefix="sandboxer-bench-", dir="/var/lib"))
     try:
         yield folder
@@ -85,6 +89,8 @@ def open_platform(
     environment |= {"PYTHONPATH": str(source / "src")} if source is not None else {}
     environment |= {f"SANDBOXER_{name.upper()}": value for name, value in (settings or {}).items()}
     log = (state_dir / "server.log").open("ab")
+    # A bench that is ended from outside must not leave its server running.
+    words = ["setpriv", "--pdeathsig", "TERM", "--", *words]
     process = subprocess.Popen(words, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
         key = _wait_until_ready(state_dir, port, process)

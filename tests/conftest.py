@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 import warnings
@@ -12,13 +13,22 @@ from typing import Any
 
 import pytest
 
+# What fixtures and builders assert is told as fully as what tests do; before any of them is imported.
+pytest.register_assert_rewrite("tests.support")
+
 from sandboxer.store.engine import Store, open_store
-from tests.chains.fixtures import bitcoin, dogecoin, litecoin, monero  # noqa: F401
-from tests.servers import leftovers
-from tests.servers.postgres import running_postgres, why_no_postgres
-from tests.servers.schemas import PostgresDatabases, copied_schema
-from tests.servers.trust import shared_trust
-from tests.side_by_side import ByRoom, in_order
+from tests.support import leftovers
+from tests.support.chains.fixtures import bitcoin, dogecoin, litecoin, monero  # noqa: F401
+from tests.support.forking import end_forking
+from tests.support.http.flows import pytest_runtest_call, pytest_runtest_teardown  # noqa: F401
+from tests.support.postgres import running_postgres, why_no_postgres
+from tests.support.rings import is_unit, unreviewed
+from tests.support.schemas import PostgresDatabases, copied_schema
+from tests.support.side_by_side import ByRoom, in_order
+from tests.support.statements import shared_statements
+from tests.support.trust import shared_trust
+
+_skipped: list[tuple[str, str]] = []
 
 
 def pytest_configure() -> None:
@@ -34,7 +44,31 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByRoom:
     return ByRoom(config, log)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--unit", action="store_true", help="what needs neither root nor another program")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped and isinstance(report.longrepr, tuple):
+        _skipped.append((report.nodeid, report.longrepr[2]))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput") and "CI" in os.environ and unreviewed(_skipped):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    for line in unreviewed(_skipped) if "CI" in os.environ else ():
+        terminalreporter.write_line(f"skipped, and nobody has reviewed why: {line}", red=True)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--unit"):
+        left_out = [item for item in items if not is_unit(item)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if is_unit(item)]
     if hasattr(config, "workerinput"):
         items[:] = in_order(items)
 
@@ -57,6 +91,16 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What a test has to tell though it passed, such as the seeds it drew; also of other processes."""
+    for reports in list(terminalreporter.stats.values()):
+        for report in reports:
+            if getattr(report, "when", "") == "call":
+                for name, value in report.user_properties:
+                    if name == "told":
+                        terminalreporter.write_line(str(value))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _nothing_stays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A test that ended badly leaves servers, sandboxes, mounts and loops: the run takes them with it."""
@@ -64,6 +108,12 @@ def _nothing_stays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     yield
     if left := leftovers.clear():
         warnings.warn(f"tests left behind, and it was removed: {left}", stacklevel=1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forking_ends() -> Iterator[None]:
+    yield
+    end_forking()
 
 
 @pytest.fixture(scope="session")
@@ -83,7 +133,7 @@ def postgres_databases(postgres_url: str) -> PostgresDatabases:
 @pytest.fixture(scope="session", autouse=True)
 def _made_once() -> Iterator[None]:
     """What every platform of every test would make anew, and always the same."""
-    with copied_schema(), shared_trust():
+    with copied_schema(), shared_trust(), shared_statements():
         yield
 
 

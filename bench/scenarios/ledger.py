@@ -50,7 +50,7 @@ from sandboxer.money.verification import verify
 from sandboxer.observe.events import events
 from sandboxer.store.driver import begin, commit
 from sandboxer.store.engine import Store, open_store
-from tests.servers.postgres import DURABLE, running_postgres, why_no_postgres
+from tests.support.postgres import DURABLE, running_postgres, why_no_postgres
 
 BUCKETS = 10_000
 METERS = 100_000

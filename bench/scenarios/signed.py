@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bench.client import Wire
 from bench.figures import Bar, Row, Samples
-from sandboxer.sdk.signing import Credentials
+from sandboxer.sdk.credentials import Credentials
 
 # Requests in a round: long enough to time, short enough that both sides meet the same load.
 A_ROUND = 50
@@ -27,7 +27,7 @@ BAR = Bar(text="≤ 1.3 × the same route unsigned", limit=1.3)
 def signed(folder: Path, rounds: int) -> Iterator[Row | Samples]:
     state_dir = folder / "doors"
     state_dir.mkdir()
-    with _doors(state_dir) as (port, open_port):
+    with doors(state_dir) as (port, open_port):
         content = json.loads((state_dir / "owner.json").read_text())
         owner = Credentials(content["public_key"], content["secret_key"], f"http://127.0.0.1:{port}")
         wire, bare = Wire("127.0.0.1", port, owner), Wire("127.0.0.1", open_port, owner)
@@ -72,7 +72,7 @@ def _timed(wire: Wire, request: tuple[object, ...]) -> float:
 
 
 @contextmanager
-def _doors(state_dir: Path) -> Iterator[tuple[int, int]]:
+def doors(state_dir: Path) -> Iterator[tuple[int, int]]:
     words = [sys.executable, "-m", "bench.doors", str(state_dir)]
     with (state_dir / "doors.log").open("ab") as log:
         server = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)

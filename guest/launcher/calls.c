@@ -1,6 +1,6 @@
 /* The table of system calls. What is in neither list does not exist inside (ENOSYS), so that libraries fall back:
  * what a newer kernel brings is not there until someone has looked at it. What is refused answers EPERM, as it would
- * for want of a capability. The choice and its reasons: docs/decisions (the filter is an allow-list). */
+ * for want of a capability. The choice and its reasons: decision 0020. */
 #include "calls.h"
 
 #include <asm/unistd.h>

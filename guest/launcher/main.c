@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -74,6 +75,8 @@ int main(int argc, char **argv) {
     if (argc > 3) fcntl(atoi(argv[3]), F_SETFD, FD_CLOEXEC);
     /* The stage must be passable for every sandbox's uid, whatever umask the server runs with. */
     umask(022);
+    /* The server's loop comes first; what runs in sandboxes does not. */
+    setpriority(PRIO_PROCESS, 0, 0);
     /* Sandboxes outlive their worker and become ours to reap. */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     struct stage stage = prepare(argv);

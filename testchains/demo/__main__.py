@@ -15,8 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from sandboxer.kernel.errors import SandboxerError
-from sandboxer.payments.wallet.agent import AgentWallet, create_wallet
-from sandboxer.payments.wallet.caps import Cap
+from sandboxer.payments.wallet.agent import AgentWallet, Cap, create_wallet
 from sandboxer.payments.wallet.seeds import Seed, new_seed
 from sandboxer.sdk.sync.client import Sandboxer
 from testchains.demo import platform

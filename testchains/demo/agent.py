@@ -19,7 +19,7 @@ from sandboxer.kernel.clock import SystemClock
 from sandboxer.payments.assets import as_text
 from sandboxer.payments.wallet.agent import AgentWallet
 from sandboxer.payments.wallet.seeds import Seed
-from sandboxer.payments.wallet.x402 import X402Purse
+from sandboxer.payments.wallet.x402 import X402Payer
 from sandboxer.sdk.sync.client import Sandboxer
 from testchains.demo.places import Evm, Ltc, Place, Stacks, Xmr
 from testchains.demo.platform import Shop
@@ -55,7 +55,7 @@ class Agent:
         with self._http() as http, self._watched(place):
             required = self._ask(http)
             with self.story.step("sign") as step:
-                purse = X402Purse(
+                purse = X402Payer(
                     self.wallet, SystemClock(), tokens=place.tokens, stacks_node=place.stacks_node
                 )
                 signed = purse.sign(required)

@@ -13,8 +13,7 @@ from typing import Any, Protocol
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.payments.assets import ASSETS, Asset
 from sandboxer.payments.chains.configuration import ChainPlan, chains_from_json
-from sandboxer.payments.wallet.agent import AgentWallet
-from sandboxer.payments.wallet.opening import open_purse
+from sandboxer.payments.wallet.agent import AgentWallet, open_payer
 from sandboxer.payments.wallet.seeds import Seed
 from sandboxer.payments.wallet.x402 import Token
 from testchains import litecoin, monero
@@ -172,14 +171,14 @@ class ByInvoice:
 
     def payer_has(self, wallet: AgentWallet) -> int:
         async def ask() -> int:
-            async with open_purse(wallet, self.plan(), SystemClock()) as purse:
+            async with open_payer(wallet, self.plan(), SystemClock()) as purse:
                 return await purse.balance()
 
         return asyncio.run(ask())
 
     def pay(self, wallet: AgentWallet, address: str, atomic: int) -> str:
         async def send() -> str:
-            async with open_purse(wallet, self.plan(), SystemClock()) as purse:
+            async with open_payer(wallet, self.plan(), SystemClock()) as purse:
                 return await purse.send(address, atomic)
 
         return asyncio.run(send())

@@ -11,10 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.payments.stacks.codec.signing import StacksKey, sign_sponsor, verify_origin
-from sandboxer.payments.stacks.codec.transactions import Transaction, parse_hex, write_transaction
-from sandboxer.payments.stacks.networks import STX
-from sandboxer.payments.stacks.transfers import read_transfer
+from sandboxer.payments.stacks.codec.transactions import (
+    StacksKey,
+    Transaction,
+    parse_hex,
+    sign_sponsor,
+    verify_origin,
+    write_transaction,
+)
+from sandboxer.payments.stacks.transfers import STX, read_transfer
 from testchains.stacks.simnet import ASSETS, NETWORK, Simnet
 
 FEE = 400

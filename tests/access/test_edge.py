@@ -14,11 +14,10 @@ import httpx
 import pytest
 import websockets
 
-from sandboxer.edges.proxy.tls.caddy import EdgePlan
-from sandboxer.edges.proxy.tls.supervision import running_edge
-from tests.access.conftest import Proxied, proxying
-from tests.http.conftest import Served
-from tests.servers.caddy import free_port, why_no_caddy
+from sandboxer.edges.proxy.caddy import EdgePlan, running_edge
+from tests.support.access import Proxied, proxying
+from tests.support.caddy import free_port, why_no_caddy
+from tests.support.http.served import Served
 
 pytestmark = pytest.mark.skipif(bool(why_no_caddy()), reason=why_no_caddy() or "")
 

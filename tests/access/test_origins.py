@@ -9,7 +9,7 @@ import pytest
 
 from sandboxer.edges.proxy.host_door import without_token
 from sandboxer.edges.proxy.origins import GUARD, Origin, fit
-from tests.access.conftest import Proxied
+from tests.support.access import Proxied
 
 ACTS_ON_ITS_ORIGIN = [
     b"Set-Cookie: a=1\r\n",

@@ -10,9 +10,9 @@ import httpx
 import pytest
 import websockets
 
-from sandboxer.sandboxes.book import Book
-from tests.access.conftest import Proxied
-from tests.http.conftest import eventually
+from sandboxer.sandboxes.repository import SandboxRepository
+from tests.support.access import Proxied
+from tests.support.http.served import eventually
 
 
 async def test_a_private_port_opens_to_its_link_and_then_to_a_cookie(proxied: Proxied) -> None:
@@ -76,6 +76,26 @@ async def test_a_one_time_link_works_once_and_its_browser_goes_on(proxied: Proxi
     assert (await proxied.ask(host, headers={"cookie": pair})).status_code == 200
 
 
+async def test_by_name_what_names_a_caller_to_the_platform_does_not_reach_the_program(
+    proxied: Proxied,
+) -> None:
+    path = await proxied.website()
+    token = str((await proxied.preview(path))["token"])
+    link = {"x-sandboxer-preview": token}
+    signature = {"x-signature": "0" * 64, "x-nonce": "n" * 20, "x-timestamp": "1"}
+    for given in (
+        {"authorization": "Bearer sbx-pk-" + "0" * 26, **signature},
+        {"authorization": "Bearer v4.local.sealed"},
+        {"sign-in-with-x": "e30="},
+    ):
+        told = (await proxied.ask(proxied.host(path), headers={**link, **given})).json()
+        assert not set(given) & {name.lower() for name, _ in told["headers"]}
+    # A program's own headers are the program's.
+    own = {"authorization": "Bearer of-its-own", **signature}
+    told = (await proxied.ask(proxied.host(path), headers={**link, **own})).json()
+    assert set(own) <= {name.lower() for name, _ in told["headers"]}
+
+
 async def test_by_path_a_port_opens_to_a_signature_and_cannot_act_for_the_platform(proxied: Proxied) -> None:
     path = await proxied.website()
     client = proxied.served.client
@@ -132,7 +152,7 @@ async def test_many_requests_at_once_wake_a_sleeping_sandbox_once(proxied: Proxi
     made = await proxied.preview(path, public=True)
     dozing = await proxied.preview(path, wakes=False)
     host = proxied.host(path)
-    book = proxied.served.platform.sandboxes.room.book
+    repository = proxied.served.platform.sandboxes.dependencies.repository
     assert (await proxied.ask(host)).status_code == 200
     for verb in ("freeze", "stop"):
         assert (await proxied.served.client.post(f"{path}/{verb}")).status_code == 200
@@ -140,7 +160,7 @@ async def test_many_requests_at_once_wake_a_sleeping_sandbox_once(proxied: Proxi
             # Nothing starts again by itself here; the address stands all the same.
             async with asyncio.TaskGroup() as group:
                 asking = [group.create_task(proxied.ask(host)) for _ in range(4)]
-                await eventually(lambda: _state(book, path) != "stopped", 10.0)
+                await eventually(lambda: _state(repository, path) != "stopped", 10.0)
                 await proxied.start_inside(path)
         else:
             async with asyncio.TaskGroup() as group:
@@ -155,8 +175,8 @@ async def test_many_requests_at_once_wake_a_sleeping_sandbox_once(proxied: Proxi
     assert (asleep.json()["fault"], asleep.json()["state"]) == ("sandbox", "frozen")
 
 
-def _state(book: Book, path: str) -> str:
-    found = book.peek(path.rsplit("/", 1)[1])
+def _state(repository: SandboxRepository, path: str) -> str:
+    found = repository.peek(path.rsplit("/", 1)[1])
     return "gone" if found is None else found.state.value
 
 

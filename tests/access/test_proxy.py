@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import socket
 import time
 from collections.abc import AsyncIterator
 
 import httpx
 import websockets
 
-from tests.access.conftest import Proxied
-from tests.http.conftest import eventually
+from tests.support.access import Proxied, dialled
+from tests.support.http.served import eventually
 
 
 async def test_a_public_port_answers_by_name_and_says_who_asked(proxied: Proxied) -> None:
@@ -81,7 +80,7 @@ async def test_events_arrive_as_they_happen_and_websockets_pass(proxied: Proxied
                 seen.append(time.monotonic())
     assert len(seen) == 3
     assert seen[2] - seen[0] > 0.4
-    async with websockets.connect(f"ws://{host}/socket", sock=_dialled(proxied.port)) as line:
+    async with websockets.connect(f"ws://{host}/socket", sock=dialled(proxied.port)) as line:
         await line.send("hello")
         assert await line.recv() == "echo hello"
         await line.send(b"\x00" * 1000)
@@ -92,7 +91,7 @@ async def test_an_open_request_is_work_and_its_bytes_are_counted(proxied: Proxie
     path = await proxied.website()
     await proxied.preview(path, public=True)
     sandbox_id = path.rsplit("/", 1)[1]
-    activity = proxied.served.platform.sandboxes.room.activity
+    activity = proxied.served.platform.sandboxes.dependencies.activity
     async with asyncio.TaskGroup() as group:
         slow = group.create_task(proxied.ask(proxied.host(path), "/slow"))
         await eventually(lambda: activity.pulse(sandbox_id).open_lines > 0)
@@ -102,9 +101,3 @@ async def test_an_open_request_is_work_and_its_bytes_are_counted(proxied: Proxie
     assert traffic.ingress > 50
     assert traffic.egress > 100
     await eventually(lambda: activity.pulse(sandbox_id).open_lines == 0)
-
-
-def _dialled(port: int) -> socket.socket:
-    sock = socket.create_connection(("127.0.0.1", port))
-    sock.setblocking(False)
-    return sock

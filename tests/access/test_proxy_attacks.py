@@ -7,40 +7,9 @@ import asyncio
 import httpx
 import pytest
 
-from sandboxer.access.front.patience import Patience
-from tests.access.conftest import Proxied, proxying
-from tests.http.conftest import Served
-
-# Head or body, and what makes it two messages to two readers.
-SMUGGLED = {
-    "length beside chunks": b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nX",
-    "two lengths": b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
-    "the same length twice": b"Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
-    "a list of lengths": b"Content-Length: 5, 5\r\n\r\nhello",
-    "a signed length": b"Content-Length: +5\r\n\r\nhello",
-    "a hexadecimal length": b"Content-Length: 0x5\r\n\r\nhello",
-    "a negative length": b"Content-Length: -1\r\n\r\n",
-    "an unknown coding": b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
-    "two codings": b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "a coding in disguise": b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
-    "a coding behind a vertical tab": b"Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
-    "a folded line": b"X-A: 1\r\n Transfer-Encoding: chunked\r\n\r\n",
-    "a folded coding": b"Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
-    "a space before the colon": b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
-    "a lone line feed": b"X-A: 1\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "a lone carriage return": b"X-A: 1\rTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "a NUL": b"X-A: \x00\r\n\r\n",
-    "a header without a name": b": chunked\r\n\r\n",
-    "no colon": b"nonsense\r\n\r\n",
-    "a negative chunk": b"Transfer-Encoding: chunked\r\n\r\n-1\r\n\r\n",
-    "a chunk size of sixteen digits": b"Transfer-Encoding: chunked\r\n\r\n1000000000000000\r\n\r\n",
-    "a chunk size in C": b"Transfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n",
-    "a chunk that is longer than it said": b"Transfer-Encoding: chunked\r\n\r\n5\r\nhelloo\r\n0\r\n\r\n",
-    "a chunk ended by a line feed": b"Transfer-Encoding: chunked\r\n\r\n5\nhello\n0\n\n\r\n\r\n",
-    "a trailer that is none": b"Transfer-Encoding: chunked\r\n\r\n0\r\nno colon\r\n\r\n",
-    "a second host": b"Host: example.com\r\n\r\n",
-    "an expectation": b"Expect: 200-ok\r\n\r\n",
-}
+from sandboxer.access.connections import Patience
+from tests.support.access import SMUGGLED, Proxied, proxying
+from tests.support.http.served import Served
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from urllib.parse import quote
 
 import pytest
 
-from sandboxer.artifacts.images.oci.writing import Form
+from sandboxer.artifacts.images.oci.export import Form
 from sandboxer.identity.keys import OWNER_ACCOUNT, Caller
-from tests.access.test_secrets import here, inject, opened, out, state  # noqa: F401
-from tests.http.conftest import Served, eventually
+from tests.support.http.served import Served, eventually
+from tests.support.secrets import here, inject, opened, out, state  # noqa: F401
 
 SHOWN = (
     "/v1/secrets",
@@ -36,10 +36,10 @@ NOTHING = hashlib.sha256(b"").hexdigest()
 
 
 @pytest.mark.slow
-async def test_no_byte_of_a_value_is_left_anywhere(state: Path, caplog: pytest.LogCaptureFixture) -> None:  # noqa: F811
+async def test_no_byte_of_a_value_is_left_anywhere(state: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     # The test's own client, which has to write it.
-    logging.getLogger("httpcore").setLevel(logging.INFO)
+    caplog.set_level(logging.INFO, logger="httpcore")
     value = f"{secrets.token_hex(16)}+/ä"
     digest = hashlib.sha256(value.encode()).hexdigest()
     seen: list[bytes] = []
@@ -85,7 +85,7 @@ async def test_no_byte_of_a_value_is_left_anywhere(state: Path, caplog: pytest.L
 
 
 @pytest.mark.slow
-async def test_no_exported_archive_has_what_was_injected(state: Path) -> None:  # noqa: F811
+async def test_no_exported_archive_has_what_was_injected(state: Path) -> None:
     value = secrets.token_hex(16)
     async with opened(here(state)) as served:
         path = await served.sandbox()
@@ -97,7 +97,7 @@ async def test_no_exported_archive_has_what_was_injected(state: Path) -> None:  
         assert await _exported(served, image.json()["id"], value) == []
 
 
-async def test_every_text_comes_through_whole_and_the_rest_is_refused(state: Path) -> None:  # noqa: F811
+async def test_every_text_comes_through_whole_and_the_rest_is_refused(state: Path) -> None:
     fine = {
         "LINES": "one\ntwo\r\n\n",
         "QUOTES": "a'b\"c`d$(e) \\f\t",

@@ -9,9 +9,8 @@ from typing import Any
 import httpx
 import websockets
 
-from tests.access.conftest import HTTP_SERVER, Proxied
-from tests.access.test_proxy import _dialled
-from tests.http.conftest import eventually
+from tests.support.access import HTTP_SERVER, Proxied, dialled
+from tests.support.http.served import eventually
 
 SERVE = {
     "name": "site",
@@ -52,7 +51,7 @@ async def test_a_redeploy_under_load_drops_no_request_no_socket_and_no_stream(pr
         assert (answer.status_code, answer.json()["size"]) == (200, 20_000), answer.text
 
     async def socket(_: httpx.AsyncClient) -> None:
-        async with websockets.connect(f"ws://{host}/socket", sock=_dialled(proxied.port)) as line:
+        async with websockets.connect(f"ws://{host}/socket", sock=dialled(proxied.port)) as line:
             for word in ("one", "two", "three"):
                 await line.send(word)
                 assert await line.recv() == f"echo {word}"

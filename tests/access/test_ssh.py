@@ -6,148 +6,21 @@ import asyncio
 import contextlib
 import fcntl
 import os
-import shutil
 import signal
-import socket
 import struct
-import subprocess
 import termios
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
-import pytest
-
-from sandboxer.access.ssh.crowd import Bounds
-from sandboxer.access.ssh.room import HOST_KEY_FILE, Gateway
-from sandboxer.edges.http.server import listen
-from sandboxer.edges.ssh.gateway import open_gateway
-from sandboxer.settings import Settings
-from tests.http.conftest import Served, eventually, serving
-from tests.http.signed import Client
-from tests.http.test_real import GUEST, IMAGES, sh, why_not
-
-OPTIONS = ("-o", "StrictHostKeyChecking=yes", "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes")
-
-
-@dataclass
-class Said:
-    code: int
-    out: bytes
-    err: str
-
-
-@dataclass
-class Gated:
-    served: Served
-    gateway: Gateway
-    folder: Path
-
-    def new_key(self, name: str = "id", kind: str = "ed25519") -> Path:
-        path = self.folder / name
-        subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", name, "-f", str(path)], check=True)
-        return path
-
-    async def add(self, key: Path, client: Client | None = None, **wanted: object) -> str:
-        body = {"public_key": key.with_suffix(".pub").read_text(), **wanted}
-        answer = await (client or self.served.client).post("/v1/ssh-keys", body)
-        assert answer.status_code == 201, answer.text
-        return str(answer.json()["id"])
-
-    def known_hosts(self) -> Path:
-        """Written once: a client that was started a moment ago may be reading it."""
-        known = self.folder / "known_hosts"
-        line = f"[127.0.0.1]:{self.gateway.port} {self.gateway.host_key}\n"
-        if not known.exists() or known.read_text() != line:
-            known.write_text(line)
-        return known
-
-    def config(self, key: Path, path: str) -> list[str]:
-        """The sandbox is then `box`, as in anybody's ssh_config."""
-        known = self.known_hosts()
-        lines = ["Host box", "HostName 127.0.0.1", f"Port {self.gateway.port}"]
-        lines += [f"User {path.rsplit('/', 1)[1]}", f"IdentityFile {key}", "IdentitiesOnly yes"]
-        lines += [f"UserKnownHostsFile {known}", "StrictHostKeyChecking yes", "BatchMode yes"]
-        (self.folder / "config").write_text("\n    ".join(lines) + "\n")
-        return ["-F", str(self.folder / "config")]
-
-    def options(self, key: Path, port: str = "-p") -> list[str]:
-        known = self.known_hosts()
-        return [port, str(self.gateway.port), "-i", str(key), "-o", f"UserKnownHostsFile={known}", *OPTIONS]
-
-    async def ssh(
-        self, key: Path, path: str, *words: str, stdin: bytes = b"", flags: tuple[str, ...] = ()
-    ) -> Said:
-        user = path.rsplit("/", 1)[1]
-        return await run(
-            "ssh", *self.options(key), *flags, f"{user}@127.0.0.1", *words, stdin=stdin, folder=self.folder
-        )
-
-    async def started(self, key: Path, path: str, *words: str) -> asyncio.subprocess.Process:
-        user = path.rsplit("/", 1)[1]
-        return await asyncio.create_subprocess_exec(
-            "ssh",
-            *self.options(key),
-            *words[:-1],
-            f"{user}@127.0.0.1",
-            words[-1],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-
-
-async def run(*words: str, stdin: bytes = b"", folder: Path, env: dict[str, str] | None = None) -> Said:
-    process = await asyncio.create_subprocess_exec(
-        *words,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=folder,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder), **(env or {})},
-    )
-    try:
-        async with asyncio.timeout(40):
-            out, err = await process.communicate(stdin)
-    except TimeoutError:
-        process.kill()
-        out, err = await process.communicate()
-        raise AssertionError(f"{words} hangs: {out[-400:]!r} {err[-400:]!r}") from None
-    assert process.returncode is not None
-    return Said(process.returncode, out, err.decode(errors="replace"))
-
-
-@asynccontextmanager
-async def opened(tmp_path: Path, *, bounds: Bounds | None = None) -> AsyncIterator[Gated]:
-    settings = Settings(
-        state_dir=tmp_path / "state",
-        host="127.0.0.1",
-        port=0,
-        images_dir=IMAGES,
-        guest_dir=GUEST,
-        pool_size_mb=800,
-    )
-    async with serving(settings, None) as served:
-        served.defaults = {"resources": {"disk_mb": 128}}
-        listening = listen("127.0.0.1", 0)
-        with contextlib.closing(listening):
-            async with open_gateway(served.platform, listening, bounds=bounds) as gateway:
-                yield Gated(served, gateway, tmp_path)
-        for sandbox in (await served.client.get("/v1/sandboxes?limit=500")).json()["sandboxes"]:
-            await served.client.delete(f"/v1/sandboxes/{sandbox['id']}")
-
-
-@pytest.fixture
-async def gated(tmp_path: Path) -> AsyncIterator[Gated]:
-    if why := why_not() or (None if shutil.which("ssh") else "there is no ssh: openssh-client"):
-        pytest.skip(why)
-    try:
-        async with opened(tmp_path) as gate:
-            yield gate
-    finally:
-        if os.path.ismount(tmp_path / "state" / "pool"):
-            await asyncio.to_thread(subprocess.run, ["umount", str(tmp_path / "state" / "pool")], check=True)
+from sandboxer.access.ssh.keys import HOST_KEY_FILE
+from sandboxer.access.ssh.limits import Bounds
+from tests.support.http.real import sh
+from tests.support.http.served import eventually
+from tests.support.ssh import (
+    Gated,
+    Said,
+    free_port,
+    gated,  # noqa: F401
+    run,
+)
 
 
 async def test_commands_run_and_end_as_by_sshd(gated: Gated) -> None:
@@ -275,7 +148,7 @@ async def test_half_a_file_does_not_replace_a_whole_one(gated: Gated) -> None:
     await sh(gated.served, path, "echo whole > /root/file")
     (gated.folder / "long").write_bytes(bytes(60_000_000))
     words = ["scp", "-l", "8000", *gated.options(key, "-P"), "long", f"{user}@127.0.0.1:/root/file"]
-    pulse = gated.served.platform.sandboxes.room.activity.pulse(user)
+    pulse = gated.served.platform.sandboxes.dependencies.activity.pulse(user)
     client = await asyncio.create_subprocess_exec(*words, cwd=gated.folder)
     # The line by which it is written is open as long as that lasts.
     await eventually(lambda: pulse.open_lines > 0, seconds=20)
@@ -374,9 +247,3 @@ async def test_a_crowd_at_the_door_is_bounded(gated: Gated) -> None:
         if said.code == 0:
             break
     assert said.out == b"in\n"
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import gc
 import os
+import struct
 import subprocess
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -16,18 +18,18 @@ import asyncssh
 import pytest
 from asyncssh.packet import Boolean, String
 
-from sandboxer.access.ssh.crowd import Bounds, Crowd
-from sandboxer.access.ssh.pace import BURST, PROGRAM, STEPS_PER_S, Pace
+from sandboxer.access.ssh.limits import BURST, PROGRAM, STEPS_PER_S, Bounds, Crowd, Pace
 from sandboxer.backends.limited import LimitedGuest
 from sandboxer.edges.ssh.channels import MAX_SAID, MAX_VARIABLES, MAX_WAITING, BoundedChannel, Session, unread
 from sandboxer.edges.ssh.door import Door
 from sandboxer.edges.ssh.sftp import MAX_OPEN
-from tests.access.test_ssh import Gated, opened
-from tests.http.conftest import eventually
-from tests.http.test_real import why_not
+from tests.support.http.real import why_not
+from tests.support.http.served import eventually
+from tests.support.ssh import Gated, opened
 
 GLOBAL_REQUEST = 80
 BOUNDS = Bounds(login_s=2, channels=8, channels_per_account=10, unread_bytes=3 * MAX_WAITING)
+BUDGET_MB = 64
 # More than any kernel buffers on the way.
 A_LOT = 2**31 - 1
 
@@ -37,7 +39,7 @@ async def narrow(tmp_path: Path) -> AsyncIterator[Gated]:
     if why := why_not():
         pytest.skip(why)
     try:
-        async with opened(tmp_path, bounds=BOUNDS) as gate:
+        async with opened(tmp_path, bounds=BOUNDS, budget_mb_per_account=BUDGET_MB) as gate:
             yield gate
     finally:
         if os.path.ismount(tmp_path / "state" / "pool"):
@@ -178,6 +180,83 @@ async def test_sftp_has_bounds_of_its_own(narrow: Gated) -> None:
         assert (await conn.run("echo alive")).stdout == "alive\n"
 
 
+@pytest.mark.parametrize("packets", [20_000, 100_000])
+async def test_a_stranger_who_says_nothing_thousands_of_times_does_not_stop_the_loop(
+    narrow: Gated, packets: int
+) -> None:
+    nothing = struct.pack(">IBBI", 12, 6, 2, 0) + bytes(6)
+    _, writer = await asyncio.open_connection("127.0.0.1", narrow.gateway.port)
+    writer.write(b"SSH-2.0-flood\r\n" + nothing * packets)
+    longest, last = 0.0, time.monotonic()
+    for _ in range(1000):
+        assert (await narrow.served.client.get("/health")).status_code == 200
+        longest, last = max(longest, time.monotonic() - last), time.monotonic()
+        if writer.transport.get_write_buffer_size() == 0:
+            break
+    writer.transport.abort()
+    assert longest < 0.3
+
+
+STAT, REALPATH, UNKNOWN = 17, 16, 99
+
+
+@pytest.mark.parametrize("asked", [STAT, REALPATH, UNKNOWN])
+async def test_who_floods_sftp_and_leaves_does_not_stop_the_loop(narrow: Gated, asked: int) -> None:
+    path, key = await narrow.served.sandbox(), narrow.new_key()
+    await narrow.add(key)
+    name = b"/etc/hostname"
+    body = struct.pack(">BII", asked, 1, len(name)) + name
+    stats = (struct.pack(">I", len(body)) + body) * 1000
+    async with inside(narrow, path, key) as conn:
+        writer, reader, _ = await conn.open_session(subsystem="sftp", encoding=None)
+        writer.write(struct.pack(">IBI", 5, 1, 3))
+        await reader.read(10)
+        longest, last = 0.0, time.monotonic()
+        flood = asyncio.create_task(_write_without_end(writer, stats))
+        for number in range(3000):
+            await asyncio.sleep(0.001)
+            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+            if number == 1500:
+                conn.abort()
+        flood.cancel()
+    assert longest < 0.5
+
+
+async def _write_without_end(writer: asyncssh.SSHWriter[bytes], data: bytes) -> None:
+    with contextlib.suppress(OSError, asyncssh.Error):
+        while True:
+            writer.write(data)
+            await writer.drain()
+            await asyncio.sleep(0)
+
+
+async def test_files_with_holes_are_held_within_the_accounts_budget_and_let_go_of(narrow: Gated) -> None:
+    path, key = await narrow.served.sandbox(), narrow.new_key()
+    await narrow.add(key)
+    piece, held, refused = bytes(1 << 20), 0, list[str]()
+    async with inside(narrow, path, key) as conn, conn.start_sftp_client() as sftp:
+        for number in range(2 * BUDGET_MB // 16):
+            file = await sftp.open(f"/root/{number}", "wb")
+            await file.write(b"a", 0)
+            for at in range(15):
+                try:
+                    # The bytes between are never sent.
+                    await file.write(piece, 10 + at * len(piece))
+                    held += len(piece)
+                except asyncssh.SFTPFailure as error:
+                    refused.append(str(error))
+            with pytest.raises(asyncssh.SFTPFailure, match="from its beginning"):
+                await file.write(piece, 0)
+        assert held <= BUDGET_MB << 20
+        assert refused
+        assert all("64 MB" in one for one in refused)
+    # All of it is given back with the connection.
+    async with inside(narrow, path, key) as conn, conn.start_sftp_client() as sftp:
+        async with sftp.open("/root/whole", "wb") as file:
+            await file.write(piece * 20)
+        assert (await sftp.stat("/root/whole")).size == 20 << 20
+
+
 def test_whoever_is_too_fast_waits_and_nobody_else() -> None:
     pace = Pace()
     assert sum(pace.wait_for("a", 1, 0.0) for _ in range(int(BURST))) == 0
@@ -216,7 +295,7 @@ async def test_a_forward_ends_with_its_client_whoever_is_inside(
     """Else it would count as work for ever: its sandbox would never idle, and be paid for."""
     path, key = await narrow.served.sandbox(), narrow.new_key()
     await narrow.add(key)
-    pulse = narrow.served.platform.sandboxes.room.activity.pulse(path.rsplit("/", 1)[1])
+    pulse = narrow.served.platform.sandboxes.dependencies.activity.pulse(path.rsplit("/", 1)[1])
     async with inside(narrow, path, key) as conn:
         started = await narrow.served.client.post(f"{path}/processes", {"argv": ["python3", "-c", _DEAF]})
         assert started.status_code == 201, started.text
@@ -257,7 +336,7 @@ async def test_a_forward_ends_with_its_client_whoever_is_inside(
 async def test_a_command_is_hung_up_on_when_its_client_leaves(narrow: Gated) -> None:
     path, key = await narrow.served.sandbox(), narrow.new_key()
     await narrow.add(key)
-    pulse = narrow.served.platform.sandboxes.room.activity.pulse(path.rsplit("/", 1)[1])
+    pulse = narrow.served.platform.sandboxes.dependencies.activity.pulse(path.rsplit("/", 1)[1])
     async with inside(narrow, path, key) as conn:
         started = await conn.create_process("echo up; exec sleep 100000")
         assert await started.stdout.readline() == "up\n"

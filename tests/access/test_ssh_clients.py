@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.access.test_ssh import Gated, Said, free_port, gated, run  # noqa: F401
-from tests.http.test_real import sh
+from tests.support.http.real import sh
+from tests.support.ssh import Gated, Said, free_port, gated, run  # noqa: F401
 
 WHO = dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME"), "a@b")
 SOCKET_SERVER = """
@@ -23,7 +23,7 @@ while True:
 """
 
 
-async def test_git_clones_pushes_and_fetches(gated: Gated) -> None:  # noqa: F811
+async def test_git_clones_pushes_and_fetches(gated: Gated) -> None:
     path, key = await gated.served.sandbox(), gated.new_key()
     await gated.add(key)
     assert (await sh(gated.served, path, "git init -q --bare -b main /root/repo.git"))["exit_code"] == 0
@@ -55,7 +55,7 @@ async def test_git_clones_pushes_and_fetches(gated: Gated) -> None:  # noqa: F81
     assert "does not appear to be a git repository" in missing.err
 
 
-async def test_what_an_editor_asks_for_is_there(gated: Gated) -> None:  # noqa: F811
+async def test_what_an_editor_asks_for_is_there(gated: Gated) -> None:
     """The installer as a script on stdin beside a dynamic forward, its server on a port or on a socket."""
     path, key = await gated.served.sandbox(), gated.new_key()
     await gated.add(key)
@@ -96,7 +96,7 @@ async def test_what_an_editor_asks_for_is_there(gated: Gated) -> None:  # noqa: 
     assert "subsystem request failed" in said.err
 
 
-async def test_one_connection_serves_many(gated: Gated) -> None:  # noqa: F811
+async def test_one_connection_serves_many(gated: Gated) -> None:
     """ControlMaster, as git and editors use it: commands, files and a forward over what is open already."""
     path, key = await gated.served.sandbox(), gated.new_key()
     await gated.add(key)
@@ -124,7 +124,7 @@ async def test_one_connection_serves_many(gated: Gated) -> None:  # noqa: F811
 
 
 @pytest.mark.slow
-async def test_a_hundred_megabytes_pass_unharmed(gated: Gated) -> None:  # noqa: F811
+async def test_a_hundred_megabytes_pass_unharmed(gated: Gated) -> None:
     path, key = await gated.served.sandbox(resources={"disk_mb": 300}), gated.new_key()
     await gated.add(key)
     config = gated.config(key, path)
@@ -146,7 +146,7 @@ def _digest(path: Path) -> bytes:
     return hashlib.sha256(path.read_bytes()).hexdigest().encode()
 
 
-async def test_the_command_line_knows_the_host_and_writes_what_editors_read(gated: Gated) -> None:  # noqa: F811
+async def test_the_command_line_knows_the_host_and_writes_what_editors_read(gated: Gated) -> None:
     path, key = await gated.served.sandbox(), gated.new_key()
     await gated.add(key)
     sandbox_id, known = path.rsplit("/", 1)[1], gated.folder / "home" / "known"

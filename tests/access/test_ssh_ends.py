@@ -9,28 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from sandboxer.access.ssh.room import HOST_KEY_FILE
-from tests.access.test_ssh import Gated, gated, opened  # noqa: F401
-from tests.http.test_real import why_not
+from sandboxer.access.ssh.keys import HOST_KEY_FILE
+from tests.support.http.real import why_not
+from tests.support.http.signed import Client
+from tests.support.ssh import Gated, gated, opened  # noqa: F401
 
 
-async def test_what_opened_a_connection_ends_it_and_says_why(gated: Gated) -> None:  # noqa: F811
+async def test_what_opened_a_connection_ends_it_and_says_why(gated: Gated) -> None:
     served = gated.served
-    agent = await served.stranger("agent")
-    credit = {"sats": 10**6, "id": "ssh", "reason": "a test"}
-    assert (await served.client.post("/v1/accounts/agent/adjust", credit)).status_code < 300
-    made = await agent.post("/v1/sandboxes", {"resources": {"disk_mb": 64}})
-    assert made.status_code == 201, made.text
-    theirs = f"/v1/sandboxes/{made.json()['id']}"
+    agent, robbed = await served.stranger("agent"), await served.stranger("robbed")
+    theirs, stolen = await _paid_sandbox(gated, agent, "agent"), await _paid_sandbox(gated, robbed, "robbed")
     stopped, destroyed, kept = [await served.sandbox() for _ in range(3)]
     mine, passing, agents = gated.new_key("mine"), gated.new_key("passing"), gated.new_key("agents")
     await gated.add(mine)
     passing_id = await gated.add(passing)
     await gated.add(agents, agent)
+    thiefs = gated.new_key("thiefs")
+    await gated.add(thiefs, robbed)
     words = "echo up; exec sleep 1000"
     held = {
         "revoked": await gated.started(passing, kept, words),
         "suspended": await gated.started(agents, theirs, words),
+        "ended": await gated.started(thiefs, stolen, words),
         "stopped": await gated.started(mine, stopped, words),
         "gone": await gated.started(mine, destroyed, words),
     }
@@ -42,6 +42,9 @@ async def test_what_opened_a_connection_ends_it_and_says_why(gated: Gated) -> No
     assert (await served.client.delete(f"/v1/ssh-keys/{passing_id}")).status_code == 204
     suspended = await served.client.post("/v1/accounts/agent/suspend", {"reason": "a test"})
     assert suspended.status_code == 200
+    # What was added by the old secret opens nothing any more.
+    replaced = await served.client.post(f"/v1/keys/{robbed.credentials.public_key}/regenerate", {})
+    assert replaced.status_code == 200, replaced.text
     assert (await served.client.post(f"{stopped}/stop")).status_code == 200
     assert (await served.client.delete(destroyed)).status_code < 300
     for why, client in held.items():
@@ -50,11 +53,20 @@ async def test_what_opened_a_connection_ends_it_and_says_why(gated: Gated) -> No
         assert client.returncode == 255, (why, err)
         assert why in err.decode(), (why, err)
     # And nobody comes in anew, except to one that can be woken, where it is said how.
-    for key, path in ((passing, kept), (agents, theirs), (mine, destroyed)):
+    for key, path in ((passing, kept), (agents, theirs), (thiefs, stolen), (mine, destroyed)):
         assert "Permission denied" in (await gated.ssh(key, path, "true")).err
     asleep = await gated.ssh(mine, stopped, "true")
     assert asleep.code == 255
     assert f"sandboxer resume {stopped.rsplit('/', 1)[1]}" in asleep.err
+
+
+async def _paid_sandbox(gated: Gated, client: Client, account: str) -> str:
+    credit = {"sats": 10**6, "id": f"ssh-{account}", "reason": "a test"}
+    paid = await gated.served.client.post(f"/v1/accounts/{account}/adjust", credit)
+    assert paid.status_code < 300, paid.text
+    made = await client.post("/v1/sandboxes", {"resources": {"disk_mb": 64}})
+    assert made.status_code == 201, made.text
+    return f"/v1/sandboxes/{made.json()['id']}"
 
 
 async def test_its_host_key_outlives_a_restart_and_can_be_changed(tmp_path: Path) -> None:

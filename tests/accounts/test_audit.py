@@ -13,7 +13,7 @@ from sandboxer.accounts import audit
 from sandboxer.accounts.audit import CHECKPOINT_EVERY, Checkpoint
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.store.engine import Store
-from tests.accounts.conftest import NOW, later
+from tests.support.accounts import NOW, later
 
 
 def add(conn: Connection, number: int, **data: object) -> audit.Entry:

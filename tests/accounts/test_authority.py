@@ -1,4 +1,4 @@
-"""The book that answers on every request, and how fast it hears of changes."""
+"""The repository that answers on every request, and how fast it hears of changes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from datetime import datetime, timedelta
 import pytest
 
 from sandboxer.accounts import records
-from sandboxer.accounts.authority import CACHED_FOR, AuthorityBook, demand, demand_active
+from sandboxer.accounts.authority import CACHED_FOR, AuthorityRepository, demand, demand_active
 from sandboxer.accounts.records import Change, Kind
 from sandboxer.accounts.revocation import revoke
 from sandboxer.accounts.scopes import ALL, Scope
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Forbidden
 from sandboxer.store.engine import Store
-from tests.accounts.conftest import NOW, child_of, rich
+from tests.support.accounts import NOW, child_of, rich
 
 
 class StillClock:
@@ -36,8 +36,8 @@ def clock() -> StillClock:
 
 
 @pytest.fixture
-async def book(store: Store, clock: StillClock) -> AsyncIterator[AuthorityBook]:
-    made = AuthorityBook(store, clock)
+async def repository(store: Store, clock: StillClock) -> AsyncIterator[AuthorityRepository]:
+    made = AuthorityRepository(store, clock)
     yield made
     made.close()
 
@@ -46,18 +46,20 @@ def caller(account: str, *, is_owner: bool = False) -> Caller:
     return Caller(public_key=f"pk-{account}", account=account, is_owner=is_owner)
 
 
-async def test_an_account_seen_first_gets_its_record_and_bucket(book: AuthorityBook, store: Store) -> None:
-    authority = await book.of(caller("search-team"))
+async def test_an_account_seen_first_gets_its_record_and_bucket(
+    repository: AuthorityRepository, store: Store
+) -> None:
+    authority = await repository.of(caller("search-team"))
     assert authority.scopes == ALL
     assert authority.ancestry == ("search-team",)
     assert await store.read(lambda conn: records.has_bucket(conn, "search-team"))
-    owner = await book.of(caller("owner", is_owner=True))
+    owner = await repository.of(caller("owner", is_owner=True))
     assert owner.account.kind is Kind.OWNER
     assert owner.is_root_owner
 
 
 async def test_a_revocation_is_heard_of_by_the_next_request_also_below(
-    book: AuthorityBook, store: Store
+    repository: AuthorityRepository, store: Store
 ) -> None:
     def family(conn):
         a = child_of(conn, rich(conn)).account
@@ -65,40 +67,42 @@ async def test_a_revocation_is_heard_of_by_the_next_request_also_below(
 
     a, b = await store.write(family)
     for account in (a, b):
-        demand(await book.of(caller(account)), Scope.EXEC, now=NOW)
+        demand(await repository.of(caller(account)), Scope.EXEC, now=NOW)
     await store.write(lambda conn: revoke(conn, a, actor="t", reason="x", now=NOW))
     for account in (a, b):
         with pytest.raises(Forbidden):
-            demand_active(await book.of(caller(account)), now=NOW)
+            demand_active(await repository.of(caller(account)), now=NOW)
 
 
-async def test_a_suspended_root_is_heard_of_below(book: AuthorityBook, store: Store) -> None:
+async def test_a_suspended_root_is_heard_of_below(repository: AuthorityRepository, store: Store) -> None:
     child = await store.write(lambda conn: child_of(conn, rich(conn)).account)
-    demand_active(await book.of(caller(child)), now=NOW)
+    demand_active(await repository.of(caller(child)), now=NOW)
     await store.write(
         lambda conn: records.change_status(
             conn, "acc_root", Change.SUSPEND, actor="op", reason="abuse", now=NOW
         )
     )
     with pytest.raises(Forbidden):
-        demand_active(await book.of(caller(child)), now=NOW)
+        demand_active(await repository.of(caller(child)), now=NOW)
 
 
 async def test_an_answer_from_memory_is_used_for_a_while_and_not_longer(
-    book: AuthorityBook, store: Store, clock: StillClock
+    repository: AuthorityRepository, store: Store, clock: StillClock
 ) -> None:
     await store.write(rich)
-    first = await book.of(caller("acc_root"))
-    assert await book.of(caller("acc_root")) is first
+    first = await repository.of(caller("acc_root"))
+    assert await repository.of(caller("acc_root")) is first
     clock.moment += CACHED_FOR
-    assert await book.of(caller("acc_root")) is not first
+    assert await repository.of(caller("acc_root")) is not first
 
 
-async def test_a_change_during_a_look_is_not_forgotten_after_it(book: AuthorityBook, store: Store) -> None:
+async def test_a_change_during_a_look_is_not_forgotten_after_it(
+    repository: AuthorityRepository, store: Store
+) -> None:
     child = await store.write(lambda conn: child_of(conn, rich(conn)).account)
     for turn in range(20):
         async with asyncio.TaskGroup() as group:
-            group.create_task(book.of(caller(child)))
+            group.create_task(repository.of(caller(child)))
             change = Change.SUSPEND if turn % 2 == 0 else Change.REINSTATE
             group.create_task(
                 store.write(
@@ -107,12 +111,12 @@ async def test_a_change_during_a_look_is_not_forgotten_after_it(book: AuthorityB
                     )
                 )
             )
-        refused = (await book.of(caller(child))).refused_why is not None
+        refused = (await repository.of(caller(child))).refused_why is not None
         assert refused is (change is Change.SUSPEND)
 
 
 async def test_a_tier_counts_for_its_children_together_and_only_while_it_lasts(
-    book: AuthorityBook, store: Store
+    repository: AuthorityRepository, store: Store
 ) -> None:
     until = NOW + timedelta(days=1)
 
@@ -122,7 +126,7 @@ async def test_a_tier_counts_for_its_children_together_and_only_while_it_lasts(
         return child
 
     child = await store.write(entitled)
-    authority = await book.of(caller(child))
+    authority = await repository.of(caller(child))
     sender = authority.sender(caller(child), now=NOW)
     assert (sender.root, sender.tier, sender.root_tier) == ("acc_root", None, 3)
     assert authority.sender(caller(child), now=until).root_tier is None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection
 
 from sandboxer.accounts import gifts, records
 from sandboxer.accounts.operators import adjust
@@ -17,13 +15,11 @@ from sandboxer.money.buckets import bucket_id, debt_id, frozen_id, settle_accoun
 from sandboxer.money.holds import begin_charge, hold_slice
 from sandboxer.money.ledger import EXTERNAL, INCOME, balance, open_account, post_transfer
 from sandboxer.money.metering import close_meter
-from sandboxer.money.tables import ledger_accounts
 from sandboxer.money.transfers import AccountKind, Phase, Transfer, may_leave_budget
 from sandboxer.money.verification import verify
-from tests.accounts.conftest import NOW, OPERATOR, child_of, later, rich
+from tests.support.accounts import NOW, OPERATOR, child_of, later, rich
 
 # Every way by which sats leave some account today, and some that nobody has thought of yet.
-BUDGETS = import_module("sandboxer.store.migrations.versions.0026_budgets").BUDGETS
 WAYS_OUT = (
     ("gift", "external:gifts"),
     ("gift", "exchange:sats"),
@@ -121,14 +117,3 @@ def test_a_debt_and_what_was_never_confirmed_are_taken_from_a_budget() -> None:
     assert may_leave_budget("reversal", unconfirmed_id("acc_a"))
     assert may_leave_budget("reversal", frozen_id("acc_a"))
     assert may_leave_budget("reversal", "external:x402")
-
-
-def test_a_childs_bucket_of_before_becomes_a_budget(conn: Connection) -> None:
-    root = rich(conn)
-    child = child_of(conn, root, budget_sats=100).account
-    conn.execute(update(ledger_accounts).values(kind="bucket").where(ledger_accounts.c.kind == "budget"))
-    conn.exec_driver_sql(BUDGETS)
-    kinds = {row.id: row.kind for row in conn.execute(select(ledger_accounts))}
-    assert (kinds[bucket_id(root)], kinds[bucket_id(child)]) == ("bucket", "budget")
-    assert (kinds[debt_id(root)], kinds[debt_id(child)]) == ("debt", "debt")
-    assert verify(conn).is_whole

@@ -19,7 +19,7 @@ from sandboxer.money.buckets import load_bucket
 from sandboxer.money.metering import charge_once, close_meter, open_meter
 from sandboxer.money.meters import Use
 from sandboxer.money.tables import meter_segments
-from tests.accounts.conftest import NOW, child_of, later, rich
+from tests.support.accounts import NOW, child_of, later, rich
 
 limits = st.none() | st.integers(0, 1000)
 any_caps = st.builds(Caps, per_key_sats=limits, per_sandbox_sats=limits, per_day_sats=limits)
@@ -184,6 +184,7 @@ def test_what_a_child_gives_back_is_spent_by_nobody(conn: Connection) -> None:
     assert spent_by_key(conn, root, child.cut_by) == 0
 
 
+@pytest.mark.alone
 def test_a_cap_is_checked_without_reading_the_history(conn: Connection) -> None:
     root = rich(conn, sats=1000)
     bounds = Caps(per_key_sats=10**6, per_sandbox_sats=10**6, per_day_sats=10**6)

@@ -12,7 +12,7 @@ from sandboxer.accounts import records
 from sandboxer.accounts.audit import page
 from sandboxer.accounts.authority import KeyState, load_authority
 from sandboxer.accounts.caps import Caps
-from sandboxer.accounts.delegation import below, children, find_below, load_key, top_up
+from sandboxer.accounts.delegation import Node, below, children, find_below, load_key, top_up, tree
 from sandboxer.accounts.records import Status
 from sandboxer.accounts.revocation import (
     ENDING,
@@ -28,7 +28,6 @@ from sandboxer.accounts.revocation import (
     revoke_cut_by,
 )
 from sandboxer.accounts.scopes import Scope
-from sandboxer.accounts.tree import Node, tree
 from sandboxer.identity.keys import keys
 from sandboxer.kernel.errors import Conflict, Forbidden, InsufficientCredit, NotFound
 from sandboxer.money.buckets import credit, load_bucket, settle_account
@@ -39,8 +38,8 @@ from sandboxer.money.metering import charge_once, close_meter, open_meter
 from sandboxer.money.meters import Use
 from sandboxer.money.verification import verify
 from sandboxer.observe.events import events
-from sandboxer.payments.crediting import credit_final, pending_begin, pending_fail, reverse_final
-from tests.accounts.conftest import NOW, child_of, later, rich, sats_of
+from sandboxer.payments.credits import credit_final, pending_begin, pending_fail, reverse_final
+from tests.support.accounts import NOW, child_of, later, rich, sats_of
 
 
 def use(conn: Connection, account: str, sats: int, *, at: float = 0, msats: int = 0) -> None:

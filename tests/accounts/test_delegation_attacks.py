@@ -27,7 +27,7 @@ from sandboxer.kernel.errors import (
     NotFound,
     SandboxerError,
 )
-from tests.accounts.conftest import NOW, a_key, child_of, later, rich
+from tests.support.accounts import NOW, a_key, child_of, later, rich
 
 BOUND = {
     "budget_sats": 100,

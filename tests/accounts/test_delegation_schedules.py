@@ -26,10 +26,9 @@ from hypothesis.stateful import (
 from sqlalchemy import Connection, Engine, create_engine, select
 
 from sandboxer.accounts.authority import KeyState
-from sandboxer.accounts.delegation import below, children, load_key, top_up
+from sandboxer.accounts.delegation import Node, below, children, load_key, top_up, tree
 from sandboxer.accounts.revocation import expire_due, finish, revoke
 from sandboxer.accounts.sums import GIVEN, RETURNED
-from sandboxer.accounts.tree import Node, tree
 from sandboxer.kernel.errors import Forbidden, InsufficientCredit, NotFound, Refused
 from sandboxer.money.buckets import bucket_id, credit, settle_account
 from sandboxer.money.holds import begin_charge, hold_slice, release
@@ -38,7 +37,7 @@ from sandboxer.money.metering import close_meter
 from sandboxer.money.tables import ledger_transfers
 from sandboxer.money.transfers import Phase
 from sandboxer.money.verification import verify
-from tests.accounts.conftest import NOW, child_of, later, rich, sats_of
+from tests.support.accounts import NOW, child_of, later, rich, sats_of
 
 ROOT = "acc_root"
 FUNDS = 1000

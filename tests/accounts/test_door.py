@@ -8,8 +8,7 @@ import pytest
 from sqlalchemy import Connection
 
 from sandboxer.accounts import gifts, records, storage
-from sandboxer.accounts.authority import load_authority
-from sandboxer.accounts.door import Act, demand_may, refusal
+from sandboxer.accounts.authority import Act, demand_may, load_authority, refusal
 from sandboxer.accounts.operators import adjust
 from sandboxer.accounts.records import Change
 from sandboxer.accounts.revocation import finish, revoke
@@ -17,8 +16,8 @@ from sandboxer.kernel.errors import Forbidden
 from sandboxer.money.buckets import bucket_id, settle_account
 from sandboxer.money.ledger import balance
 from sandboxer.money.verification import verify
-from sandboxer.payments.crediting import account_to_pay, credit_final
-from tests.accounts.conftest import NOW, OPERATOR, child_of, later, rich
+from sandboxer.payments.credits import account_to_pay, credit_final
+from tests.support.accounts import NOW, OPERATOR, child_of, later, rich
 
 
 def end(conn: Connection, account: str, change: Change) -> None:

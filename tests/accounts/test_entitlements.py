@@ -16,7 +16,7 @@ from sandboxer.accounts.entitlements import (
 )
 from sandboxer.accounts.limits import free_slots
 from sandboxer.money.pricing import Size
-from tests.accounts.conftest import NOW, later
+from tests.support.accounts import NOW, later
 
 SMALL = Size(vcpu_thousandths=1000, memory_mb=1024, disk_mb=1024)
 UNTIL = later(3600)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandboxer.accounts.limiter import WINDOW_S, Limiter
-from sandboxer.accounts.limits import Quota
+from sandboxer.accounts.limits import WINDOW_S, Limiter, Quota
 from sandboxer.edges.http import problems
 from sandboxer.kernel.errors import TooManyRequests
 

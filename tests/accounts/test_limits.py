@@ -18,7 +18,7 @@ from sandboxer.accounts.limits import (
     requests_per_minute,
 )
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.wire.operations.terms import RateClass
+from sandboxer.wire.operations.declaration import RateClass
 
 PROXIES = parse_networks(["10.0.0.0/8", "fd00::/8", "127.0.0.1"])
 

@@ -16,7 +16,7 @@ from sandboxer.money.ledger import EXTERNAL, INCOME, balance
 from sandboxer.money.metering import close_meter, open_meter
 from sandboxer.money.meters import Use
 from sandboxer.money.verification import verify
-from tests.accounts.conftest import NOW, OPERATOR, child_of, later, rich, sats_of
+from tests.support.accounts import NOW, OPERATOR, child_of, later, rich, sats_of
 
 ANYONE = Caller(public_key="sbx-pk-anyone", account="acc_root")
 ACTS: dict[str, Callable[[Connection, Caller, str], Any]] = {

@@ -14,7 +14,7 @@ from sandboxer.money.holds import hold_slice, release
 from sandboxer.money.metering import close_meter, open_meter
 from sandboxer.money.meters import Use
 from sandboxer.observe.events import events
-from tests.accounts.conftest import NOW, child_of, later, rich
+from tests.support.accounts import NOW, child_of, later, rich
 
 
 @pytest.mark.parametrize(("status", "change"), list(itertools.product(Status, Change)))

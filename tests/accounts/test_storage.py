@@ -17,7 +17,7 @@ from sandboxer.money.dryness import GracePolicy
 from sandboxer.money.holds import set_policy
 from sandboxer.money.metering import change_rate, open_meter
 from sandboxer.money.meters import Use
-from tests.accounts.conftest import NOW, rich
+from tests.support.accounts import NOW, rich
 
 DAY = StoragePolicy(deposit=timedelta(days=1))
 WEEK = timedelta(days=7)

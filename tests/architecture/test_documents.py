@@ -1,4 +1,4 @@
-"""Documents that say what the code says, or the build fails."""
+"""Documents and generated code that say what the code says, or the build fails."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
+EXPLANATION = ROOT / "docs" / "explanation"
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+NAMED_DOCUMENT = re.compile(r"\b(docs/[\w./-]*[\w/])")
 NAMED_TEST = re.compile(r"`(tests/[\w./-]+)`")
 
 
@@ -16,9 +20,10 @@ def documents() -> list[Path]:
     return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "guest").glob("*.md")])
 
 
-def test_generated_references_and_the_lifecycle_diagram_are_up_to_date() -> None:
+@pytest.mark.parametrize("script", ["generate-calls", "generate-docs", "generate-sync"])
+def test_what_is_generated_is_up_to_date(script: str) -> None:
     done = subprocess.run(
-        [sys.executable, "scripts/generate-docs", "--check"],
+        [sys.executable, f"scripts/{script}", "--check"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -37,12 +42,36 @@ def test_every_link_within_the_documents_leads_somewhere() -> None:
     assert not broken
 
 
+def test_every_page_is_reached_from_the_first_one() -> None:
+    reached, waiting = set(), [ROOT / "docs" / "README.md"]
+    while waiting:
+        page = waiting.pop().resolve()
+        if page in reached or page.suffix != ".md":
+            continue
+        reached.add(page)
+        waiting += [page.parent / target for target in LINK.findall(page.read_text())]
+    lonely = [str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md") if page not in reached]
+    assert not lonely
+
+
+def test_every_document_that_the_code_names_exists() -> None:
+    missing = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for folder in ("src", "guest", "deploy", "scripts", "bench", "images")
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and path.suffix in {".py", ".c", ".h", ".yaml", ".service", ".md", ""}
+        for name in NAMED_DOCUMENT.findall(path.read_text(errors="replace"))
+        if not (ROOT / name).exists()
+    ]
+    assert not missing
+
+
 def test_every_test_that_the_threat_model_names_exists() -> None:
-    text = (ROOT / "docs" / "security" / "threat-model.md").read_text()
+    text = (EXPLANATION / "threat-model.md").read_text()
     missing = [name for name in NAMED_TEST.findall(text) if not (ROOT / name).exists()]
     assert not missing
 
 
 def test_decisions_are_numbered_without_gaps_or_twins() -> None:
-    numbers = sorted(int(p.name[:4]) for p in (ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+    numbers = sorted(int(p.name[:4]) for p in (EXPLANATION / "decisions").glob("[0-9]*.md"))
     assert numbers == list(range(1, len(numbers) + 1))

@@ -7,10 +7,24 @@ from collections import Counter
 from pathlib import Path
 
 from sandboxer.edges.http.app import BINDINGS
-from sandboxer.wire.operations.declaration import InHeader, Json, Relay
+from sandboxer.wire.operations.declaration import ANY_KEY, NEVER_DELEGATED, InHeader, Json, Relay
 from sandboxer.wire.operations.table import OPERATIONS
+from tests.architecture.reach import has_method, has_verb
 
 HTTP = Path(__file__).parents[2] / "src" / "sandboxer" / "edges" / "http"
+# Why the client has no method, and the command line no verb, for an operation. At most fifteen.
+NOT_FOR_CLIENTS = {
+    "relayPort": "what is said there are words of a program inside",
+    "headFile": "statFile says more",
+    "deleteFile": "removeFile does it, and takes names that are no text",
+    "showApproval": "a page for a browser, opened from a mail",
+    "askForName": "asked by Caddy, from this machine",
+    "getX402": "where other people's x402 clients look; listGoods says the same",
+    "getPricingForAgents": "where agents look that know no client; getPricing says the same",
+    "getOpenapi": "read by tools that make clients",
+    "ready": "asked by load balancers",
+    "metrics": "scraped by Prometheus",
+}
 # The match itself; what is signed; what is told to people.
 LOOK_AT_PATHS = {"matching.py", "authentication.py", "envelope.py", "visiting.py"}
 
@@ -39,6 +53,19 @@ def test_fields_of_the_body_that_add_scopes_are_fields_of_the_body() -> None:
         for added in one.needs.adds:
             assert isinstance(one.body, Json), one.id
             assert added.field in one.body.model.model_fields, one.id
+
+
+def test_every_operation_has_a_method_of_the_client_and_a_verb_or_a_reason() -> None:
+    assert len(NOT_FOR_CLIENTS) <= 15
+    assert {one.id for one in OPERATIONS if not has_method(one)} == set(NOT_FOR_CLIENTS)
+    assert {one.id for one in OPERATIONS if not has_verb(one)} == set(NOT_FOR_CLIENTS)
+
+
+def test_every_operation_decides_about_delegated_keys() -> None:
+    """Whoever is asked for a signature may be a delegated key: it needs scopes, or none, or never may."""
+    for one in OPERATIONS:
+        decided = one.needs in (ANY_KEY, NEVER_DELEGATED) or bool(one.needs.all_of)
+        assert decided, one.id
 
 
 def test_a_header_is_named_as_headers_are() -> None:

@@ -124,6 +124,20 @@ def test_nothing_is_started_and_forgotten() -> None:
     assert not bad
 
 
+def test_records_are_kept_by_the_repository_alone() -> None:
+    """Tries after a lost fence, watchers and fenced writes of a record are in `store/` and nowhere else."""
+    by_hand = re.compile(r"_TRIES\b|replace_record|_watchers: list|c\.id ==.*\.c\.version ==")
+    store = ROOT / "src" / "sandboxer" / "store"
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in tracked(".py", under="src/sandboxer/")
+        if store not in path.parents
+        for line in text_of(path).splitlines()
+        if by_hand.search(line)
+    ]
+    assert not found, "\n".join(found)
+
+
 def test_no_machine_path_or_secret_is_committed() -> None:
     pattern = re.compile(r"/work/(main|shared)|sbx-sk-[A-Za-z0-9_-]{20,}")
     me = Path(__file__).resolve()

@@ -44,10 +44,10 @@ async def _kept(platform: Platform) -> tuple[set[str], list[str]]:
     assert isinstance(backend, Snapshots)
     assert isinstance(backend, Volumes)
     disks: list[Any] = [
-        *await platform.store.read(snapshots.load_living),
-        *await platform.store.read(images.load_living),
+        *await platform.store.read(snapshots.rows.living),
+        *await platform.store.read(images.rows.living),
     ]
-    named = await platform.store.read(volumes.load_living)
+    named = await platform.store.read(volumes.rows.living)
     complaints = [f"{one.id} is still {one.state}" for one in disks if one.state is not State.KEPT]
     complaints += [f"{one.id} is still {one.state}" for one in named if one.state is not VolumeState.READY]
     complaints += _differ("kept disk", {one.id for one in disks}, set(await backend.kept()))

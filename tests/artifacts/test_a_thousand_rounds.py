@@ -13,10 +13,10 @@ import pytest
 
 from sandboxer.money.verification import verify
 from sandboxer.settings import Settings
-from tests.http.conftest import Served, serving
-from tests.http.signed import Client
-from tests.http.test_accounts import funded
-from tests.http.test_real import GUEST, IMAGES, why_not
+from tests.support.http.accounts import funded
+from tests.support.http.real import GUEST, IMAGES, why_not
+from tests.support.http.served import Served, serving
+from tests.support.http.signed import Client
 
 ROUNDS = int(os.environ.get("SANDBOXER_TEST_ROUNDS", "1000"))
 SMALL = {"resources": {"memory_mb": 128, "disk_mb": 64}}

@@ -17,11 +17,11 @@ import pytest_asyncio
 from sandboxer.backends.contract import Handle, Resources
 from sandboxer.backends.guest import Command, Exit
 from sandboxer.backends.namespaces import NamespacesBackend, open_backend
-from sandboxer.backends.namespaces.kept.spares import Spares
+from sandboxer.backends.namespaces.kept.copies import Spares
 from sandboxer.backends.namespaces.pool import SPARE, PoolKind
 from sandboxer.kernel.errors import NotFound
 from sandboxer.kernel.ids import new_id
-from tests.contract.ground import clear, make_order, remove_ground, require_walls, settings_for, state_folder
+from tests.support.ground import clear, make_order, remove_ground, require_walls, settings_for, state_folder
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SMALL = Resources(vcpus=0.1, memory_mb=32, disk_mb=16, pids=16)
@@ -49,7 +49,7 @@ async def disk_id(backend: NamespacesBackend) -> AsyncIterator[str]:
 
 
 def spares(backend: NamespacesBackend) -> list[str]:
-    return [name for name in os.listdir(backend.ground.pool.path) if name.startswith(SPARE)]
+    return [name for name in os.listdir(backend.dependencies.pool.path) if name.startswith(SPARE)]
 
 
 async def copies(backend: NamespacesBackend, disk_id: str, count: int) -> list[Handle]:
@@ -67,7 +67,7 @@ async def said(backend: NamespacesBackend, handle: Handle, *argv: str) -> bytes:
 async def test_a_batch_takes_the_copies_made_ahead_and_all_are_their_own(
     backend: NamespacesBackend, disk_id: str
 ) -> None:
-    if backend.ground.pool.kind is PoolKind.PLAIN:
+    if backend.dependencies.pool.kind is PoolKind.PLAIN:
         pytest.skip("this host has no btrfs, so nothing is copied ahead")
     async with backend.copies_ahead(disk_id, COUNT):
         assert len(spares(backend)) == COUNT
@@ -75,7 +75,7 @@ async def test_a_batch_takes_the_copies_made_ahead_and_all_are_their_own(
         assert spares(backend) == []
     machine_ids = {await said(backend, handle, "/bin/cat", "/etc/machine-id") for handle in handles}
     assert len(machine_ids) == COUNT
-    limits = {backend.ground.pool.usage(handle.sandbox_id).limit_bytes for handle in handles}
+    limits = {backend.dependencies.pool.usage(handle.sandbox_id).limit_bytes for handle in handles}
     assert limits == {SMALL.disk_mb << 20}
 
 
@@ -123,16 +123,16 @@ async def test_a_killed_servers_spares_are_swept_at_the_next_start(
 ) -> None:
     await backend.copies_ahead(disk_id, 2).__aenter__()
     assert len(spares(backend)) == 2
-    backend.ground.pool.sweep()
+    backend.dependencies.pool.sweep()
     assert spares(backend) == []
 
 
 async def test_a_spare_that_cannot_be_moved_is_not_left_behind(
     backend: NamespacesBackend, disk_id: str, tmp_path: Path
 ) -> None:
-    if backend.ground.pool.kind is PoolKind.PLAIN:
+    if backend.dependencies.pool.kind is PoolKind.PLAIN:
         pytest.skip("this host has no btrfs, so nothing is copied ahead")
-    spare = Spares(backend.ground.pool, backend.ground.copies)
+    spare = Spares(backend.dependencies.pool, backend.dependencies.copies)
     spare.make(disk_id, spare.names(disk_id, 1))
     (tmp_path / "in the way").touch()
     with pytest.raises(OSError, match="in the way"):

@@ -14,10 +14,10 @@ import pytest
 
 from sandboxer.settings import Settings
 from tests.artifacts.kept_audit import left_on_host
-from tests.artifacts.test_hostile_archives import docker_archive, file, packed
-from tests.contract.ground import require_walls
-from tests.http.conftest import Served, eventually, serving
-from tests.http.test_real import GUEST, IMAGES
+from tests.support.archives import docker_archive, file, packed
+from tests.support.ground import require_walls
+from tests.support.http.real import GUEST, IMAGES
+from tests.support.http.served import Served, eventually, serving
 
 FILE = "/root/data"
 CONTENT = os.urandom(300_000)

@@ -15,16 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sandboxer.artifacts.garbage.collector import Collector
-from sandboxer.artifacts.garbage.trees import GONE, HIDDEN, NOTE, Trees
+from sandboxer.artifacts.garbage.collector import GONE, HIDDEN, NOTE, Collector, Trees
 from sandboxer.artifacts.images.build import hold_images
 from sandboxer.artifacts.images.published import records as image_records
 from sandboxer.backends.contract import KeptDisk
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.settings import Settings
-from tests.artifacts.test_image_decisions import IMAGE
-from tests.contract.ground import IMAGES_DIR, require_walls, state_folder
-from tests.http.conftest import eventually, serving
+from tests.support.archives import IMAGE
+from tests.support.ground import IMAGES_DIR, require_walls, state_folder
+from tests.support.http.served import eventually, serving
 
 BUILT = datetime(2026, 1, 1, tzinfo=UTC)
 GRACE = timedelta(days=1)
@@ -230,7 +229,7 @@ class Store:
         self.images: dict[str, str] = {}
 
     async def read(self, fn: Any) -> Any:
-        if fn is image_records.load_living:
+        if fn == image_records.rows.living:
             return [
                 image_records.PublishedImage(**{**_fields(IMAGE), "id": id_, "base": base})
                 for id_, base in self.images.items()
@@ -239,7 +238,7 @@ class Store:
 
 
 def _fields(image: image_records.PublishedImage) -> dict[str, Any]:
-    return {name: getattr(image, name) for name in image_records._FIELDS}
+    return {name: getattr(image, name) for name in image_records.PublishedImage.__dataclass_fields__}
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -252,9 +251,9 @@ async def test_over_any_history_only_what_nobody_needs_goes_and_all_of_it_does(
     host, store, clock = Host(), Store(), Clock()
     meant: dict[str, str] = {}
     unneeded: dict[str, datetime] = {}
-    room: Any = type("Room", (), {"backends": {"ext.namespaces": host}})
+    dependencies: Any = type("Dependencies", (), {"backends": {"ext.namespaces": host}})
     collector = Collector(
-        room=room,
+        dependencies=dependencies,
         store=store,  # type: ignore[arg-type]
         clock=clock,
         trees=Trees(path, is_ours=True),

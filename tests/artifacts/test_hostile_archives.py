@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import io
-import json
 import math
 import os
 import tarfile
@@ -18,36 +16,18 @@ import pytest
 from backports import zstd
 
 from sandboxer.artifacts.images.oci.applying import Applying
-from sandboxer.artifacts.images.oci.reading import layer_members, understand
-from sandboxer.artifacts.images.oci.tar_reading import members
-from sandboxer.artifacts.images.oci.whole import is_packed, unpack_whole
-from sandboxer.artifacts.images.oci.work import MAX_NAMES_BYTES, Work
+from sandboxer.artifacts.images.oci.archive import layer_members, understand
+from sandboxer.artifacts.images.oci.packing import is_packed, unpack_whole
+from sandboxer.artifacts.images.oci.tar import MAX_NAMES_BYTES, Work, members
 from sandboxer.artifacts.images.published.tree import Bounds
 from sandboxer.kernel.errors import InvalidRequest, SandboxerError, TooLarge
-
-Entry = tuple[tarfile.TarInfo, bytes]
-
-
-def file(path: str, content: bytes = b"x", **facts: object) -> Entry:
-    info = tarfile.TarInfo(path)
-    info.size = len(content)
-    for name, value in facts.items():
-        setattr(info, name, value)
-    return info, content
+from tests.support.archives import Entry, docker_archive, file, packed
 
 
 def other(path: str, kind: bytes, target: str = "") -> Entry:
     info = tarfile.TarInfo(path)
     info.type, info.linkname, info.mode = kind, target, 0o755
     return info, b""
-
-
-def packed(*entries: Entry) -> bytes:
-    held = io.BytesIO()
-    with tarfile.open(fileobj=held, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for info, content in entries:
-            tar.addfile(info, io.BytesIO(content) if content else None)
-    return held.getvalue()
 
 
 @pytest.fixture
@@ -64,7 +44,7 @@ def unpack(root: Path, *layers: bytes, bounds: Bounds | None = None) -> Applying
         applying = Applying(fd, bounds or Bounds())
         for layer in layers:
             applying.apply(members(io.BytesIO(layer)))
-        applying.furnish()
+        applying.on_start()
         return applying
     finally:
         os.close(fd)
@@ -205,17 +185,6 @@ def sized(text: bytes) -> Callable[[bytearray], None]:
 def test_a_damaged_tar_is_refused(root: Path, content: bytes) -> None:
     with pytest.raises(SandboxerError):
         unpack(root, content)
-
-
-def docker_archive(layer: bytes, *, diff_id: str | None = None, raw: bytes | None = None) -> bytes:
-    digest = diff_id or hashlib.sha256(layer).hexdigest()
-    about = {"rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]}, "config": {"Env": ["A=b"]}}
-    manifest = [{"Config": "c.json", "RepoTags": [], "Layers": ["l.tar"]}]
-    return packed(
-        file("manifest.json", json.dumps(manifest).encode()),
-        file("c.json", json.dumps(about).encode()),
-        file("l.tar", layer if raw is None else raw),
-    )
 
 
 def read_through(archive: bytes, most_bytes: int = 1 << 30) -> int:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
-import subprocess
 import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from sandboxer.settings import Settings
 from tests.artifacts.engines import BUSYBOX, Engine, Podman, docker_daemon, why_no_docker
-from tests.flows.test_flow_10_images import sh_as
-from tests.http.conftest import Served, serving
-from tests.http.test_real import GUEST, why_not
+from tests.support.archives import real  # noqa: F401
+from tests.support.flows import sh_as
+from tests.support.http.served import Served
 
 TAG = f"localhost/sandboxer-two-layers-{os.getpid()}:latest"
 ZSTD = b"\x28\xb5\x2f\xfd"
@@ -36,57 +33,6 @@ SEEN = (
     "hello\nhello\nno-version\nmoved\n/usr/share/papers\n/usr/share/papers/readme\n/usr/share/papers/sub\n"
     "/usr/share/papers/sub/kept\n/usr/share/papers/sub/more\n1000:1000\nno-fifo\n"
 )
-
-
-@pytest.fixture
-async def real(tmp_path: Path) -> AsyncIterator[Served]:
-    """With a base image of a few files: a large one is copied for a minute."""
-    if why := why_not() or (
-        "" if os.path.exists(BUSYBOX) else "busybox-static is not installed: scripts/system-packages ci"
-    ):
-        pytest.skip(why)
-    make_tree(tmp_path / "images" / "tiny" / "rootfs")
-    state = tmp_path / "state"
-    settings = Settings(
-        state_dir=state,
-        host="127.0.0.1",
-        port=0,
-        images_dir=tmp_path / "images",
-        guest_dir=GUEST,
-        pool_size_mb=800,
-        charging=False,
-    )
-    try:
-        async with serving(settings, None) as running:
-            running.defaults = {"resources": {"disk_mb": 64}, "image": "tiny"}
-            yield running
-            for sandbox in (await running.client.get("/v1/sandboxes?limit=500")).json()["sandboxes"]:
-                await running.client.delete(f"/v1/sandboxes/{sandbox['id']}")
-    finally:
-        if os.path.ismount(state / "pool"):
-            await asyncio.to_thread(subprocess.run, ["umount", str(state / "pool")], check=True)
-
-
-def make_tree(root: Path) -> None:
-    for folder in (
-        "bin",
-        "etc",
-        "tmp",
-        "root",
-        "dev",
-        "proc",
-        "sys",
-        "run",
-        "usr/share/doc/sub",
-        "usr/share/man/man1",
-    ):
-        (root / folder).mkdir(parents=True)
-    shutil.copy(BUSYBOX, root / "bin/busybox")
-    for name in subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True).stdout.split():
-        if name != "busybox":
-            (root / "bin" / name).symlink_to("busybox")
-    for name in ("etc/version", "usr/share/doc/readme", "usr/share/doc/sub/kept", "usr/share/doc/sub/less"):
-        (root / name).write_text("12\n")
 
 
 @pytest.fixture(params=["podman", "docker"])

@@ -3,41 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxer.artifacts.images.published.collecting import SPARED, Kept, Tier, collectable
+from sandboxer.artifacts.garbage.decision import SPARED, Kept, Tier, collectable
 from sandboxer.artifacts.images.published.policy import is_visible, refuse_findings
 from sandboxer.artifacts.images.published.records import PublishedImage, Visibility
-from sandboxer.artifacts.images.published.scanning import Finding, Scan, kinds_in
-from sandboxer.artifacts.images.published.stripping import is_stripped
+from sandboxer.artifacts.images.published.scan import Finding, Scan, is_stripped, kinds_in
 from sandboxer.artifacts.snapshots.lifecycle import OVER, State
-from sandboxer.backends.contract import Resources
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict
-
-NOW = datetime(2026, 11, 16, tzinfo=UTC)
-IMAGE = PublishedImage(
-    id="img_a",
-    version=0,
-    account="alice",
-    created_by="k",
-    name="tool",
-    description="",
-    visibility=Visibility.PRIVATE,
-    state=State.KEPT,
-    reason="published",
-    source="snp_x",
-    backend="ext.namespaces",
-    base="base@1",
-    profile="p",
-    resources=Resources(vcpus=1, memory_mb=1, disk_mb=1, pids=1),
-    created_at=NOW,
-    state_since=NOW,
-)
+from tests.support.archives import IMAGE, NOW
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from sandboxer.artifacts.images.published.listing import Lists
-from sandboxer.artifacts.images.published.making import Shaping, survey_and_list, verify
+from sandboxer.artifacts.images.published.contents import Lists
+from sandboxer.artifacts.images.published.manifest import Shaping, survey_and_list, verify
 from sandboxer.artifacts.images.published.tree import Bounds
 from sandboxer.backends.contract import KeptLayers
 from sandboxer.kernel.errors import Conflict
-from tests.artifacts.test_image_archives import real
-from tests.flows.test_flow_10_images import sh_as
-from tests.http.conftest import Served
+from tests.support.archives import real
+from tests.support.flows import sh_as
+from tests.support.http.served import Served
 
 __all__ = ["real"]
 ID = "img_0123456789abcdefghjkmnpqrs"

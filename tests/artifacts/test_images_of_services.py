@@ -8,8 +8,8 @@ import sys
 from typing import Any
 
 from sandboxer.sdk.aio.client import AsyncSandboxer
-from tests.flows.test_flow_10_images import real, sh_as
-from tests.http.conftest import Served
+from tests.support.flows import real, sh_as
+from tests.support.http.served import Served
 
 __all__ = ["real"]
 SERVE = "cd /workspace/site && exec python3 -m http.server --bind 127.0.0.1 $PORT"

@@ -19,7 +19,7 @@ from sandboxer.backends.namespaces.kept.copies import Copies
 from sandboxer.backends.namespaces.pool import Pool
 from sandboxer.kernel.errors import Conflict, NoCapacity, NotFound
 from sandboxer.kernel.ids import new_id
-from tests.contract.ground import clear, make_order, remove_ground, require_walls, settings_for, state_folder
+from tests.support.ground import clear, make_order, remove_ground, require_walls, settings_for, state_folder
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 MB = 1 << 20
@@ -32,7 +32,7 @@ async def forget_all(backend: NamespacesBackend) -> None:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def ground() -> AsyncIterator[NamespacesBackend]:
+async def dependencies() -> AsyncIterator[NamespacesBackend]:
     require_walls()
     with state_folder() as state:
         async with open_backend(settings_for(state, pool_size_mb=1536)) as opened:
@@ -42,10 +42,10 @@ async def ground() -> AsyncIterator[NamespacesBackend]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def backend(ground: NamespacesBackend) -> AsyncIterator[NamespacesBackend]:
-    yield ground
-    await forget_all(ground)
-    assert not ground.ground.heritages.known
+async def backend(dependencies: NamespacesBackend) -> AsyncIterator[NamespacesBackend]:
+    yield dependencies
+    await forget_all(dependencies)
+    assert not dependencies.dependencies.heritages.known
 
 
 async def sh(backend: NamespacesBackend, handle: Handle, script: str) -> str:
@@ -109,7 +109,7 @@ async def test_removed_and_renamed_things_of_the_image_stay_so_in_a_copy_in_anot
     )
     disk_id = await kept(backend, handle)
     _, copy = await copy_of(backend, disk_id)
-    ranges = {each.slot for each in backend.ground.known.values()}
+    ranges = {each.slot for each in backend.dependencies.known.values()}
     assert len(ranges) == 2
     seen = await sh(
         backend,
@@ -180,7 +180,7 @@ async def test_a_kept_disk_that_someone_changed_is_refused_and_nothing_else_is_h
     order, handle = await box(backend)
     await sh(backend, handle, "echo kept > /root/kept")
     disk_id = await kept(backend, handle)
-    where = backend.ground.copies.path(disk_id)
+    where = backend.dependencies.copies.path(disk_id)
     _btrfs("property", "set", "-f", str(where), "ro", "false")
     (where / "upper" / "root" / "kept").write_text("altered\n")
     _btrfs("property", "set", "-f", str(where), "ro", "true")
@@ -209,10 +209,10 @@ async def test_a_full_pool_refuses_a_snapshot_and_leaves_nothing(
         await kept(backend, handle)
     monkeypatch.undo()
     assert await backend.kept() == []
-    assert [name for name in os.listdir(backend.ground.pool.path) if name.startswith("snp")] == []
+    assert [name for name in os.listdir(backend.dependencies.pool.path) if name.startswith("snp")] == []
     assert await sh(backend, handle, "cat /root/kept") == "kept\n"
     # Its record cannot be written: the copy goes too.
-    monkeypatch.setattr(backend.ground.heritages, "write", full)
+    monkeypatch.setattr(backend.dependencies.heritages, "write", full)
     with pytest.raises(OSError, match="No space"):
         await kept(backend, handle)
     monkeypatch.undo()
@@ -225,41 +225,41 @@ async def test_a_copy_has_its_own_limit_and_what_nobody_else_covers_stays_promis
     resources = Resources(vcpus=1, memory_mb=128, disk_mb=64, pids=64)
     order, handle = await box(backend, resources=resources)
     await sh(backend, handle, "dd if=/dev/zero of=/root/big bs=1M count=40 2>/dev/null; sync")
-    before = backend.ground.promised
+    before = backend.dependencies.promised
     disk_id = await kept(backend, handle)
     sizes = await backend.sizes(disk_id)
     assert 40 * MB <= sizes.referenced_bytes < 42 * MB
     assert sizes.exclusive_bytes < MB
-    assert backend.ground.promised == before
+    assert backend.dependencies.promised == before
     # Its limit is for what it writes itself.
     _, copy = await box(backend, resources=resources, origin=disk_id)
     refused = "dd if=/dev/zero of=/root/more bs=1M count=80 2>&1 | grep -c 'quota exceeded'"
     assert await sh(backend, copy, refused) == "1\n"
     # The source goes: what it wrote is nobody's but the kept disk's and the copy's, and stays counted.
     await backend.teardown(order.sandbox_id)
-    assert 40 <= backend.ground.promised.kept_mb < 44
+    assert 40 <= backend.dependencies.promised.kept_mb < 44
     await backend.teardown(copy.sandbox_id)
     assert (await backend.sizes(disk_id)).exclusive_bytes >= 40 * MB
     await backend.drop(disk_id)
-    assert backend.ground.promised.kept_mb == 0
+    assert backend.dependencies.promised.kept_mb == 0
 
 
 async def test_copies_that_go_at_the_same_moment_give_back_all_they_were_promised(
     backend: NamespacesBackend,
 ) -> None:
-    before = backend.ground.promised
+    before = backend.dependencies.promised
     _, source = await box(backend)
     disk_id = await kept(backend, source)
-    with_source = backend.ground.promised
+    with_source = backend.dependencies.promised
     small = Resources(vcpus=0.1, memory_mb=32, disk_mb=16, pids=16)
     copies = [await box(backend, origin=disk_id, resources=small) for _ in range(12)]
     async with asyncio.TaskGroup() as group:
         for order, _ in copies:
             group.create_task(backend.teardown(order.sandbox_id))
-    assert backend.ground.promised == with_source
+    assert backend.dependencies.promised == with_source
     await backend.teardown(source.sandbox_id)
     await backend.drop(disk_id)
-    assert backend.ground.promised == before
+    assert backend.dependencies.promised == before
 
 
 async def test_a_restore_that_would_promise_too_much_is_refused_before_it_touches_anything(
@@ -268,7 +268,7 @@ async def test_a_restore_that_would_promise_too_much_is_refused_before_it_touche
     order, handle = await box(backend, resources=Resources(vcpus=1, memory_mb=128, disk_mb=200, pids=64))
     await sh(backend, handle, "dd if=/dev/zero of=/root/big bs=1M count=100 2>/dev/null; sync")
     disk_id = await kept(backend, handle)
-    room = backend.ground.host.disk_mb - backend.ground.promised.disk_mb
+    room = backend.dependencies.host.disk_mb - backend.dependencies.promised.disk_mb
     filler, _ = await box(backend, resources=Resources(vcpus=1, memory_mb=64, disk_mb=room - 20, pids=16))
     with pytest.raises(NoCapacity):
         await backend.restore(handle, order, disk_id, start=True)
@@ -294,11 +294,11 @@ async def test_an_interrupted_restore_leaves_the_old_disk_or_the_new_one(
             with pytest.raises(SystemError):
                 await backend.restore(handle, order, disk_id, start=True)
         # What the next start does.
-        backend.ground.pool.sweep()
+        backend.dependencies.pool.sweep()
         if (await backend.recover(handle)).presence is Presence.STOPPED:
             handle = await backend.resume(handle, order)
         assert await sh(backend, handle, "cat /root/file") == left
-        assert not [n for n in os.listdir(backend.ground.pool.path) if n.startswith(".birth")]
+        assert not [n for n in os.listdir(backend.dependencies.pool.path) if n.startswith(".birth")]
         # And it can be done again.
         handle = await backend.restore(handle, order, disk_id, start=True)
         assert await sh(backend, handle, "cat /root/file") == "old\n"

@@ -9,7 +9,7 @@ import pytest
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.kernel.errors import ProvisionFailed
 from sandboxer.settings import Settings
-from tests.http.conftest import Served, serving
+from tests.support.http.served import Served, serving
 
 HEAD = {"idempotency-key": "batch-1"}
 BODY = {"count": 3, "name": "fork"}

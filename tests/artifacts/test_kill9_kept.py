@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.artifacts.victim import DEEDS, Facts, Round, serve
-from tests.contract.ground import require_walls
-from tests.crash.test_crashes import eventually, ground, leftovers
+from tests.support.crash import dependencies, eventually, leftovers
+from tests.support.ground import require_walls
 
 SEED = int(os.environ.get("SANDBOXER_TEST_SEED", "1"))
 # More steps than any deed has.
@@ -75,7 +75,7 @@ def hear(pipe: Connection, word: str, plan: Round) -> Facts:
 def run(strikes: Iterable[tuple[str, int]]) -> int:
     """How many deeds were cut off."""
     deaths = 0
-    with ground() as state:
+    with dependencies() as state:
         killer = Killer(state)
         for deed, at in strikes:
             deaths += killer.strike(deed, at)
@@ -105,7 +105,7 @@ def test_the_same_at_every_step_of(deed: str) -> None:
             at += 1
             yield deed, at
 
-    with ground() as state:
+    with dependencies() as state:
         killer = Killer(state)
         for deed_, at in strikes():
             died = killer.strike(deed_, at)

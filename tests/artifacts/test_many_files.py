@@ -24,9 +24,9 @@ import pytest
 
 from sandboxer.settings import Settings
 from tests.artifacts.engines import BUSYBOX
-from tests.artifacts.test_image_archives import make_tree
-from tests.http.conftest import Served, serving
-from tests.http.test_real import GUEST, IMAGES, why_not
+from tests.support.archives import make_tree
+from tests.support.http.real import GUEST, IMAGES, why_not
+from tests.support.http.served import Served, serving
 
 MANY = int(os.environ.get("SANDBOXER_TEST_FILES", "1000000"))
 FEW = 3000

@@ -11,7 +11,7 @@ from sandboxer.backends.checks import CHECKS, Bench, Check, run_check
 from sandboxer.backends.contract import Capability
 from sandboxer.backends.namespaces import NamespacesBackend, open_backend
 from sandboxer.backends.namespaces.pool import PoolKind
-from tests.contract.ground import clear, make_order, require_walls, settings_for, state_folder
+from tests.support.ground import clear, make_order, require_walls, settings_for, state_folder
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 OURS = [check for check in CHECKS if check.needs in (Capability.SNAPSHOT, Capability.VOLUMES)]
@@ -26,10 +26,10 @@ async def plain() -> AsyncIterator[NamespacesBackend]:
         without.setattr("sandboxer.backends.namespaces.pool.shutil.which", lambda _: None)
         async with open_backend(settings_for(state)) as opened:
             without.undo()
-            assert opened.ground.pool.kind is PoolKind.PLAIN
+            assert opened.dependencies.pool.kind is PoolKind.PLAIN
             yield opened
             await clear(opened)
-            opened.ground.cgroups.remove_parents()
+            opened.dependencies.cgroups.remove_parents()
 
 
 @pytest.mark.parametrize("check", OURS, ids=lambda check: check.name)

@@ -16,11 +16,11 @@ from sqlalchemy import Connection, create_engine, insert
 from sandboxer.accounts import records as accounts
 from sandboxer.accounts.caps import Caps
 from sandboxer.artifacts.capping import read_capped
-from sandboxer.artifacts.images.published.keeper import by_money
-from sandboxer.artifacts.snapshots.desk import Wanted
+from sandboxer.artifacts.images.published.reconciler import by_money
 from sandboxer.artifacts.snapshots.lifecycle import Signal, State
 from sandboxer.artifacts.snapshots.records import Snapshot
-from sandboxer.artifacts.volumes.desk import Wanted as WantedVolume
+from sandboxer.artifacts.snapshots.use_cases import Wanted
+from sandboxer.artifacts.volumes.use_cases import Wanted as WantedVolume
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import InsufficientCredit
 from sandboxer.money.amounts import NSATS_PER_SAT
@@ -35,10 +35,9 @@ from sandboxer.sandboxes.capping import Reached
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.store.metadata import metadata
 from sandboxer.wiring import Platform
-from tests.sandboxes.clock import ManualClock
-from tests.sandboxes.conftest import ALICE, OpenPlatform
-from tests.sandboxes.test_charging import RATES, paying, settled
-from tests.sandboxes.test_charging_caps import cap
+from tests.support.charging import RATES, cap, paying, settled
+from tests.support.clock import ManualClock
+from tests.support.sandboxes import ALICE, OpenPlatform
 
 # A sat a second for a snapshot of up to a MB, and nothing for what runs.
 KEPT = {**RATES, "running_msats": 0, "stored_disk_gb_msats": 1_024_000}
@@ -92,7 +91,7 @@ async def test_a_snapshot_of_a_stopped_sandbox_is_refused_before_it_is_taken_if_
         await platform.sandboxes.stop(sandbox.id, ALICE)
         with pytest.raises(InsufficientCredit):
             await platform.artifacts.snapshots.take(sandbox.id, Wanted(), ALICE)
-        assert not (await platform.artifacts.snapshots.list(ALICE)).snapshots
+        assert not (await platform.artifacts.snapshots.list(ALICE)).records
 
 
 async def test_a_snapshot_and_a_sandbox_share_the_cap_of_their_key(

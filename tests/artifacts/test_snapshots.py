@@ -7,20 +7,19 @@ from itertools import product
 
 import pytest
 
-from sandboxer.artifacts.snapshots.cloning import Batch
-from sandboxer.artifacts.snapshots.desk import Wanted
-from sandboxer.artifacts.snapshots.keeper import demanded
+from sandboxer.artifacts.clones import Batch
+from sandboxer.artifacts.reconciler import Funds
 from sandboxer.artifacts.snapshots.lifecycle import TRANSITIONS, Signal, State, next_state
-from sandboxer.artifacts.snapshots.lineage import flattened, grow
-from sandboxer.artifacts.snapshots.records import Snapshot
-from sandboxer.artifacts.vigil import Purse
+from sandboxer.artifacts.snapshots.reconciler import demanded
+from sandboxer.artifacts.snapshots.records import Snapshot, flattened, grow
+from sandboxer.artifacts.snapshots.use_cases import Wanted
 from sandboxer.backends.contract import Resources
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import IllegalTransition
 from sandboxer.money.dryness import Standing
 from sandboxer.sandboxes.requests import CreateRequest
-from tests.sandboxes.clock import ManualClock
-from tests.sandboxes.conftest import ALICE, OpenPlatform
+from tests.support.clock import ManualClock
+from tests.support.sandboxes import ALICE, OpenPlatform
 
 
 def made(clock: ManualClock, id_: str = "snp_1", parent: str | None = None, **changes: object) -> Snapshot:
@@ -55,10 +54,10 @@ def test_every_step_is_in_the_table_or_refused() -> None:
 
 def test_time_and_money_demand_what_they_should(clock: ManualClock) -> None:
     now = clock.now()
-    past, rich = now - timedelta(seconds=1), Purse(standing=Standing.ALIVE, is_ending=False)
+    past, rich = now - timedelta(seconds=1), Funds(standing=Standing.ALIVE, is_ending=False)
     dry, over = (
-        Purse(standing=Standing.REAPED, is_ending=False),
-        Purse(standing=Standing.ALIVE, is_ending=True),
+        Funds(standing=Standing.REAPED, is_ending=False),
+        Funds(standing=Standing.ALIVE, is_ending=True),
     )
     cases = [
         (made(clock), rich, None),
@@ -71,8 +70,8 @@ def test_time_and_money_demand_what_they_should(clock: ManualClock) -> None:
         (made(clock, locked_at=now), over, Signal.DROP),
         (made(clock, state=State.DROPPED, expires_at=past), over, None),
     ]
-    for snapshot, purse, wanted in cases:
-        assert demanded(snapshot, purse, now=now) is wanted, (snapshot.state, purse)
+    for snapshot, funds, wanted in cases:
+        assert demanded(snapshot, funds, now=now) is wanted, (snapshot.state, funds)
 
 
 def test_a_lineage_a_thousand_deep_is_a_tree_without_what_is_gone(clock: ManualClock) -> None:
@@ -90,25 +89,25 @@ async def test_a_restart_settles_what_was_under_way_and_finds_what_is_missing(
     open_one: OpenPlatform, backend: Scripted
 ) -> None:
     async with open_one() as platform:
-        desk = platform.artifacts.snapshots
+        use_cases = platform.artifacts.snapshots
         sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
         marked = Wanted(labels={"team/run": "1"})
-        first, second, third = [await desk.take(sandbox.id, marked, ALICE) for _ in range(3)]
+        first, second, third = [await use_cases.take(sandbox.id, marked, ALICE) for _ in range(3)]
         for labels, count in (({"team/run": "1"}, 3), ({"team/run": "2"}, 0), ({"run": "1"}, 0)):
-            assert len((await desk.list(ALICE, labels=labels)).snapshots) == count
+            assert len((await use_cases.list(ALICE, labels=labels)).records) == count
         assert (second.parent_id, third.parent_id) == (first.id, second.id)
         backend.fail_next("drop", OSError(5, "scripted"))
         with pytest.raises(Exception, match=r"scripted|could not|of the host"):
-            await desk.drop(third.id, ALICE)
+            await use_cases.drop(third.id, ALICE)
     # Meanwhile one vanished, and one is kept that nobody knows.
     del backend.kept_disks[first.id]
     backend.kept_disks["snp_00000000000000000000000000"] = backend.kept_disks[second.id]
     async with open_one() as platform:
-        desk = platform.artifacts.snapshots
-        states = {each.id: each.state for each in (await desk.list(ALICE)).snapshots}
+        use_cases = platform.artifacts.snapshots
+        states = {each.id: each.state for each in (await use_cases.list(ALICE)).records}
         assert states == {first.id: State.LOST, second.id: State.KEPT}
-        assert (await desk.get(third.id, ALICE)).state is State.DROPPED
-        # What has no record is not the keeper's to remove.
+        assert (await use_cases.get(third.id, ALICE)).state is State.DROPPED
+        # What has no record is not the reconciler's to remove.
         assert set(backend.kept_disks) == {second.id, "snp_00000000000000000000000000"}
         # It works on: forked, and the source may go.
         made_ = await platform.artifacts.cloning.clone(second.id, CreateRequest(), ALICE, Batch(count=2))

@@ -9,7 +9,7 @@ import pytest
 from sandboxer.artifacts.images.oci.unpacker import Unpacker
 from sandboxer.artifacts.images.published.tree import Bounds
 from sandboxer.kernel.errors import SandboxerError
-from tests.artifacts.test_hostile_archives import docker_archive, file, packed
+from tests.support.archives import docker_archive, file, packed
 
 
 @pytest.mark.parametrize("is_whole", [True, False], ids=["taken", "refused"])

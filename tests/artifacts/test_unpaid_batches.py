@@ -8,14 +8,14 @@ from datetime import timedelta
 
 import pytest
 
-from sandboxer.artifacts.snapshots.cloning import Batch
-from sandboxer.artifacts.snapshots.desk import Wanted
+from sandboxer.artifacts.clones import Batch
+from sandboxer.artifacts.snapshots.use_cases import Wanted
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import InsufficientCredit
 from sandboxer.sandboxes.requests import CreateRequest
-from tests.sandboxes.clock import ManualClock
-from tests.sandboxes.conftest import ALICE, OpenPlatform
-from tests.sandboxes.test_charging import fund, paying, settled
+from tests.support.charging import fund, paying, settled
+from tests.support.clock import ManualClock
+from tests.support.sandboxes import ALICE, OpenPlatform
 
 
 async def test_disks_are_copied_ahead_for_those_who_can_pay_and_for_nobody_else(

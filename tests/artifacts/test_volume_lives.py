@@ -16,13 +16,12 @@ from sandboxer.backends.namespaces.kept.copies import Copies
 from sandboxer.kernel.ids import new_id
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.settings import Settings
-from tests.contract.ground import clear, remove_ground, require_walls, settings_for, state_folder
-from tests.http.conftest import Served, serving
-from tests.http.signed import Client
-from tests.http.test_accounts import funded
-from tests.http.test_real import IMAGES, real, why_not
-from tests.servers import platforms
-from tests.servers.platforms import destroy_everything, free_port, start_server, why_not_real
+from tests.support.ground import clear, remove_ground, require_walls, settings_for, state_folder
+from tests.support.http.accounts import funded
+from tests.support.http.real import IMAGES, real, why_not
+from tests.support.http.served import Served, serving
+from tests.support.http.signed import Client
+from tests.support.platforms import end_everything, free_port, start_server, why_not_real
 
 __all__ = ["real"]
 SMALL = {"resources": {"disk_mb": 64, "memory_mb": 128}}
@@ -219,7 +218,7 @@ async def test_a_restore_that_was_cut_short_leaves_what_was_or_what_shall_be(
         settings, volume_id, disk_id = settings_for(state, pool_size_mb=500), new_id("vol"), new_id("snp")
         async with open_backend(settings) as opened:
             await opened.make_volume(volume_id, size_mb=32)
-            file = opened.ground.pool.disk(volume_id) / "upper" / "file"
+            file = opened.dependencies.pool.disk(volume_id) / "upper" / "file"
             file.write_text("old")
             await opened.take_volume(volume_id, disk_id)
             file.write_text("new")
@@ -227,12 +226,12 @@ async def test_a_restore_that_was_cut_short_leaves_what_was_or_what_shall_be(
         for is_after, found in ((False, "new"), (True, "old")):
             async with open_backend(settings) as opened:
                 with monkeypatch.context() as dying:
-                    _let_die(dying, type(opened.ground.copies), is_after=is_after)
+                    _let_die(dying, type(opened.dependencies.copies), is_after=is_after)
                     with pytest.raises(_Died):
                         await opened.restore_volume(volume_id, disk_id)
-                assert [one for one in os.listdir(opened.ground.pool.path) if one.startswith(".birth-")]
+                assert [one for one in os.listdir(opened.dependencies.pool.path) if one.startswith(".birth-")]
             async with open_backend(settings) as opened:
-                pool = opened.ground.pool.path
+                pool = opened.dependencies.pool.path
                 assert not [name for name in os.listdir(pool) if name.startswith(".birth-")]
                 assert file.read_text() == found
                 assert (await opened.volume_usage(volume_id)).limit_bytes == 32 << 20
@@ -240,11 +239,12 @@ async def test_a_restore_that_was_cut_short_leaves_what_was_or_what_shall_be(
             await clear(opened)
             await opened.drop(disk_id)
             await opened.drop_volume(volume_id)
-            assert (opened.ground.promised.disk_mb, opened.ground.promised.kept_mb) == (0, 0)
+            assert (opened.dependencies.promised.disk_mb, opened.dependencies.promised.kept_mb) == (0, 0)
         remove_ground(opened)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_server_killed_with_9_knows_who_has_which_volume(tmp_path: Path) -> None:
     if why := why_not_real():
         pytest.skip(why)
@@ -276,7 +276,4 @@ def test_a_server_killed_with_9_knows_who_has_which_volume(tmp_path: Path) -> No
             ran = client.code.run("cat /data/file", language="bash", volumes=mounts, disk_mb=64)
             assert ran.stdout == "before\nafter\n"
     finally:
-        destroy_everything(up)
-        server.terminate()
-        server.wait(30)
-        platforms.remove_ground(state_dir)
+        end_everything(up, server)

@@ -11,27 +11,25 @@ from itertools import product
 import pytest
 
 from sandboxer.accounts.caps import Caps
-from sandboxer.artifacts.snapshots.desk import Wanted as WantedSnapshot
-from sandboxer.artifacts.vigil import Purse
-from sandboxer.artifacts.volumes.attaching import WantedVolume
-from sandboxer.artifacts.volumes.book import Step
-from sandboxer.artifacts.volumes.desk import Wanted
-from sandboxer.artifacts.volumes.keeper import VolumeKeeper, demanded
+from sandboxer.artifacts.reconciler import Funds
+from sandboxer.artifacts.snapshots.use_cases import Wanted as WantedSnapshot
 from sandboxer.artifacts.volumes.lifecycle import TRANSITIONS, Signal, State, next_state
+from sandboxer.artifacts.volumes.reconciler import VolumeReconciler, demanded
 from sandboxer.artifacts.volumes.records import Volume
+from sandboxer.artifacts.volumes.repository import Step
+from sandboxer.artifacts.volumes.use_cases import Wanted
 from sandboxer.backends.contract import Presence, VolumeMount
 from sandboxer.backends.namespaces import open_backend
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import Conflict, IllegalTransition, SandboxerError
 from sandboxer.kernel.ids import new_id
 from sandboxer.money.dryness import Standing
-from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.requests import CreateRequest, WantedVolume
 from sandboxer.wiring import Platform
-from tests.contract.ground import clear, make_order, remove_ground, require_walls, settings_for, state_folder
-from tests.sandboxes.clock import ManualClock
-from tests.sandboxes.conftest import ALICE, OpenPlatform
-from tests.sandboxes.test_charging import RATES, paying, settled
-from tests.sandboxes.test_charging_caps import cap
+from tests.support.charging import RATES, cap, paying, settled
+from tests.support.clock import ManualClock
+from tests.support.ground import clear, make_order, remove_ground, require_walls, settings_for, state_folder
+from tests.support.sandboxes import ALICE, OpenPlatform
 
 
 def test_every_step_is_in_the_table_or_refused() -> None:
@@ -59,7 +57,7 @@ def test_money_demands_what_it_should(clock: ManualClock) -> None:
         created_at=now,
         state_since=now,
     )
-    rich = Purse(standing=Standing.ALIVE, is_ending=False)
+    rich = Funds(standing=Standing.ALIVE, is_ending=False)
     dry, over = replace(rich, standing=Standing.REAPED), replace(rich, is_ending=True)
     unpaid = replace(one, state=State.UNPAID, expires_at=now + timedelta(days=1))
     due = replace(unpaid, expires_at=now)
@@ -78,8 +76,8 @@ async def made(platform: Platform, name: str = "data") -> Volume:
 
 
 async def with_volume(platform: Platform, name: str, *, read_only: bool = False) -> str:
-    desk = platform.artifacts.volumes
-    mounts = await desk.mounts([WantedVolume(volume=name, path="/data", is_read_only=read_only)], ALICE)
+    use_cases = platform.artifacts.volumes
+    mounts = await use_cases.mounts([WantedVolume(volume=name, path="/data", is_read_only=read_only)], ALICE)
     request = CreateRequest(volumes=mounts)
     sandbox = await platform.sandboxes.create(request, ALICE)
     return sandbox.id
@@ -89,7 +87,7 @@ async def test_of_all_who_want_it_at_once_one_writer_gets_it_or_it_is_dropped(op
     """Each database: the volume's row decides."""
     async with open_one() as platform:
         one = await made(platform)
-        desk = platform.artifacts.volumes
+        use_cases = platform.artifacts.volumes
 
         async def attempt(act: object) -> object:
             try:
@@ -98,7 +96,7 @@ async def test_of_all_who_want_it_at_once_one_writer_gets_it_or_it_is_dropped(op
                 return error.code
 
         wanted = [with_volume(platform, "data") for _ in range(6)]
-        done = await asyncio.gather(*(attempt(each) for each in (*wanted, desk.drop(one.id, ALICE))))
+        done = await asyncio.gather(*(attempt(each) for each in (*wanted, use_cases.drop(one.id, ALICE))))
         winners = [each for each in done[:6] if isinstance(each, str) and each.startswith("sbx_")]
         is_dropped = isinstance(done[6], Volume)
         assert len(winners) + is_dropped == 1, done
@@ -111,15 +109,15 @@ async def test_of_two_that_grow_into_one_name_the_loser_has_no_more_than_it_pays
     open_one: OpenPlatform, backend: Scripted
 ) -> None:
     async with open_one() as platform:
-        desk = platform.artifacts.volumes
+        use_cases = platform.artifacts.volumes
         both = [await made(platform, name) for name in ("one", "two")]
-        grown = [desk.change(one.id, ALICE, name="same", size_mb=4096) for one in both]
+        grown = [use_cases.change(one.id, ALICE, name="same", size_mb=4096) for one in both]
         done = await asyncio.gather(*grown, return_exceptions=True)
         assert [type(each) for each in done if not isinstance(each, Volume)] == [Conflict], done
         for one in both:
-            size_mb = (await desk.get(one.id, ALICE)).size_mb
+            size_mb = (await use_cases.get(one.id, ALICE)).size_mb
             assert (await backend.volume_usage(one.id)).limit_bytes == size_mb << 20
-        assert sorted([(await desk.get(one.id, ALICE)).size_mb for one in both]) == [64, 4096]
+        assert sorted([(await use_cases.get(one.id, ALICE)).size_mb for one in both]) == [64, 4096]
 
 
 async def test_an_attachment_lasts_over_stop_restart_and_resume_until_the_end(
@@ -130,21 +128,21 @@ async def test_an_attachment_lasts_over_stop_restart_and_resume_until_the_end(
         sandbox_id = await with_volume(platform, "data")
         await platform.sandboxes.stop(sandbox_id, ALICE)
     async with open_one() as platform:
-        desk = platform.artifacts.volumes
+        use_cases = platform.artifacts.volumes
         with pytest.raises(Conflict):
             await with_volume(platform, "data", read_only=True)
         with pytest.raises(Conflict):
-            await desk.drop(one.id, ALICE)
+            await use_cases.drop(one.id, ALICE)
         await platform.sandboxes.resume(sandbox_id, ALICE)
         assert backend.boxes[sandbox_id].disk.info("/data").path == "/data"
         with pytest.raises(Conflict):
             await backend.drop_volume(one.id)
         await platform.sandboxes.destroy(sandbox_id, ALICE)
         readers = [await with_volume(platform, "data", read_only=True) for _ in range(3)]
-        assert len((await desk.attachments([one]))[one.id]) == 3
+        assert len((await use_cases.attachments([one]))[one.id]) == 3
         for reader in readers:
             await platform.sandboxes.destroy(reader, ALICE)
-        assert (await desk.drop(one.id, ALICE)).state is State.DROPPED
+        assert (await use_cases.drop(one.id, ALICE)).state is State.DROPPED
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -155,31 +153,31 @@ async def test_a_volume_costs_its_size_of_the_moment_to_the_sat(
     chance, owed_nsats, sizes = random.Random(seed), 0, dict[str, int]()
     rates = {**RATES, "running_msats": 0, "stored_disk_gb_msats": 777_777}
     async with paying(open_one, sats=10**7, rates=rates) as platform:
-        desk = platform.artifacts.volumes
+        use_cases = platform.artifacts.volumes
         for number in range(40):
             match chance.choice(["make", "grow", "grow", "attach", "restore", "drop"]):
                 case "make":
                     size_mb = chance.randint(16, 4000)
-                    one = await desk.create(Wanted(name=f"v{number}", size_mb=size_mb), ALICE)
+                    one = await use_cases.create(Wanted(name=f"v{number}", size_mb=size_mb), ALICE)
                     sizes[one.id] = size_mb
                 case "grow" if sizes:
                     one_id = chance.choice(list(sizes))
                     sizes[one_id] = chance.randint(16, 4000)
-                    changed = await desk.change(one_id, ALICE, size_mb=sizes[one_id])
+                    changed = await use_cases.change(one_id, ALICE, size_mb=sizes[one_id])
                     assert changed.rate_msats == -(-777_777 * sizes[one_id] // 1024)
                 case "attach" if sizes:
-                    name = (await desk.get(chance.choice(list(sizes)), ALICE)).name
+                    name = (await use_cases.get(chance.choice(list(sizes)), ALICE)).name
                     sandbox_id = await with_volume(platform, name)
                     await platform.sandboxes.destroy(sandbox_id, ALICE)
                 case "restore" if sizes:
                     one_id = chance.choice(list(sizes))
-                    kept = await desk.snapshot(one_id, WantedSnapshot(), ALICE)
-                    await desk.restore(one_id, kept.id, ALICE)
+                    kept = await use_cases.snapshot(one_id, WantedSnapshot(), ALICE)
+                    await use_cases.restore(one_id, kept.id, ALICE)
                     await platform.artifacts.snapshots.drop(kept.id, ALICE)
                 case "drop" if sizes:
                     one_id = chance.choice(list(sizes))
                     del sizes[one_id]
-                    await desk.drop(one_id, ALICE)
+                    await use_cases.drop(one_id, ALICE)
                 case _:
                     pass
             passed = timedelta(microseconds=chance.randint(1, 90_000_000))
@@ -196,17 +194,17 @@ async def test_a_spending_cap_ends_the_charge_of_a_volume_at_its_very_moment(
     rates = {**RATES, "running_msats": 0, "stored_disk_gb_msats": 64_000}
     async with paying(open_one, sats=10_000, rates=rates) as platform:
         await cap(platform, Caps(per_key_sats=100))
-        desk = platform.artifacts.volumes
-        one = await desk.create(Wanted(name="data", size_mb=16), ALICE)
+        use_cases = platform.artifacts.volumes
+        one = await use_cases.create(Wanted(name="data", size_mb=16), ALICE)
         assert one.rate_msats == 1000
         with pytest.raises(SandboxerError):
             # More than its cap leaves for the least time that anything is paid for.
-            await desk.change(one.id, ALICE, size_mb=16 * 1024)
+            await use_cases.change(one.id, ALICE, size_mb=16 * 1024)
         clock.advance(timedelta(seconds=10))
-        await desk.change(one.id, ALICE, size_mb=32)
+        await use_cases.change(one.id, ALICE, size_mb=32)
         clock.advance(timedelta(hours=2))
         deadline = asyncio.get_running_loop().time() + 30
-        while (found := await desk.get(one.id, ALICE)).state is not State.UNPAID:
+        while (found := await use_cases.get(one.id, ALICE)).state is not State.UNPAID:
             assert asyncio.get_running_loop().time() < deadline, f"it stays {found.state}"
             await asyncio.sleep(0.005)
         bucket = await settled(platform)
@@ -218,17 +216,17 @@ async def test_a_start_finishes_what_was_begun_and_says_what_is_missing(
 ) -> None:
     async with open_one() as platform:
         lost, dropping, resized = [await made(platform, name) for name in ("lost", "dropping", "resized")]
-        desk = platform.artifacts.volumes
+        use_cases = platform.artifacts.volumes
         step = Step(signal=Signal.DROP, actor="test", reason="test")
-        await desk.book.move(dropping.id, step)
+        await use_cases.repository.move(dropping.id, step)
         backend._volumes.disks.pop(lost.id)
         await backend.resize_volume(resized.id, size_mb=128)
         stray = new_id("vol")
         await backend.make_volume(stray, size_mb=16)
-        await VolumeKeeper(desk).reconcile()
-        states = {one.name: (await desk.get(one.id, ALICE)).state for one in (lost, dropping, resized)}
+        await VolumeReconciler(use_cases).reconcile()
+        states = {one.name: (await use_cases.get(one.id, ALICE)).state for one in (lost, dropping, resized)}
         assert states == {"lost": State.LOST, "dropping": State.DROPPED, "resized": State.READY}
-        # What has no record is not the keeper's to remove.
+        # What has no record is not the reconciler's to remove.
         assert set(await backend.volumes()) == {resized.id, stray}
         assert (await backend.volume_usage(resized.id)).limit_bytes == 64 << 20
 
@@ -241,9 +239,9 @@ async def test_a_real_server_that_was_ended_finds_its_volumes_and_who_has_them()
         async with open_backend(settings) as opened:
             await opened.make_volume(volume_id, size_mb=32)
             handle = await opened.provision(order)
-            promised = opened.ground.promised
+            promised = opened.dependencies.promised
         async with open_backend(settings) as opened:
-            assert opened.ground.promised == promised
+            assert opened.dependencies.promised == promised
             assert await opened.volumes() == [volume_id]
             assert (await opened.recover(handle)).presence is Presence.RUNNING
             other = replace(order, sandbox_id=make_order().sandbox_id)
@@ -255,5 +253,5 @@ async def test_a_real_server_that_was_ended_finds_its_volumes_and_who_has_them()
             await opened.provision(other)
             await clear(opened)
             await opened.drop_volume(volume_id)
-            assert opened.ground.promised.disk_mb == 0
+            assert opened.dependencies.promised.disk_mb == 0
         remove_ground(opened)

@@ -16,7 +16,7 @@ from bench.census import Census
 from bench.figures import Bar, Report, Row, Samples
 from bench.report import BEGIN, END, markdown, write_into
 from bench.scenarios.signed import signed
-from tests.servers.platforms import IMAGES, ROOT, why_not_real
+from tests.support.platforms import IMAGES, ROOT, why_not_real
 
 FLOOR = Samples("bwrap", "ms", tuple(float(value) for value in range(1, 101)))
 

@@ -11,8 +11,8 @@ import pytest
 
 from sandboxer.edges.cli.exits import Exit
 from sandboxer.sdk.sync.client import Sandboxer
-from tests.cli.conftest import Cli
-from tests.servers.platforms import Up, scripted_platform
+from tests.support.cli import Cli
+from tests.support.platforms import Up, scripted_platform
 
 
 @pytest.fixture

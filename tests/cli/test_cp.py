@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from sandboxer.edges.cli.copying import _unpack
+from sandboxer.edges.cli.cp import _unpack
 from sandboxer.edges.cli.exits import CommandFailed, Exit
 from sandboxer.sdk.sync.sandbox import Sandbox
-from tests.cli.conftest import Cli
+from tests.support.cli import Cli
 
 
 def test_a_file_goes_in_and_comes_out_the_same(cli: Cli, sandbox: Sandbox, tmp_path: Path) -> None:

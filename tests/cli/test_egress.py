@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandboxer.edges.cli.exits import Exit
-from tests.cli.conftest import Cli
+from tests.support.cli import Cli
 
 
 def test_rules_are_set_explained_and_taken_away_for_one_and_for_all(cli: Cli) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sandboxer.sdk.sync.sandbox import Sandbox
-from tests.cli.conftest import PROGRAM, Cli
+from tests.support.cli import PROGRAM, Cli
 
 
 def test_output_and_exit_code_are_those_of_the_command(cli: Cli, sandbox: Sandbox) -> None:
@@ -34,6 +34,11 @@ def test_json_holds_the_whole_result(cli: Cli, sandbox: Sandbox) -> None:
 def test_neither_or_both_of_argv_and_command_is_wrong_usage(cli: Cli, sandbox: Sandbox) -> None:
     assert cli("exec", sandbox.id).code == 2
     assert cli("exec", sandbox.id, "--command", "true", "--", "true").code == 2
+
+
+def test_a_command_comes_no_sooner_on_the_processor_than_others(real_cli: Cli, real_sandbox: Sandbox) -> None:
+    """The server itself comes first; what it starts for a tenant does not inherit that."""
+    assert real_cli("exec", real_sandbox.id, "--", "nice").out == "0\n"
 
 
 def test_a_command_on_an_absent_sandbox_exits_4(cli: Cli) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandboxer.edges.cli.exits import Exit
-from tests.cli.conftest import Cli
+from tests.support.cli import Cli
 
 
 def test_a_card_is_given_looked_at_redeemed_in_parts_and_revoked(cli: Cli) -> None:

@@ -11,8 +11,8 @@ import pytest
 from typer.core import TyperCommand, TyperGroup
 
 from sandboxer.edges.cli.exits import Exit
-from sandboxer.edges.cli.verbs import VERBS, load
-from tests.cli.conftest import Cli
+from sandboxer.edges.cli.main import VERBS, load
+from tests.support.cli import Cli
 
 PLAIN = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "120"}
 
@@ -55,7 +55,7 @@ def test_an_unknown_verb_is_a_usage_error(cli: Cli) -> None:
     assert cli("list", "--no-such-option").code == Exit.USAGE
 
 
-@pytest.mark.parametrize("module", ["running", "finding", "copying", "shell", "creating"])
+@pytest.mark.parametrize("module", ["exec", "sandboxes", "cp", "shell", "lifecycle"])
 def test_client_verbs_do_not_load_the_server(module: str) -> None:
     heavy = ["sqlalchemy", "fastapi", "uvicorn", "alembic", "sandboxer.wiring"]
     program = f"import sys, sandboxer.edges.cli.{module}; print([m for m in {heavy!r} if m in sys.modules])"

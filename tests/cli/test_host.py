@@ -12,8 +12,8 @@ from embit.bip32 import HDKey
 
 from sandboxer.edges.cli.exits import Exit
 from testchains.bitcoin.chain import Bitcoin
-from tests.cli.conftest import PROGRAM, Cli
-from tests.servers.platforms import IMAGES, Up, real_platform, why_not_real
+from tests.support.cli import PROGRAM, Cli
+from tests.support.platforms import IMAGES, Up, real_platform, why_not_real
 
 NOBODY = Cli({"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"})
 XPUB = HDKey.from_seed(b"doctor".ljust(64)).to_public().to_base58()

@@ -14,8 +14,8 @@ from embit.bip32 import HDKey
 from sandboxer.sdk.aio.client import AsyncSandboxer
 from sandboxer.sdk.sync.client import Sandboxer
 from testchains.litecoin import Litecoin
-from tests.cli.conftest import PROGRAM, Cli
-from tests.servers.platforms import Up, scripted_platform
+from tests.support.cli import PROGRAM, Cli
+from tests.support.platforms import Up, scripted_platform
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from sandboxer.edges.cli.exits import Exit
-from tests.cli.conftest import Cli
-from tests.servers.platforms import scripted_platform
+from tests.support.cli import Cli
+from tests.support.platforms import scripted_platform
 
 
 def test_languages_are_listed_shown_and_spoken_in_json(cli: Cli) -> None:

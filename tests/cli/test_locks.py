@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from sandboxer.edges.cli.exits import Exit
-from tests.cli.conftest import Cli
-from tests.cli.test_money import account
-from tests.identity.wallets.signers import Signer
+from tests.support.cli import Cli, account
+from tests.support.signers import Signer
 
 
 @pytest.fixture

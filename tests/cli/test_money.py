@@ -6,20 +6,8 @@ import json
 from pathlib import Path
 
 from sandboxer.edges.cli.exits import Exit
-from tests.cli.conftest import Cli
-from tests.servers.platforms import Up
-
-
-def account(cli: Cli, name: str, sats: int) -> Cli:
-    """A funded account's own command line."""
-    key = cli("keys", "create", "k", "--account", name, "--json").json
-    own = Cli(
-        {n: v for n, v in cli.environment.items() if n != "SANDBOXER_CREDENTIALS"}
-        | {"SANDBOXER_PUBLIC_KEY": key["public_key"], "SANDBOXER_SECRET_KEY": key["secret_key"]}
-    )
-    said = cli("credits", "add", name, str(sats), "--reason", "test", "--id", f"f-{name}", "--json")
-    assert said.json == {"id": f"f-{name}", "sats": sats, "is_new": True}
-    return own
+from tests.support.cli import Cli, account
+from tests.support.platforms import Up
 
 
 def test_credits_are_added_moved_and_shown(cli: Cli) -> None:

@@ -11,10 +11,10 @@ import pytest
 from sandboxer.payments.wallet.agent import create_wallet
 from sandboxer.payments.wallet.caps import Cap
 from testchains.evm import Anvil
-from tests.chains.evm import evm
-from tests.cli.conftest import Cli
-from tests.payments.x402.conftest import RATES, SHOP, SIGNER_KEY, settings_for
-from tests.servers.platforms import Up, scripted_platform
+from tests.support.chains.evm import evm
+from tests.support.cli import Cli
+from tests.support.payments.x402 import RATES, SHOP, SIGNER_KEY, settings_for
+from tests.support.platforms import Up, scripted_platform
 
 __all__ = ["evm"]
 
@@ -38,7 +38,7 @@ def agent(shop: Up, tmp_path: Path) -> Cli:
 
 
 @pytest.fixture
-def purse(evm: Anvil, tmp_path: Path) -> tuple[str, ...]:
+def payer(evm: Anvil, tmp_path: Path) -> tuple[str, ...]:
     """Options that name a wallet with five dollars, of which it may spend two at a time."""
     return wallet_in(tmp_path, evm, Cap(per_payment=2_000_000, per_day=3_000_000))
 
@@ -53,11 +53,11 @@ def wallet_in(folder: Path, evm: Anvil, cap: Cap) -> tuple[str, ...]:
 
 
 def test_a_wallet_buys_credit_and_goes_on_with_the_key_it_was_given(
-    agent: Cli, purse: tuple[str, ...], evm: Anvil, tmp_path: Path
+    agent: Cli, payer: tuple[str, ...], evm: Anvil, tmp_path: Path
 ) -> None:
     before = evm.balance(SHOP)
     key = str(tmp_path / "key.json")
-    said = agent("pay", "topup", "1500", *purse, "--save-key", key, "--json")
+    said = agent("pay", "topup", "1500", *payer, "--save-key", key, "--json")
     assert said.code == 0, said.err
     assert (said.json["payment"]["state"], said.json["payment"]["sats"]) == ("confirmed", 1500)
     assert evm.balance(SHOP) - before == 1_500_000
@@ -67,10 +67,10 @@ def test_a_wallet_buys_credit_and_goes_on_with_the_key_it_was_given(
     listed = agent("payments", "list", SANDBOXER_CREDENTIALS=key)
     assert said.json["payment"]["id"] in listed.out
     # Once more, for the same account by its public id; the day's cap leaves one and a half dollars.
-    again = agent("pay", "topup", "1000", *purse, "--account", said.json["account"])
+    again = agent("pay", "topup", "1000", *payer, "--account", said.json["account"])
     assert again.code == 0, again.err
     assert "1 USDC" in again.out
-    refused = agent("pay", "topup", "1000", *purse, "--json")
+    refused = agent("pay", "topup", "1000", *payer, "--json")
     assert (refused.code, refused.error["code"]) == (4, "forbidden")
     assert "a day" in refused.error["message"]
 

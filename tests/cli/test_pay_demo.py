@@ -17,8 +17,8 @@ import pytest
 from testchains import litecoin, monero
 from testchains.evm import why_no_anvil
 from testchains.stacks import local as stacks
-from tests.cli.conftest import PROGRAM
-from tests.servers.platforms import why_not_real
+from tests.support.cli import PROGRAM
+from tests.support.platforms import why_not_real
 
 GROUND = Path("/var/tmp")
 WHY_NOT = {"evm": why_no_anvil, "stacks": stacks.why_not, "ltc": litecoin.why_not, "xmr": monero.why_not}

@@ -1,4 +1,4 @@
-"""docs/runbooks/restore.md, "Put a disk back", word for word, and every checksum compared afterwards."""
+"""The runbook `restore.md`, "Put a disk back", word for word, and every checksum compared afterwards."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sandboxer.sdk.sync.client import Sandboxer
-from tests.cli.conftest import PROGRAM, Cli
-from tests.servers.platforms import Up
+from tests.support.cli import PROGRAM, Cli
+from tests.support.platforms import Up
 
 pytestmark = pytest.mark.slow
 MEGABYTES = 300

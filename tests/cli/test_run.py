@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tests.cli.conftest import PROGRAM, Cli
+from tests.support.cli import PROGRAM, Cli
 
 
 def test_a_file_is_run_by_its_extension_or_first_line(cli: Cli, tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from sandboxer.artifacts.images import Image, list_images
-from sandboxer.edges.cli import building
+from sandboxer.edges.cli import builds
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.settings import load_settings
-from tests.cli.conftest import Cli
-from tests.servers.platforms import IMAGES, Up, why_not_real
+from tests.support.cli import Cli
+from tests.support.platforms import IMAGES, Up, why_not_real
 
 
 @pytest.fixture
@@ -44,12 +44,12 @@ def test_the_operator_of_the_host_may_have_it_built(
         built.append((name, images_dir))
         return list_images(IMAGES)[0]
 
-    monkeypatch.setattr(building, "build_shown", build)
+    monkeypatch.setattr(builds, "build_shown", build)
     monkeypatch.setenv("SANDBOXER_IMAGES_DIR", str(IMAGES))
     with Sandboxer(owner_file=real_up.owner_file, url=real_up.url) as platform:
 
         def ensure(word: str, *, may_build: bool) -> None:
-            building.ensure_language(platform, word, "", may_build=may_build, state_dir=real_up.state_dir)
+            builds.ensure_language(platform, word, "", may_build=may_build, state_dir=real_up.state_dir)
 
         ensure("python", may_build=False)
         # No terminal, so nobody can be asked.

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from sandboxer.edges.cli.verbs import VERBS, load
+from sandboxer.edges.cli.main import VERBS, load
 
-FOLDER = Path(__file__).parents[2] / "docs" / "runbooks"
+FOLDER = Path(__file__).parents[2] / "docs" / "guides" / "runbooks"
 PAGES = sorted(path.name for path in FOLDER.glob("*.md") if path.name != "README.md")
 # Up to where the shell, a comment or the quoted word ends.
 _COMMAND = re.compile(r"(?<![\w/.-])sandboxer ((?:[a-z][\w-]*)(?: [^\n`|;&#)>]*)?)")

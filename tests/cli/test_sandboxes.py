@@ -8,8 +8,8 @@ import pytest
 
 from sandboxer.edges.cli.exits import Exit
 from sandboxer.sdk.sync.sandbox import Sandbox
-from tests.cli.conftest import Cli
-from tests.servers.platforms import Up
+from tests.support.cli import Cli
+from tests.support.platforms import Up
 
 ABSENT = "sbx_" + "0" * 26
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.cli.conftest import Cli
+from tests.support.cli import Cli
 
 
 def test_a_session_keeps_its_state_over_cells_and_sleep_until_it_is_ended(real_cli: Cli) -> None:

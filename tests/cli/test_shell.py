@@ -18,13 +18,13 @@ from pathlib import Path
 import pytest
 
 from sandboxer.sdk.sync.sandbox import Sandbox
-from tests.cli.conftest import PROGRAM, Cli
-from tests.servers.platforms import (
-    Up,
+from tests.support.cli import PROGRAM, Cli
+from tests.support.platforms import (
     destroy_everything,
     free_port,
     remove_ground,
     served_once,
+    start_server,
     why_not_real,
 )
 
@@ -148,47 +148,23 @@ def test_a_shell_goes_on_when_the_platform_was_started_again(tmp_path: Path) -> 
         pytest.skip(why)
     state, port = tmp_path / "state", free_port()
     try:
-        with served_once(state, port, pool_mb=1536) as up:
-            cli = Cli(up.environment)
-            made = cli("create", "--profile", "profile.agent-dev", "--json").json
-            with screen(cli, "shell", made["id"]) as terminal:
-                terminal.wait_for(b"# ")
-                terminal.type(b"word=kept\r")
-                terminal.wait_for(b"# ")
-                stop_early(up)
-                with served_once(state, port, pool_mb=1536) as again:
-                    type_until(terminal, b"echo $word=again | tr = +\r", b"kept+again")
-                    terminal.type(b"exit 6\r")
-                    assert terminal.end() == 6
-                    destroy_everything(again)
+        up, server = start_server(state, port, pool_mb=1536)
+        cli = Cli(up.environment)
+        made = cli("create", "--profile", "profile.agent-dev", "--json").json
+        with screen(cli, "shell", made["id"]) as terminal:
+            terminal.wait_for(b"# ")
+            terminal.type(b"word=kept\r")
+            terminal.wait_for(b"# ")
+            # As an upgrade would: the server ends, its sandboxes and our shell do not.
+            server.terminate()
+            server.wait(20)
+            with served_once(state, port, pool_mb=1536) as again:
+                type_until(terminal, b"echo $word=again | tr = +\r", b"kept+again")
+                terminal.type(b"exit 6\r")
+                assert terminal.end() == 6
+                destroy_everything(again)
     finally:
         remove_ground(state)
-
-
-def stop_early(up: Up) -> None:
-    """As an upgrade would: the server ends, its sandboxes and our shell do not."""
-    holder = find_server(up)
-    os.kill(holder, signal.SIGTERM)
-    deadline = time.monotonic() + 20
-    while (
-        Path(f"/proc/{holder}/stat").exists()
-        and "Z" not in Path(f"/proc/{holder}/stat").read_text().split()[2]
-    ):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def find_server(up: Up) -> int:
-    """The process that serves this state folder."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if b"up" in words and str(up.state_dir).encode() in words:
-                return int(entry.name)
-    raise AssertionError("no server found")
 
 
 def type_until(terminal: Screen, keys: bytes, expected: bytes) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sandboxer.edges.cli.exits import Exit
 from sandboxer.sdk.sync.sandbox import Sandbox
-from tests.cli.conftest import Cli
+from tests.support.cli import Cli
 
 
 def test_a_disk_is_kept_shown_restored_cloned_and_dropped(cli: Cli, sandbox: Sandbox) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sandboxer.edges.cli.exits import CommandFailed, Exit
-from sandboxer.edges.cli.mounting import mounts
-from tests.cli.conftest import Cli
+from sandboxer.edges.cli.options import mounts
+from tests.support.cli import Cli
 
 
 def test_a_volume_is_made_attached_resized_copied_and_dropped(cli: Cli) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from testchains.bitcoin.chain import Bitcoin
-from tests.cli.conftest import Cli
+from tests.support.cli import Cli
 
 SHOP = "bcrt1qqhpqgygu0n40ttxcvd8ky7qjm4jkwhshm86gsl"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandboxer.edges.cli.exits import Exit
-from tests.cli.conftest import Cli
+from tests.support.cli import Cli
 
 
 def test_a_webhook_is_added_tested_looked_at_and_removed(cli: Cli) -> None:

@@ -11,7 +11,7 @@ from sandboxer.backends.checks import CHECKS, Bench, Check, run_check
 from sandboxer.backends.contract import Presence
 from sandboxer.backends.guest import Command, Exit
 from sandboxer.backends.namespaces import NamespacesBackend, open_backend
-from tests.contract.ground import clear, make_order, remove_ground, require_walls, settings_for, state_folder
+from tests.support.ground import clear, make_order, remove_ground, require_walls, settings_for, state_folder
 
 DEVIATIONS: dict[str, str] = {}
 

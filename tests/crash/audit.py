@@ -30,7 +30,11 @@ async def audit(platform: Platform) -> list[str]:
         complaints += await life_complaints(platform, sandbox)
     held = {s.id for s in records if s.state not in EMPTY}
     found = set(await platform.backends["ext.namespaces"].inventory())
-    strays = {sandbox_id for sandbox_id in found - held if not platform.sandboxes.room.warm.holds(sandbox_id)}
+    strays = {
+        sandbox_id
+        for sandbox_id in found - held
+        if not platform.sandboxes.dependencies.warm.holds(sandbox_id)
+    }
     complaints += [f"{sandbox_id} is on the host without a reason" for sandbox_id in strays]
     complaints += [f"{sandbox_id} is not on the host" for sandbox_id in held - found]
     return complaints + await kept_complaints(platform)
@@ -40,7 +44,7 @@ async def kept_complaints(platform: Platform) -> list[str]:
     """Every snapshot is kept or gone, and what is kept is what was taken."""
     backend = platform.backends["ext.namespaces"]
     assert isinstance(backend, Snapshots)
-    living = {one.id: one for one in await platform.artifacts.snapshots.book.living()}
+    living = {one.id: one for one in await platform.artifacts.snapshots.repository.living()}
     there = set(await backend.kept())
     complaints = [
         f"{one.id} is still {one.state}" for one in living.values() if one.state is not SnapshotState.KEPT
@@ -58,7 +62,7 @@ async def everything(platform: Platform) -> list[Sandbox]:
         cursor = None
         while True:
             page = await platform.sandboxes.list(OWNER, state=state, limit=500, cursor=cursor)
-            records += page.sandboxes
+            records += page.records
             cursor = page.next_cursor
             if cursor is None:
                 break

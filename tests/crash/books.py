@@ -69,8 +69,8 @@ def orphans(conn: Connection, held: Held) -> list[str]:
     states = {row.id: State(row.state) for row in conn.execute(select(sandboxes.c.id, sandboxes.c.state))}
     found = [f"{id_} is still {state}" for id_, state in states.items() if state in UNSETTLED]
     living = {id_ for id_, state in states.items() if state not in EMPTY}
-    kept = {one.id for one in snapshots.load_living(conn)} | {one.id for one in images.load_living(conn)}
-    stored = {one.id for one in volumes.load_living(conn)}
+    kept = {one.id for one in snapshots.rows.living(conn)} | {one.id for one in images.rows.living(conn)}
+    stored = {one.id for one in volumes.rows.living(conn)}
     for recorded, there in ((living, held.boxes), (kept, held.kept), (stored, held.volumes.disks)):
         found += [f"{id_} is on the host without a reason" for id_ in there.keys() - recorded]
         found += [f"{id_} is not on the host" for id_ in recorded - there.keys()]

@@ -7,6 +7,7 @@ then costs what opening the platform costs.
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import select
@@ -14,9 +15,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -24,10 +27,12 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from sandboxer.backends import registry
-from sandboxer.edges.cli import serving
+from sandboxer.edges.cli import up
 from sandboxer.edges.cli.main import root_command, run
+from sandboxer.money import heartbeat
 from tests.crash.lasting_host import LastingHost
-from tests.servers.trust import shared_trust
+from tests.crash.told_clocks import ToldClocks
+from tests.support.trust import shared_trust
 
 ROOT = Path(__file__).resolve().parents[2]
 # Sums that grow while one looks.
@@ -61,6 +66,12 @@ class Round:
     # It kills itself at this step: before or after a commit, or a change of the host. None: never.
     dies_at: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    # Where the test sets the clocks of this host (`told_clocks`). None: they are those of the machine.
+    clocks_file: str | None = None
+
+    @property
+    def log_file(self) -> Path:
+        return Path(f"{self.state_dir}.log")
 
 
 class Server:
@@ -88,6 +99,24 @@ class Server:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
 
+    def is_ready(self, plan: Round) -> bool:
+        """Once it answers. False: it died before."""
+        deadline = time.monotonic() + 60
+        while self.is_alive():
+            assert time.monotonic() < deadline, tail(plan)
+            try:
+                with closing(http.client.HTTPConnection("127.0.0.1", plan.port, timeout=2)) as line:
+                    line.request("GET", "/readyz")
+                    if line.getresponse().status == 200:
+                        return True
+            except (OSError, http.client.HTTPException):
+                time.sleep(0.01)
+        return False
+
+
+def tail(plan: Round) -> str:
+    return plan.log_file.read_text()[-4000:] if plan.log_file.exists() else "no log"
+
 
 class Servers:
     def __init__(self, forking: subprocess.Popen[str]) -> None:
@@ -99,6 +128,18 @@ class Servers:
         self._forking.stdin.write(json.dumps(asdict(plan)) + "\n")
         self._forking.stdin.flush()
         return Server(self._forking)
+
+    @contextmanager
+    def serving(self, plan: Round) -> Iterator[Server]:
+        """One that is killed on leaving, if it has not died before."""
+        Path(plan.state_dir).mkdir(exist_ok=True)
+        process = self.start(plan)
+        try:
+            yield process
+        finally:
+            process.kill()
+            assert process.wait(30), "it does not die"
+        assert process.ended == -signal.SIGKILL, (process.ended, tail(plan))
 
 
 @contextmanager
@@ -134,7 +175,7 @@ def serve(plan: Round) -> None:
     _plan, _steps = plan, Steps(plan.dies_at)
     event.listen(Engine, "commit", _steps.take)
     event.listen(Engine, "begin", _steps.take)
-    log = os.open(f"{plan.state_dir}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log = os.open(plan.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
     # What it leaves there goes with the test's folder.
@@ -145,6 +186,8 @@ def serve(plan: Round) -> None:
     if plan.database is not None:
         chosen["DATABASE"] = plan.database
     os.environ |= {f"SANDBOXER_{name}": value for name, value in chosen.items()}
+    if plan.clocks_file is not None:
+        heartbeat.HostTime = partial(ToldClocks, Path(plan.clocks_file))  # type: ignore[misc,assignment]
     registry.SHIPPED = {"ext.namespaces": f"{__name__}:open_backend"}
     os._exit(run(["up", "--state-dir", plan.state_dir, "--port", str(plan.port)]))
 
@@ -158,7 +201,7 @@ async def open_backend(_: object) -> AsyncIterator[LastingHost]:
 def main() -> None:
     """A line is a plan; the answers are the number of the process, and how it ended."""
     # Before the fork: what takes longer to load than a platform to open, the public authorities among it.
-    assert serving.run_server
+    assert up.run_server
     assert root_command()
     with shared_trust():
         httpx.Client().close()

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+from sandboxer.sdk.credentials import Credentials
 from sandboxer.sdk.errors import SdkError, Unreachable
-from sandboxer.sdk.signing import Credentials
 from sandboxer.sdk.sync.client import Sandboxer
 
 ACCOUNTS = ("rich", "poor")

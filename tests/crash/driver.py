@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from sandboxer.artifacts.snapshots.cloning import Batch
-from sandboxer.artifacts.snapshots.desk import Wanted
+from sandboxer.artifacts.clones import Batch
+from sandboxer.artifacts.snapshots.use_cases import Wanted
 from sandboxer.backends.guest import Command
 from sandboxer.backends.namespaces import backend as namespaces
 from sandboxer.kernel.errors import SandboxerError
@@ -21,8 +21,8 @@ from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
-from tests.contract.ground import GUEST_DIR, IMAGES_DIR
 from tests.crash.audit import OWNER, STEADY, audit, everything
+from tests.support.ground import GUEST_DIR, IMAGES_DIR
 
 WORKERS = 4
 MOST = 10
@@ -62,7 +62,7 @@ async def _serve(plan: Round, pipe: Connection) -> None:
         if plan.is_last:
             for sandbox in await everything(platform):
                 await platform.sandboxes.destroy(sandbox.id, OWNER)
-            for snapshot in await platform.artifacts.snapshots.book.living():
+            for snapshot in await platform.artifacts.snapshots.repository.living():
                 await platform.artifacts.snapshots.drop(snapshot.id, OWNER)
             pipe.send(("cleared", await audit(platform), {}))
             return
@@ -84,7 +84,9 @@ def _small_profiles(folder: Path) -> Path:
 
 async def _work(platform: Platform, dice: random.Random) -> None:
     while True:
-        living = [s for s in platform.sandboxes.room.book.living() if s.state is not State.FAILED]
+        living = [
+            s for s in platform.sandboxes.dependencies.repository.living() if s.state is not State.FAILED
+        ]
         steady = sum(s.labels == STEADY for s in living)
         with contextlib.suppress(SandboxerError):
             if len(living) < 3 or (len(living) < MOST and dice.random() < 0.4):
@@ -110,23 +112,23 @@ async def _create(platform: Platform, *, is_steady: bool) -> None:
 
 async def _keep(platform: Platform, sandbox_id: str, dice: random.Random) -> None:
     """Take, restore, fork and drop snapshots."""
-    desk = platform.artifacts.snapshots
-    known = (await desk.list(OWNER)).snapshots
+    use_cases = platform.artifacts.snapshots
+    known = (await use_cases.list(OWNER)).records
     act = dice.choice(("take", "take", "restore", "clone", "drop"))
     if act == "take" or not known:
-        await desk.take(sandbox_id, Wanted(), OWNER)
+        await use_cases.take(sandbox_id, Wanted(), OWNER)
         return
     snapshot = dice.choice(known)
     if act == "restore":
-        await desk.restore(snapshot.id, OWNER)
+        await use_cases.restore(snapshot.id, OWNER)
     elif act == "clone":
         await platform.artifacts.cloning.clone(snapshot.id, CreateRequest(), OWNER, Batch(count=2))
     else:
-        await desk.drop(snapshot.id, OWNER)
+        await use_cases.drop(snapshot.id, OWNER)
 
 
 async def _change(platform: Platform, dice: random.Random) -> None:
-    others = [s for s in platform.sandboxes.room.book.living() if s.labels != STEADY]
+    others = [s for s in platform.sandboxes.dependencies.repository.living() if s.labels != STEADY]
     if not others:
         return
     sandbox = dice.choice(others)

@@ -15,7 +15,7 @@ from sandboxer.backends.contract import Order, Presence
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.backends.scripted.box import Box
 from sandboxer.backends.scripted.disk import Disk
-from sandboxer.backends.scripted.volumes import ScriptedVolumes
+from sandboxer.backends.scripted.kept_disks import ScriptedVolumes
 
 # Everything that changes what the host holds.
 CHANGES = (

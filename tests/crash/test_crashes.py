@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
 import multiprocessing
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 
 import pytest
 
-from tests.contract.ground import require_walls, state_folder
 from tests.crash.driver import Round, serve
+from tests.support.crash import dependencies, eventually, kill_everything, leftovers
+from tests.support.ground import require_walls
 
-ROUNDS = int(os.environ.get("SANDBOXER_TEST_CRASHES", "25"))
+ROUNDS = int(os.environ.get("SANDBOXER_TEST_CRASHES", "12"))
+MANY_ROUNDS = 60
 SEED = int(os.environ.get("SANDBOXER_TEST_SEED", "1"))
-CGROUPS = [
-    path for path in (Path("/sys/fs/cgroup/unified"), *Path("/sys/fs/cgroup").glob("*")) if path.is_dir()
-]
 
 # A server that has its modules loaded: a round then costs what opening the platform costs.
 _servers = multiprocessing.get_context("forkserver")
 _servers.set_forkserver_preload(["tests.crash.driver"])
-
-
-@contextmanager
-def ground() -> Iterator[Path]:
-    """A state folder; whatever a failed test leaves on the host is removed with it."""
-    with state_folder() as state:
-        try:
-            yield state
-        finally:
-            kill_everything(state)
 
 
 @contextmanager
@@ -68,53 +55,13 @@ def ended(pipe: Connection, process: BaseProcess) -> None:
     assert process.exitcode == 0
 
 
-def cgroup_parents(state: Path) -> list[Path]:
-    digest = hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:12]
-    roots = {path.resolve() for path in CGROUPS} | {Path("/sys/fs/cgroup")}
-    return [root / "sandboxer" / digest for root in sorted(roots) if (root / "sandboxer" / digest).is_dir()]
-
-
-def leftovers(state: Path) -> list[str]:
-    """Everything of this state folder that is still on the host, seen from outside."""
-    found = [
-        f"cgroup {path}" for parent in cgroup_parents(state) for path in parent.iterdir() if path.is_dir()
-    ]
-    found += [f"disk {path.name}" for path in (state / "pool").iterdir() if "_" in path.name]
-    found += [f"run {path}" for path in (state / "run").rglob("*") if "sbx_" in path.name]
-    mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
-    found += [
-        f"mount {where}" for where in mounts if where.startswith(f"{state}/") and where != f"{state}/pool"
-    ]
-    for proc in Path("/proc").glob("[0-9]*"):
-        try:
-            if str(state).encode() in (proc / "cmdline").read_bytes():
-                found.append(f"process {proc.name}")
-        except OSError:
-            continue
-    return found
-
-
-def remove_ground(state: Path) -> None:
-    for parent in cgroup_parents(state):
-        parent.rmdir()
-    if os.path.ismount(state / "pool"):
-        assert os.system(f"umount '{state}/pool'") == 0
-
-
-def eventually(look: Callable[[], list[str]]) -> list[str]:
-    """Kernel clean-up is asynchronous: "nothing left" means within five seconds."""
-    deadline = time.monotonic() + 5
-    while (found := look()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return found
-
-
-@pytest.mark.timeout(60 + 20 * ROUNDS)
-def test_a_server_killed_at_random_points_loses_and_leaks_nothing() -> None:
+@pytest.mark.timeout(60 + 20 * MANY_ROUNDS)
+@pytest.mark.parametrize("rounds", [ROUNDS, pytest.param(MANY_ROUNDS, marks=pytest.mark.slow)])
+def test_a_server_killed_at_random_points_loses_and_leaks_nothing(rounds: int) -> None:
     require_walls()
     dice = random.Random(SEED)
-    with ground() as state:
-        for number in range(ROUNDS):
+    with dependencies() as state:
+        for number in range(rounds):
             with server(Round(state, SEED * 1000 + number)) as (process, pipe):
                 if dice.random() < 0.3 and number:
                     # While it opens, recovers and settles.
@@ -125,7 +72,8 @@ def test_a_server_killed_at_random_points_loses_and_leaks_nothing() -> None:
                 assert process.is_alive()
         with server(Round(state, 0, is_last=True)) as (process, pipe):
             seen = hear(pipe, "audited")
-            assert len(seen) > ROUNDS, "the servers hardly did anything"
+            # Several each on a free machine; beside others a round may end before its first.
+            assert len(seen) > rounds / 2, "the servers hardly did anything"
             hear(pipe, "cleared")
             ended(pipe, process)
         assert eventually(lambda: leftovers(state)) == []
@@ -135,7 +83,7 @@ def test_a_server_killed_at_random_points_loses_and_leaks_nothing() -> None:
 def test_after_a_reboot_of_the_host_sandboxes_are_stopped_with_their_disks() -> None:
     """Staged: the server and everything inside is killed, cgroups are gone, the pool is not mounted."""
     require_walls()
-    with ground() as state:
+    with dependencies() as state:
         with server(Round(state, SEED)) as (_, pipe):
             hear(pipe, "audited")
             time.sleep(1.5)
@@ -151,22 +99,3 @@ def test_after_a_reboot_of_the_host_sandboxes_are_stopped_with_their_disks() -> 
         assert "host_rebooted" in lived
         assert not [s for s in seen.values() if s[0] in ("ready", "active", "frozen")]
         assert eventually(lambda: leftovers(state)) == []
-
-
-def kill_everything(state: Path) -> None:
-    for parent in cgroup_parents(state):
-        if (parent / "cgroup.kill").exists():
-            (parent / "cgroup.kill").write_text("1")
-
-    def remove() -> list[str]:
-        """What is left of the cgroups; deepest first."""
-        for parent in cgroup_parents(state):
-            for folder in sorted((p for p in parent.rglob("*") if p.is_dir()), key=lambda p: -len(p.parts)):
-                try:
-                    folder.rmdir()
-                except OSError:
-                    continue
-        return [str(path) for parent in cgroup_parents(state) for path in parent.iterdir() if path.is_dir()]
-
-    assert eventually(remove) == []
-    remove_ground(state)

@@ -7,12 +7,11 @@ it: a round takes a second. What the real walls leave behind is the matter of `t
 
 from __future__ import annotations
 
-import http.client
 import os
 import random
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,7 +25,7 @@ from tests.crash import books
 from tests.crash.charged_server import Round, Server, Servers, forking_servers
 from tests.crash.customers import Memory, customers, open_accounts
 from tests.crash.lasting_host import read_host, write_host
-from tests.servers.platforms import free_port
+from tests.support.platforms import free_port
 
 SEED = int(os.environ.get("SANDBOXER_TEST_SEED", "1"))
 FEW = int(os.environ.get("SANDBOXER_TEST_FEW_KILLS", "15"))
@@ -91,42 +90,36 @@ class Killer:
         way = self.dice.choice(("opening", "step", "step", "working", "working"))
         steps = self.dice.randint(1, START_STEPS if self.dice.random() < 0.3 else WORK_STEPS)
         began = time.monotonic()
-        with self.server(dies_at=steps if way == "step" else None) as (process, port):
+        with self.server(dies_at=steps if way == "step" else None) as (process, plan):
             if way == "opening":
                 # The moment is the fault.
                 time.sleep(self.dice.random() * self.opens_in_s)
                 self.opening += 1
-            elif self._is_ready(process, port):
+            elif process.is_ready(plan):
                 self.opens_in_s = time.monotonic() - began
                 self._look(began)
-                self._let_work(process, port, way)
+                self._let_work(process, plan.port, way)
             else:
                 self.at_a_step += 1
         self._look_at_the_dead()
 
     def open(self) -> None:
-        with self.server(dies_at=None) as (process, port):
-            assert self._is_ready(process, port)
-            open_accounts(self.state_dir / "owner.json", f"http://127.0.0.1:{port}", self.memory)
+        with self.server(dies_at=None) as (process, plan):
+            assert process.is_ready(plan)
+            open_accounts(self.state_dir / "owner.json", f"http://127.0.0.1:{plan.port}", self.memory)
 
     def close(self) -> None:
         """The last one finds everything in order."""
         began = time.monotonic()
-        with self.server(dies_at=None) as (process, port):
-            assert self._is_ready(process, port)
+        with self.server(dies_at=None) as (process, plan):
+            assert process.is_ready(plan)
             self._look(began)
 
     @contextmanager
-    def server(self, *, dies_at: int | None) -> Iterator[tuple[Server, int]]:
-        self.state_dir.mkdir(exist_ok=True)
+    def server(self, *, dies_at: int | None) -> Iterator[tuple[Server, Round]]:
         plan = Round(str(self.state_dir), str(self.host_file), free_port(), self.database, dies_at)
-        process = self.servers.start(plan)
-        try:
-            yield process, plan.port
-        finally:
-            process.kill()
-            assert process.wait(30), "it does not die"
-        assert process.ended == -9, (process.ended, self._log())
+        with self.servers.serving(plan) as process:
+            yield process, plan
 
     def _let_work(self, process: Server, port: int, way: str) -> None:
         owner, url = self.state_dir / "owner.json", f"http://127.0.0.1:{port}"
@@ -139,20 +132,6 @@ class Killer:
                 process.wait(max(1.0, self.opens_in_s))
                 self.at_a_step += 1
             process.kill()
-
-    def _is_ready(self, process: Server, port: int) -> bool:
-        """False: it died before."""
-        deadline = time.monotonic() + 60
-        while process.is_alive():
-            assert time.monotonic() < deadline, self._log()
-            try:
-                with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=2)) as line:
-                    line.request("GET", "/readyz")
-                    if line.getresponse().status == 200:
-                        return True
-            except (OSError, http.client.HTTPException):
-                time.sleep(0.01)
-        return False
 
     def _look(self, began: float) -> None:
         """Once it answers, everything is settled or being settled."""

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from websockets.sync.client import connect
 
-from tests.servers.caddy import CADDYFILE, Site, free_port, running_caddy, why_no_caddy
+from tests.support.caddy import CADDYFILE, Site, free_port, running_caddy, why_no_caddy
 
 pytestmark = pytest.mark.skipif(bool(why_no_caddy()), reason=why_no_caddy() or "")
 

@@ -11,8 +11,8 @@ import pytest
 
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.sandbox import Sandbox
-from tests.servers.caddy import Site, running_caddy, why_no_caddy
-from tests.servers.platforms import real_platform, why_not_real
+from tests.support.caddy import Site, running_caddy, why_no_caddy
+from tests.support.platforms import real_platform, why_not_real
 
 absent = why_no_caddy() or why_not_real()
 pytestmark = pytest.mark.skipif(bool(absent), reason=absent or "")

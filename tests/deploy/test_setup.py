@@ -12,7 +12,15 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
-SCRIPTS = ["apt-install", "system-packages", "find-python", "make-venv", "build-guest", "build-image"]
+SCRIPTS = [
+    "apt-install",
+    "system-packages",
+    "find-python",
+    "make-venv",
+    "build-guest",
+    "build-image",
+    "build-wheel",
+]
 
 
 def plain(name: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.servers import postgres
+from tests.support import postgres
 
 
 class Cluster:

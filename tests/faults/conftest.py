@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.clusters import Cluster, running_cluster
-from tests.sandboxes.conftest import backend, clock, open_one
-from tests.servers.postgres import why_no_postgres
+from tests.support.postgres import why_no_postgres
+from tests.support.sandboxes import backend, clock, open_one
 
 __all__ = ["backend", "clock", "cluster", "open_one"]
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import httpx
 
-from sandboxer.sdk.signing import Credentials
+from sandboxer.sdk.credentials import Credentials
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.accounts import UsageSegment
 from tests.faults.platforms import Served

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from sandboxer.kernel.clock import Reading
-from tests.sandboxes.clock import ManualClock
+from tests.support.clock import ManualClock
 
 _US = timedelta(microseconds=1)
 START = datetime(2026, 1, 1, tzinfo=UTC)

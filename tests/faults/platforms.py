@@ -14,7 +14,8 @@ from pathlib import Path
 
 import httpx
 
-from tests.servers.platforms import IMAGES, ROOT, Up, free_port
+from tests.support.forking import forking
+from tests.support.platforms import IMAGES, ROOT, Process, Up, free_port
 
 READY_WITHIN_S = 120
 
@@ -22,7 +23,7 @@ READY_WITHIN_S = 120
 @dataclass
 class Served:
     up: Up
-    process: subprocess.Popen[bytes]
+    process: Process
     log: Path
 
     def stop(self, within_s: float) -> float:
@@ -62,11 +63,15 @@ def served(
     environment |= {"SANDBOXER_IMAGES_DIR": str(IMAGES), "SANDBOXER_PROXY_LISTEN": "none", **(more or {})}
     environment |= {} if source is None else {"PYTHONPATH": str(source / "src")}
     program = "sandboxer.edges.cli.main" if is_real else "tests.faults.scripted_server"
-    words = [sys.executable, "-m", program, "up", "--state-dir", str(state_dir)]
+    words = ["up", "--state-dir", str(state_dir), "--port", str(port)]
+    process: Process
     with log.open("ab") as file:
-        process = subprocess.Popen(
-            [*words, "--port", str(port)], env=environment, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT
-        )
+        if source is None:
+            streams = {"stdout": file.fileno(), "stderr": file.fileno()}
+            process = forking().start(words, environment, program=program, **streams)
+        else:
+            words = [sys.executable, "-m", program, *words]
+            process = subprocess.Popen(words, env=environment, cwd=ROOT, stdout=file, stderr=file)
     found = Served(Up(f"http://127.0.0.1:{port}", state_dir), process, log)
     try:
         _wait_until_ready(found)

@@ -16,10 +16,9 @@ from sandboxer.sandboxes.charging import spent_sats
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.wiring import Platform
-from tests.sandboxes.clock import ManualClock, eventually
-from tests.sandboxes.conftest import ALICE, OpenPlatform
-from tests.sandboxes.test_charging import RATES, fund, paying, settled, until
-from tests.sandboxes.test_charging_caps import cap, due_times
+from tests.support.charging import RATES, cap, due_times, fund, paying, settled, until
+from tests.support.clock import ManualClock, eventually
+from tests.support.sandboxes import ALICE, OpenPlatform
 
 # 100 sats a second, as in the report: sums that grow quickly.
 FAST = {**RATES, "running_msats": 100_000}
@@ -133,7 +132,7 @@ async def test_a_ttl_that_ended_while_the_server_was_down_ends_the_charge(
 
 
 async def until_gone(platform: Platform, sandbox_id: str) -> None:
-    await eventually(lambda: platform.sandboxes.room.book.peek(sandbox_id) is None)
+    await eventually(lambda: platform.sandboxes.dependencies.repository.peek(sandbox_id) is None)
 
 
 async def test_spent_sats_are_those_that_the_ledger_took(open_one: OpenPlatform, clock: ManualClock) -> None:

@@ -20,9 +20,9 @@ from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
 from tests.faults.lying_host import START, LyingHost
-from tests.identity.conftest import Signed
-from tests.sandboxes.conftest import ALICE
-from tests.sandboxes.test_charging import RATES, fund, settled
+from tests.support.charging import RATES, fund, settled
+from tests.support.identity import Signed
+from tests.support.sandboxes import ALICE
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 Open = Callable[..., AbstractAsyncContextManager[Platform]]

@@ -16,7 +16,7 @@ import pytest
 from sandboxer.sdk.sync.client import Sandboxer
 from tests.faults.mounts import device_of, fill, make_read_only, run, small_ext4, small_tmpfs
 from tests.faults.platforms import Served, served
-from tests.servers.platforms import IMAGES, ROOT, destroy_everything, remove_ground, why_not_real
+from tests.support.platforms import IMAGES, ROOT, destroy_everything, remove_ground, why_not_real
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
 

@@ -17,14 +17,16 @@ import pytest
 
 from sandboxer.backends.contract import Presence
 from sandboxer.backends.namespaces.backend import NamespacesBackend, open_backend
+from sandboxer.backends.namespaces.box import pidfd_of, started_at
 from sandboxer.backends.namespaces.holdings import check_writable
-from sandboxer.backends.namespaces.recovery import pidfd_of, started_at
 from sandboxer.backends.scripted import Scripted
-from sandboxer.kernel.errors import NoCapacity, Unavailable
-from sandboxer.kernel.exhaustion import host_exhausted
+from sandboxer.kernel.errors import NoCapacity, Unavailable, host_exhausted
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.settings import Settings
-from tests.contract.ground import (
+from tests.support.clock import ManualClock
+from tests.support.clock import eventually as by_the_clock
+from tests.support.crash import kill_everything
+from tests.support.ground import (
     GUEST_DIR,
     IMAGES_DIR,
     clear,
@@ -34,11 +36,8 @@ from tests.contract.ground import (
     settings_for,
     state_folder,
 )
-from tests.crash.test_crashes import kill_everything
-from tests.http.conftest import Served, eventually, serving
-from tests.sandboxes.clock import ManualClock
-from tests.sandboxes.clock import eventually as by_the_clock
-from tests.sandboxes.conftest import ALICE, OpenPlatform
+from tests.support.http.served import Served, eventually, serving
+from tests.support.sandboxes import ALICE, OpenPlatform
 
 
 @contextlib.contextmanager
@@ -132,7 +131,7 @@ async def test_a_sandbox_is_not_taken_for_lost_while_its_pool_is_unmounted() -> 
     with state_folder() as state:
         async with walls(state) as backend:
             handle = await backend.provision(make_order())
-            pool = backend.ground.pool
+            pool = backend.dependencies.pool
             device = mounted_from(pool.path)
             await asyncio.to_thread(mount, "umount", "--lazy", str(pool.path))
             with pytest.raises(Unavailable, match="not mounted"):
@@ -245,7 +244,7 @@ async def test_what_the_host_had_no_room_for_leaves_no_record_for_long(
                 await platform.sandboxes.create(CreateRequest(), ALICE)
         assert (await platform.sandboxes.counts())["failed"] == len(full)
         clock.advance(timedelta(minutes=11))
-        await by_the_clock(lambda: not list(platform.sandboxes.room.book.living()))
+        await by_the_clock(lambda: not list(platform.sandboxes.dependencies.repository.living()))
         assert (await platform.sandboxes.counts())["failed"] == 0
 
 
@@ -255,14 +254,14 @@ async def test_a_process_outside_of_every_sandbox_is_seen_and_ended() -> None:
     with state_folder() as state:
         async with walls(state) as backend:
             handle = await backend.provision(make_order())
-            ground = backend.ground
-            slot = ground.known[handle.sandbox_id].slot
+            dependencies = backend.dependencies
+            slot = dependencies.known[handle.sandbox_id].slot
             assert slot is not None
             above = sleeper()
-            uid = ground.ranges.first_uid(slot) + 5
+            uid = dependencies.ranges.first_uid(slot) + 5
             beside = sleeper(uid)
             try:
-                Path(ground.cgroups._unified, "cgroup.procs").write_text(str(above.pid))
+                Path(dependencies.cgroups._unified, "cgroup.procs").write_text(str(above.pid))
                 strays = await backend.strays()
                 assert {int(one.split("-")[1]) for one in strays} == {above.pid, beside.pid}
                 for one in strays:
@@ -284,10 +283,10 @@ async def test_a_stray_process_is_stale_and_reaped_by_the_owner() -> None:
         try:
             async with real_platform(state) as served:
                 await served.sandbox(resources={"disk_mb": 64})
-                ground = served.platform.backends["ext.namespaces"].ground  # type: ignore[attr-defined]
+                dependencies = served.platform.backends["ext.namespaces"].dependencies  # type: ignore[attr-defined]
                 stray = sleeper()
                 try:
-                    Path(ground.cgroups._unified, "cgroup.procs").write_text(str(stray.pid))
+                    Path(dependencies.cgroups._unified, "cgroup.procs").write_text(str(stray.pid))
                     (held,) = (await served.client.get("/v1/host/stale")).json()["stale"]
                     assert (held["kind"], held["id"].split("-")[1]) == ("process", str(stray.pid))
                     assert len((await served.client.post("/v1/host/reap-stale")).json()["removed"]) == 1

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, func, select
 
-from sandboxer.artifacts.images.published.desk import Wanted as WantedImage
-from sandboxer.artifacts.snapshots.desk import Wanted as WantedSnapshot
-from sandboxer.artifacts.volumes.desk import Wanted as WantedVolume
+from sandboxer.artifacts.images.published.use_cases import Wanted as WantedImage
+from sandboxer.artifacts.snapshots.use_cases import Wanted as WantedSnapshot
+from sandboxer.artifacts.volumes.use_cases import Wanted as WantedVolume
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.money.tables import meter_segments, meters
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.wiring import Platform
-from tests.sandboxes.clock import ManualClock
-from tests.sandboxes.conftest import ALICE, OpenPlatform
-from tests.sandboxes.test_charging import RATES, paying, settled
+from tests.support.charging import RATES, paying, settled
+from tests.support.clock import ManualClock
+from tests.support.sandboxes import ALICE, OpenPlatform
 
 # A sat a second for every mebibyte.
 RATES_OF_KEPT = {**RATES, "stored_disk_gb_msats": 1_024_000}

@@ -11,7 +11,7 @@ import pytest
 
 from sandboxer.sdk.sync.client import Sandboxer
 from tests.faults.platforms import served
-from tests.servers.platforms import destroy_everything, remove_ground, why_not_real
+from tests.support.platforms import destroy_everything, remove_ground, why_not_real
 
 pytestmark = [
     pytest.mark.slow,

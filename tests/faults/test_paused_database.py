@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 
 from sandboxer.kernel.errors import FateUnknown, Unavailable
-from sandboxer.store.engine import Store, open_store
+from sandboxer.store.engine import LAST_PATIENCE, READERS, Store, open_store
 from sandboxer.store.jobs import Patience
 from sandboxer.store.lock import hold_database
 from tests.faults.clusters import Cluster
-from tests.faults.test_server_lock import opened, until
-from tests.store.test_engine import a_record, count
+from tests.support.store import a_record, count, opened, until
 
 SHORT = Patience(turn_s=0.3, run_s=0.3, end_s=1.0)
+# One job's last patience, the threads' end, and a busy machine.
+LAST_TOGETHER_S = LAST_PATIENCE.turn_s + LAST_PATIENCE.run_s + 2 * LAST_PATIENCE.end_s + 1.5
 
 
 async def paused_soon(cluster: Cluster, patience: Patience = SHORT) -> Store:
@@ -78,6 +79,7 @@ async def test_a_commit_without_an_answer_is_said_to_be_unknown_and_is_decided_b
         await store.close()
 
 
+@pytest.mark.alone
 async def test_requests_are_refused_at_once_while_the_watch_finds_no_database(cluster: Cluster) -> None:
     with hold_database(cluster.url) as claim:
         store = await opened(cluster.url, claim, Patience(turn_s=1, run_s=1, end_s=1))
@@ -109,6 +111,29 @@ async def test_a_store_whose_database_is_paused_closes_all_the_same(cluster: Clu
     await store.close()
     assert time.monotonic() - began < 8
     cluster.go_on()
+
+
+async def test_a_server_that_ends_waits_once_for_a_database_that_hangs(cluster: Cluster) -> None:
+    """All threads hang, the watch's question too; then one after the other has a last thing to write."""
+    with hold_database(cluster.url) as claim:
+        store = await opened(cluster.url, claim, Patience(turn_s=30, run_s=30))
+        watching = asyncio.create_task(store.watch())
+        await until(lambda: store.read(count))
+        cluster.pause()
+        asked = [store.write(a_record), *(store.read(count) for _ in range(READERS))]
+        hanging = asyncio.gather(*asked, return_exceptions=True)
+        await asyncio.sleep(0)
+        began = time.monotonic()
+        store.hurry()
+        for _ in range(5):
+            with pytest.raises(Unavailable):
+                await store.write(a_record)
+        watching.cancel()
+        await asyncio.wait([watching])
+        await store.close()
+        assert time.monotonic() - began < LAST_TOGETHER_S
+        assert all(isinstance(result, Unavailable) for result in await hanging)
+        cluster.go_on()
 
 
 async def test_a_sqlite_that_another_program_keeps_locked_holds_nobody_for_long(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from sandboxer.backends.contract import Order, Resources, Trust
 from sandboxer.backends.scripted import Scripted
 from sandboxer.backends.scripted.disk import Disk
 from sandboxer.kernel.ids import new_id
-from sandboxer.sandboxes.quarantine.policy import LONGEST_STEP, goes_at, is_due, seen_again
+from sandboxer.sandboxes.quarantine import LONGEST_STEP, goes_at, is_due, seen_again
 from sandboxer.sandboxes.requests import CreateRequest
-from tests.sandboxes.clock import ManualClock, eventually
-from tests.sandboxes.conftest import ALICE, OWNER, OpenPlatform
+from tests.support.clock import ManualClock, eventually
+from tests.support.sandboxes import ALICE, OWNER, OpenPlatform
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GRACE = timedelta(days=7)
@@ -83,7 +83,7 @@ async def test_what_has_no_record_goes_after_its_grace_and_not_before(
         await platform.sandboxes.create(CreateRequest(ttl="1h"), ALICE)
     made = set((await strew(backend)).values())
     async with open_one(quarantine_grace="5h") as platform:
-        quarantine = platform.sandboxes.room.quarantine
+        quarantine = platform.sandboxes.dependencies.quarantine
         await eventually(lambda: clock.sleepers() > 0)
         held = await quarantine.look()
         for hours in range(1, 5):
@@ -102,7 +102,7 @@ async def test_a_sandbox_that_nobody_ever_had_goes_at_the_next_start(
 ) -> None:
     """It stood ready when the server was killed. One that was given to somebody is never taken for it."""
     async with open_one(warm_pool={"profile.agent-dev": 1}) as platform:
-        await eventually(lambda: platform.sandboxes.room.warm.count() == 1)
+        await eventually(lambda: platform.sandboxes.dependencies.warm.count() == 1)
         claimed = await platform.sandboxes.create(CreateRequest(), ALICE)
         assert not backend.boxes[claimed.id].order.is_spare
     ready = order(is_spare=True)
@@ -118,7 +118,7 @@ async def test_a_source_that_cannot_look_forgets_nothing(open_one: OpenPlatform,
     async with open_one() as platform:
         await platform.sandboxes.create(CreateRequest(), ALICE)
         made = await strew(backend)
-        quarantine = platform.sandboxes.room.quarantine
+        quarantine = platform.sandboxes.dependencies.quarantine
         first = {one.unknown.id: one.sighting.first_seen for one in await quarantine.look()}
         broken = quarantine.sources[0]
 

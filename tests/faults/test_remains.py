@@ -8,7 +8,7 @@ from sandboxer.backends.contract import Presence
 from sandboxer.backends.scripted import Scripted
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
-from tests.sandboxes.conftest import ALICE, OpenPlatform
+from tests.support.sandboxes import ALICE, OpenPlatform
 
 
 class Killed(BaseException):
@@ -29,4 +29,4 @@ async def test_remains_of_a_lost_sandbox_go_before_the_record_says_so(
     async with open_one() as platform:
         assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.FAILED
         assert list(backend.boxes) == []
-        assert await platform.sandboxes.room.quarantine.look() == []
+        assert await platform.sandboxes.dependencies.quarantine.look() == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 
 import psycopg
 import pytest
@@ -12,28 +11,10 @@ from sqlalchemy import text
 
 from sandboxer.kernel.errors import Conflict, Superseded, Unavailable
 from sandboxer.store.claim import Claim
-from sandboxer.store.engine import PATIENCE, Store, open_store
-from sandboxer.store.jobs import Patience
+from sandboxer.store.engine import open_store
 from sandboxer.store.lock import hold_database
 from tests.faults.clusters import Cluster
-from tests.store.test_engine import a_record, count
-
-
-async def until(what: Callable[[], Awaitable[object]], *, within_s: float = 15) -> None:
-    deadline = time.monotonic() + within_s
-    while True:
-        try:
-            await what()
-            return
-        except Unavailable:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.05)
-
-
-async def opened(url: str, claim: Claim, patience: Patience = PATIENCE) -> Store:
-    store = open_store(url, claim=claim, patience=patience)
-    await until(lambda: store.write(claim.begin))
-    return store
+from tests.support.store import a_record, count, opened, until
 
 
 async def test_the_servers_lock_is_held_again_after_the_database_was_killed_and_started(

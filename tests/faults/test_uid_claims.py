@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from sandboxer.backends.namespaces.backend import open_backend
-from sandboxer.backends.namespaces.uid_claims import UidClaims, is_anyone_in, overlaps
-from sandboxer.backends.namespaces.uids import BLOCK, WIDTH, UidRanges
+from sandboxer.backends.namespaces.uids import BLOCK, WIDTH, UidClaims, UidRanges, is_anyone_in, overlaps
 from sandboxer.kernel.errors import NoCapacity
-from tests.contract.ground import clear, make_order, remove_ground, require_walls, settings_for, state_folder
+from tests.support.ground import clear, make_order, remove_ground, require_walls, settings_for, state_folder
 
 # Nobody's, on any host that tests run on.
 BASE = 3_900_000_000
@@ -74,14 +73,14 @@ async def test_sandboxes_of_two_platforms_have_different_uids_even_while_a_serve
         assert ours.uid_base == theirs.uid_base
         async with open_backend(ours) as backend:
             handle = await backend.provision(make_order())
-            slot = backend.ground.known[handle.sandbox_id].slot
+            slot = backend.dependencies.known[handle.sandbox_id].slot
         # The first server is gone, its sandbox lives.
         try:
             async with open_backend(theirs) as other:
                 taken = await other.provision(make_order())
-                assert other.ground.known[taken.sandbox_id].slot != slot
+                assert other.dependencies.known[taken.sandbox_id].slot != slot
                 async with open_backend(ours) as again:
-                    assert slot in again.ground.ranges.taken
+                    assert slot in again.dependencies.ranges.taken
                     assert await again.strays() == {}
                     await clear(again)
                 await clear(other)

@@ -1,5 +1,7 @@
 """What lives on a platform survives the upgrade of its server: made before, used after.
 
+The database of then is older than the first step of the migrations: it passes through a version between.
+
 The older platform is a checkout of its commit with its own guest programs, so its sandboxes are real ones
 with the supervisor and the walls of that day.
 """
@@ -20,8 +22,6 @@ import pytest
 
 from bench.against import CHECKOUT, other_tree
 from sandboxer.sdk.sync.client import Sandboxer
-from tests.contract.ground import state_folder
-from tests.crash.test_crashes import kill_everything
 from tests.faults.living import (
     CHILD_SATS,
     SAID,
@@ -40,11 +40,15 @@ from tests.faults.living import (
     words_in_tables,
 )
 from tests.faults.platforms import Served, served
-from tests.servers.platforms import IMAGES, ROOT, free_port, why_not_real
+from tests.support.crash import kill_everything
+from tests.support.ground import state_folder
+from tests.support.platforms import IMAGES, ROOT, free_port, why_not_real
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 # The last one before sandboxes had their own /dev, stdin was acknowledged and environments were sealed.
 BEFORE = "035c236"
+# Brings its database to the baseline of today.
+BETWEEN = "314a709"
 DOWN_AT_MOST_S = 90.0
 SETTINGS = {
     "SANDBOXER_POOL_SIZE_MB": "2000",
@@ -55,22 +59,31 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def older() -> Iterator[Path]:
+    yield from _tree(BEFORE)
+
+
+@pytest.fixture(scope="module")
+def between() -> Iterator[Path]:
+    yield from _tree(BETWEEN)
+
+
+def _tree(revision: str) -> Iterator[Path]:
     if why := why_not_real():
         pytest.skip(why)
     known = subprocess.run(
-        ["git", "-C", str(CHECKOUT), "cat-file", "-e", f"{BEFORE}^{{commit}}"],
+        ["git", "-C", str(CHECKOUT), "cat-file", "-e", f"{revision}^{{commit}}"],
         capture_output=True,
         check=False,
     )
     if known.returncode:
-        pytest.skip(f"commit {BEFORE} is not in this clone (git fetch --unshallow brings it)")
-    with other_tree(BEFORE) as tree:
+        pytest.skip(f"commit {revision} is not in this clone (git fetch --unshallow brings it)")
+    with other_tree(revision) as tree:
         yield tree
 
 
 @pytest.mark.parametrize("end", ["stopped", "killed"])
 def test_what_lives_is_used_charged_and_removed_after_an_upgrade(
-    older: Path, end: str, tmp_path: Path
+    older: Path, between: Path, end: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
     with state_folder() as state:
@@ -84,13 +97,15 @@ def test_what_lives_is_used_charged_and_removed_after_an_upgrade(
                 else:
                     before.process.kill()
                     before.process.wait()
+            _is_refused_as_older(state)
+            _pass_through(between, state, log, settings)
             with served(state, log=log, more=settings, is_real=True) as now:
                 _is_used(now, made)
                 _is_behind_older_walls(state, made)
                 _is_sealed(now, made)
                 cli("backup", str(tmp_path / "new.tar.gz"), "--state-dir", str(state))
-                for archive in ("old", "new"):
-                    _is_restored(tmp_path / f"{archive}.tar.gz", tmp_path / archive, made)
+                _is_restored(tmp_path / "old.tar.gz", tmp_path / "old", made, by=between)
+                _is_restored(tmp_path / "new.tar.gz", tmp_path / "new", made)
                 _goes_on_after_a_restore_elsewhere(now, made)
                 _is_charged_while_it_lives(now, made)
                 _is_removed(now, made)
@@ -98,6 +113,18 @@ def test_what_lives_is_used_charged_and_removed_after_an_upgrade(
                 now.stop(60)
         finally:
             kill_everything(state)
+
+
+def _is_refused_as_older(state: Path) -> None:
+    refused = run_cli("up", "--state-dir", str(state), "--port", str(free_port()))
+    assert refused.returncode != 0
+    told = " ".join((refused.stdout + refused.stderr).split())
+    assert "older than this program can bring forward" in told
+
+
+def _pass_through(between: Path, state: Path, log: Path, settings: dict[str, str]) -> None:
+    with served(state, log=log, more=settings, is_real=True, source=between) as passing:
+        passing.stop(60)
 
 
 def _is_used(now: Served, made: Made) -> None:
@@ -168,9 +195,11 @@ def _is_gone_from_files(state: Path, word: str) -> bool | None:
     return None if words_in_files(state, word) else True
 
 
-def _is_restored(archive: Path, state: Path, made: Made) -> None:
+def _is_restored(archive: Path, state: Path, made: Made, *, by: Path | None = None) -> None:
     """Into a folder of its own, and served there: the books are whole, and what was sealed opens."""
-    cli("restore", str(archive), "--state-dir", str(state))
+    cli("restore", str(archive), "--state-dir", str(state), source=by)
+    if by is not None:
+        _pass_through(by, state, state / "log", SETTINGS | {"SANDBOXER_PROXY_LISTEN": "none"})
     assert json.loads(cli("ledger", "verify", "--offline", "--json", "--state-dir", str(state)))["is_whole"]
     try:
         with (
@@ -242,10 +271,16 @@ def _is_charged_to_the_sat(now: Served, made: Made) -> None:
 
 
 def cli(*words: str, source: Path | None = None) -> str:
+    done = run_cli(*words, source=source)
+    assert done.returncode == 0, (words, done.stdout, done.stderr)
+    return done.stdout
+
+
+def run_cli(*words: str, source: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SANDBOXER_")}
     environment["SANDBOXER_IMAGES_DIR"] = str(IMAGES)
     environment |= {} if source is None else {"PYTHONPATH": str(source / "src")}
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-m", "sandboxer.edges.cli.main", *words],
         env=environment,
         cwd=ROOT,
@@ -253,5 +288,3 @@ def cli(*words: str, source: Path | None = None) -> str:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, (words, done.stdout, done.stderr)
-    return done.stdout

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sandboxer.artifacts.snapshots.desk import Wanted
-from sandboxer.artifacts.volumes.desk import Wanted as WantedVolume
+from sandboxer.artifacts.snapshots.use_cases import Wanted
+from sandboxer.artifacts.volumes.use_cases import Wanted as WantedVolume
 from sandboxer.backends.guest import Command
 from sandboxer.edges.cli.main import run
 from sandboxer.kernel.errors import Conflict
@@ -23,9 +23,9 @@ from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.settings import Settings
 from sandboxer.store.installation import Installation
 from sandboxer.wiring import Platform, open_platform
-from tests.contract.ground import GUEST_DIR, IMAGES_DIR, require_walls, state_folder
-from tests.crash.test_crashes import kill_everything
-from tests.sandboxes.conftest import OWNER
+from tests.support.crash import kill_everything
+from tests.support.ground import GUEST_DIR, IMAGES_DIR, require_walls, state_folder
+from tests.support.sandboxes import OWNER
 
 OURS = Installation("ins_a", 5)
 NONE, SOME = Records(is_empty=True, disks=0), Records(is_empty=False, disks=3)
@@ -82,7 +82,7 @@ async def platform_in(state: Path, database: str = "sandboxer.db") -> AsyncItera
         yield platform
 
 
-async def furnish(platform: Platform) -> dict[str, str]:
+async def on_start(platform: Platform) -> dict[str, str]:
     """A sandbox with a file, a snapshot of it and a volume, by kind."""
     wanted = CreateRequest(resources=WantedResources(disk_mb=64, memory_mb=64))
     sandbox = await platform.sandboxes.create(wanted, OWNER)
@@ -125,7 +125,7 @@ async def test_a_start_on_another_database_is_refused_and_the_disks_stay() -> No
     with state_folder() as state:
         try:
             async with platform_in(state) as platform:
-                made = await furnish(platform)
+                made = await on_start(platform)
             with pytest.raises(Conflict) as refused:
                 async with platform_in(state, "mistyped.db"):
                     pass
@@ -151,7 +151,7 @@ async def test_an_adopted_pool_keeps_every_disk_apart_until_it_is_reaped() -> No
     with state_folder() as state:
         try:
             async with platform_in(state) as platform:
-                made = await furnish(platform)
+                made = await on_start(platform)
             await cli("adopt-pool", "--state-dir", str(state), "--database", f"sqlite:///{state}/new.db")
             async with platform_in(state, "new.db") as platform:
                 held = await platform.sandboxes.stale(OWNER)
@@ -181,7 +181,7 @@ async def test_an_older_dump_is_noticed_and_what_was_half_made_in_it_is_not_remo
     with state_folder() as state:
         try:
             async with platform_in(state) as platform:
-                made = await furnish(platform)
+                made = await on_start(platform)
             shutil.copy(state / "sandboxer.db", state / "dump")
             with closing(sqlite3.connect(state / "dump")) as conn, conn:
                 conn.execute("UPDATE sandboxes SET state = 'provisioning', handle = NULL")
@@ -209,11 +209,11 @@ async def test_backup_and_restore_in_place_carry_the_installation_over() -> None
     with state_folder() as state:
         try:
             async with platform_in(state) as platform:
-                made = await furnish(platform)
+                made = await on_start(platform)
             await cli("backup", str(state / "b.tar.gz"), "--state-dir", str(state))
             for _ in range(2):
                 async with platform_in(state) as platform:
-                    later = await furnish(platform)
+                    later = await on_start(platform)
                     await platform.sandboxes.destroy(later.pop("sandbox"), OWNER)
             for name in ("sandboxer.db", "sandboxer.db-wal", "sandboxer.db-shm", "owner.json", "master.key"):
                 (state / name).unlink(missing_ok=True)

@@ -11,12 +11,11 @@ import base64
 
 import pytest
 
-from tests.http.conftest import Served
-from tests.http.flows import flow
-from tests.http.signed import Client, Credentials
-from tests.http.test_execute import look, printed, run, submit, until
-from tests.http.test_execute_real import SMALL, nothing_left
-from tests.http.test_real import IMAGES, real  # noqa: F401
+from tests.support.http.execute import SMALL, look, nothing_left, printed, run, submit, until
+from tests.support.http.flows import flow
+from tests.support.http.real import IMAGES, real  # noqa: F401
+from tests.support.http.served import Served
+from tests.support.http.signed import Client, Credentials
 
 # Interpreted and compiled, from both images.
 HELLOS = {
@@ -35,7 +34,7 @@ FROM_THE_LARGE_IMAGE = {
 
 
 @flow("executeCode", "executeLater", "getJob", "listJobs", "cancelJob")
-async def test_an_agent_runs_code_at_once_and_as_jobs(real: Served) -> None:  # noqa: F811
+async def test_an_agent_runs_code_at_once_and_as_jobs(real: Served) -> None:
     agent = await real.stranger("agent")
     credit = {"sats": 10**6, "id": "flow-6", "reason": "what flow 3 paid for"}
     assert (await real.client.post("/v1/accounts/agent/adjust", credit)).status_code < 300
@@ -95,7 +94,7 @@ async def _execute_async(agent: Client) -> None:
     assert (await look(agent, timed_out, 30))["state"] == "timed_out"
 
 
-async def _errors(real: Served, agent: Client) -> None:  # noqa: F811
+async def _errors(real: Served, agent: Client) -> None:
     """What each refusal looks like: the caller's fault in the 400s, the program's own in its exit code."""
     hello = {"language": "python", "code": "print(1)", **SMALL}
     broken = await run(agent, {"language": "python", "code": "raise ValueError('no')", **SMALL})
@@ -113,7 +112,8 @@ async def _errors(real: Served, agent: Client) -> None:  # noqa: F811
     assert "python" in (await agent.post("/v1/execute", {"language": "phyton", "code": ""})).json()["detail"]
 
 
-async def test_languages_beyond_the_small_image_run_in_the_large_one(real: Served) -> None:  # noqa: F811
+@pytest.mark.slow
+async def test_languages_beyond_the_small_image_run_in_the_large_one(real: Served) -> None:
     if not (IMAGES / "languages" / "image.json").is_file():
         pytest.skip(f"no languages image in {IMAGES}: run `sandboxer image build languages`")
     async with asyncio.TaskGroup() as group:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.http.conftest import Served
-from tests.http.flows import flow
-from tests.http.signed import Client
-from tests.http.test_real import IMAGES, real  # noqa: F401
+from tests.support.http.flows import flow
+from tests.support.http.real import IMAGES, real  # noqa: F401
+from tests.support.http.served import Served
+from tests.support.http.signed import Client
 
 SMALL = {"resources": {"disk_mb": 128}}
 # What sets x, what prints it, and what fails.
@@ -82,7 +82,7 @@ async def funded(served: Served) -> Client:
 
 
 @flow("startSession", "runCell", "freezeSession", "thawSession", "boostSession", "endSession")
-async def test_an_agent_keeps_its_state_over_cells_and_over_freezing(real: Served) -> None:  # noqa: F811
+async def test_an_agent_keeps_its_state_over_cells_and_over_freezing(real: Served) -> None:
     agent = await funded(real)
     session = await begin(agent, "python3", trust="zero", **SMALL)
     assert (await session.run("x = 42"))["status"] == "ok"
@@ -129,12 +129,13 @@ async def _keeps_state(session: Session, words: tuple[str, str, str]) -> None:
 
 
 @pytest.mark.parametrize("language", IN_BASE)
-async def test_every_language_of_the_base_image_keeps_a_session(real: Served, language: str) -> None:  # noqa: F811
+async def test_every_language_of_the_base_image_keeps_a_session(real: Served, language: str) -> None:
     await _keeps_state(await begin(real.client, language), IN_BASE[language])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
-async def test_every_language_of_the_large_image_keeps_a_session(real: Served) -> None:  # noqa: F811
+async def test_every_language_of_the_large_image_keeps_a_session(real: Served) -> None:
     """All in one sandbox, side by side."""
     if not (IMAGES / "languages").exists():
         pytest.skip("there is no image languages: run `sandboxer image build languages`")
@@ -146,8 +147,9 @@ async def test_every_language_of_the_large_image_keeps_a_session(real: Served) -
         assert (await real.client.delete(session.path)).json()["state"] == "ended", language
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
-async def test_pictures_and_tables_come_as_themselves(real: Served) -> None:  # noqa: F811
+async def test_pictures_and_tables_come_as_themselves(real: Served) -> None:
     if not (IMAGES / "languages").exists():
         pytest.skip("there is no image languages: run `sandboxer image build languages`")
     wanted = {"image": "languages", "resources": {"disk_mb": 256, "memory_mb": 1024}}

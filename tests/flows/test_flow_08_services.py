@@ -11,8 +11,8 @@ import asyncio
 import time
 from typing import Any
 
-from tests.access.conftest import Proxied, proxied, real  # noqa: F401
-from tests.http.signed import Client
+from tests.support.access import Proxied, proxied, real  # noqa: F401
+from tests.support.http.signed import Client
 
 # Counts its visitors in a file; says who it is by its process id.
 APP = """#!/usr/bin/python3
@@ -35,7 +35,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Counter)
 SMALL = {"disk_mb": 128, "memory_mb": 128}
 
 
-async def test_an_agent_keeps_a_service_running(proxied: Proxied) -> None:  # noqa: F811
+async def test_an_agent_keeps_a_service_running(proxied: Proxied) -> None:
     served = proxied.served
     agent = await served.stranger("agent")
     credit = {"sats": 10**6, "id": "flow-8", "reason": "what flow 3 paid for"}
@@ -77,7 +77,7 @@ async def _executes_inside(agent: Client, service: dict[str, Any]) -> None:
     assert int(done["stdout"]) >= 1
 
 
-async def _redeploys(proxied: Proxied, agent: Client, host: str) -> None:  # noqa: F811
+async def _redeploys(proxied: Proxied, agent: Client, host: str) -> None:
     """Visitors come all the while; not one is turned away, and what was counted stays."""
     before = int((await proxied.ask(host)).text.split()[2])
     over = asyncio.Event()
@@ -104,7 +104,7 @@ async def _redeploys(proxied: Proxied, agent: Client, host: str) -> None:  # noq
     assert (await proxied.ask(host)).text.startswith("bonjour")
 
 
-async def _holds_requests_over_a_crash(proxied: Proxied, agent: Client, host: str) -> None:  # noqa: F811
+async def _holds_requests_over_a_crash(proxied: Proxied, agent: Client, host: str) -> None:
     run = (await agent.get("/v1/services/counter")).json()["run"]
     assert (await proxied.ask(host, "/crash")).status_code >= 500
     # It waits at the proxy while the next process starts.
@@ -113,7 +113,7 @@ async def _holds_requests_over_a_crash(proxied: Proxied, agent: Client, host: st
     assert (await _until(agent, "running"))["run"] > run
 
 
-async def _sleeps_and_wakes(proxied: Proxied, agent: Client, host: str) -> None:  # noqa: F811
+async def _sleeps_and_wakes(proxied: Proxied, agent: Client, host: str) -> None:
     before = (await proxied.ask(host)).text.split()
     running = (await agent.get("/v1/services/counter")).json()
     frozen = (await agent.post("/v1/services/counter/freeze")).json()
@@ -130,7 +130,7 @@ async def _sleeps_and_wakes(proxied: Proxied, agent: Client, host: str) -> None:
     await agent.send("PATCH", "/v1/services/counter", body={"idle_s": 0})
 
 
-async def _has_a_vault(proxied: Proxied, agent: Client, host: str) -> None:  # noqa: F811
+async def _has_a_vault(proxied: Proxied, agent: Client, host: str) -> None:
     await _until(agent, "running")
     path = "/v1/services/counter/env"
     put = await agent.send("PUT", path, body={"secrets": {"GREETING": "psst"}})
@@ -141,7 +141,7 @@ async def _has_a_vault(proxied: Proxied, agent: Client, host: str) -> None:  # n
     assert (await agent.delete(path)).json()["names"] == []
 
 
-async def _is_copied(proxied: Proxied, agent: Client, service: dict[str, Any]) -> None:  # noqa: F811
+async def _is_copied(proxied: Proxied, agent: Client, service: dict[str, Any]) -> None:
     """A snapshot of a service is the beginning of another, which counts on."""
     visits = int((await proxied.ask(service["host"])).text.split()[2])
     taken = await agent.post(f"/v1/sandboxes/{service['sandbox_id']}/snapshots", {})

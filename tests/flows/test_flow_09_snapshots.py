@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from sandboxer.settings import Settings
-from tests.http.conftest import Served, serving
-from tests.http.test_real import GUEST, IMAGES, why_not
+from tests.support.http.real import GUEST, IMAGES, why_not
+from tests.support.http.served import Served, serving
 
 
 @pytest.fixture

@@ -3,42 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
-from collections.abc import AsyncIterator
-from pathlib import Path
 
-import pytest
-
-from sandboxer.settings import Settings
-from tests.http.conftest import Served, serving
-from tests.http.signed import Client
-from tests.http.test_real import GUEST, IMAGES, why_not
-
-
-@pytest.fixture
-async def real(tmp_path: Path) -> AsyncIterator[Served]:
-    if why := why_not():
-        pytest.skip(why)
-    state = tmp_path / "state"
-    settings = Settings(
-        state_dir=state,
-        host="127.0.0.1",
-        port=0,
-        images_dir=IMAGES,
-        guest_dir=GUEST,
-        pool_size_mb=1200,
-        charging=False,
-    )
-    try:
-        async with serving(settings, None) as running:
-            running.defaults = {"resources": {"disk_mb": 64}}
-            yield running
-            for sandbox in (await running.client.get("/v1/sandboxes?limit=500")).json()["sandboxes"]:
-                await running.client.delete(f"/v1/sandboxes/{sandbox['id']}")
-    finally:
-        if os.path.ismount(state / "pool"):
-            await asyncio.to_thread(subprocess.run, ["umount", str(state / "pool")], check=True)
+from tests.support.flows import (
+    real,  # noqa: F401
+    sh_as,
+)
+from tests.support.http.served import Served
 
 
 async def test_an_agent_publishes_an_environment_and_others_start_from_it(real: Served) -> None:
@@ -102,12 +73,6 @@ async def test_an_agent_publishes_an_environment_and_others_start_from_it(real: 
     again = await bob.post(f"/v1/images/{cloned.json()['id']}/spawn", {"resources": {"disk_mb": 64}})
     assert await sh_as(bob, again.json()["sandboxes"][0]["id"], "python3 /opt/tool/run.py") == "42\n"
     assert await sh_as(alice, first, "python3 /opt/tool/run.py") == "42\n"
-
-
-async def sh_as(client: Client, sandbox_id: str, script: str) -> str:
-    answer = await client.post(f"/v1/sandboxes/{sandbox_id}/exec", {"argv": ["/bin/sh", "-c", script]})
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["stdout"])
 
 
 async def test_nothing_with_secrets_becomes_public_and_nothing_altered_is_used(real: Served) -> None:

@@ -6,13 +6,13 @@ HTTP, against the real backend, and each answer held against what the platform t
 
 from __future__ import annotations
 
-from tests.http.conftest import Served
-from tests.http.flows import flow
-from tests.http.test_real import IMAGES, real  # noqa: F401
+from tests.support.http.flows import flow
+from tests.support.http.real import IMAGES, real  # noqa: F401
+from tests.support.http.served import Served
 
 
 @flow("health", "listLanguages", "listShells", "showCluster", "listPools", "showStats", "showLimits")
-async def test_an_agent_learns_what_the_platform_can_do(real: Served) -> None:  # noqa: F811
+async def test_an_agent_learns_what_the_platform_can_do(real: Served) -> None:
     http = real.client.http
     assert (await http.get("/health")).status_code == 200
     languages = (await http.get("/v1/languages")).json()["languages"]

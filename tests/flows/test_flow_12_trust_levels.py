@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.access.egress.test_inside import allow, fetch, names, run, served, world  # noqa: F401
 from tests.access.egress.world import site
-from tests.http.conftest import Served
+from tests.support.egress_inside import allow, fetch, names, run, served, world  # noqa: F401
+from tests.support.http.served import Served
 
 # Every way out that a program might try by itself.
 RAW = """
@@ -21,7 +21,7 @@ for family, address in ((socket.AF_INET, "93.184.215.14"), (socket.AF_INET, "169
 LISTENS = """python3 -c 'import socket; socket.create_connection(("127.0.0.1", 8000))'"""
 
 
-async def test_zero_reaches_nothing_and_semi_what_its_rules_allow(served: Served) -> None:  # noqa: F811
+async def test_zero_reaches_nothing_and_semi_what_its_rules_allow(served: Served) -> None:
     zero, semi = await served.sandbox(), await served.sandbox(trust="semi")
     assert (await served.client.get(zero)).json()["trust"] == "zero"
     async with site() as web:
@@ -43,7 +43,7 @@ async def test_zero_reaches_nothing_and_semi_what_its_rules_allow(served: Served
         assert len(web.heads) == 1
 
 
-async def test_what_is_inside_is_reached_from_outside_at_both_levels(served: Served) -> None:  # noqa: F811
+async def test_what_is_inside_is_reached_from_outside_at_both_levels(served: Served) -> None:
     serve = "echo inside > /workspace/a.txt && cd /workspace && exec python3 -m http.server 8000"
     for path in (await served.sandbox(), await served.sandbox(trust="semi")):
         begun = await served.client.post(f"{path}/processes", {"command": serve})

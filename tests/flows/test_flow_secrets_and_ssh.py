@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.access.test_ssh import Gated, gated  # noqa: F401
-from tests.http.signed import Client, Credentials
+from tests.support.http.signed import Client, Credentials
+from tests.support.ssh import Gated, gated  # noqa: F401
 
 
-async def test_a_child_gets_credentials_and_a_shell_and_loses_both(gated: Gated) -> None:  # noqa: F811
+async def test_a_child_gets_credentials_and_a_shell_and_loses_both(gated: Gated) -> None:
     served = gated.served
     parent = await served.stranger("parent")
     credit = {"sats": 10**6, "id": "flow", "reason": "what flow 3 paid for"}
@@ -50,7 +50,7 @@ async def test_a_child_gets_credentials_and_a_shell_and_loses_both(gated: Gated)
     assert (await gated.ssh(key, path, "true")).code == 255
 
 
-async def _cut(gated: Gated, parent: Client, scopes: list[str]) -> Client:  # noqa: F811
+async def _cut(gated: Gated, parent: Client, scopes: list[str]) -> Client:
     wish = {"name": "child", "scopes": scopes, "budget_sats": 10_000}
     answer = await parent.post("/v1/keys/delegated", wish)
     assert answer.status_code == 201, answer.text

@@ -11,7 +11,7 @@ import pytest
 from sandboxer.backends.guest import Command, Exit, Output, Stream
 from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.kernel.errors import BackendLost
-from tests.guest.conftest import Box, collect, eventually
+from tests.support.guest import Box, collect, eventually
 
 RING = 256 * 1024
 

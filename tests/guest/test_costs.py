@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandboxer.backends.guest import Command
-from tests.guest.conftest import Box
+from tests.support.guest import Box
 
 pytestmark = pytest.mark.alone
 SIZE = 100 * 1024 * 1024

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandboxer.backends.guest import Command
-from tests.guest.conftest import GUEST, Box, eventually
+from tests.support.guest import GUEST, Box, eventually
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from sandboxer.kernel.errors import (
     PathNotFound,
     PermissionDenied,
 )
-from tests.guest.conftest import Box, eventually
+from tests.support.guest import Box, eventually
 
 
 async def chunks(*parts: bytes) -> AsyncIterator[bytes]:

@@ -20,7 +20,7 @@ from sandboxer.kernel.errors import (
     PathNotFound,
     PermissionDenied,
 )
-from tests.guest.conftest import Box, no_workers
+from tests.support.guest import Box, no_workers
 
 
 async def content(box: Box, path: str, **options: int) -> bytes:

@@ -24,17 +24,16 @@ from sandboxer.backends.supervisor.codec import (
     Tag,
     field,
     frame,
+    refusal,
     text,
     u32,
     u64,
 )
-from sandboxer.backends.supervisor.files import _file_info
-from sandboxer.backends.supervisor.listing import PageOfEntries
+from sandboxer.backends.supervisor.files import PageOfEntries, _file_info
 from sandboxer.backends.supervisor.process import read_exit
-from sandboxer.backends.supervisor.refusals import refusal
 from sandboxer.kernel.errors import GuestMisbehaved, SandboxerError
-from tests.guest.conftest import GUEST
 from tests.guest.corpus import orders, sessions, write
+from tests.support.guest import GUEST
 
 CORPORA: dict[str, Callable[[], dict[str, bytes]]] = {"session": sessions, "order": orders}
 SECONDS = 3

@@ -14,7 +14,7 @@ from sandboxer.backends.guest import Command
 from sandboxer.backends.supervisor.client import run_request
 from sandboxer.backends.supervisor.codec import HELLO, Flag, Frame, Tag, frame, text, u32, u64
 from sandboxer.kernel.errors import GuestRefused
-from tests.guest.conftest import Box, collect, eventually, no_workers
+from tests.support.guest import Box, collect, eventually, no_workers
 
 # Never aimed at anything but /mnt: the files of the box.
 REQUESTS = [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.guest.conftest import GUEST, open_box
+from tests.support.guest import GUEST, open_box
 
 PROGRAMS = ("supervisor", "launcher")
 # A copy whose size only the run knows: _FORTIFY_SOURCE=3 sees it, 2 does not.

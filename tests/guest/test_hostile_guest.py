@@ -18,8 +18,9 @@ import pytest
 from sandboxer.backends.guest import Command, Exit
 from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.backends.supervisor.codec import Frame, Tag, field, frame, text, u32, u64
-from sandboxer.backends.supervisor.line import Gate
+from sandboxer.backends.supervisor.line import Gate, dial
 from sandboxer.kernel.errors import BackendLost, GuestMisbehaved, NoCapacity, SandboxerError
+from tests.support.guest import eventually
 
 WELCOME = frame(Frame.WELCOME, u32(Tag.VERSION, 1))
 STARTED = frame(Frame.STARTED, u32(Tag.PID, 7))
@@ -265,6 +266,27 @@ async def test_a_host_without_descriptors_says_so_and_counts_no_line_as_open(
                 await guest.ping()
     with pytest.raises(BackendLost):
         await guest.ping()
+
+
+async def test_a_hundred_lines_that_nobody_reads_hold_no_more_than_one_sandbox_may(tmp_path: Path) -> None:
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(WELCOME)
+        while True:
+            writer.write(frame(Frame.STDOUT, b"x" * 65_536))
+            await writer.drain()
+
+    path, gate = str(tmp_path / "socket"), Gate(100)
+    async with await asyncio.start_unix_server(flood, path):
+        lines = [await dial(path, b"", gate=gate) for _ in range(100)]
+
+        async def all_wait() -> bool:
+            return not any(line._reading for line in lines)
+
+        await eventually(all_wait, within_s=30)
+        # A line that is alone reads ahead a megabyte; a hundred did so too.
+        assert sum(line._queued for line in lines) < 16 * 1024 * 1024
+        for line in lines:
+            line.close()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from sandboxer.backends.guest import FileInfo
 from sandboxer.backends.supervisor.codec import Frame, Tag, field, frame, text, u32
 from sandboxer.backends.supervisor.line import dial
 from sandboxer.kernel.errors import NotADirectory, PathNotFound
-from tests.guest.conftest import Box
+from tests.support.guest import Box
 
 # Bytes below and above '/', names that are no UTF-8, and one name that begins like another.
 NAMES = [b"a", b"a!", b"a/b", b"a/b/c", b"a0", b"a.txt", b"z", b"\xff\xfe", b"~", b"%", b"a/z", b"\xc3\xbc"]

@@ -8,7 +8,7 @@ import pytest
 
 from sandboxer.backends.guest import Command, Relay
 from sandboxer.kernel.errors import BackendLost, GuestRefused
-from tests.guest.conftest import Box, eventually, no_workers
+from tests.support.guest import Box, eventually, no_workers
 
 PORT = 3128
 CALL = """

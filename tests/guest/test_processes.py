@@ -20,7 +20,7 @@ from sandboxer.kernel.errors import (
     PermissionDenied,
     TooLarge,
 )
-from tests.guest.conftest import Box, collect, eventually
+from tests.support.guest import Box, collect, eventually
 
 
 async def test_a_command_runs_and_its_streams_and_exit_code_come_back(box: Box) -> None:

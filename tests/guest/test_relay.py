@@ -9,7 +9,7 @@ import pytest
 
 from sandboxer.backends.guest import Command, Connection, Output, Process
 from sandboxer.kernel.errors import GuestRefused, InvalidRequest
-from tests.guest.conftest import Box, no_workers
+from tests.support.guest import Box, no_workers
 
 ECHO = """
 import socket, sys

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from sandboxer.backends.guest import Command
-from tests.guest.conftest import Box, collect, eventually
+from tests.support.guest import Box, collect, eventually
 
 SIZE = 2_000_000
 COUNTS = (

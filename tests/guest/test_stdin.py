@@ -10,7 +10,7 @@ import pytest
 
 from sandboxer.backends.guest import Command, Exit, TerminalSize
 from sandboxer.kernel.errors import Conflict, NotAvailable, NotFound, StdinNotTaken
-from tests.guest.conftest import Box, collect, eventually
+from tests.support.guest import Box, collect, eventually
 
 SIZE = 240_000
 # Reads everything, once a file says so.

@@ -8,7 +8,7 @@ import pytest
 
 from sandboxer.backends.guest import Command, Exit, Output, TerminalSize
 from sandboxer.kernel.errors import Conflict
-from tests.guest.conftest import Box, collect
+from tests.support.guest import Box, collect
 
 SIZE = TerminalSize(cols=100, rows=30)
 

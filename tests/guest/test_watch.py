@@ -11,7 +11,7 @@ import pytest
 
 from sandboxer.backends.guest import FileChange, FileEvent
 from sandboxer.kernel.errors import PathNotFound
-from tests.guest.conftest import Box, no_workers
+from tests.support.guest import Box, no_workers
 
 
 async def chunks(*parts: bytes) -> AsyncIterator[bytes]:

@@ -14,30 +14,15 @@ from sandboxer.accounts import audit
 from sandboxer.identity.key_life import new_claim
 from sandboxer.money.buckets import spend
 from sandboxer.money.ledger import INCOME
-from tests.http.conftest import Served, eventually
-from tests.http.flows import flow
-from tests.http.signed import Client, Credentials, target
-from tests.http.wallets import key_proof
-
-SCOPES = ["sandboxes:read", "sandboxes:create", "account:read", "keys:delegate"]
-
-
-async def funded(served: Served, account: str, sats: int = 10_000) -> Client:
-    client = await served.stranger(account)
-    body = {"sats": sats, "id": f"first-{account}", "reason": "welcome"}
-    answer = await served.client.post(f"/v1/accounts/{account}/adjust", body)
-    assert answer.status_code == 200, answer.text
-    return client
+from tests.support.http.accounts import SCOPES, cut, funded
+from tests.support.http.flows import flow
+from tests.support.http.served import Served, eventually
+from tests.support.http.signed import Client, Credentials, target
+from tests.support.http.wallets import key_proof
 
 
 async def balance(client: Client) -> int:
     return int((await client.get("/v1/accounts/me")).json()["money"]["balance"])
-
-
-async def cut(served: Served, parent: Client, **wish: object) -> Client:
-    answer = await parent.post("/v1/keys/delegated", {"name": "child", "scopes": SCOPES, **wish})
-    assert answer.status_code == 201, answer.text
-    return served.as_(Credentials(answer.json()["public_key"], answer.json()["secret_key"]))
 
 
 @flow("showMe", "adjustAccount", "listTransfers", "showUsage")

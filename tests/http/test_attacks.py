@@ -13,16 +13,16 @@ import pytest
 from sqlalchemy import update
 
 from sandboxer.backends.scripted.backend import Scripted
-from sandboxer.identity.signing import matches, sign
+from sandboxer.identity.authenticate import matches, sign
 from sandboxer.identity.tables import wallet_sessions
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.settings import Settings
+from sandboxer.wire.operations.declaration import Access
 from sandboxer.wire.operations.table import OPERATIONS
-from sandboxer.wire.operations.terms import Access
-from tests.http.conftest import Served, serving
-from tests.http.signed import Client, Credentials
-from tests.http.test_accounts import cut, funded
-from tests.http.wallets import sign_in
+from tests.support.http.accounts import cut, funded
+from tests.support.http.served import Served, serving
+from tests.support.http.signed import Client, Credentials
+from tests.support.http.wallets import sign_in
 
 NOBODY = "sbx-pk-" + "0" * 26
 

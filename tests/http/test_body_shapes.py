@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxer.edges.http.shape import MAX_MARKS, Shape
+from sandboxer.edges.http.authentication import MAX_MARKS, Shape
 from sandboxer.identity.keys import OWNER_ACCOUNT
 from sandboxer.kernel.errors import TooLarge
-from tests.http.conftest import Served
+from tests.support.http.served import Served
 
 ROUTES = ("/v1/sandboxes", "/v1/execute", "/v1/services", "/v1/webhooks", "/v1/sandboxes/sbx_x/exec")
 VALUES = st.recursive(

@@ -13,7 +13,7 @@ from embit import bip32
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.settings import Settings
 from testchains.bitcoin.chain import Bitcoin
-from tests.http.conftest import Served, eventually, serving
+from tests.support.http.served import Served, eventually, serving
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sandboxer.settings import Settings
-from tests.http.conftest import Scripted, Served, serving
-from tests.http.flows import flow
+from tests.support.http.flows import flow
+from tests.support.http.served import Scripted, Served, serving
 
 
 async def semi(served: Served) -> str:

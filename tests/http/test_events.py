@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 
-from tests.http.conftest import Served
-from tests.http.flows import flow
+from tests.support.http.flows import flow
+from tests.support.http.served import Served
 
 
 @flow("followEvents")

@@ -9,9 +9,9 @@ from contextlib import aclosing
 
 import pytest
 
-from tests.http.conftest import Served, eventually
-from tests.http.flows import flow
-from tests.http.signed import ServerEvent
+from tests.support.http.flows import flow
+from tests.support.http.served import Served, eventually
+from tests.support.http.signed import ServerEvent
 
 
 def running(served: Served, path: str) -> int:

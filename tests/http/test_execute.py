@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,11 @@ from sandboxer.kernel.errors import NoCapacity, ProvisionFailed
 from sandboxer.sdk.webhooks import verify
 from sandboxer.settings import Settings
 from sandboxer.work.jobs import records
-from tests.http.conftest import Served, eventually, serving
-from tests.http.flows import flow
-from tests.http.signed import Client, Credentials
 from tests.observe.webhooks.receivers import receiver
+from tests.support.http.execute import look, printed, run, submit, until
+from tests.support.http.flows import flow
+from tests.support.http.served import Served, eventually, serving
+from tests.support.http.signed import Credentials
 
 ENDED = {"finished", "failed", "cancelled", "timed_out", "lost"}
 FOREVER: dict[str, object] = {"language": "bash", "code": "echo begun\nsleep 100000"}
@@ -29,44 +29,10 @@ def bash(code: str, **more: object) -> dict[str, object]:
     return {"language": "bash", "code": code, **more}
 
 
-async def run(client: Client, body: dict[str, object]) -> dict[str, Any]:
-    answer = await client.post("/v1/execute", body)
-    assert answer.status_code == 200, answer.text
-    done: dict[str, Any] = answer.json()
-    return done
-
-
-async def submit(client: Client, body: dict[str, object]) -> str:
-    answer = await client.post("/v1/execute/async", body)
-    assert answer.status_code == 202, answer.text
-    assert answer.headers["location"] == f"/v1/jobs/{answer.json()['id']}"
-    return str(answer.json()["id"])
-
-
-async def look(client: Client, job_id: str, wait_s: float = 0) -> dict[str, Any]:
-    answer = await client.get(f"/v1/jobs/{job_id}" + (f"?wait_s={wait_s:g}" if wait_s else ""))
-    assert answer.status_code == 200, answer.text
-    job: dict[str, Any] = answer.json()
-    return job
-
-
-async def until(client: Client, job_id: str, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    async with asyncio.timeout(10):
-        while True:
-            job = await look(client, job_id)
-            if is_so(job):
-                return job
-            await asyncio.sleep(0.01)
-
-
-def printed(job: dict[str, Any]) -> str:
-    return str((job["result"] or {}).get("stdout", ""))
-
-
 async def nothing_left(served: Served) -> None:
     await eventually(lambda: not served.backend.boxes)
     # The record follows the act.
-    await eventually(lambda: not list(served.platform.sandboxes.room.book.living()))
+    await eventually(lambda: not list(served.platform.sandboxes.dependencies.repository.living()))
     assert (await served.client.get("/v1/sandboxes")).json()["sandboxes"] == []
 
 
@@ -117,7 +83,7 @@ async def test_who_hangs_up_takes_the_run_along(served: Served) -> None:
 async def test_a_warm_sandbox_is_taken_where_there_is_one(settings: Settings) -> None:
     stocked = settings.model_copy(update={"warm_pool": {"profile.agent-dev": 1}})
     async with serving(stocked, {"ext.namespaces": Scripted(name="ext.namespaces")}) as served:
-        await eventually(lambda: served.platform.sandboxes.room.warm.count() == 1)
+        await eventually(lambda: served.platform.sandboxes.dependencies.warm.count() == 1)
         done = await run(served.client, bash("echo hi"))
         events = (await served.client.get(f"/v1/sandboxes/{done['sandbox_id']}/events?follow=false")).text
         assert "claimed_warm" in events

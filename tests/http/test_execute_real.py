@@ -7,38 +7,31 @@ import asyncio
 import time
 from typing import Any
 
-from tests.http.conftest import Served
-from tests.http.test_execute import look, printed, run, submit, until
-from tests.http.test_real import real  # noqa: F401
-
-SMALL = {"disk_mb": 64, "memory_mb": 128}
+from tests.support.http.execute import SMALL, look, nothing_left, printed, run, submit, until
+from tests.support.http.real import real  # noqa: F401
+from tests.support.http.served import Served
 
 
 def python(code: str, **more: object) -> dict[str, object]:
     return {"language": "python", "code": code, **SMALL, **more}
 
 
-async def nothing_left(served: Served) -> None:
-    backend = served.platform.backends["ext.namespaces"]
-    async with asyncio.timeout(10):
-        while True:
-            if not await backend.inventory():
-                return
-            await asyncio.sleep(0.05)
-
-
-async def test_programs_that_misbehave_are_answered_for_and_leave_nothing(real: Served) -> None:  # noqa: F811
+async def test_programs_that_misbehave_are_answered_for_and_leave_nothing(real: Served) -> None:
     async def told(code: str, **more: object) -> dict[str, Any]:
         return await run(real.client, python(code, **more))
 
     endless = await told("while True: pass", ttl_s=1)
     assert (endless["timed_out"], endless["reason"], endless["exit_code"]) == (True, "timed_out", 137)
 
-    chatty = await told("while True: print('x' * 1000)", ttl_s=1, output_limit_bytes=5000)
+    for seconds in (1, 5, 25):
+        chatty = await told("while True: print('x' * 1000)", ttl_s=seconds, output_limit_bytes=5000)
+        if chatty["truncated"]:
+            # Otherwise the machine is so busy that it has hardly begun within that time.
+            break
     assert (len(chatty["stdout"]), chatty["truncated"], chatty["timed_out"]) == (5000, True, True)
     assert chatty["stdout_dropped"] > 5000
 
-    waiting = await told("import sys; print(repr(sys.stdin.read()))", ttl_s=5)
+    waiting = await told("import sys; print(repr(sys.stdin.read()))", ttl_s=60)
     assert (waiting["stdout"], waiting["exit_code"]) == ("''\n", 0)
 
     suicide = await told("import os; print('a', flush=True); os.kill(os.getpid(), 9)")
@@ -74,7 +67,7 @@ async def test_programs_that_misbehave_are_answered_for_and_leave_nothing(real: 
     await nothing_left(real)
 
 
-async def test_compilers_speak_apart_from_programs(real: Served) -> None:  # noqa: F811
+async def test_compilers_speak_apart_from_programs(real: Served) -> None:
     good = {"language": "c", "code": '#include <stdio.h>\nint main(){puts("hi");return 4;}', **SMALL}
     done = await run(real.client, good)
     assert (done["exit_code"], done["stdout"], done["compile"]["exit_code"]) == (4, "hi\n", 0)
@@ -85,7 +78,7 @@ async def test_compilers_speak_apart_from_programs(real: Served) -> None:  # noq
     assert (job["state"], job["reason"]) == ("failed", "compile_failed")
 
 
-async def test_a_run_whose_sandbox_is_reaped_is_a_typed_error(real: Served) -> None:  # noqa: F811
+async def test_a_run_whose_sandbox_is_reaped_is_a_typed_error(real: Served) -> None:
     code = "import time\nprint('on', flush=True)\ntime.sleep(60)"
     job_id = await submit(real.client, python(code))
     job = await until(real.client, job_id, lambda job: printed(job) == "on\n")
@@ -107,7 +100,7 @@ async def test_a_run_whose_sandbox_is_reaped_is_a_typed_error(real: Served) -> N
     assert printed({"result": await run(real.client, python("print('unharmed')"))}) == "unharmed\n"
 
 
-async def test_the_answer_does_not_wait_for_the_destroy(real: Served) -> None:  # noqa: F811
+async def test_the_answer_does_not_wait_for_the_destroy(real: Served) -> None:
     backend = real.platform.backends["ext.namespaces"]
     teardown, may_go = backend.teardown, asyncio.Event()
 
@@ -124,7 +117,7 @@ async def test_the_answer_does_not_wait_for_the_destroy(real: Served) -> None:  
     await nothing_left(real)
 
 
-async def test_an_answer_says_which_version_of_the_language_ran_it(real: Served) -> None:  # noqa: F811
+async def test_an_answer_says_which_version_of_the_language_ran_it(real: Served) -> None:
     code = "import sys; print('%d.%d' % sys.version_info[:2])"
     done = await run(real.client, python(code))
     assert done["version"].startswith(done["stdout"].strip() + "."), done

@@ -15,10 +15,11 @@ import httpx
 import pytest
 
 from testchains.evm import Anvil
-from tests.http.conftest import Served
-from tests.http.signed import Client, Credentials
-from tests.http.test_x402 import agent, evm, signed, wallet
-from tests.http.test_x402 import served as shop
+from tests.support.chains.evm import evm
+from tests.support.http.served import Served
+from tests.support.http.signed import Client, Credentials
+from tests.support.http.x402 import agent, signed, wallet
+from tests.support.http.x402 import served as shop
 
 __all__ = ["evm", "shop", "wallet"]
 
@@ -104,7 +105,8 @@ async def test_a_foreign_thing_is_answered_like_one_that_never_was(served: Serve
         made = (await parent.post("/v1/keys/delegated", {"name": "c", "scopes": _SCOPES})).json()
         asking = served.as_(Credentials(made["public_key"], made["secret_key"]))
     different, asked = [], 0
-    for path, methods in served.app.openapi()["paths"].items():
+    document = (await served.client.get("/openapi.json")).json()
+    for path, methods in document["paths"].items():
         names = re.findall(r"{(\w+)}", path)
         if not names or names[0] not in mine or _FOR_ANYBODY.fullmatch(path):
             continue

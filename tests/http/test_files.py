@@ -7,9 +7,9 @@ from contextlib import aclosing
 
 import pytest
 
-from tests.http.conftest import Served
-from tests.http.flows import flow
-from tests.http.signed import target
+from tests.support.http.flows import flow
+from tests.support.http.served import Served
+from tests.support.http.signed import target
 
 
 def content(path: str, file: object, **more: object) -> str:

@@ -16,13 +16,13 @@ import pytest
 from aiosmtpd.smtp import SMTP, Envelope, Session
 from sqlalchemy import update
 
-from sandboxer.payments.gift_cards.approval import outbox
-from sandboxer.payments.gift_cards.tables import gift_redemptions
+from sandboxer.payments.gift_cards import mail as outbox
+from sandboxer.payments.gift_cards.repository import gift_redemptions
 from sandboxer.sdk import webhooks
-from tests.http.conftest import Served
-from tests.http.flows import flow
-from tests.http.test_gift_cards import ask, free_card, new_key, opened, shop_settings
 from tests.observe.webhooks.receivers import receiver as receiving
+from tests.support.http.flows import flow
+from tests.support.http.gift_cards import ask, free_card, new_key, opened, shop_settings
+from tests.support.http.served import Served
 
 BOSS = "boss@example.org"
 
@@ -55,9 +55,7 @@ async def postbox() -> AsyncIterator[tuple[Postbox, int]]:
 
 
 @pytest.fixture
-async def shop(
-    tmp_path: Path, postbox: tuple[Postbox, int], request: pytest.FixtureRequest
-) -> AsyncIterator[Served]:
+async def shop(tmp_path: Path, postbox: tuple[Postbox, int]) -> AsyncIterator[Served]:
     settings = shop_settings(
         tmp_path,
         public_url="http://127.0.0.1:1",
@@ -66,7 +64,7 @@ async def shop(
         smtp_from="cards@example.org",
         smtp_tls="none",
     )
-    async with opened(settings, request) as served:
+    async with opened(settings) as served:
         yield served
 
 

@@ -7,42 +7,22 @@ import os
 import subprocess
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from embit import bip32
 
-from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.money.verification import verify
 from sandboxer.sdk.aio.client import AsyncSandboxer
 from sandboxer.sdk.puzzles import solve
-from sandboxer.settings import Settings
 from sandboxer.store.idempotency import abandon_all_in_flight
 from testchains.litecoin import Litecoin
-from tests.http.conftest import Served, check_claims, serving
-from tests.http.flows import flow
-from tests.http.signed import Client, Credentials
-from tests.http.test_real import IMAGES, why_not
-
-RATES = {"BTC": "60000", "LTC": "80"}
-
-
-def shop_settings(state: Path, **more: Any) -> Settings:
-    return Settings(
-        **{
-            "state_dir": state,
-            "port": 0,
-            "fixed_rates": RATES,
-            "invoices": {"poll_s": 0.1},
-            "limit_auth": 10_000,
-            "limit_bucket_only": 10_000,
-            "webhook_allow_private": True,
-            **more,
-        }
-    )
+from tests.support.http.flows import flow
+from tests.support.http.gift_cards import ask, free_card, new_key, opened, shop_settings
+from tests.support.http.real import IMAGES, why_not
+from tests.support.http.served import Served, serving
+from tests.support.http.signed import Credentials
 
 
 def litecoins(litecoin: Litecoin, state: Path) -> dict[str, Any]:
@@ -60,34 +40,21 @@ def litecoins(litecoin: Litecoin, state: Path) -> dict[str, Any]:
     }
 
 
-@asynccontextmanager
-async def opened(settings: Settings, request: pytest.FixtureRequest) -> AsyncIterator[Served]:
-    async with serving(settings, {"ext.namespaces": Scripted(name="ext.namespaces")}) as served:
-        yield served
-        check_claims(served, request)
-        found = await served.platform.store.read(verify)
-        assert found.is_whole, found.faults
-
-
 @pytest.fixture
-async def shop(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Served]:
-    async with opened(shop_settings(tmp_path), request) as served:
+async def shop(tmp_path: Path) -> AsyncIterator[Served]:
+    async with opened(shop_settings(tmp_path)) as served:
         yield served
 
 
 @pytest.fixture
-async def coin_shop(
-    litecoin: Litecoin, tmp_path: Path, request: pytest.FixtureRequest
-) -> AsyncIterator[Served]:
+async def coin_shop(litecoin: Litecoin, tmp_path: Path) -> AsyncIterator[Served]:
     settings = shop_settings(tmp_path, chains=litecoins(litecoin, tmp_path))
-    async with opened(settings, request) as served:
+    async with opened(settings) as served:
         yield served
 
 
 @pytest.fixture
-async def real_shop(
-    litecoin: Litecoin, tmp_path: Path, request: pytest.FixtureRequest
-) -> AsyncIterator[Served]:
+async def real_shop(litecoin: Litecoin, tmp_path: Path) -> AsyncIterator[Served]:
     if why := why_not():
         pytest.skip(why)
     state = tmp_path / "state"
@@ -96,25 +63,12 @@ async def real_shop(
         async with serving(settings, None) as served:
             try:
                 yield served
-                check_claims(served, request)
             finally:
                 for sandbox in (await served.client.get("/v1/sandboxes?limit=500")).json()["sandboxes"]:
                     await served.client.delete(f"/v1/sandboxes/{sandbox['id']}")
     finally:
         if os.path.ismount(state / "pool"):
             await asyncio.to_thread(subprocess.run, ["umount", str(state / "pool")], check=True)
-
-
-async def ask(served: Served, path: str, **body: object) -> httpx.Response:
-    """As nobody in particular."""
-    return await served.client.http.post(f"/v1/gift-cards{path}", json=body)
-
-
-async def free_card(served: Served, cents: int = 5000, **more: object) -> dict[str, Any]:
-    body = {"cents": cents, "pay_with": "operator", "reason": "a test", **more}
-    answer = await served.client.post("/v1/gift-cards", body)
-    assert answer.status_code == 201, answer.text
-    return dict(answer.json())
 
 
 async def until(served: Served, path: str, state: str) -> dict[str, Any]:
@@ -125,13 +79,6 @@ async def until(served: Served, path: str, state: str) -> dict[str, Any]:
             return dict(seen)
         assert time.monotonic() < deadline, seen
         await asyncio.sleep(0.05)
-
-
-async def new_key(served: Served, redeemed: dict[str, Any]) -> Client:
-    path = f"/v1/keys/{redeemed['public_key']}/reveal"
-    answer = await served.client.http.post(path, json={"claim": redeemed["claim"]})
-    assert answer.status_code == 200, answer.text
-    return served.as_(Credentials(answer.json()["public_key"], answer.json()["secret_key"]))
 
 
 async def pay(served: Served, litecoin: Litecoin, made: dict[str, Any]) -> dict[str, Any]:
@@ -339,10 +286,8 @@ async def test_a_gift_never_lowers_somebodys_tier(shop: Served) -> None:
     assert (await ask(shop, "/balance", code=made["code"])).json()["left_cents"] == 5000 - 1400
 
 
-async def test_without_a_rate_no_sats_but_still_tiers_and_nothing_lost(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    async with opened(shop_settings(tmp_path, fixed_rates={"USDC": "1"}), request) as served:
+async def test_without_a_rate_no_sats_but_still_tiers_and_nothing_lost(tmp_path: Path) -> None:
+    async with opened(shop_settings(tmp_path, fixed_rates={"USDC": "1"})) as served:
         made = await free_card(served)
         refused = await ask(served, "/redeem", code=made["code"])
         assert (refused.status_code, refused.json()["code"]) == (503, "no_rate")
@@ -371,11 +316,9 @@ async def test_the_rest_goes_back_to_the_buyers_address_less_nine_percent(
     assert (await ask(coin_shop, path, to="address", claim=made["claim"])).status_code == 409
 
 
-async def test_guesses_cost_work_when_they_are_many_and_stop_at_the_budget(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+async def test_guesses_cost_work_when_they_are_many_and_stop_at_the_budget(tmp_path: Path) -> None:
     policy = {"attempts_per_minute": 8, "work_bits": 8, "work_bits_most": 12}
-    async with opened(shop_settings(tmp_path, gift_cards=policy), request) as served:
+    async with opened(shop_settings(tmp_path, gift_cards=policy)) as served:
         made = await free_card(served)
         guess = "zoom-zoom-zoom-zoom"
         for _ in range(4):
@@ -406,8 +349,8 @@ async def test_guesses_cost_work_when_they_are_many_and_stop_at_the_budget(
         assert (stopped.status_code, "retry-after" in stopped.headers) == (429, True)
 
 
-async def test_one_address_may_only_try_so_often(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    async with opened(shop_settings(tmp_path, limit_auth=5), request) as served:
+async def test_one_address_may_only_try_so_often(tmp_path: Path) -> None:
+    async with opened(shop_settings(tmp_path, limit_auth=5)) as served:
         answers = [(await ask(served, "/balance", code="zoom-zoom-zoom-zoom")).status_code for _ in range(7)]
         assert answers == [404] * 5 + [429] * 2
 
@@ -433,11 +376,9 @@ async def test_a_reorg_takes_the_card_back_and_the_same_payment_gives_back_what_
     assert (await ask(coin_shop, "/redeem", code=code)).json()["sats"] == 50783
 
 
-async def test_the_client_does_the_work_that_is_asked_for(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+async def test_the_client_does_the_work_that_is_asked_for(tmp_path: Path) -> None:
     policy = {"attempts_per_minute": 8, "work_bits": 8, "work_bits_most": 12}
-    async with opened(shop_settings(tmp_path, gift_cards=policy), request) as served:
+    async with opened(shop_settings(tmp_path, gift_cards=policy)) as served:
         made = await free_card(served)
         for _ in range(6):
             answer = await ask(served, "/balance", code="zoom-zoom-zoom-zoom")

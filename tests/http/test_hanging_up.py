@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 
+import httpx
 import pytest
 import websockets
 
-from tests.http.conftest import Served, eventually
-from tests.http.signed import Client, Credentials
-from tests.http.test_accounts import cut, funded
-from tests.http.wallets import sign_in
+from tests.support.http.accounts import cut, funded
+from tests.support.http.served import Served, eventually
+from tests.support.http.signed import Client, Credentials
+from tests.support.http.wallets import sign_in
 
 WITHIN_S = 1.0
 
@@ -23,7 +25,7 @@ async def listen(client: Client, path: str, heard: list[str]) -> float:
     return time.monotonic()
 
 
-@pytest.mark.parametrize("how", ["revoke", "suspend", "revoke_parent", "suspend_account"])
+@pytest.mark.parametrize("how", ["revoke", "suspend", "regenerate", "revoke_parent", "suspend_account"])
 async def test_a_followed_stream_ends_with_its_key(served: Served, how: str) -> None:
     team = await funded(served, "team")
     client = await cut(served, team, slots=2, budget_sats=1000) if how == "revoke_parent" else team
@@ -36,6 +38,9 @@ async def test_a_followed_stream_ends_with_its_key(served: Served, how: str) -> 
     began = time.monotonic()
     if how == "suspend":
         done = await served.client.post(f"/v1/keys/{public_key}/suspend", {"why": "stolen"})
+    elif how == "regenerate":
+        # Whoever has the old secret may be a thief: what he opened ends with it.
+        done = await served.client.post(f"/v1/keys/{public_key}/regenerate", {})
     elif how == "suspend_account":
         done = await served.client.post("/v1/accounts/team/suspend", {"reason": "abuse"})
     else:
@@ -48,6 +53,22 @@ async def test_a_followed_stream_ends_with_its_key(served: Served, how: str) -> 
     # What a delegated key has is destroyed with it; its stream may end by telling of that.
     assert heard[-1] in ("unauthenticated", "forbidden", "sandbox.destroyed")
     assert (heard[-1] == "sandbox.destroyed") <= (how == "revoke_parent")
+
+
+async def test_who_waits_for_a_process_is_sent_away_with_its_key(served: Served) -> None:
+    team = await funded(served, "team")
+    path = f"/v1/sandboxes/{(await team.post('/v1/sandboxes', {})).json()['id']}"
+    process = (await team.post(f"{path}/processes", {"argv": ["sleep", "100"]})).json()
+    waiting = asyncio.create_task(team.get(f"{path}/processes/{process['process_id']}/wait?timeout_s=30"))
+    for _ in range(5):
+        # Asked after it, and answered.
+        assert (await served.client.get(path)).status_code == 200
+    suspended = await served.client.post(f"/v1/keys/{team.credentials.public_key}/suspend", {"why": "stolen"})
+    assert suspended.status_code == 204, suspended.text
+    async with asyncio.timeout(5):
+        refused = await waiting
+    assert refused.status_code == 401
+    assert refused.json()["why"] == "the credentials that opened this ended"
 
 
 async def test_a_terminal_ends_with_its_key_and_others_go_on(served: Served) -> None:
@@ -106,3 +127,16 @@ async def test_a_stream_that_ends_by_itself_is_not_disturbed(served: Served) -> 
     async with asyncio.timeout(5):
         await following
     assert "unauthenticated" not in heard
+
+
+async def test_connections_of_children_are_counted_for_the_account_above_them(served: Served) -> None:
+    """Each child had as many as an account of its own: a few of them shut everybody out."""
+    team = await funded(served, "team")
+    children = [await cut(served, team, slots=1, budget_sats=100) for _ in range(3)]
+    counted = served.platform.front._accounts
+    async with contextlib.AsyncExitStack() as stack:
+        for one in (team, *children):
+            # A connection each.
+            http = await stack.enter_async_context(httpx.AsyncClient(base_url=served.url))
+            assert (await Client(http, one.credentials).get("/v1/sandboxes")).status_code == 200
+        assert counted["team"] == 1 + len(children)

@@ -18,7 +18,7 @@ from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.settings import Settings
 from sandboxer.store.idempotency import abandon_all_in_flight
-from tests.http.conftest import Served, eventually, serving
+from tests.support.http.served import Served, eventually, serving
 
 
 async def test_the_same_key_and_request_get_the_first_answer(served: Served) -> None:
@@ -228,7 +228,7 @@ async def test_a_client_that_hung_up_finds_what_it_asked_for(settings: Settings)
 
 
 def _living(served: Served) -> list[Sandbox]:
-    return list(served.platform.sandboxes.room.book.living())
+    return list(served.platform.sandboxes.dependencies.repository.living())
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "two words"])

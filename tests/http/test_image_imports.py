@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.http.conftest import Served, eventually
+from tests.support.http.served import Served, eventually
 
 
 @pytest.fixture(scope="module")

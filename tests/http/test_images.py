@@ -13,12 +13,13 @@ import httpx
 import pytest
 from sqlalchemy import Connection, select
 
-from sandboxer.artifacts.images.published import desk
+from sandboxer.artifacts.images.published import use_cases
 from sandboxer.store.idempotency import idempotency
-from tests.http.conftest import Served, eventually
-from tests.http.flows import flow
-from tests.http.signed import Client
-from tests.http.test_locks import proof, with_both
+from tests.support.http.accounts import with_both
+from tests.support.http.flows import flow
+from tests.support.http.served import Served, eventually
+from tests.support.http.signed import Client
+from tests.support.http.wallets import proof
 
 
 async def published(client: Client, **wanted: object) -> Any:
@@ -210,7 +211,7 @@ async def test_images_that_are_long_gone_through_leave_threads_to_everybody_else
         begun.append(1)
         may_end.wait(120)
 
-    monkeypatch.setattr(desk, "verify", long)
+    monkeypatch.setattr(use_cases, "verify", long)
     try:
         async with asyncio.TaskGroup() as group:
             asked = [group.create_task(alice.post(mine)) for _ in range(12)]

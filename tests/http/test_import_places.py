@@ -11,8 +11,8 @@ import pytest
 
 from sandboxer.edges.http import authentication
 from sandboxer.kernel.errors import InsufficientCredit
-from tests.http.conftest import Served, eventually
-from tests.http.signed import Client
+from tests.support.http.served import Served, eventually
+from tests.support.http.signed import Client
 
 IMPORT = "/v1/images/import?name="
 
@@ -61,7 +61,7 @@ async def test_who_cannot_pay_for_an_image_sends_none(
         asked.append(account)
         raise InsufficientCredit(required=1, available=0)
 
-    monkeypatch.setattr(type(served.platform.artifacts.images.book), "demand_funds", refuse)
+    monkeypatch.setattr(type(served.platform.artifacts.images.repository), "demand_funds", refuse)
     client = await served.stranger("poor")
     writer = await _begin(served, client, "x")
     await eventually(lambda: asked == ["poor"])

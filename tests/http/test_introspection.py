@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sandboxer.settings import Settings
-from tests.http.conftest import Served
-from tests.http.flows import flow
+from tests.support.http.flows import flow
+from tests.support.http.served import Served
 
 
 @pytest.fixture

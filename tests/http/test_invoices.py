@@ -19,15 +19,15 @@ from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.settings import Settings
 from sandboxer.store.idempotency import abandon_all_in_flight, idempotency
 from testchains.litecoin import Litecoin
-from tests.http.conftest import Served, check_claims, serving
-from tests.http.flows import flow
-from tests.http.signed import Credentials
+from tests.support.http.flows import flow
+from tests.support.http.served import Served, serving
+from tests.support.http.signed import Credentials
 
 RATES = {"BTC": "60000", "LTC": "80"}
 
 
 @pytest.fixture
-async def shop(litecoin: Litecoin, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Served]:
+async def shop(litecoin: Litecoin, tmp_path: Path) -> AsyncIterator[Served]:
     (tmp_path / "password").write_text(litecoin.password)
     xpub = bip32.HDKey.from_seed(str(tmp_path).encode().ljust(64)[-64:]).derive("m/84h/1h/0h").to_public()
     settings = Settings(
@@ -48,7 +48,6 @@ async def shop(litecoin: Litecoin, tmp_path: Path, request: pytest.FixtureReques
     )
     async with serving(settings, {"ext.namespaces": Scripted(name="ext.namespaces")}) as served:
         yield served
-        check_claims(served, request)
 
 
 async def ask(served: Served, **wanted: object) -> httpx.Response:

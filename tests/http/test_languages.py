@@ -10,8 +10,8 @@ import pytest
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.settings import Settings
 from sandboxer.work.languages.table import languages
-from tests.http.conftest import Served, serving
-from tests.http.flows import flow
+from tests.support.http.flows import flow
+from tests.support.http.served import Served, serving
 
 
 @pytest.fixture

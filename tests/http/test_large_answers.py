@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from sandboxer.edges.http.large import in_pieces
-from tests.access.conftest import real  # noqa: F401
-from tests.http.conftest import Served
+from sandboxer.kernel.fairness import Turns
+from tests.support.access import real  # noqa: F401
+from tests.support.http.served import Served
+from tests.support.http.signed import target
 
 MB = 1 << 20
 
@@ -26,7 +28,7 @@ def test_pieces_are_what_the_whole_would_be(data: bytes) -> None:
     assert base64.b64decode(b"".join(in_pieces(data, "base64"))) == data
 
 
-async def test_sixty_four_megabytes_of_zeros_stall_nobody(real: Served) -> None:  # noqa: F811
+async def test_sixty_four_megabytes_of_zeros_stall_nobody(real: Served) -> None:
     path = await real.sandbox(resources={"disk_mb": 128, "memory_mb": 256})
     body = json.dumps({"command": f"head -c {64 * MB} /dev/zero", "output_limit_bytes": 64 * MB}).encode()
     target = f"{path}/exec"
@@ -52,6 +54,52 @@ async def test_sixty_four_megabytes_of_zeros_stall_nobody(real: Served) -> None:
     with pytest.raises(asyncio.CancelledError):
         await lag
     assert LAGS[-1] < 1.0, f"nobody was served for {LAGS[-1]:.2f} s"
+
+
+async def test_large_answers_of_one_account_take_a_share_of_the_loop_while_another_is_there(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, another = await served.sandbox(), await served.stranger()
+    file = target(f"{path}/files/content", path="/workspace/zeros")
+    assert (await served.client.put(file, b"\0" * MB)).status_code == 200
+    slices_s = 0.0
+    take = Turns.take
+
+    async def counted(turns: Turns, account: str, seconds: float, sent: int = 0) -> None:
+        nonlocal slices_s
+        slices_s += seconds
+        await take(turns, account, seconds, sent)
+
+    monkeypatch.setattr(Turns, "take", counted)
+    is_over = asyncio.Event()
+
+    async def print_on() -> None:
+        while not is_over.is_set():
+            answer = await served.client.post(f"{path}/exec", {"argv": ["cat", "/workspace/zeros"]})
+            assert answer.status_code == 200, answer.text
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(8):
+            group.create_task(print_on())
+        began = time.monotonic()
+        while time.monotonic() < began + 3.0:
+            assert (await another.get("/v1/sandboxes")).status_code == 200
+        share = slices_s / (time.monotonic() - began)
+        is_over.set()
+    # Half of the loop is theirs, and slices count twice; two of eight would have nearly all of it.
+    assert share < 0.4, f"slices of eight answers took {share:.0%} of the loop"
+
+
+async def test_a_large_text_in_base_64_is_read_in_pieces_and_is_what_was_sent(served: Served) -> None:
+    path = await served.sandbox()
+    data = bytes(range(256)) * 1500
+    body = {"argv": ["cat"], "stdin": base64.b64encode(data).decode(), "stdin_encoding": "base64"}
+    answer = await served.client.post(f"{path}/exec", {**body, "encoding": "base64"})
+    assert base64.b64decode(answer.json()["stdout"]) == data
+    cut = body["stdin"][:70_000] + "=" + body["stdin"][70_001:]  # type: ignore[index]
+    answer = await served.client.post(f"{path}/exec", {**body, "stdin": cut})
+    assert answer.status_code == 422
+    assert "base 64" in answer.text
 
 
 LAGS: list[float] = []

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from tests.http.conftest import Served
-from tests.http.signed import target
-from tests.http.test_real import real
+from tests.support.http.real import real
+from tests.support.http.served import Served
+from tests.support.http.signed import target
 
 __all__ = ["real"]
 pytestmark = [pytest.mark.slow, pytest.mark.alone]

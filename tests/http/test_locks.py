@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.http.conftest import Served
-from tests.http.flows import flow
-from tests.http.signed import Client, Credentials
-from tests.http.test_accounts import cut, funded
-from tests.http.wallets import Session, key_proof, proof, sign_in
-from tests.identity.wallets.signers import Signer
-
-
-async def with_both(served: Served, label: str = "alice") -> tuple[Client, Session]:
-    """An account with a wallet and an API key."""
-    session = await sign_in(served.client.http, label)
-    made = await session.confirmed("POST", "/v1/keys", {"name": "mine"})
-    assert made.status_code == 201, made.text
-    return served.as_(Credentials(made.json()["public_key"], made.json()["secret_key"])), session
+from tests.support.http.accounts import cut, funded, with_both
+from tests.support.http.flows import flow
+from tests.support.http.served import Served
+from tests.support.http.signed import Client
+from tests.support.http.wallets import key_proof, proof, sign_in
+from tests.support.signers import Signer
 
 
 async def locked_box(client: Client) -> str:

@@ -13,17 +13,19 @@ from fastapi.routing import APIRoute, APIWebSocketRoute
 from websockets.asyncio.client import connect
 
 from sandboxer.accounts import audit
+from sandboxer.edges.http.app import BINDINGS
 from sandboxer.wire.operations.table import OPERATIONS
-from tests.http.conftest import Served
-from tests.http.signed import Client
-from tests.work.sessions.test_loop import over
+from tests.support.http.served import Served
+from tests.support.http.signed import Client
+from tests.support.sessions import over
 
 ROOT = "/v1/sandboxes/{sandbox_id}"
+ROUTES = [route for binding in BINDINGS for route in binding.routes()]
 
 
-def sandbox_routes(served: Served) -> list[tuple[str, str]]:
+def sandbox_routes() -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
-    for route in served.app.router.routes:
+    for route in ROUTES:
         if isinstance(route, APIRoute) and route.path.startswith(ROOT):
             found += [(method, route.path) for method in sorted(route.methods or ())]
         elif isinstance(route, APIWebSocketRoute) and route.path.startswith(ROOT):
@@ -65,7 +67,7 @@ async def visit(served: Served, method: str, path: str) -> None:
 
 async def test_every_route_into_a_tenant_s_sandbox_leaves_a_row(served: Served) -> None:
     tenant = await served.stranger("acme")
-    routes = sandbox_routes(served)
+    routes = sandbox_routes()
     assert len(routes) > 25
     for method, template in routes:
         box = await box_of(tenant)
@@ -112,9 +114,9 @@ async def thing_of(served: Served, tenant: Client, noun: str) -> str:
     """One of the tenant's; most acts on it lack what they need, which is no matter here."""
     if noun == "sessions":
         session = replace(
-            over(served.platform.sessions.book, "acme"), expires_at=datetime.max.replace(tzinfo=UTC)
+            over(served.platform.sessions.repository, "acme"), expires_at=datetime.max.replace(tzinfo=UTC)
         )
-        return (await served.platform.sessions.book.open(session, None)).id
+        return (await served.platform.sessions.repository.create(session)).id
     box = await box_of(tenant)
     wanted: dict[str, tuple[str, dict[str, object]]] = {
         "services": ("/v1/services?wait=false", {"name": "hello", "command": "sleep 1000"}),
@@ -133,7 +135,7 @@ async def test_every_route_to_what_is_a_tenant_s_leaves_a_row(served: Served, no
     thing = await thing_of(served, tenant, noun)
     routes = [
         (method, route.path)
-        for route in served.app.router.routes
+        for route in ROUTES
         if isinstance(route, APIRoute) and re.match(rf"/v1/{noun}/\{{", route.path)
         for method in sorted(route.methods or ())
     ]
@@ -151,12 +153,12 @@ async def test_every_route_to_what_is_a_tenant_s_leaves_a_row(served: Served, no
 
 
 async def test_a_tenant_s_image_is_no_exception(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fake publishes none, so the desk is told of one."""
+    """The fake publishes none, so the use cases is told of one."""
 
-    async def get(desk: object, image_id: str, caller: object) -> object:
+    async def get(use_cases: object, image_id: str, caller: object) -> object:
         return SimpleNamespace(id=image_id, account="acme")
 
-    monkeypatch.setattr("sandboxer.artifacts.images.published.desk.ImageDesk.get", get)
+    monkeypatch.setattr("sandboxer.artifacts.images.published.use_cases.ImageUseCases.get", get)
     await visit(served, "GET", "/v1/images/img_1/grants")
     assert [row.action for row in await rows(served, "img_1")] == ["image.grants"]
 
@@ -196,11 +198,11 @@ async def test_ending_what_is_past_its_time_is_written_down_before_it_ends(
 ) -> None:
     tenant = await served.stranger("acme")
     box, own = await box_of(tenant), (await served.sandbox()).rpartition("/")[2]
-    room = served.platform.sandboxes.room
+    dependencies = served.platform.sandboxes.dependencies
     monkeypatch.setattr("sandboxer.sandboxes.lifetime.end_due", lambda sandbox, *, now: True)
     before: list[list[str]] = []
 
-    async def end(_room: object, sandbox: object, *, actor: str) -> object:
+    async def end(_dependencies: object, sandbox: object, *, actor: str) -> object:
         before.append([row.action for row in await rows(served, box)])
         return sandbox
 
@@ -210,7 +212,7 @@ async def test_ending_what_is_past_its_time_is_written_down_before_it_ends(
     assert await rows(served, box) == []
     applied = await served.client.post("/v1/sandboxes/expire?apply=true")
     assert applied.json()["applied"]
-    assert before == [["sandbox.expire"]] * len(list(room.book.living()))
+    assert before == [["sandbox.expire"]] * len(list(dependencies.repository.living()))
     assert await rows(served, own) == []
 
 

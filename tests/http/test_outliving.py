@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from tests.http.conftest import Served, eventually
-from tests.http.signed import Client
-from tests.http.test_accounts import funded
+from tests.support.http.accounts import funded
+from tests.support.http.served import Served, eventually
+from tests.support.http.signed import Client
 
 WITHIN_S = 2.0
 

@@ -10,10 +10,10 @@ import pytest
 from sandboxer.accounts.offers import Offer, Payable
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.settings import Settings
+from sandboxer.wire.operations.declaration import Access
 from sandboxer.wire.operations.table import OPERATIONS
-from sandboxer.wire.operations.terms import Access
-from tests.http.conftest import Served, serving
-from tests.http.wallets import sign_in
+from tests.support.http.served import Served, serving
+from tests.support.http.wallets import sign_in
 
 TTL = "/v1/sandboxes/sbx_00000000000000000000000000/ttl"
 

@@ -9,17 +9,16 @@ import pytest
 from sqlalchemy import func, select
 
 from sandboxer.access.http1.heads import read_request
-from sandboxer.access.ports.tables import previews
+from sandboxer.access.ports.previews import previews
 from sandboxer.accounts import audit
 from sandboxer.backends.scripted.backend import Scripted
+from sandboxer.edges.proxy.doors import Visits, peer_of
 from sandboxer.edges.proxy.host_door import REMEMBERED_S
 from sandboxer.edges.proxy.path_door import PathDoor
-from sandboxer.edges.proxy.peers import peer_of
-from sandboxer.edges.proxy.visits import Visits
 from sandboxer.settings import Settings
-from tests.http.conftest import Served, serving
-from tests.http.flows import flow
-from tests.http.test_accounts import cut, funded
+from tests.support.http.accounts import cut, funded
+from tests.support.http.flows import flow
+from tests.support.http.served import Served, serving
 
 
 @flow("createPreview", "listPreviews", "revokePreview")

@@ -6,8 +6,8 @@ import base64
 import time
 from contextlib import aclosing
 
-from tests.http.conftest import Served, eventually
-from tests.http.flows import flow
+from tests.support.http.flows import flow
+from tests.support.http.served import Served, eventually
 
 
 @flow("startProcess", "listProcesses", "getProcess", "waitProcess", "attachProcess", "endProcess")

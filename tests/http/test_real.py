@@ -7,10 +7,8 @@ import io
 import json
 import os
 import resource
-import subprocess
 import tarfile
 import time
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 
@@ -18,51 +16,14 @@ import httpx
 import pytest
 
 from sandboxer.backends.supervisor import line
-from sandboxer.settings import Settings
-from tests.http.conftest import Served, check_claims, serving
-from tests.http.flows import flow
-from tests.http.signed import target
-from tests.http.test_terminals import dial, read_until
-
-IMAGES = Settings().images_dir
-GUEST = Settings().guest_dir
-
-
-def why_not() -> str | None:
-    if os.geteuid() != 0:
-        return "real walls need root"
-    if not (IMAGES / "base" / "image.json").is_file():
-        return f"there is no base image in {IMAGES}: run `sandboxer image build base`"
-    if not (GUEST / "supervisor").is_file():
-        return f"the supervisor is not built in {GUEST}: run `make -C guest`"
-    return None
-
-
-@pytest.fixture
-async def real(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Served]:
-    if why := why_not():
-        pytest.skip(why)
-    state = tmp_path / "state"
-    settings = Settings(state_dir=state, host="127.0.0.1", port=0, images_dir=IMAGES, pool_size_mb=800)
-    try:
-        async with serving(settings, None) as running:
-            running.defaults = {"resources": {"disk_mb": 128}}
-            try:
-                yield running
-                check_claims(running, request)
-            finally:
-                for sandbox in (await running.client.get("/v1/sandboxes?limit=500")).json()["sandboxes"]:
-                    await running.client.delete(f"/v1/sandboxes/{sandbox['id']}")
-    finally:
-        if os.path.ismount(state / "pool"):
-            await asyncio.to_thread(subprocess.run, ["umount", str(state / "pool")], check=True)
-
-
-async def sh(served: Served, path: str, command: str, **more: object) -> dict[str, object]:
-    answer = await served.client.post(f"{path}/exec", {"command": command, **more})
-    assert answer.status_code == 200, answer.text
-    result: dict[str, object] = answer.json()
-    return result
+from tests.support.http.flows import flow
+from tests.support.http.real import (
+    real,  # noqa: F401
+    sh,
+)
+from tests.support.http.served import Served
+from tests.support.http.signed import target
+from tests.support.http.terminals import dial, read_until
 
 
 async def test_a_timeout_kills_children_that_ran_away(real: Served) -> None:
@@ -260,3 +221,12 @@ async def test_the_supervisor_killed_from_outside_ends_streams_with_a_typed_erro
         rest = [event async for event in told]
     assert rest[-1].name == "error"
     assert rest[-1].data["fault"] == "platform"
+
+
+async def test_a_file_that_the_kernel_makes_up_is_read_whole(real: Served) -> None:
+    """It says that it is empty."""
+    path = await real.sandbox()
+    read = await real.client.get(f"{path}/files/content?path=/proc/version")
+    said = await real.client.post(f"{path}/exec", {"argv": ["cat", "/proc/version"]})
+    assert (read.status_code, read.text) == (200, said.json()["stdout"])
+    assert read.text.startswith("Linux")

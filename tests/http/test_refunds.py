@@ -17,7 +17,7 @@ from sandboxer.payments.invoices.tables import invoices
 from sandboxer.payments.wallet.agent import create_wallet
 from sandboxer.settings import Settings
 from testchains.litecoin import Litecoin
-from tests.http.conftest import Served, serving
+from tests.support.http.served import Served, serving
 
 LTC = 10**8
 

@@ -12,12 +12,12 @@ import pytest
 from sandboxer.accounts import audit
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.settings import Settings
-from tests.http.conftest import Served, serving
-from tests.http.flows import flow
-from tests.http.signed import Credentials
-from tests.http.test_locks import with_both
-from tests.http.wallets import key_proof, sign_in, siwx_header, siwx_message
-from tests.identity.wallets.signers import Signer
+from tests.support.http.accounts import with_both
+from tests.support.http.flows import flow
+from tests.support.http.served import Served, serving
+from tests.support.http.signed import Credentials
+from tests.support.http.wallets import key_proof, sign_in, siwx_header, siwx_message
+from tests.support.signers import Signer
 
 SHIPPED = Path(__file__).resolve().parents[2] / "profiles" / "agent-dev.yaml"
 

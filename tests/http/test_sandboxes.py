@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.http.conftest import Served
-from tests.http.flows import flow
-from tests.http.signed import target
+from tests.support.http.flows import flow
+from tests.support.http.served import Served
+from tests.support.http.signed import target
 
 
 @flow("createSandbox", "getSandbox", "listSandboxes", "destroySandbox")

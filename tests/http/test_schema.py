@@ -31,8 +31,8 @@ from schemathesis.specs.openapi.checks import (
 
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.settings import Settings
-from tests.http.conftest import Served, serving
-from tests.http.signed import Credentials
+from tests.support.http.served import Served, serving
+from tests.support.http.signed import Credentials
 
 CHECKS = [
     not_a_server_error,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.http.conftest import Served
-from tests.http.flows import flow
+from tests.support.http.flows import flow
+from tests.support.http.served import Served
 
 VALUE = "hunter2-\u00e4-\u4e2d"
 
@@ -86,3 +86,13 @@ async def test_strangers_have_secrets_of_their_own(served: Served) -> None:
         assert (await stranger.send(method, f"{path}/secrets")).status_code == 404
     body = {"values": {"A": "b"}}
     assert (await stranger.send("PUT", f"{path}/secrets", body=body)).status_code == 404
+
+
+@flow("getSecret")
+async def test_a_secret_is_looked_at_by_its_name_and_its_value_stays_inside(served: Served) -> None:
+    await served.client.send("PUT", "/v1/secrets/TOKEN", body={"value": VALUE})
+    shown = await served.client.get("/v1/secrets/TOKEN")
+    assert (shown.status_code, shown.json()["size_bytes"]) == (200, len(VALUE.encode()))
+    assert VALUE not in shown.text
+    stranger = await served.stranger()
+    assert (await stranger.get("/v1/secrets/TOKEN")).status_code == 404

@@ -12,25 +12,61 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import httpx
 import pytest
 
 from sandboxer.edges.http.server import listen, url_of
 from sandboxer.settings import Settings
-from tests.http.signed import Client, Credentials
+from tests.support.http.signed import Client, Credentials
 
 PROGRAM = """
+import json
 import sys
 from pathlib import Path
 from sandboxer.edges.http.server import run
 from sandboxer.settings import Settings
 state, profiles = map(Path, sys.argv[1:3])
-settings = Settings(state_dir=state, port=0, profiles_dir=profiles, backends=("ext.scripted",))
-run(settings, on_ready=lambda url: print(url, flush=True))
+more = json.loads(sys.argv[3])
+settings = Settings(state_dir=state, port=0, profiles_dir=profiles, backends=("ext.scripted",), **more)
+run(settings, on_ready=lambda url: print(url, *{name.partition(".")[0] for name in sys.modules}, flush=True))
 """
+
+
+# What each of them takes to import, only those platforms pay that use it.
+LIBRARIES_OF_NETWORKS = {
+    "web3",
+    "eth_account",
+    "eth_utils",
+    "py_ecc",
+    "aiohttp",
+    "x402",
+    "embit",
+    "segno",
+    "bip322",
+}
+LIBRARIES_OF_NETWORKS |= {"coincurve", "pyseto", "Cryptodome", "asyncssh", "psycopg"}
+NOTHING_MORE: Mapping[str, Any] = MappingProxyType({})
+# Nobody answers there: what is looked at is what a server with such a network has loaded.
+WITH_EVM = {
+    "charging": True,
+    "fixed_rates": {"BTC": "100000", "USDC": "1"},
+    "x402": {
+        "networks": [
+            {
+                "network": "eip155:8453",
+                "pay_to": "0x" + "11" * 20,
+                "rpc_url": "http://127.0.0.1:9",
+                "facilitator": "http://127.0.0.1:9",
+                "assets": [{"code": "USDC", "id": "0x" + "22" * 20, "name": "USD Coin", "version": "2"}],
+            }
+        ]
+    },
+}
 
 
 def profiles_for_the_fake(folder: Path) -> Path:
@@ -41,29 +77,43 @@ def profiles_for_the_fake(folder: Path) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
-    """A server as a process of its own, and its address."""
+async def running(
+    folder: Path, more: Mapping[str, Any] = NOTHING_MORE
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, str, set[str]]]:
+    """A server as a process of its own, its address, and the packages it has loaded when it is ready."""
     server = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
         PROGRAM,
         str(folder / "state"),
         str(profiles_for_the_fake(folder / "profiles")),
+        json.dumps(dict(more)),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     assert server.stdout is not None
     try:
-        yield server, (await asyncio.wait_for(server.stdout.readline(), 60)).decode().strip()
+        url, *loaded = (await asyncio.wait_for(server.stdout.readline(), 120)).decode().split()
+        yield server, url, set(loaded)
     finally:
         if server.returncode is None:
             server.kill()
             await server.wait()
 
 
-async def test_nobody_ends_it_by_what_he_nests(tmp_path: Path) -> None:
+async def test_a_platform_without_payments_does_not_load_the_libraries_of_networks(tmp_path: Path) -> None:
+    async with running(tmp_path) as (_, _, loaded):
+        assert not loaded & LIBRARIES_OF_NETWORKS
+        assert "fastapi" in loaded
+
+
+@pytest.mark.parametrize("more", [NOTHING_MORE, WITH_EVM], ids=["without payments", "with an EVM network"])
+async def test_nobody_ends_it_by_what_he_nests(tmp_path: Path, more: Mapping[str, Any]) -> None:
     """100 KB of brackets ran over the end of the stack and took the process with them."""
-    async with running(tmp_path) as (server, url), httpx.AsyncClient(base_url=url, timeout=60) as http:
+    async with (
+        running(tmp_path, more) as (server, url, loaded),
+        httpx.AsyncClient(base_url=url, timeout=60) as http,
+    ):
         owner = json.loads((tmp_path / "state" / "owner.json").read_text())
         client = Credentials(owner["public_key"], owner["secret_key"])
         for body in (b"[" * 200_000, b'{"a":' * 200_000, b"[" * 100_000 + b"]" * 100_000):
@@ -74,11 +124,12 @@ async def test_nobody_ends_it_by_what_he_nests(tmp_path: Path) -> None:
                 assert 400 <= answer.status_code < 500, answer.text
         assert (await http.get("/readyz")).json() == {"status": "ready"}
         assert server.returncode is None
+        assert ("py_ecc" in loaded) == bool(more)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_it_ends_at_a_signal_even_while_someone_listens(tmp_path: Path, number: signal.Signals) -> None:
-    async with running(tmp_path) as (server, url):
+    async with running(tmp_path) as (server, url, _):
         owner_file = tmp_path / "state" / "owner.json"
         owner = json.loads(owner_file.read_text())
         assert stat.S_IMODE(os.stat(owner_file).st_mode) == 0o600

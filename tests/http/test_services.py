@@ -14,26 +14,16 @@ import pytest
 
 from sandboxer.kernel.errors import Conflict, NotFound, SandboxerError
 from sandboxer.settings import Settings
-from sandboxer.work.services.names.asking import ELSEWHERE
-from sandboxer.work.services.names.policy import DomainPolicy
-from sandboxer.work.services.names.rechecking import Rechecking
+from sandboxer.work.services.domain_proof import ELSEWHERE
+from sandboxer.work.services.domains import DomainPolicy, Rechecking
 from sandboxer.work.services.records import Domain, domain_holder
-from tests.http.conftest import Served
-from tests.http.flows import flow
-from tests.http.signed import Client
-from tests.http.test_accounts import cut, funded
-from tests.http.test_locks import with_both
-from tests.http.wallets import proof
-from tests.identity.conftest import StillClock
-
-LISTENS = "echo up; python3 -c '# scripted: echo-server 9000'"
-HELLO = {
-    "name": "hello",
-    "command": LISTENS,
-    "port": 9000,
-    "health": {"interval_s": 0.2},
-    "stop_timeout_s": 1,
-}
+from tests.support.http.accounts import cut, funded, with_both
+from tests.support.http.execute import HELLO, LISTENS
+from tests.support.http.flows import flow
+from tests.support.http.served import Served
+from tests.support.http.signed import Client
+from tests.support.http.wallets import proof
+from tests.support.identity import StillClock
 
 
 @pytest.fixture
@@ -309,7 +299,7 @@ async def test_a_domain_that_is_somebody_else_s_now_leads_here_no_more(
 
     clock = StillClock(served.platform.clock.now())
     policy = DomainPolicy(every=timedelta(hours=1), grace=timedelta(hours=2))
-    rechecking = Rechecking(served.platform.services.means.book, clock, ask, policy)
+    rechecking = Rechecking(served.platform.services.means.repository, clock, ask, policy)
     away = Conflict(why="connection refused")
     moved = Conflict(why="no such name", found=ELSEWHERE)
 
@@ -400,8 +390,8 @@ async def test_a_domain_proven_for_a_service_that_is_gone_by_then_is_nobody_s(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await made(served.client)
-    book = served.platform.services.means.book
-    (service,) = book.all()
+    repository = served.platform.services.means.repository
+    (service,) = repository.living()
     claim = (await served.client.post("/v1/services/hello/domains", {"domain": "app.example.com"})).json()
 
     async def ask(domain: str) -> bytes:
@@ -413,7 +403,7 @@ async def test_a_domain_proven_for_a_service_that_is_gone_by_then_is_nobody_s(
     late = await served.client.post("/v1/services/hello/domains/app.example.com/verify")
     assert (late.status_code, late.json()["code"]) == (404, "not_found")
     # As if its removal had come while the proof was being written.
-    book._by_id[service.id] = service
+    repository._memory[service.id] = service
     domain = Domain(
         domain="app.example.com",
         service_id=service.id,
@@ -422,7 +412,7 @@ async def test_a_domain_proven_for_a_service_that_is_gone_by_then_is_nobody_s(
         created_at=service.created_at,
     )
     with pytest.raises(NotFound):
-        await book.put_domain(domain, actor="test", kind="domain_verified")
-    del book._by_id[service.id]
+        await repository.put_domain(domain, actor="test", kind="domain_verified")
+    del repository._memory[service.id]
     holder = await served.platform.store.read(lambda conn: domain_holder(conn, "app.example.com"))
     assert holder is None

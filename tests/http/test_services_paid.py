@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sandboxer.money.verification import verify
-from tests.http.conftest import Served
-from tests.http.test_charging import becomes, good, paid
+from tests.support.http.charging import becomes, good, paid
+from tests.support.http.served import Served
 
 __all__ = ["paid"]
 COUNTS = """

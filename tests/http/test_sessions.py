@@ -15,14 +15,13 @@ import pytest
 
 from sandboxer.kernel.ids import new_id
 from sandboxer.settings import Settings
-from tests.http.conftest import Served, eventually, serving
-from tests.http.flows import flow
-from tests.http.signed import Credentials
-from tests.http.test_accounts import cut, funded
-from tests.http.test_locks import with_both
-from tests.http.test_real import IMAGES, real, why_not
-from tests.http.wallets import proof
-from tests.work.sessions.test_loop import over
+from tests.support.http.accounts import cut, funded, with_both
+from tests.support.http.flows import flow
+from tests.support.http.real import IMAGES, real, why_not
+from tests.support.http.served import Served, eventually, serving
+from tests.support.http.signed import Credentials
+from tests.support.http.wallets import proof
+from tests.support.sessions import over
 
 __all__ = ["real"]
 
@@ -338,11 +337,11 @@ async def test_a_delegated_key_ends_a_sandbox_with_its_session_only_if_it_may_de
     key = await served.platform.keys.find(child.credentials.public_key)
     assert key is not None
     account = key.caller.account
-    book = served.platform.sessions.book
-    lent = replace(over(book, account), expires_at=book.clock.now() + timedelta(hours=1))
+    repository = served.platform.sessions.repository
+    lent = replace(over(repository, account), expires_at=repository.clock.now() + timedelta(hours=1))
     own = replace(lent, id=new_id("ses"), owns_sandbox=True)
     for session in (lent, own):
-        await book.open(session, None)
+        await repository.create(session)
     refused = await child.delete(f"/v1/sessions/{own.id}")
     assert (refused.status_code, refused.json()["scope"]) == (403, "sandboxes:destroy")
     assert (await child.delete(f"/v1/sessions/{lent.id}")).json()["state"] == "ended"

@@ -12,12 +12,11 @@ import pytest
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.kernel.errors import NoCapacity, ProvisionFailed
 from sandboxer.settings import Settings
-from tests.http.conftest import Served, check_claims, eventually, serving
-from tests.http.flows import flow
-from tests.http.signed import Client
-from tests.http.test_accounts import SCOPES, cut, funded
-from tests.http.test_locks import with_both
-from tests.http.wallets import proof
+from tests.support.http.accounts import SCOPES, cut, funded, with_both
+from tests.support.http.flows import flow
+from tests.support.http.served import Served, eventually, serving
+from tests.support.http.signed import Client
+from tests.support.http.wallets import proof
 
 
 async def write(client: Client, path: str, text: str) -> None:
@@ -216,7 +215,7 @@ STORED = 1_024_000
 
 
 @pytest.fixture
-async def paid(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Served]:
+async def paid(tmp_path: Path) -> AsyncIterator[Served]:
     rates = {"running_msats": 0, "vcpu_msats": 0, "memory_gb_msats": 0, "stored_disk_gb_msats": STORED}
     settings = Settings(
         state_dir=tmp_path / "state",
@@ -231,7 +230,6 @@ async def paid(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[
     )
     async with serving(settings, {"ext.namespaces": Scripted(name="ext.namespaces")}) as running:
         yield running
-        check_claims(running, request)
 
 
 async def test_what_is_kept_is_paid_for_until_it_is_dropped(paid: Served) -> None:

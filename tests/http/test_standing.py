@@ -13,9 +13,10 @@ from sandboxer.kernel.errors import Forbidden
 from sandboxer.money.buckets import settle_account
 from sandboxer.sandboxes.requests import CreateRequest
 from testchains.evm import Anvil
-from tests.http.conftest import Served
-from tests.http.test_x402 import agent, credit, evm, served, settings_with, shop, signed, wallet
-from tests.payments.x402.conftest import SHOP
+from tests.support.chains.evm import evm
+from tests.support.http.served import Served
+from tests.support.http.x402 import agent, credit, served, settings_with, shop, signed, wallet
+from tests.support.payments.x402 import SHOP
 
 __all__ = ["evm", "served", "wallet"]
 

@@ -10,8 +10,8 @@ import os
 import httpx
 import pytest
 
-from tests.http.conftest import Served
-from tests.http.test_real import real
+from tests.support.http.real import real
+from tests.support.http.served import Served
 
 __all__ = ["real"]
 SIZE = 240_000

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import ast
+import inspect
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-import sandboxer.artifacts
-from sandboxer.artifacts.holdings import NOUNS
+import sandboxer
+from sandboxer.artifacts.charging import NOUNS
+from sandboxer.artifacts.repository import KeptRepository
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.money.pricing import Rates
 from sandboxer.settings import Settings
 from sandboxer.store.metadata import metadata
-from tests.http.conftest import Served, serving
+from tests.support.http.served import Served, serving
 
 
 @pytest.fixture
@@ -84,27 +85,18 @@ def test_every_table_of_kept_things_is_counted_at_the_door() -> None:
 
 
 def test_every_record_of_a_kept_thing_is_written_behind_the_door() -> None:
-    """Whatever inserts a record in this room asks `admit` in the same function."""
-    root = Path(sandboxer.artifacts.__file__).parent
-    found = 0
-    for path in root.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef) and node.name == "open":
-                calls = {
-                    call.func.attr
-                    for call in ast.walk(node)
-                    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
-                }
-                if "insert_record" in calls:
-                    found += 1
-                    assert "admit" in calls, f"{path} keeps something without asking for funds"
-    assert found == len(NOUNS)
-    outside = [
-        path
-        for path in root.rglob("*.py")
-        if ".insert_record(" in path.read_text() and path.name != "book.py"
-    ]
-    assert not outside, "records of kept things are written by their book alone"
+    """Each noun's repository is a `KeptRepository`, whose `_admit` asks for funds; nobody else inserts."""
+    nouns = KeptRepository.__subclasses__()
+    assert len(nouns) == len(NOUNS)
+    for noun in nouns:
+        own = inspect.getsource(noun)
+        assert "def add(" not in own, f"{noun} has a way of its own to add a record"
+        assert "def _admit(" not in own or "super()._admit(" in own, f"{noun} asks nobody for funds"
+    root = Path(sandboxer.__file__).parent
+    callers = {
+        path.relative_to(root).as_posix() for path in root.rglob("*.py") if "rows.insert(" in path.read_text()
+    }
+    assert callers == {"store/repository.py"}, "records are written by their repository alone"
 
 
 async def test_a_tier_keeps_the_disks_it_has_room_for_and_no_more(paid: Served) -> None:

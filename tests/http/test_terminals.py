@@ -6,29 +6,14 @@ import json
 
 import pytest
 import websockets
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import connect
 
-from tests.http.conftest import Served
-from tests.http.flows import flow
-from tests.http.signed import target
-
-
-def dial(served: Served, path: str, **query: object) -> connect:
-    where = target(f"{path}/terminal", **query)
-    head = served.client.credentials.head("GET", where)
-    return connect(served.url.replace("http", "ws") + where, additional_headers=head, proxy=None)
+from tests.support.http.flows import flow
+from tests.support.http.served import Served
+from tests.support.http.terminals import dial, read_until
 
 
-async def read_until(socket: ClientConnection, wanted: bytes) -> bytes:
-    seen = b""
-    while wanted not in seen:
-        frame = await socket.recv()
-        if isinstance(frame, bytes):
-            seen += frame
-    return seen
-
-
-@flow("listTerminals", "endTerminal", "websocket /v1/sandboxes/{sandbox_id}/terminal")
+@flow("listTerminals", "endTerminal", "openTerminal")
 async def test_a_terminal_survives_its_viewer_and_is_attached_to_again(served: Served) -> None:
     path = await served.sandbox()
     async with dial(served, path, command="echo begun; cat", cols=100, rows=30) as socket:
@@ -114,7 +99,6 @@ async def test_what_is_missing_is_refused_before_the_upgrade(served: Served) -> 
         assert refused.value.response.status_code == status
 
 
-@flow("openTerminal")
 async def test_a_terminal_without_a_websocket_says_what_it_needs(served: Served) -> None:
     path = await served.sandbox()
     answer = await served.client.get(f"{path}/terminal")

@@ -12,12 +12,11 @@ import pytest
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.kernel.errors import NoCapacity, ProvisionFailed
 from sandboxer.settings import Settings
-from tests.http.conftest import Served, check_claims, eventually, serving
-from tests.http.flows import flow
-from tests.http.signed import Client
-from tests.http.test_accounts import SCOPES, cut, funded
-from tests.http.test_locks import with_both
-from tests.http.wallets import proof
+from tests.support.http.accounts import SCOPES, cut, funded, with_both
+from tests.support.http.flows import flow
+from tests.support.http.served import Served, eventually, serving
+from tests.support.http.signed import Client
+from tests.support.http.wallets import proof
 
 # Whatever makes a sandbox of its own, and what it needs to be told.
 MAKERS: list[tuple[str, dict[str, object]]] = [
@@ -412,7 +411,7 @@ async def test_clones_of_a_sandbox_with_a_volume_come_without_it_and_that_is_sai
 
 
 @pytest.fixture
-async def paid(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Served]:
+async def paid(tmp_path: Path) -> AsyncIterator[Served]:
     # A volume of 16 MB costs a sat a second.
     rates = {"running_msats": 0, "vcpu_msats": 0, "memory_gb_msats": 0, "stored_disk_gb_msats": 64_000}
     settings = Settings(
@@ -429,7 +428,6 @@ async def paid(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[
     )
     async with serving(settings, {"ext.namespaces": Scripted(name="ext.namespaces")}) as running:
         yield running
-        check_claims(running, request)
 
 
 async def test_a_volume_is_paid_for_by_its_size_within_its_accounts_quota(paid: Served) -> None:

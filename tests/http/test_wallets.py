@@ -11,11 +11,11 @@ from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.settings import Settings, load_settings
 from sandboxer.wiring import open_platform
-from tests.http.conftest import Served, check_claims, serving
-from tests.http.flows import flow
-from tests.http.signed import Credentials
-from tests.http.wallets import Session, key_proof, sign_in, siwx_header, siwx_message
-from tests.identity.wallets.signers import Signer
+from tests.support.http.flows import flow
+from tests.support.http.served import Served, serving
+from tests.support.http.signed import Credentials
+from tests.support.http.wallets import Session, key_proof, sign_in, siwx_header, siwx_message
+from tests.support.signers import Signer
 
 
 @flow("challengeWallet", "openSession", "closeSession")
@@ -131,14 +131,13 @@ async def test_a_stolen_session_makes_no_key_and_its_wallet_does(served: Served)
 
 
 @pytest.fixture
-async def gated(settings: Settings, request: pytest.FixtureRequest) -> AsyncIterator[Served]:
+async def gated(settings: Settings) -> AsyncIterator[Served]:
     """A registry that nobody answers at: the gate fails closed."""
     demanding = settings.model_copy(
         update={"genesis_demanded": True, "genesis_registry_url": "http://127.0.0.1:9"}
     )
     async with serving(demanding, {"ext.namespaces": Scripted(name="ext.namespaces")}) as running:
         yield running
-        check_claims(running, request)
 
 
 @flow("challengeGenesis")

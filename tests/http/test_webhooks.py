@@ -12,18 +12,17 @@ import pytest
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.sdk.webhooks import WebhookRejected, verify
 from sandboxer.settings import Settings
-from tests.http.conftest import Served, check_claims, eventually, serving
-from tests.http.flows import flow
 from tests.observe.webhooks.receivers import Receiver, receiver, status
+from tests.support.http.flows import flow
+from tests.support.http.served import Served, eventually, serving
 
 
 @pytest.fixture
-async def told(settings: Settings, request: pytest.FixtureRequest) -> AsyncIterator[Served]:
+async def told(settings: Settings) -> AsyncIterator[Served]:
     """A platform whose webhooks may reach this machine."""
     private = settings.model_copy(update={"webhook_allow_private": True})
     async with serving(private, {"ext.namespaces": Scripted(name="ext.namespaces")}) as running:
         yield running
-        check_claims(running, request)
 
 
 async def webhook(told: Served, there: Receiver, **wanted: object) -> dict[str, str]:
@@ -193,9 +192,7 @@ async def test_without_its_own_secret_it_is_signed_with_the_accounts_for_one_sho
 
 
 @flow("listUsageSegments")
-async def test_usage_is_told_by_webhook_and_pulled_by_cursor(
-    tmp_path: Path, settings: Settings, request
-) -> None:
+async def test_usage_is_told_by_webhook_and_pulled_by_cursor(tmp_path: Path, settings: Settings) -> None:
     changes = {"webhook_allow_private": True, "charging": True}
     backends = {"ext.namespaces": Scripted(name="ext.namespaces")}
     async with receiver() as there, serving(settings.model_copy(update=changes), backends) as told:
@@ -215,4 +212,3 @@ async def test_usage_is_told_by_webhook_and_pulled_by_cursor(
         table = await stranger.get("/v1/usage/segments?format=csv")
         assert (table.text.splitlines()[1].split(",")[2], table.headers["x-next-after"]) == ("stranger", "1")
         assert (await stranger.get("/v1/usage/segments?all_accounts=true")).status_code == 403
-        check_claims(told, request)

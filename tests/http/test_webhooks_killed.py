@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import sys
+import os
 from pathlib import Path
 
 from sqlalchemy import select
@@ -14,46 +13,22 @@ from sandboxer.observe.events import events
 from sandboxer.sdk.webhooks import verify
 from sandboxer.settings import Settings
 from sandboxer.wiring import open_platform
-from tests.http.conftest import eventually
 from tests.observe.webhooks.receivers import GOOD, Receiver, receiver, status
-
-_SERVE = """
-import asyncio, sys
-from pathlib import Path
-from sandboxer.backends.scripted.backend import Scripted
-from sandboxer.observe.events import record
-from sandboxer.settings import Settings
-from sandboxer.wiring import open_platform
-
-async def main(state_dir, database):
-    settings = Settings(state_dir=Path(state_dir), database=database, webhook_allow_private=True)
-    backends = {"ext.namespaces": Scripted(name="ext.namespaces")}
-    async with open_platform(settings, backends=backends) as platform:
-        for number in range(100_000):
-            def tell(conn):
-                now = platform.clock.now()
-                record(conn, subject="owner", kind="thing.done", actor="t", reason=str(number), at=now)
-            await platform.store.write(tell)
-            # A backlog of thousands would only make the test long.
-            await asyncio.sleep(0.02)
-
-asyncio.run(main(*sys.argv[1:]))
-"""
+from tests.support.forking import forking
+from tests.support.http.served import eventually
 
 
 async def serve_until_killed(state_dir: Path, database: str, there: Receiver, after: int) -> None:
     """Killed as soon as that many more messages have come, wherever it stands then."""
     wanted = len(there.got) + after
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _SERVE, str(state_dir), database, stdout=asyncio.subprocess.DEVNULL
-    )
+    program = "tests.support.telling_server"
+    child = forking().start([str(state_dir), database], os.environ, program=program)
     try:
-        await eventually(lambda: len(there.got) >= wanted or child.returncode is not None, seconds=60)
+        await eventually(lambda: len(there.got) >= wanted or child.poll() is not None, seconds=60)
         assert child.returncode is None, "it ended by itself"
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            child.kill()
-        await child.wait()
+        child.kill()
+        await asyncio.to_thread(child.wait, 30)
 
 
 async def test_killed_in_mid_delivery_it_tells_all_the_same(tmp_path: Path, database_url: str) -> None:

@@ -7,12 +7,14 @@ import base64
 import contextlib
 import os
 import struct
+from typing import Any
 
 import pytest
 
-from sandboxer.access.front.patience import Patience
-from tests.http.conftest import Served, eventually
-from tests.http.signed import target
+from sandboxer.access.connections import Patience
+from sandboxer.edges.front.websocket import AT_ONCE
+from tests.support.http.served import Served, eventually
+from tests.support.http.signed import target
 
 
 async def _upgraded(
@@ -59,6 +61,30 @@ async def test_pongs_to_a_client_that_does_not_read_do_not_pile_up(served: Serve
                 await writer.drain()
                 most = max(most, holder.transport.get_write_buffer_size())  # type: ignore[attr-defined]
     assert most < 1 << 20, f"{most} bytes of pongs wait for a client that does not read"
+    writer.close()
+
+
+async def test_others_have_their_turn_between_few_pings(served: Served) -> None:
+    path = await served.sandbox()
+    _, writer = await _upgraded(served, path, command="cat")
+    await eventually(lambda: len(_holders(served)) == 1)
+    holder: Any = _holders(served)[0]
+    answered, ping = 0, _frame(0x9, b"p" * 125)
+    handle = holder.handle_ping
+
+    def count() -> None:
+        nonlocal answered
+        answered += 1
+        handle()
+
+    holder.handle_ping = count
+    writer.write(ping * 4000)
+    most = before = 0
+    while answered < 4000:
+        # One turn of the loop.
+        await asyncio.sleep(0)
+        most, before = max(most, answered - before), answered
+    assert most <= AT_ONCE // len(ping) + 1, f"{most} pings were answered before anybody else was heard"
     writer.close()
 
 

@@ -13,11 +13,11 @@ from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.payments import records
 from sandboxer.payments.lifecycle import State
 from testchains.evm import Anvil
-from tests.http.conftest import Served, serving
-from tests.http.signed import Credentials
-from tests.http.test_x402 import agent, settings_with
-from tests.payments.x402.conftest import evm
 from tests.payments.x402.lying_node import OTHER_FORK, LyingNode
+from tests.support.chains.evm import evm
+from tests.support.http.served import Served, serving
+from tests.support.http.signed import Credentials
+from tests.support.http.x402 import agent, settings_with
 
 __all__ = ["evm"]
 

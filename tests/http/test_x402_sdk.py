@@ -13,8 +13,9 @@ from sandboxer.sdk.errors import ApiError
 from sandboxer.sdk.payers import Cap, EvmPayer
 from testchains.evm import Anvil
 from testchains.evm.anvil import address_of
-from tests.http.conftest import Served
-from tests.http.test_x402 import evm, shop
+from tests.support.chains.evm import evm
+from tests.support.http.served import Served
+from tests.support.http.x402 import shop
 
 __all__ = ["evm"]
 

@@ -12,9 +12,10 @@ from x402.http.utils import decode_payment_response_header
 from sandboxer.money.buckets import settle_account, unconfirmed
 from testchains.evm import Anvil
 from testchains.evm.anvil import address_of
-from tests.http.conftest import Served
-from tests.http.test_x402 import agent, evm, shop, signed, wallet
 from tests.payments.x402.facilitator import Facilitator, running_facilitator
+from tests.support.chains.evm import evm
+from tests.support.http.served import Served
+from tests.support.http.x402 import agent, shop, signed, state_of, wallet
 
 __all__ = ["evm", "wallet"]
 
@@ -30,15 +31,6 @@ async def served(evm: Anvil, tmp_path: Path, facilitator: Facilitator) -> AsyncI
     network = {"facilitator": facilitator.url}
     async with shop(evm, tmp_path, network=network, settle_timeout="1s") as running:
         yield running
-
-
-async def state_of(served: Served, payment_id: str, wanted: str) -> None:
-    async with asyncio.timeout(40):
-        while True:
-            seen = (await served.client.http.get(f"/v1/payments/{payment_id}")).json()
-            if seen["state"] == wanted:
-                return
-            await asyncio.sleep(0.05)
 
 
 async def test_a_settlement_without_an_answer_delivers_and_is_charged_once(

@@ -21,15 +21,14 @@ from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.money.buckets import settle_account, unconfirmed
 from sandboxer.money.verification import verify
 from sandboxer.payments.stacks.codec.post_conditions import Mode
-from sandboxer.payments.stacks.codec.signing import sign_origin
-from sandboxer.payments.stacks.codec.transactions import parse_hex, write_transaction
+from sandboxer.payments.stacks.codec.transactions import parse_hex, sign_origin, write_transaction
 from sandboxer.payments.stacks.nodes import next_nonce
-from sandboxer.payments.stacks.scheme.client import ExactStacksClient
+from sandboxer.payments.stacks.scheme import ExactStacksClient
 from sandboxer.settings import Settings
 from testchains.stacks.local import LocalStacks, Wallet
-from tests.chains.stacks import stacks
-from tests.http.conftest import Served, serving
-from tests.http.signed import Credentials
+from tests.support.chains.stacks import stacks
+from tests.support.http.served import Served, serving
+from tests.support.http.signed import Credentials
 
 __all__ = ["stacks"]
 # A sat is 0.1 cents: 1000 sats are 1 USDCx, or 2 STX.

@@ -18,12 +18,12 @@ from x402.schemas import PaymentRequired
 from testchains.evm import Anvil
 from testchains.evm.anvil import address_of
 from testchains.evm.permit2 import deploy_permit2
-from tests.http.conftest import Served
-from tests.http.test_x402 import credit, evm, shop
-from tests.http.test_x402_settling import state_of
-from tests.payments.x402.conftest import SHOP
 from tests.payments.x402.facilitator import running_facilitator
 from tests.payments.x402.upto import UPTO, pay_upto, ready_wallet, signed_upto, upto_client
+from tests.support.chains.evm import evm
+from tests.support.http.served import Served
+from tests.support.http.x402 import credit, shop, state_of
+from tests.support.payments.x402 import SHOP
 
 __all__ = ["evm"]
 

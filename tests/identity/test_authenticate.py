@@ -7,10 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from sandboxer.identity.authenticate import MAX_V1_BODY
-from sandboxer.identity.signing import canonical_v2, sign
+from sandboxer.identity.authenticate import MAX_V1_BODY, canonical_v2, sign
 from sandboxer.kernel.errors import TooLarge, Unauthenticated
-from tests.identity.conftest import START, Gate, Signed
+from tests.support.identity import START, Gate, Signed
 
 
 async def refused(gate: Gate, request: Signed, *extra: tuple[bytes, bytes]) -> dict[str, object]:

@@ -16,7 +16,7 @@ from sandboxer.identity.seal import Seal, open_seal
 from sandboxer.kernel.errors import Broken, Conflict, NotFound
 from sandboxer.observe.events import Events
 from sandboxer.store.engine import Store
-from tests.identity.conftest import StillClock
+from tests.support.identity import StillClock
 
 SEAL = Seal(b"k" * 32)
 

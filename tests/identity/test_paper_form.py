@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandboxer.identity.authenticate import canonical_paper, canonical_v1, canonical_v2, sign
 from sandboxer.identity.key_life import KeyLife
 from sandboxer.identity.keys import NewKey
-from sandboxer.identity.signing import canonical_paper, canonical_v1, canonical_v2, sign
 from sandboxer.kernel.errors import Unauthenticated
-from tests.identity.conftest import Gate, Signed
+from tests.support.identity import Gate, Signed
 
 
 def paper(key: NewKey, **parts: object) -> Signed:

@@ -6,7 +6,7 @@ import hmac
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxer.identity.signing import EMPTY_SHA256, canonical_v1, canonical_v2, matches, sign
+from sandboxer.identity.authenticate import EMPTY_SHA256, canonical_v1, canonical_v2, matches, sign
 
 timestamps = st.integers(1, 10**11).map(str)
 nonces = st.text("ABCdef019_-", min_size=16, max_size=128)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sandboxer.artifacts.images.complaints import explain
+from sandboxer.artifacts.images.bootstrap import ProgressReader, explain
 from sandboxer.artifacts.images.mirrors import choose_mirrors, parse_deb822, parse_list, parse_os_release
-from sandboxer.artifacts.images.progress import ProgressReader
 from sandboxer.artifacts.images.recipe import parse_recipe
 from sandboxer.kernel.errors import NotAvailable
 

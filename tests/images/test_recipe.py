@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sandboxer.artifacts.images.build import RECIPES, load_recipe
+from sandboxer.artifacts.images.build import load_recipe
 from sandboxer.artifacts.images.recipe import parse_recipe
 from sandboxer.kernel.errors import InvalidRequest, NotFound
-from sandboxer.work.languages.table import languages
-from sandboxer.work.languages.tiers import TIERS
+from sandboxer.kernel.shipped import RECIPES
+from sandboxer.work.languages.table import TIERS, languages
 
 GOOD = """\
 name: tiny

@@ -9,7 +9,7 @@ from pathlib import Path
 from sandboxer.backends.contract import Handle
 from sandboxer.backends.guest import Command, Output
 from sandboxer.backends.namespaces import NamespacesBackend, open_backend
-from tests.contract.ground import (
+from tests.support.ground import (
     IMAGES_DIR,
     clear,
     make_order,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from sandboxer.kernel.errors import OverBudget
-from sandboxer.kernel.lanes import Lanes, LocalAllowances, WorkBounds
+from sandboxer.kernel.fairness import Lanes, LocalAllowances, WorkBounds
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.work.languages.table import PROGRAMS, Language, find_language, languages
 from tests.languages.proving import Proved, prove_all
 from tests.languages.seen import write_seen
-from tests.servers.platforms import real_platform, why_not_real
+from tests.support.platforms import real_platform, why_not_real
 
 POOL_MB = 6144
 

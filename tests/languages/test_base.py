@@ -9,7 +9,7 @@ import pytest
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.work.languages.table import languages
 from tests.languages.proving import prove
-from tests.servers.platforms import IMAGES, real_platform, why_not_real
+from tests.support.platforms import IMAGES, real_platform, why_not_real
 
 TRIED = ("python", "javascript", "c", "perl", "bash")
 
@@ -32,6 +32,7 @@ def test_hello_stdin_exit_error_and_loop_go_as_they_should(real_client: Sandboxe
     assert prove(real_client, language).wrong == {}
 
 
+@pytest.mark.slow
 def test_a_language_of_the_other_image_runs_there(real_client: Sandboxer) -> None:
     if not (IMAGES / "languages" / "image.json").is_file():
         pytest.skip(f"no languages image in {IMAGES} (make image-languages)")

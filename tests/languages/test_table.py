@@ -7,9 +7,16 @@ import re
 import pytest
 
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.work.languages.offering import count
-from sandboxer.work.languages.proof import EXIT_CODE, LINE, Ran, what_is_wrong
-from sandboxer.work.languages.table import PROGRAMS, find_language, languages
+from sandboxer.work.languages.images import count
+from sandboxer.work.languages.table import (
+    EXIT_CODE,
+    LINE,
+    PROGRAMS,
+    Ran,
+    find_language,
+    languages,
+    what_is_wrong,
+)
 from tests.languages.seen import PAGE, page, passes, read_seen
 
 

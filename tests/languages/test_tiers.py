@@ -14,10 +14,9 @@ import pytest
 
 from sandboxer.artifacts.images import build_image
 from sandboxer.sdk.sync.client import Sandboxer
-from sandboxer.work.languages.table import languages
-from sandboxer.work.languages.tiers import ALL, TIERS
+from sandboxer.work.languages.table import ALL, TIERS, languages
 from tests.languages.proving import prove_all
-from tests.servers.platforms import IMAGES, real_platform, why_not_real
+from tests.support.platforms import IMAGES, real_platform, why_not_real
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 FOLDER = Path(os.environ.get("SANDBOXER_TEST_IMAGES", IMAGES))

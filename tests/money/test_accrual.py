@@ -12,7 +12,7 @@ from sandboxer.money.accrual import Gap, GapKind, Position, charges_end_at, coun
 from sandboxer.money.amounts import NSATS_PER_SAT
 from sandboxer.money.dryness import GracePolicy, Health, Standing
 from sandboxer.money.meters import Flow, collect
-from tests.money.conftest import NOW, later
+from tests.support.money import NOW, later
 
 POLICY = GracePolicy()
 seconds = st.integers(0, 4000)

@@ -27,7 +27,7 @@ from sandboxer.money.meters import Use
 from sandboxer.money.transfers import AccountKind, Asset, Transfer
 from sandboxer.money.verification import verify
 from sandboxer.observe.events import events
-from tests.money.conftest import ALICE, BOB, NOW, fund, later, paid_before
+from tests.support.money import ALICE, BOB, NOW, fund, later, paid_before
 
 # msats per second: one sat a second.
 SAT_S = 1000

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 from sqlalchemy import Connection, Engine, create_engine
-from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
 from sandboxer.kernel.errors import InsufficientCredit
@@ -20,10 +18,9 @@ from sandboxer.money.metering import close_meter
 from sandboxer.money.verification import verify
 from sandboxer.store.databases import parse_url
 from sandboxer.store.engine import Store
-from tests.money.conftest import ALICE, BOB, NOW, fund, later
-from tests.servers.schemas import PostgresDatabases
+from tests.support.money import ALICE, BOB, NOW, THREADS, fund, in_threads, later, persistently
+from tests.support.schemas import PostgresDatabases
 
-THREADS = 16
 # One sat a second: a slice is 600 sats.
 RATE = 1000
 
@@ -56,22 +53,6 @@ def free_engine(postgres_databases: PostgresDatabases) -> Engine:
     """Connections that take no lock but those of the rows they touch."""
     url = postgres_databases.url(postgres_databases.take())
     return create_engine(parse_url(url), poolclass=NullPool)
-
-
-def persistently(engine: Engine, what: Callable[[Connection], object]) -> object:
-    """As the store does: a transaction that lost a deadlock is run again."""
-    while True:
-        try:
-            with engine.begin() as conn:
-                return what(conn)
-        except OperationalError as error:
-            if getattr(error.orig, "sqlstate", None) not in {"40P01", "40001"}:
-                raise
-
-
-def in_threads(jobs: list[Callable[[], object]]) -> list[object]:
-    with ThreadPoolExecutor(THREADS) as pool:
-        return [future.result() for future in [pool.submit(job) for job in jobs]]
 
 
 def test_creates_racing_on_their_own_connections_never_overspend(free_engine: Engine) -> None:

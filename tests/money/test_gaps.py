@@ -11,7 +11,7 @@ from sandboxer.money.heartbeat import record_gap
 from sandboxer.money.metering import change_rate, find_meter, open_meter
 from sandboxer.money.meters import Use
 from sandboxer.money.verification import verify
-from tests.money.conftest import ALICE, NOW, fund, later
+from tests.support.money import ALICE, NOW, fund, later
 
 DIED, REBOOTED = later(100), later(1100)
 

@@ -21,10 +21,17 @@ from sandboxer.money.ledger import (
     post_transfer,
     void_pending,
 )
-from sandboxer.money.transfer_rows import read_transfers
-from sandboxer.money.transfers import DIGEST_MODULUS, AccountKind, Asset, Phase, Transfer, canonical
+from sandboxer.money.transfers import (
+    DIGEST_MODULUS,
+    AccountKind,
+    Asset,
+    Phase,
+    Transfer,
+    canonical,
+    read_transfers,
+)
 from sandboxer.money.verification import verify
-from tests.money.conftest import NOW, later
+from tests.support.money import NOW, later
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from sandboxer.money.pricing import (
     stored_rate,
     tier_price,
 )
-from tests.money.conftest import NOW, later
+from tests.support.money import NOW, later
 
 SMALL = Size(vcpu_thousandths=500, memory_mb=512, disk_mb=1024)
 

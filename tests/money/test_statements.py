@@ -27,7 +27,7 @@ from sandboxer.money.statements import (
 )
 from sandboxer.money.transfers import Phase, Transfer
 from sandboxer.store.engine import Store
-from tests.money.conftest import ALICE, BOB, NOW, fund, later
+from tests.support.money import ALICE, BOB, NOW, fund, later
 
 
 def run(conn: Connection, meter: str, rate: int, *, at: float) -> None:

@@ -17,8 +17,8 @@ from sandboxer.money.tables import ledger_accounts, meters, money_buckets
 from sandboxer.money.timer import BucketTimer, attend_due, next_due
 from sandboxer.observe.events import events
 from sandboxer.store.engine import Store, open_store
-from tests.money.conftest import ALICE, BOB, NOW, fund, later, paid_before
-from tests.sandboxes.clock import ManualClock
+from tests.support.clock import ManualClock
+from tests.support.money import ALICE, BOB, NOW, fund, later, paid_before
 
 
 def metered(owner: str, sats: int, *, now: datetime = NOW, rate: int = 1000) -> Callable[[Connection], None]:

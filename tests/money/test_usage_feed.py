@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from sandboxer.money.metering import change_rate, charge_once, close_meter, open_meter
 from sandboxer.money.meters import Use
 from sandboxer.money.usage_feed import SETTLING, DailyFeed, SegmentFeed, segments_page
-from tests.money.conftest import ALICE, BOB, NOW, fund
+from tests.support.money import ALICE, BOB, NOW, fund
 
 MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
 

@@ -6,9 +6,9 @@ from sqlalchemy import Connection, func, select, update
 
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.clock import SystemClock
-from sandboxer.observe import pruning
+from sandboxer.observe import retention
 from sandboxer.observe.events import events, record
-from sandboxer.observe.webhooks.feeds import EventFeed
+from sandboxer.observe.webhooks.outbox import EventFeed
 from sandboxer.observe.webhooks.room import open_webhooks
 from sandboxer.observe.webhooks.tables import webhook_cursors
 from sandboxer.store.engine import Store
@@ -33,7 +33,7 @@ async def test_old_events_go_and_the_audit_log_s_witnesses_stay(store: Store) ->
     await store.write(happened)
 
     def prune(conn: Connection) -> bool:
-        return pruning.prune(conn, before=NOW - 3 * DAY, spared=("audit",))
+        return retention.prune(conn, before=NOW - 3 * DAY, spared=("audit",))
 
     assert await store.write(prune) is False
     assert await subjects(store) == ["audit", "sbx_3", "sbx_2", "sbx_1"]
@@ -52,6 +52,6 @@ async def test_what_webhooks_have_not_read_stays_however_old_it_is(store: Store)
         lambda conn: list(conn.execute(select(events.c.id).order_by(events.c.id)).scalars())
     )
     await store.write(lambda conn: conn.execute(update(webhook_cursors).values(position=ids[4])))
-    await store.write(lambda conn: pruning.prune(conn, before=datetime.now(UTC) + DAY))
+    await store.write(lambda conn: retention.prune(conn, before=datetime.now(UTC) + DAY))
     left = await store.read(lambda conn: list(conn.execute(select(events.c.id)).scalars()))
     assert sorted(left) == ids[5:]

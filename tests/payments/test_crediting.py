@@ -16,7 +16,7 @@ from sandboxer.money.dryness import Standing
 from sandboxer.money.metering import open_meter
 from sandboxer.money.meters import Use
 from sandboxer.money.verification import verify
-from sandboxer.payments import crediting
+from sandboxer.payments import credits
 from sandboxer.store.databases import open_database
 from sandboxer.store.migrate import migrate
 
@@ -40,25 +40,25 @@ def bucket(conn: Connection, now: datetime = NOW) -> Bucket:
     return settle_account(conn, ALICE, now=now)
 
 
-def begin(conn: Connection, sats: int, *, at_most: int = 10_000, id: str = "pay_1") -> crediting.Pending:
-    return crediting.pending_begin(conn, ALICE, sats, payment_id=id, at_most=at_most, source="x402", now=NOW)
+def begin(conn: Connection, sats: int, *, at_most: int = 10_000, id: str = "pay_1") -> credits.Pending:
+    return credits.pending_begin(conn, ALICE, sats, payment_id=id, at_most=at_most, source="x402", now=NOW)
 
 
 def test_a_final_credit_counts_once(conn: Connection) -> None:
-    assert crediting.credit_final(conn, ALICE, 500, id="inv:1", source="invoice", now=NOW)
-    assert not crediting.credit_final(conn, ALICE, 500, id="inv:1", source="invoice", now=NOW)
+    assert credits.credit_final(conn, ALICE, 500, id="inv:1", source="invoice", now=NOW)
+    assert not credits.credit_final(conn, ALICE, 500, id="inv:1", source="invoice", now=NOW)
     assert bucket(conn).available == 500
 
 
 def test_what_was_spent_of_a_reversed_payment_becomes_debt(conn: Connection) -> None:
-    crediting.credit_final(conn, ALICE, 500, id="inv:1", source="invoice", now=NOW)
+    credits.credit_final(conn, ALICE, 500, id="inv:1", source="invoice", now=NOW)
     public = records.load(conn, BOB).public_id
     gifts.give(conn, ALICE, public, 200, id="g1", reason="thanks", key="k", now=NOW)
-    assert crediting.reverse_final(conn, ALICE, 500, id="inv:1:reorg", reason="reorg", now=NOW)
-    assert not crediting.reverse_final(conn, ALICE, 500, id="inv:1:reorg", reason="reorg", now=NOW)
+    assert credits.reverse_final(conn, ALICE, 500, id="inv:1:reorg", reason="reorg", now=NOW)
+    assert not credits.reverse_final(conn, ALICE, 500, id="inv:1:reorg", reason="reorg", now=NOW)
     after = bucket(conn)
     assert (after.posted, after.debt, after.available) == (0, 200, 0)
-    crediting.credit_final(conn, ALICE, 500, id="inv:2", source="invoice", now=NOW)
+    credits.credit_final(conn, ALICE, 500, id="inv:2", source="invoice", now=NOW)
     assert (bucket(conn).posted, bucket(conn).debt) == (300, 0)
 
 
@@ -76,8 +76,8 @@ def test_pending_credit_buys_time_and_cannot_be_given_away(conn: Connection) -> 
 def test_confirmed_credit_is_free_to_give(conn: Connection) -> None:
     begin(conn, 500)
     confirm = {"payment_id": "pay_1", "source": "x402", "now": NOW}
-    assert crediting.pending_confirm(conn, ALICE, 500, **confirm)  # type: ignore[arg-type]
-    assert not crediting.pending_confirm(conn, ALICE, 500, **confirm)  # type: ignore[arg-type]
+    assert credits.pending_confirm(conn, ALICE, 500, **confirm)  # type: ignore[arg-type]
+    assert not credits.pending_confirm(conn, ALICE, 500, **confirm)  # type: ignore[arg-type]
     assert unconfirmed(conn, ALICE) == 0
     gifts.give(
         conn, ALICE, records.load(conn, BOB).public_id, 500, id="g1", reason="thanks", key="k", now=NOW
@@ -85,10 +85,10 @@ def test_confirmed_credit_is_free_to_give(conn: Connection) -> None:
 
 
 def test_beyond_the_payers_limit_credit_waits_for_confirmation(conn: Connection) -> None:
-    assert begin(conn, 500, at_most=120) == crediting.Pending(granted=120, withheld=380)
-    assert begin(conn, 500, at_most=500) == crediting.Pending(granted=120, withheld=380)
+    assert begin(conn, 500, at_most=120) == credits.Pending(granted=120, withheld=380)
+    assert begin(conn, 500, at_most=500) == credits.Pending(granted=120, withheld=380)
     assert bucket(conn).available == 120
-    crediting.pending_confirm(conn, ALICE, 500, payment_id="pay_1", source="x402", now=NOW)
+    credits.pending_confirm(conn, ALICE, 500, payment_id="pay_1", source="x402", now=NOW)
     assert (bucket(conn).available, unconfirmed(conn, ALICE)) == (500, 0)
 
 
@@ -96,8 +96,8 @@ def test_a_payment_that_fails_is_taken_back_and_what_it_bought_is_owed(conn: Con
     begin(conn, 500)
     open_meter(conn, ALICE, id="m", subject="sbx", use=Use.RUNNING, rate=1000, now=NOW)
     later = NOW + timedelta(seconds=30)
-    assert crediting.pending_fail(conn, ALICE, payment_id="pay_1", reason="expired", now=later)
-    assert not crediting.pending_fail(conn, ALICE, payment_id="pay_1", reason="expired", now=later)
+    assert credits.pending_fail(conn, ALICE, payment_id="pay_1", reason="expired", now=later)
+    assert not credits.pending_fail(conn, ALICE, payment_id="pay_1", reason="expired", now=later)
     after = bucket(conn, later)
     assert (after.posted, after.debt, unconfirmed(conn, ALICE)) == (0, 30, 0)
 
@@ -105,31 +105,31 @@ def test_a_payment_that_fails_is_taken_back_and_what_it_bought_is_owed(conn: Con
 @pytest.mark.parametrize("how", ["reversed", "failed"])
 def test_grace_earned_by_money_that_went_back_goes_back_with_it(conn: Connection, how: str) -> None:
     if how == "reversed":
-        crediting.credit_final(conn, ALICE, 1000, id="inv:1", source="invoice", now=NOW)
+        credits.credit_final(conn, ALICE, 1000, id="inv:1", source="invoice", now=NOW)
     else:
         begin(conn, 1000)
     open_meter(conn, ALICE, id="m", subject="sbx", use=Use.RUNNING, rate=1000, now=NOW)
     spent = NOW + timedelta(seconds=600)
     assert bucket(conn, spent).collected == 600
     if how == "reversed":
-        crediting.reverse_final(conn, ALICE, 1000, id="inv:1:reorg", reason="reorg", now=spent)
+        credits.reverse_final(conn, ALICE, 1000, id="inv:1:reorg", reason="reorg", now=spent)
     else:
-        crediting.pending_fail(conn, ALICE, payment_id="pay_1", reason="dropped", now=spent)
+        credits.pending_fail(conn, ALICE, payment_id="pay_1", reason="dropped", now=spent)
     after = bucket(conn, spent)
     assert (after.debt, after.collected) == (600, 0)
     assert after.health.standing is Standing.REAPED
     # What is paid for the time all the same has earned its grace, once.
-    crediting.credit_final(conn, ALICE, 600, id="inv:2", source="invoice", now=spent)
+    credits.credit_final(conn, ALICE, 600, id="inv:2", source="invoice", now=spent)
     assert (bucket(conn, spent).debt, bucket(conn, spent).collected) == (0, 600)
 
 
 def test_a_paying_wallet_has_one_account_whatever_its_chain(conn: Connection) -> None:
     address = "0x" + "ab" * 20
-    first = crediting.account_for_wallet(conn, wallet_of(f"eip155:8453:{address}"), now=NOW)
-    assert crediting.account_for_wallet(conn, wallet_of(address), now=NOW).id == first.id
+    first = credits.account_for_wallet(conn, wallet_of(f"eip155:8453:{address}"), now=NOW)
+    assert credits.account_for_wallet(conn, wallet_of(address), now=NOW).id == first.id
     # A contract is another wallet on every chain.
     there = [
-        crediting.account_for_wallet(conn, contract_wallet(chain, address), now=NOW).id
+        credits.account_for_wallet(conn, contract_wallet(chain, address), now=NOW).id
         for chain in ("eip155:8453", "eip155:10", "eip155:8453")
     ]
     assert there[0] == there[2]
@@ -138,4 +138,4 @@ def test_a_paying_wallet_has_one_account_whatever_its_chain(conn: Connection) ->
 
 def test_an_unknown_account_cannot_be_paid_for(conn: Connection) -> None:
     with pytest.raises(NotFound):
-        crediting.account_to_pay(conn, "pub_nobody", now=NOW)
+        credits.account_to_pay(conn, "pub_nobody", now=NOW)

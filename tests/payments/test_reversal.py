@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sandboxer.payments.reversal import HEAD_KEPT_FOR, Memory, Verdict, agreed, head_after, is_proof, judge
+from sandboxer.payments.settlement import HEAD_KEPT_FOR, Memory, Verdict, agreed, head_after, is_proof, judge
 from sandboxer.payments.x402.ways import Fate, Sighting
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -9,11 +9,11 @@ import pytest
 from sqlalchemy import Connection
 
 from sandboxer.accounts import records
-from sandboxer.kernel.durations import add_months
+from sandboxer.kernel.clock import add_months
 from sandboxer.kernel.errors import Conflict
 from sandboxer.money.verification import verify
 from sandboxer.payments.invoices.goods import entitled_until
-from sandboxer.payments.selling import Term, record_sale, term_after
+from sandboxer.payments.sales import Term, record_sale, term_after
 from sandboxer.store.databases import open_database
 from sandboxer.store.migrate import migrate
 

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Connection
 
 from sandboxer.accounts import records as accounts
-from sandboxer.kernel.durations import add_months
+from sandboxer.kernel.clock import add_months
 from sandboxer.money.buckets import settle_account
 from sandboxer.money.verification import verify
 from sandboxer.payments import records, settlement

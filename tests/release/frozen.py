@@ -7,16 +7,34 @@ from pathlib import Path
 from typing import Any
 
 from sandboxer.edges.http import documents
-from tests.http.conftest import Served
+from sandboxer.edges.http.app import BINDINGS
+from sandboxer.edges.http.problems import FRAMEWORK, status_of
+from sandboxer.kernel.errors import SandboxerError
 from tests.release.matrix import Cell, recorded
+from tests.support.http.served import Served
 
 HERE = Path(__file__).parent
 DOCUMENT = HERE / "openapi.json"
 ANSWERS = HERE / "answers.json"
+CODES = HERE / "codes.json"
 
 
-def document_of(served: Served) -> dict[str, Any]:
-    return documents.build(served.app)
+def document() -> dict[str, Any]:
+    """The document without a platform: it says the same on each."""
+    return documents.build(BINDINGS)
+
+
+def codes() -> dict[str, int]:
+    """Every code that an error can have, with its status."""
+    kinds, found = [SandboxerError], {}
+    while kinds:
+        kind = kinds.pop()
+        if kind.__module__.startswith("sandboxer.edges.cli"):
+            # How a command ends; nobody is answered with it.
+            continue
+        found[kind.code] = status_of(kind())
+        kinds += kind.__subclasses__()
+    return dict(sorted({**found, **{code: status for status, (code, _) in FRAMEWORK.items()}}.items()))
 
 
 def written_document(document: dict[str, Any]) -> str:
@@ -52,4 +70,4 @@ def written(answers: dict[str, dict[str, Cell]]) -> str:
 
 
 async def answers_of(served: Served) -> dict[str, dict[str, Cell]]:
-    return await recorded(served, document_of(served))
+    return await recorded(served, document())

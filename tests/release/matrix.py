@@ -21,10 +21,10 @@ from sqlalchemy import func, select
 from sandboxer.accounts.tables import audit_log
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.settings import Settings
-from tests.http.conftest import Served, serving
-from tests.http.signed import Client, Credentials
 from tests.release.examples import BODIES, QUERIES, RAW
 from tests.release.things import Things
+from tests.support.http.served import Served, serving
+from tests.support.http.signed import Client, Credentials
 
 SCOPES = [
     "sandboxes:read", "sandboxes:create", "sandboxes:manage", "sandboxes:destroy", "exec", "files:read",
@@ -89,9 +89,10 @@ async def _receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 @asynccontextmanager
-async def opened(state: Any) -> AsyncIterator[Served]:
+async def opened(state: Any, *, database: str | None = None) -> AsyncIterator[Served]:
     settings = Settings(
         state_dir=state,
+        database=database,
         host="127.0.0.1",
         port=0,
         limit_auth=10**6,

@@ -9,15 +9,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.release.frozen import ANSWERS, DOCUMENT, answers_of, document_of, written_document
+from tests.release.frozen import ANSWERS, DOCUMENT, answers_of, document, written_document
 from tests.release.matrix import Cell, opened
 
 
 async def test_the_document_and_every_answer_are_as_they_were_frozen(tmp_path: Path) -> None:
     async with opened(tmp_path / "state") as served:
-        document = json.loads(written_document(document_of(served)))
+        shown = json.loads(written_document(document()))
         answers = json.loads(json.dumps(await answers_of(served)))
-    changed = list(_differences(json.loads(DOCUMENT.read_text()), document, "document"))
+    changed = list(_differences(json.loads(DOCUMENT.read_text()), shown, "document"))
     changed += _changed_cells(json.loads(ANSWERS.read_text()), answers)
     told = "\n".join(changed[:40])
     assert not changed, f"{len(changed)} changes; `make freeze` takes them over if they are meant:\n{told}"

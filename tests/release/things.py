@@ -6,11 +6,12 @@ recorded of it is how the platform answers for what it does not know.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from typing import Any
 
-from tests.http.signed import Client
 from tests.release.examples import BODIES
+from tests.support.http.signed import Client
 
 # Of nouns that only payments, wallets and other people make.
 NOBODYS = {
@@ -88,7 +89,16 @@ class Things:
         answer = await self._client.get("/v1/webhooks")
         for one in answer.json()["webhooks"]:
             await self._client.delete(f"/v1/webhooks/{one['id']}")
-        return str((await self._post("/v1/webhooks", {"url": self._receiver}))["id"])
+        # Nothing but what is sent here to try it: other things happen whenever they do.
+        wanted = {"url": self._receiver, "kinds": ["invoice.*"]}
+        made = str((await self._post("/v1/webhooks", wanted))["id"])
+        await self._post(f"/v1/webhooks/{made}/test", {})
+        for _ in range(300):
+            told = (await self._client.get(f"/v1/webhooks/{made}/deliveries")).json()["deliveries"]
+            if told and all(one["ended_at"] is not None for one in told):
+                break
+            await asyncio.sleep(0.05)
+        return made
 
     async def _job_id(self, _: dict[str, str]) -> str:
         made = await self._post("/v1/execute/async", BODIES["executeLater"])

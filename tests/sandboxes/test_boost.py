@@ -20,9 +20,9 @@ from sandboxer.kernel.errors import (
 from sandboxer.sandboxes.charging import rate_now
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.wiring import Platform
-from tests.sandboxes.clock import ManualClock, eventually
-from tests.sandboxes.conftest import ALICE, BOB, OpenPlatform
-from tests.sandboxes.test_charging import RATES, paying, settled
+from tests.support.charging import RATES, paying, settled
+from tests.support.clock import ManualClock, eventually
+from tests.support.sandboxes import ALICE, BOB, OpenPlatform
 
 SIZED = {**RATES, "running_msats": 0, "vcpu_msats": 1000, "frozen_memory_gb_msats": 500}
 
@@ -99,7 +99,7 @@ async def test_one_slot_of_a_tier_is_one_though_two_boosts_end_at_once(open_one:
         async with asyncio.TaskGroup() as group:
             for sandbox_id in ids:
                 group.create_task(platform.sandboxes.unboost(sandbox_id, ALICE))
-        peek = platform.sandboxes.room.book.peek
+        peek = platform.sandboxes.dependencies.repository.peek
 
         def entitled() -> int:
             return sum(one.terms.is_entitled for one in map(peek, ids) if one is not None)

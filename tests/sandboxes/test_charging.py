@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 
@@ -15,72 +13,21 @@ from sandboxer.accounts import records as accounts
 from sandboxer.backends.contract import Observation, Presence
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import Forbidden, InsufficientCredit, ProvisionFailed
-from sandboxer.money.buckets import Bucket, credit, load_bucket, open_bucket, settle_account
+from sandboxer.money.buckets import load_bucket
 from sandboxer.money.dryness import Standing
 from sandboxer.money.holds import open_holds
 from sandboxer.money.meters import Use
-from sandboxer.money.verification import verify
 from sandboxer.sandboxes.charging import due
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.wiring import Platform
-from tests.sandboxes.clock import ManualClock, eventually
-from tests.sandboxes.conftest import ALICE, OWNER, OpenPlatform
-
-# One sat a second while it runs, whatever its size: sums that can be read.
-RATES = {
-    "running_msats": 1000,
-    "vcpu_msats": 0,
-    "memory_gb_msats": 0,
-    "disk_gb_msats": 0,
-    "frozen_memory_gb_msats": 0,
-    "stored_disk_gb_msats": 0,
-}
-
-
-@asynccontextmanager
-async def paying(
-    open_one: OpenPlatform, *, sats: int = 0, rates: dict[str, int] = RATES, **settings: object
-) -> AsyncIterator[Platform]:
-    """A platform where Alice pays; its books are whole at the end."""
-    # Prices here are a thousand times what they are: what is kept is asked for a second's deposit.
-    common: dict[str, object] = {"retention": "30d", "storage_deposit": "1s", "unpaid_kept": "30d"}
-    async with open_one(charging=True, pricing={"rates": rates}, **{**common, **settings}) as platform:
-        if sats:
-            await fund(platform, sats, id="first")
-        yield platform
-        proof = await platform.store.read(verify)
-        assert proof.is_whole, proof
-
-
-async def fund(platform: Platform, sats: int, *, id: str, account: str = "alice") -> None:
-    now = platform.clock.now()
-
-    def write(conn):  # type: ignore[no-untyped-def]
-        open_bucket(conn, account, now=now)
-        return credit(conn, account, sats, id=f"{account}:{id}", reason="test", now=now)
-
-    await platform.store.write(write)
-
-
-async def settled(platform: Platform, account: str = "alice") -> Bucket:
-    now = platform.clock.now()
-    return await platform.store.write(lambda conn: settle_account(conn, account, now=now))
+from tests.support.charging import RATES, fund, go_dry, paying, settled, until
+from tests.support.clock import ManualClock, eventually
+from tests.support.sandboxes import ALICE, OWNER, OpenPlatform
 
 
 async def standing(platform: Platform) -> Standing:
     return (await platform.store.read(lambda conn: load_bucket(conn, "alice"))).health.standing
-
-
-async def until(platform: Platform, sandbox_id: str, state: State) -> None:
-    book = platform.sandboxes.room.book
-    await eventually(lambda: (found := book.peek(sandbox_id)) is not None and found.state is state)
-
-
-async def go_dry(platform: Platform, clock: ManualClock, delay: timedelta) -> None:
-    """Time passes and the timer of the buckets notices it, as it would by itself."""
-    clock.advance(delay)
-    await settled(platform)
 
 
 async def test_every_state_is_charged_at_its_own_rate_to_the_sat(
@@ -162,12 +109,12 @@ async def test_who_has_no_sats_is_refused_before_anything_is_made(
             await platform.sandboxes.create(CreateRequest(), ALICE)
         assert refused.value.facts["required"] == 1
         assert not backend.boxes
-        assert (await platform.sandboxes.list(ALICE)).sandboxes == []
+        assert (await platform.sandboxes.list(ALICE)).records == []
 
 
 async def test_who_cannot_pay_does_not_empty_the_warm_pool(open_one: OpenPlatform) -> None:
     async with paying(open_one, warm_pool={"profile.agent-dev": 1}) as platform:
-        warm = platform.sandboxes.room.warm
+        warm = platform.sandboxes.dependencies.warm
         await eventually(lambda: warm.count() == 1)
         with pytest.raises(InsufficientCredit):
             await platform.sandboxes.create(CreateRequest(), ALICE)
@@ -318,7 +265,7 @@ async def test_a_tier_s_slot_is_free_the_next_one_pays_and_all_pay_when_the_tier
         second = await platform.sandboxes.create(CreateRequest(), ALICE)
         assert (first.terms.is_entitled, second.terms.is_entitled) == (True, False)
         assert (await settled(platform)).flow.rate == 1000
-        peek = platform.sandboxes.room.book.peek
+        peek = platform.sandboxes.dependencies.repository.peek
         for _ in range(3):
             # A sleep that began as the clock moved sleeps on: the clock moves again.
             clock.advance(timedelta(minutes=10))

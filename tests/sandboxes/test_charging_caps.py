@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -13,37 +15,19 @@ from sandboxer.accounts.caps import Caps
 from sandboxer.accounts.delegation import Cut, cut, top_up
 from sandboxer.accounts.scopes import ALL
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.errors import Forbidden, InsufficientCredit
+from sandboxer.kernel.errors import Forbidden, InsufficientCredit, Unavailable
 from sandboxer.money.dryness import Standing
 from sandboxer.money.metering import charge_once
 from sandboxer.money.meters import Use
-from sandboxer.money.timer import attend_due
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.wiring import Platform
-from tests.sandboxes.clock import ManualClock, eventually
-from tests.sandboxes.conftest import ALICE, OpenPlatform
-from tests.sandboxes.test_charging import RATES, fund, paying, settled, until
+from tests.support.charging import RATES, cap, due_times, fund, paying, settled, until
+from tests.support.clock import ManualClock, eventually
+from tests.support.sandboxes import ALICE, OpenPlatform
 
 STORED = {**RATES, "stored_disk_gb_msats": 1000}
 CHILD = Caller(public_key="sbx-pk-" + "c" * 26, account="acc_child")
-
-
-async def cap(platform: Platform, caps: Caps, account: str = "alice") -> None:
-    now = platform.clock.now()
-
-    def write(conn):  # type: ignore[no-untyped-def]
-        accounts.ensure(conn, account, actor="test", now=now)
-        return accounts.set_caps(conn, account, caps, actor="test", reason="test", now=now)
-
-    await platform.store.write(write)
-
-
-async def due_times(platform: Platform) -> None:
-    """What the timer of the buckets does by itself when its moment has come."""
-    now = platform.clock.now()
-    while await platform.store.write(lambda conn: attend_due(conn, now=now)):
-        pass
 
 
 async def planned(platform: Platform, delay: timedelta) -> None:
@@ -169,7 +153,7 @@ async def test_the_disk_of_a_stopped_one_is_kept_free_from_the_cap_on(
         await planned(platform, timedelta(seconds=1_000_000 // stored))
         clock.advance(timedelta(seconds=2 * 1_000_000 // stored))
         await due_times(platform)
-        peek = platform.sandboxes.room.book.peek
+        peek = platform.sandboxes.dependencies.repository.peek
         await eventually(lambda: (one := peek(sandbox.id)) is not None and one.terms.keeps_free)
         clock.advance(timedelta(hours=1))
         assert (await settled(platform)).posted == 1_000_000 - 1000
@@ -249,6 +233,39 @@ async def test_a_cap_holds_though_the_ttl_ended_too_before_anyone_looked(
     clock.advance(timedelta(hours=1))
     async with paying(open_one, rates=STORED) as platform:
         await platform.sandboxes.destroy(sandbox.id, ALICE)
+        assert (await settled(platform)).posted == 9900
+
+
+@asynccontextmanager
+async def killed_when_it_runs(platform: Platform) -> AsyncIterator[None]:
+    """The server writes nothing more after the write with which the first sandbox became ready."""
+    real, repository = platform.store.write, platform.sandboxes.dependencies.repository
+
+    async def write(fn):  # type: ignore[no-untyped-def]
+        if any(one.state is State.READY for one in repository.living()):
+            raise Unavailable(why="the server was killed")
+        return await real(fn)
+
+    platform.store.write = write  # type: ignore[method-assign]
+    yield
+
+
+@pytest.mark.parametrize("name", ["per_key_sats", "per_sandbox_sats", "per_day_sats"])
+@pytest.mark.parametrize("ttl", ["30m", "4h"])
+async def test_a_cap_holds_though_the_server_died_before_it_knew_when(
+    open_one: OpenPlatform, clock: ManualClock, name: str, ttl: str
+) -> None:
+    # The day ends between the cap and the next start.
+    clock.advance(timedelta(hours=23, minutes=45))
+    with suppress(Unavailable):
+        async with paying(open_one, sats=10_000, rates=STORED) as platform:
+            await cap(platform, Caps(**{name: 100}))
+            async with killed_when_it_runs(platform):
+                await platform.sandboxes.create(CreateRequest(ttl=ttl), ALICE)
+    clock.advance(timedelta(hours=1))
+    async with paying(open_one, rates=STORED) as platform:
+        repository = platform.sandboxes.dependencies.repository
+        await eventually(lambda: all(one.state is State.REAPED for one in repository.living()))
         assert (await settled(platform)).posted == 9900
 
 

@@ -18,9 +18,9 @@ from sandboxer.money import pricing, quotes
 from sandboxer.sandboxes.charging import size_of
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.wiring import Platform
-from tests.sandboxes.clock import ManualClock
-from tests.sandboxes.conftest import ALICE, BOB, OpenPlatform
-from tests.sandboxes.test_charging import RATES, fund, paying, settled
+from tests.support.charging import RATES, fund, paying, settled
+from tests.support.clock import ManualClock
+from tests.support.sandboxes import ALICE, BOB, OpenPlatform
 
 CHEAP = {**RATES, "running_msats": 500}
 DEAR = {**RATES, "running_msats": 9000}
@@ -28,7 +28,7 @@ DEAR = {**RATES, "running_msats": 9000}
 
 async def ask(platform: Platform, caller: Caller = ALICE, resources: Resources | None = None) -> str:
     """As the route does, for the default profile as it is."""
-    profile = platform.sandboxes.room.profiles.get(platform.settings.default_profile)
+    profile = platform.sandboxes.dependencies.profiles.get(platform.settings.default_profile)
     now, size = platform.clock.now(), size_of(resources or profile.resources)
     quote = pricing.quote(profile.id, size, timedelta(hours=1), platform.pricing, now=now)
     given = quotes.GivenQuote(id=new_id("quo"), account=caller.account, quote=quote)
@@ -59,7 +59,7 @@ async def test_a_quote_is_used_once(open_one: OpenPlatform) -> None:
         with pytest.raises(QuoteUnusable) as refused:
             await platform.sandboxes.create(CreateRequest(quote_id=quote), ALICE)
         assert refused.value.facts["reason"] == "quote_used"
-        assert len((await platform.sandboxes.list(ALICE)).sandboxes) == 1
+        assert len((await platform.sandboxes.list(ALICE)).records) == 1
 
 
 async def test_a_quote_that_came_to_nothing_can_be_used_again(
@@ -164,12 +164,12 @@ async def test_a_quote_is_not_taken_by_what_grew_since_it_was_checked(open_one: 
     """An extension at a quote's rates checked it, a boost came between: four CPUs at the price of one."""
     async with paying(open_one, rates={**CHEAP, "vcpu_msats": 100}, sats=10_000) as platform:
         sandbox = await platform.sandboxes.create(CreateRequest(ttl="1h"), ALICE)
-        book = platform.sandboxes.room.book
+        repository = platform.sandboxes.dependencies.repository
         quote = await ask(platform)
-        promised = await book.promised(sandbox, quote)
+        promised = await repository.promised(sandbox, quote)
         more = await platform.sandboxes.boost(sandbox.id, 4, ALICE)
         with pytest.raises(QuoteUnusable) as refused:
-            await book.amend(
+            await repository.amend(
                 sandbox.id,
                 kind="sandbox.ttl_extended",
                 actor="test",

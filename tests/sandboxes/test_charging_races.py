@@ -15,21 +15,20 @@ from sandboxer.kernel.errors import InsufficientCredit
 from sandboxer.kernel.ids import new_id
 from sandboxer.money.buckets import credit, load_bucket
 from sandboxer.money.holds import open_holds
-from sandboxer.money.price_list import pricing_from_json
+from sandboxer.money.pricing import pricing_from_json
 from sandboxer.money.verification import verify
-from sandboxer.sandboxes import planning
+from sandboxer.sandboxes import requests as planning
 from sandboxer.sandboxes.charging import Charging
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.profiles import load_profiles
-from sandboxer.sandboxes.records import insert_record
+from sandboxer.sandboxes.records import rows
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.settings import Settings
 from sandboxer.store.databases import parse_url
-from tests.money.conftest import NOW
-from tests.money.test_concurrency import THREADS, in_threads, persistently
-from tests.sandboxes.conftest import ALICE
-from tests.sandboxes.test_charging import RATES
-from tests.servers.schemas import PostgresDatabases
+from tests.support.charging import RATES
+from tests.support.money import NOW, THREADS, in_threads, persistently
+from tests.support.sandboxes import ALICE
+from tests.support.schemas import PostgresDatabases
 
 CHARGING = Charging(pricing=pricing_from_json({"rates": RATES}))
 PROFILE = load_profiles(Settings().profiles_dir).get("profile.agent-dev")
@@ -56,7 +55,7 @@ def test_creates_racing_for_one_bucket_never_overspend(engine: Engine) -> None:
         def write(conn: Connection) -> None:
             admitted = CHARGING.admit(conn, asked, now=NOW)
             placed = replace(admitted, state=State.PROVISIONING, version=1)
-            insert_record(conn, placed)
+            rows.insert(conn, placed)
             CHARGING.apply(conn, None, placed, now=NOW, at=None)
 
         gate.wait()

@@ -18,8 +18,8 @@ from sandboxer.kernel.errors import (
 )
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
-from tests.sandboxes.clock import ManualClock, eventually
-from tests.sandboxes.conftest import ALICE, OWNER, OpenPlatform
+from tests.support.clock import ManualClock, eventually
+from tests.support.sandboxes import ALICE, OWNER, OpenPlatform
 
 
 async def test_a_created_sandbox_is_ready_and_says_how_long_each_step_took(open_one: OpenPlatform) -> None:
@@ -68,7 +68,7 @@ async def test_what_was_recorded_is_what_is_read_back(open_one: OpenPlatform) ->
     async with open_one() as platform:
         sandbox = await platform.sandboxes.create(request, ALICE)
         page = await platform.sandboxes.list(ALICE)
-        assert list(page.sandboxes) == [sandbox]
+        assert list(page.records) == [sandbox]
 
 
 async def test_the_canary_reports_on_its_host(open_one: OpenPlatform) -> None:
@@ -107,7 +107,7 @@ async def test_an_impossible_request_is_refused_by_field_before_anything_happens
         with pytest.raises(InvalidRequest) as refused:
             await platform.sandboxes.create(request_, ALICE)
         assert refused.value.facts["field"] == field
-        assert (await platform.sandboxes.list(OWNER)).sandboxes == []
+        assert (await platform.sandboxes.list(OWNER)).records == []
         assert not backend.boxes
 
 
@@ -185,8 +185,8 @@ async def test_a_caller_that_does_not_wait_gets_it_while_it_is_provisioning(
             await platform.sandboxes.freeze(sandbox.id, ALICE)
         await eventually(lambda: backend.boxes)
         clock.advance(timedelta(seconds=2))
-        room = platform.sandboxes.room
-        await eventually(lambda: room.book.peek(sandbox.id).state is State.READY)  # type: ignore[union-attr]
+        dependencies = platform.sandboxes.dependencies
+        await eventually(lambda: dependencies.repository.peek(sandbox.id).state is State.READY)  # type: ignore[union-attr]
 
 
 async def test_a_caller_that_vanishes_leaves_its_create_running(
@@ -199,8 +199,8 @@ async def test_a_caller_that_vanishes_leaves_its_create_running(
         asked.cancel()
         await asyncio.wait([asked])
         clock.advance(timedelta(seconds=2))
-        book = platform.sandboxes.room.book
-        await eventually(lambda: [s.state for s in book.living()] == [State.READY])
+        repository = platform.sandboxes.dependencies.repository
+        await eventually(lambda: [s.state for s in repository.living()] == [State.READY])
 
 
 async def test_many_creates_at_once_all_become_ready(open_one: OpenPlatform, backend: Scripted) -> None:

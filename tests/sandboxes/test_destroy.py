@@ -11,8 +11,8 @@ from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import BackendLost, Conflict, NotFound
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
-from tests.sandboxes.clock import ManualClock, eventually
-from tests.sandboxes.conftest import ALICE, BOB, OWNER, OpenPlatform
+from tests.support.clock import ManualClock, eventually
+from tests.support.sandboxes import ALICE, BOB, OWNER, OpenPlatform
 
 
 async def test_a_destroyed_sandbox_is_gone_and_its_record_stays(
@@ -26,8 +26,8 @@ async def test_a_destroyed_sandbox_is_gone_and_its_record_stays(
         assert gone.env == {}
         assert not backend.boxes
         assert await platform.sandboxes.get(sandbox.id, ALICE) == gone
-        assert (await platform.sandboxes.list(ALICE)).sandboxes == []
-        assert (await platform.sandboxes.list(ALICE, state=State.DESTROYED)).sandboxes == [gone]
+        assert (await platform.sandboxes.list(ALICE)).records == []
+        assert (await platform.sandboxes.list(ALICE, state=State.DESTROYED)).records == [gone]
 
 
 async def test_destroying_again_is_success_and_writes_nothing(open_one: OpenPlatform) -> None:
@@ -96,7 +96,7 @@ async def test_a_removal_that_fails_is_tried_again_by_the_timer(
             return backend.calls.count(("teardown", sandbox.id)) == 3
 
         await eventually(is_tried_thrice)
-        await eventually(lambda: platform.sandboxes.room.book.peek(sandbox.id) is None)
+        await eventually(lambda: platform.sandboxes.dependencies.repository.peek(sandbox.id) is None)
         assert not backend.boxes
 
 

@@ -10,9 +10,8 @@ from sandboxer.money.tables import meter_segments
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.wiring import Platform
-from tests.sandboxes.conftest import ALICE, OWNER, OpenPlatform
-from tests.sandboxes.test_charging import RATES, paying, settled, until
-from tests.sandboxes.test_charging_caps import cap
+from tests.support.charging import RATES, cap, paying, settled, until
+from tests.support.sandboxes import ALICE, OWNER, OpenPlatform
 
 # A third of a thousandth of a sat for each byte: sums that do not come out even.
 PRICE = {**RATES, "egress_gb_msats": (1 << 30) // 3}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -13,24 +13,8 @@ from sandboxer.kernel.errors import Forbidden, IllegalTransition, InvalidRequest
 from sandboxer.sandboxes.access import RESIDENT_TAG
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
-from sandboxer.wiring import Platform
-from tests.sandboxes.clock import ManualClock, eventually
-from tests.sandboxes.conftest import ALICE, OWNER, OpenPlatform
-
-
-async def pass_time(clock: ManualClock, total: timedelta, step: timedelta) -> None:
-    """Move the clock in steps, and let everything that wakes have its turn in between."""
-    passed = timedelta(0)
-    while passed < total:
-        await asyncio.sleep(0.01)
-        clock.advance(step)
-        passed += step
-    await asyncio.sleep(0.01)
-
-
-def state_of(platform: Platform, sandbox_id: str) -> State:
-    sandbox = platform.sandboxes.room.book.peek(sandbox_id)
-    return State.DESTROYED if sandbox is None else sandbox.state
+from tests.support.clock import ManualClock, eventually
+from tests.support.sandboxes import ALICE, OWNER, OpenPlatform, pass_time, state_of
 
 
 async def test_a_sandbox_ends_when_its_ttl_is_over_and_not_before(
@@ -190,11 +174,17 @@ async def test_expire_only_looks_unless_told_to_apply(open_one: OpenPlatform, cl
 
 async def test_the_timer_sleeps_until_something_is_due(open_one: OpenPlatform, clock: ManualClock) -> None:
     async with open_one() as platform:
-        await platform.sandboxes.create(CreateRequest(), ALICE)
-        await asyncio.sleep(0.05)
-        # The timer, and one for each thing that is swept now and then.
-        with_one = clock.sleepers()
-        for _ in range(20):
-            await platform.sandboxes.create(CreateRequest(), ALICE)
-        await asyncio.sleep(0.05)
-        assert clock.sleepers() == with_one
+        # No other loop sleeps for a prime number of seconds.
+        made = [
+            await platform.sandboxes.create(CreateRequest(ttl=f"{seconds}s"), ALICE)
+            for seconds in (13, 23, 11, 17, 19)
+        ]
+        ends = sorted(one.expires_at for one in made if one.expires_at is not None)
+
+        def slept_for() -> list[datetime]:
+            return [moment for moment in clock.slept_for() if moment in ends]
+
+        # Once for all of them, however many there are; and after the first has ended, for the next.
+        await eventually(lambda: slept_for() == ends[:1])
+        clock.advance(timedelta(seconds=12))
+        await eventually(lambda: slept_for() == ends[1:2])

@@ -9,8 +9,8 @@ import pytest
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
-from tests.sandboxes.clock import ManualClock
-from tests.sandboxes.conftest import ALICE, BOB, OWNER, OpenPlatform
+from tests.support.clock import ManualClock
+from tests.support.sandboxes import ALICE, BOB, OWNER, OpenPlatform
 
 
 async def test_pages_hold_everything_once_newest_first(open_one: OpenPlatform, clock: ManualClock) -> None:
@@ -24,7 +24,7 @@ async def test_pages_hold_everything_once_newest_first(open_one: OpenPlatform, c
         cursor = None
         while True:
             page = await platform.sandboxes.list(ALICE, limit=3, cursor=cursor)
-            seen += [sandbox.id for sandbox in page.sandboxes]
+            seen += [sandbox.id for sandbox in page.records]
             cursor = page.next_cursor
             if cursor is None:
                 break
@@ -40,7 +40,7 @@ async def test_labels_and_states_narrow_the_list(open_one: OpenPlatform) -> None
 
         async def ids(**filters: object) -> set[str]:
             page = await platform.sandboxes.list(ALICE, **filters)  # type: ignore[arg-type]
-            return {sandbox.id for sandbox in page.sandboxes}
+            return {sandbox.id for sandbox in page.records}
 
         assert await ids(labels={"env": "dev"}) == {a.id, b.id}
         assert await ids(labels={"env": "dev", "team": "a"}) == {a.id}
@@ -53,8 +53,8 @@ async def test_everyone_sees_their_own_and_the_owner_sees_all(open_one: OpenPlat
     async with open_one() as platform:
         a = await platform.sandboxes.create(CreateRequest(), ALICE)
         b = await platform.sandboxes.create(CreateRequest(), BOB)
-        assert [s.id for s in (await platform.sandboxes.list(BOB)).sandboxes] == [b.id]
-        assert {s.id for s in (await platform.sandboxes.list(OWNER)).sandboxes} == {a.id, b.id}
+        assert [s.id for s in (await platform.sandboxes.list(BOB)).records] == [b.id]
+        assert {s.id for s in (await platform.sandboxes.list(OWNER)).records} == {a.id, b.id}
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ from sandboxer.kernel.errors import Conflict, IllegalTransition
 from sandboxer.sandboxes.destroy import remove
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
-from tests.sandboxes.clock import ManualClock, eventually
-from tests.sandboxes.conftest import ALICE, OpenPlatform
-from tests.sandboxes.test_lifetime import pass_time, state_of
+from tests.support.clock import ManualClock, eventually
+from tests.support.sandboxes import ALICE, OpenPlatform, pass_time, state_of
 
 DAY = timedelta(days=1)
 
@@ -86,6 +85,6 @@ async def test_a_lock_that_comes_between_look_and_act_still_holds(open_one: Open
 async def test_what_is_over_cannot_be_locked(open_one: OpenPlatform) -> None:
     async with open_one() as platform:
         sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
-        await remove(platform.sandboxes.room, sandbox, actor="test", reason="test")
+        await remove(platform.sandboxes.dependencies, sandbox, actor="test", reason="test")
         with pytest.raises(IllegalTransition):
             await platform.sandboxes.lock(sandbox.id, ALICE)

@@ -13,7 +13,7 @@ from sandboxer.kernel.tasks import own_tasks
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.requests import CreateRequest
-from tests.sandboxes.conftest import ALICE, OpenPlatform
+from tests.support.sandboxes import ALICE, OpenPlatform
 
 FULL = "/var/lib/sandboxer/run/box.json"
 
@@ -43,7 +43,7 @@ async def test_a_full_host_is_a_typed_error_and_its_paths_stay_untold(
         with pytest.raises(Unavailable, match="a disk of the host is full") as refused:
             await platform.sandboxes.create(CreateRequest(), ALICE)
         assert FULL not in str(refused.value)
-        (failed,) = (await platform.sandboxes.list(ALICE)).sandboxes
+        (failed,) = (await platform.sandboxes.list(ALICE)).records
         assert (failed.state, failed.reason) == (State.FAILED, "unavailable")
         assert FULL not in str(await platform.events.page(failed.id))
 

@@ -13,8 +13,8 @@ from sandboxer.kernel.errors import IllegalTransition, ProvisionFailed
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.wiring import Platform
-from tests.sandboxes.clock import ManualClock, eventually
-from tests.sandboxes.conftest import ALICE, OpenPlatform
+from tests.support.clock import ManualClock, eventually
+from tests.support.sandboxes import ALICE, OpenPlatform
 
 
 async def run(platform: Platform, sandbox_id: str, script: str) -> int:
@@ -123,18 +123,18 @@ async def test_work_of_a_second_is_recorded_as_active_and_its_end_as_ready(
     open_one: OpenPlatform, clock: ManualClock
 ) -> None:
     async with open_one() as platform:
-        book = platform.sandboxes.room.book
+        repository = platform.sandboxes.dependencies.repository
         sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
         await asyncio.sleep(0.05)
         sleeping = clock.sleepers()
         async with platform.sandboxes.line(sandbox.id, ALICE, activity="terminal"):
             await eventually(lambda: clock.sleepers() > sleeping)
             clock.advance(timedelta(seconds=1))
-            await eventually(lambda: book.peek(sandbox.id).state is State.ACTIVE)  # type: ignore[union-attr]
+            await eventually(lambda: repository.peek(sandbox.id).state is State.ACTIVE)  # type: ignore[union-attr]
         for _ in range(3):
             await asyncio.sleep(0.01)
             clock.advance(timedelta(seconds=1))
-        await eventually(lambda: book.peek(sandbox.id).state is State.READY)  # type: ignore[union-attr]
+        await eventually(lambda: repository.peek(sandbox.id).state is State.READY)  # type: ignore[union-attr]
 
 
 async def test_short_work_writes_nothing(open_one: OpenPlatform, clock: ManualClock) -> None:
@@ -146,7 +146,7 @@ async def test_short_work_writes_nothing(open_one: OpenPlatform, clock: ManualCl
         for _ in range(3):
             await asyncio.sleep(0.01)
             clock.advance(timedelta(seconds=1))
-        await eventually(lambda: not platform.sandboxes.room.activity.unsettled)
+        await eventually(lambda: not platform.sandboxes.dependencies.activity.unsettled)
         assert await platform.events.last_id() == before
 
 
@@ -154,7 +154,7 @@ async def test_a_background_process_keeps_the_sandbox_active(
     open_one: OpenPlatform, clock: ManualClock
 ) -> None:
     async with open_one() as platform:
-        book = platform.sandboxes.room.book
+        repository = platform.sandboxes.dependencies.repository
         sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
         await asyncio.sleep(0.05)
         sleeping = clock.sleepers()
@@ -166,8 +166,8 @@ async def test_a_background_process_keeps_the_sandbox_active(
         # The program inside, and whoever will write down that it works.
         await eventually(lambda: clock.sleepers() >= sleeping + 2)
         clock.advance(timedelta(seconds=2))
-        await eventually(lambda: book.peek(sandbox.id).state is State.ACTIVE)  # type: ignore[union-attr]
+        await eventually(lambda: repository.peek(sandbox.id).state is State.ACTIVE)  # type: ignore[union-attr]
         for _ in range(50):
             await asyncio.sleep(0.01)
             clock.advance(timedelta(seconds=2))
-        await eventually(lambda: book.peek(sandbox.id).state is State.READY)  # type: ignore[union-attr]
+        await eventually(lambda: repository.peek(sandbox.id).state is State.READY)  # type: ignore[union-attr]

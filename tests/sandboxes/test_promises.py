@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sandboxer.kernel.errors import NotAvailable
-from sandboxer.sandboxes.planning import check_promises
 from sandboxer.sandboxes.profiles import WorkspaceAccess, load_profiles
+from sandboxer.sandboxes.requests import check_promises
 
 PROFILES = load_profiles(Path(__file__).parents[2] / "profiles")
 PLAIN = PROFILES.get("profile.agent-dev")

@@ -15,13 +15,13 @@ from sandboxer.backends.guest import Command
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import Conflict
 from sandboxer.kernel.ids import new_id
-from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
 from sandboxer.sandboxes.reconcile import Verdict, judge
+from sandboxer.sandboxes.repository import Step
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.store import idempotency
-from tests.sandboxes.clock import ManualClock, eventually
-from tests.sandboxes.conftest import ALICE, OWNER, OpenPlatform
+from tests.support.clock import ManualClock, eventually
+from tests.support.sandboxes import ALICE, OWNER, OpenPlatform
 
 ORDER = Order(
     sandbox_id="",
@@ -81,7 +81,7 @@ async def test_what_was_half_made_or_half_removed_is_gone_after_a_start(
     """As a crash leaves it: the record in the middle, the backend with a box."""
     async with open_one() as platform:
         sandbox = await platform.sandboxes.create(CreateRequest(), ALICE)
-        move = platform.sandboxes.room.book.move
+        move = platform.sandboxes.dependencies.repository.move
         await move(sandbox.id, Step(signal=Signal.RECREATE, actor="test", reason="test"))
         if signals:
             await move(sandbox.id, *(Step(signal=s, actor="test", reason="test") for s in signals))
@@ -148,13 +148,13 @@ async def test_stale_things_are_shown_and_then_reaped(open_one: OpenPlatform, ba
 
 async def test_a_death_is_written_down_with_its_reason(open_one: OpenPlatform, backend: Scripted) -> None:
     async with open_one() as platform:
-        book = platform.sandboxes.room.book
+        repository = platform.sandboxes.dependencies.repository
         kept = await platform.sandboxes.create(CreateRequest(), ALICE)
         lost = await platform.sandboxes.create(CreateRequest(), ALICE)
         backend.die(kept.id, reason="oom_killed")
         backend.die(lost.id, keeps_disk=False)
-        await eventually(lambda: book.peek(kept.id).state is State.STOPPED)  # type: ignore[union-attr]
-        await eventually(lambda: book.peek(lost.id).state is State.FAILED)  # type: ignore[union-attr]
+        await eventually(lambda: repository.peek(kept.id).state is State.STOPPED)  # type: ignore[union-attr]
+        await eventually(lambda: repository.peek(lost.id).state is State.FAILED)  # type: ignore[union-attr]
         assert (await platform.sandboxes.get(kept.id, ALICE)).reason == "oom_killed"
         assert (await platform.sandboxes.resume(kept.id, ALICE)).state is State.READY
 
@@ -168,8 +168,8 @@ async def test_a_death_during_the_create_is_written_down_after_it(
         await eventually(lambda: made.id in backend.boxes)
         backend.die(made.id, reason="oom_killed")
         clock.advance(timedelta(hours=1))
-        book = platform.sandboxes.room.book
-        await eventually(lambda: (seen := book.peek(made.id)) and seen.state is State.STOPPED)
+        repository = platform.sandboxes.dependencies.repository
+        await eventually(lambda: (seen := repository.peek(made.id)) and seen.state is State.STOPPED)
         assert (await platform.sandboxes.get(made.id, ALICE)).reason == "oom_killed"
 
 
@@ -181,7 +181,7 @@ async def test_a_sandbox_past_its_ttl_when_the_server_starts_is_ended(
     clock.advance(timedelta(hours=1))
     async with open_one() as platform:
         await eventually(lambda: not backend.boxes)
-        await eventually(lambda: not list(platform.sandboxes.room.book.living()))
+        await eventually(lambda: not list(platform.sandboxes.dependencies.repository.living()))
 
 
 async def test_a_request_that_a_crash_interrupted_may_be_repeated_at_once_and_old_keys_are_removed(

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import Connection
 
 from sandboxer.accounts import records as accounts
+from sandboxer.artifacts.snapshots.use_cases import Wanted
 from sandboxer.backends.contract import Presence
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import InsufficientCredit
@@ -16,8 +17,8 @@ from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.wiring import Platform
-from tests.sandboxes.conftest import ALICE, OpenPlatform
-from tests.sandboxes.test_charging import paying
+from tests.support.charging import paying
+from tests.support.sandboxes import ALICE, OpenPlatform
 
 
 async def entitle(platform: Platform) -> None:
@@ -58,20 +59,27 @@ async def test_one_free_slot_starts_one_of_four_and_leaves_the_others_stopped(
             assert (await backend.recover(kept.handle)).presence is Presence.STOPPED
 
 
-async def test_sats_for_one_thaw_one_of_two_and_leave_the_other_frozen(
-    open_one: OpenPlatform, backend: Scripted
+@pytest.mark.parametrize("way", ["thaw", "restore"])
+async def test_sats_for_one_start_one_of_two_and_leave_the_other_frozen(
+    open_one: OpenPlatform, backend: Scripted, way: str
 ) -> None:
     async with paying(open_one, sats=130) as platform:
-        ids = []
+        ids, disks = [], {}
         for _ in range(2):
             ids.append((await platform.sandboxes.create(CreateRequest(ttl="1h"), ALICE)).id)
+            disks[ids[-1]] = (await platform.artifacts.snapshots.take(ids[-1], Wanted(), ALICE)).id
             await platform.sandboxes.freeze(ids[-1], ALICE)
-        thaws = (platform.sandboxes.thaw(one, ALICE) for one in ids)
-        ended = await asyncio.gather(*thaws, return_exceptions=True)
-        (thawed,) = [one for one in ended if isinstance(one, Sandbox)]
+
+        async def start(sandbox_id: str) -> Sandbox:
+            if way == "thaw":
+                return await platform.sandboxes.thaw(sandbox_id, ALICE)
+            return await platform.sandboxes.restore_disk(sandbox_id, ALICE, disks[sandbox_id])
+
+        ended = await asyncio.gather(*map(start, ids), return_exceptions=True)
+        (started,) = [one for one in ended if isinstance(one, Sandbox)]
         (refused,) = [one for one in ended if isinstance(one, InsufficientCredit)]
-        (other,) = set(ids) - {thawed.id}
+        (other,) = set(ids) - {started.id}
         still = await platform.sandboxes.get(other, ALICE)
-        assert (thawed.state, still.state) == (State.READY, State.FROZEN), refused
+        assert (started.state, still.state) == (State.READY, State.FROZEN), refused
         assert still.handle is not None
         assert (await backend.recover(still.handle)).presence is Presence.FROZEN

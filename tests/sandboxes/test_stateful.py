@@ -22,8 +22,8 @@ from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
 from tests.crash.audit import chain_complaints, everything, history
-from tests.sandboxes.clock import ManualClock
-from tests.sandboxes.conftest import ALICE, BOB, OWNER
+from tests.support.clock import ManualClock
+from tests.support.sandboxes import ALICE, BOB, OWNER
 
 T = TypeVar("T")
 FOUND_AS = {
@@ -67,17 +67,25 @@ class Lives(RuleBasedStateMachine):
 
     async def settle(self) -> None:
         """Until nothing is under way: every due step of the loops was written."""
-        room = self.platform.sandboxes.room
+        dependencies = self.platform.sandboxes.dependencies
         for _ in range(400):
             await asyncio.sleep(0.002)
             now = self.clock.now()
-            due = [s for s in room.book.living() if s.expires_at is not None and s.expires_at <= now]
-            torn = [s for s in room.book.living() if not self.agrees(s.id)]
-            if not due and not torn and not any(room.operations.running(s.id) for s in room.book.living()):
+            due = [
+                s
+                for s in dependencies.repository.living()
+                if s.expires_at is not None and s.expires_at <= now
+            ]
+            torn = [s for s in dependencies.repository.living() if not self.agrees(s.id)]
+            if (
+                not due
+                and not torn
+                and not any(dependencies.operations.running(s.id) for s in dependencies.repository.living())
+            ):
                 return
 
     def agrees(self, sandbox_id: str) -> bool:
-        sandbox = self.platform.sandboxes.room.book.peek(sandbox_id)
+        sandbox = self.platform.sandboxes.dependencies.repository.peek(sandbox_id)
         box = self.backend.boxes.get(sandbox_id)
         if sandbox is None or sandbox.state is State.FAILED:
             return box is None

@@ -8,7 +8,7 @@ import pytest
 
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.sandbox import Sandbox
-from tests.servers.platforms import Up, scripted_platform
+from tests.support.platforms import Up, scripted_platform
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from sandboxer.sdk.aio.client import AsyncSandboxer
+from sandboxer.sdk.commands import Chunk
 from sandboxer.sdk.errors import NotFound
-from sandboxer.sdk.routes.running import Chunk
-from sandboxer.wire.exec import ExecExit
-from tests.servers.platforms import Up
+from sandboxer.wire.processes import ExecExit
+from tests.support.platforms import Up
 
 
 async def test_a_sandbox_is_made_used_and_gone(up: Up) -> None:
@@ -42,3 +42,12 @@ async def test_streams_files_and_events(up: Up) -> None:
         assert [info.name async for info in sandbox.files.list("/") if info.name == "f"] == ["f"]
         kinds = [event.kind async for event in sandbox.events(follow=False)]
         assert kinds[-1].endswith("ready")
+
+
+async def test_a_terminal_that_says_nothing_is_waited_for_as_long_as_is_said(up: Up) -> None:
+    client = AsyncSandboxer(owner_file=up.owner_file, url=up.url)
+    async with client, await client.create() as sandbox, await sandbox.terminal.open(command="cat") as cat:
+        with pytest.raises(TimeoutError):
+            await cat.read(timeout_s=0.2)
+        await cat.write(b"here\n")
+        assert b"here" in (await cat.read(timeout_s=30) or b"")

@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 from pathlib import Path
 
 import pytest
 
-from sandboxer.sdk.aio import client as aio_client
-from sandboxer.sdk.aio import files as aio_files
-from sandboxer.sdk.aio import introspection as aio_introspection
-from sandboxer.sdk.aio import languages as aio_languages
-from sandboxer.sdk.aio import platform as aio_platform
-from sandboxer.sdk.aio import processes as aio_processes
-from sandboxer.sdk.aio import sandbox as aio_sandbox
-from sandboxer.sdk.aio import sessions as aio_sessions
-from sandboxer.sdk.aio import snapshots as aio_snapshots
-from sandboxer.sdk.aio import terminal as aio_terminal
+from sandboxer.sdk.commands import Chunk
 from sandboxer.sdk.errors import AuthenticationFailed, Conflict, InvalidRequest, NotFound, Unreachable
-from sandboxer.sdk.routes.running import Chunk
-from sandboxer.sdk.sync import client as sync_client
-from sandboxer.sdk.sync import files as sync_files
-from sandboxer.sdk.sync import introspection as sync_introspection
-from sandboxer.sdk.sync import languages as sync_languages
-from sandboxer.sdk.sync import platform as sync_platform
-from sandboxer.sdk.sync import processes as sync_processes
-from sandboxer.sdk.sync import sandbox as sync_sandbox
-from sandboxer.sdk.sync import sessions as sync_sessions
-from sandboxer.sdk.sync import snapshots as sync_snapshots
-from sandboxer.sdk.sync import terminal as sync_terminal
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.sandbox import Sandbox
-from sandboxer.wire.exec import ExecExit
-from tests.servers.platforms import Up
+from sandboxer.wire.processes import ExecExit
+from tests.support.platforms import Up
 
 ABSENT = "sbx_" + "0" * 26
 
@@ -174,31 +153,3 @@ def test_keys_are_made_used_and_revoked(client: Sandboxer, up: Up) -> None:
         client.keys.revoke(key.public_key)
         with pytest.raises(AuthenticationFailed):
             list(other.list())
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (sync_client.Sandboxer, aio_client.AsyncSandboxer),
-        (sync_sandbox.Sandbox, aio_sandbox.AsyncSandbox),
-        (sync_sessions.Sessions, aio_sessions.AsyncSessions),
-        (sync_sessions.Session, aio_sessions.AsyncSession),
-        (sync_files.Files, aio_files.AsyncFiles),
-        (sync_processes.Processes, aio_processes.AsyncProcesses),
-        (sync_terminal.Terminals, aio_terminal.AsyncTerminals),
-        (sync_platform.Keys, aio_platform.AsyncKeys),
-        (sync_platform.HostView, aio_platform.AsyncHostView),
-        (sync_languages.Languages, aio_languages.AsyncLanguages),
-        (sync_introspection.Status, aio_introspection.AsyncStatus),
-        (sync_snapshots.Snapshots, aio_snapshots.AsyncSnapshots),
-    ],
-)
-def test_both_clients_have_the_same_words(one: type, other: type) -> None:
-    def words(kind: type) -> dict[str, list[str]]:
-        return {
-            name: list(inspect.signature(member).parameters)
-            for name, member in vars(kind).items()
-            if inspect.isfunction(member) and not name.startswith("_")
-        }
-
-    assert words(one) == words(other)

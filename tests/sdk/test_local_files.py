@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandboxer.sdk.local_files import appearing
+from sandboxer.sdk.bodies import appearing
 
 
 def test_a_file_appears_when_it_is_whole_and_leaves_nothing_otherwise(tmp_path: Path) -> None:

@@ -11,19 +11,20 @@ from pathlib import Path
 
 import pytest
 
+from sandboxer import sdk
+from sandboxer.sdk import models
 from sandboxer.sdk.bodies import CHUNK, body_of
-from sandboxer.sdk.calls import Call, target
-from sandboxer.sdk.credentials import find_credentials
+from sandboxer.sdk.call import NOTHING, Call, target_of
+from sandboxer.sdk.commands import EventParser, ServerEvent
+from sandboxer.sdk.credentials import EMPTY_SHA256, Credentials, find_credentials, new_nonce, signed_headers
 from sandboxer.sdk.errors import AuthenticationFailed, Conflict, MissingCredentials, Unavailable, api_error
 from sandboxer.sdk.exchange import Again, Signer, Tries, after_failure, after_refusal
-from sandboxer.sdk.signing import EMPTY_SHA256, Credentials, new_nonce, signed_headers
-from sandboxer.sdk.sse import EventParser, ServerEvent
 
 KEY = Credentials("sbx-pk-1", "sbx-sk-1", "http://127.0.0.1:1")
 
 
 def call(method: str = "GET", *, is_repeatable: bool = False) -> Call[None]:
-    return Call(method=method, target="/x", read=lambda _: None, is_repeatable=is_repeatable)
+    return Call(operation="x", method=method, target="/x", answer=NOTHING, is_repeatable=is_repeatable)
 
 
 def test_the_signature_is_the_hmac_of_the_documented_line() -> None:
@@ -69,10 +70,10 @@ def test_an_empty_body_has_the_hash_of_nothing() -> None:
 
 
 def test_targets_quote_segments_and_queries_and_leave_out_what_is_absent() -> None:
-    made = target(
-        "/v1/sandboxes/{}/files", "a/b", query={"path": "/x y\udcff&", "depth": None, "follow": True}
+    made = target_of(
+        "/v1/sandboxes/{}/files", "a/b", path="/x y\udcff&", depth=None, follow=True, label=["a=1", "b=2"]
     )
-    assert made == "/v1/sandboxes/a%2Fb/files?path=/x%20y%FF%26&follow=true"
+    assert made == "/v1/sandboxes/a%2Fb/files?path=/x%20y%FF%26&follow=true&label=a%3D1&label=b%3D2"
 
 
 def test_clock_skew_is_learnt_from_the_server_and_tried_once() -> None:
@@ -100,6 +101,18 @@ def test_lost_connections_are_retried_only_where_repeating_is_safe() -> None:
     assert after_failure(call("POST", is_repeatable=True), 0, status=None) is not None
     assert after_failure(call("GET"), 9, status=None) is None
     assert after_failure(call("GET"), 0, status=503) is None
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_platform_is_asked_again_when_it_says_and_only_what_may_be_repeated(status: int) -> None:
+    keyed = call("POST", is_repeatable=True)
+    assert after_failure(call("GET"), 0, status=status, retry_after="3") == Again(3.0)
+    assert after_failure(keyed, 1, status=status, retry_after="1") == Again(1.0)
+    assert after_failure(call("POST"), 0, status=status, retry_after="1") is None
+    assert after_failure(keyed, 2, status=status, retry_after="1") is None
+    assert after_failure(keyed, 0, status=status, retry_after="3600") is None
+    assert after_failure(keyed, 0, status=status, retry_after="soon") is None
+    assert after_failure(keyed, 0, status=500, retry_after="1") is None
 
 
 def test_a_refusal_becomes_a_typed_error_with_code_fault_and_next_step() -> None:
@@ -147,3 +160,9 @@ def test_server_sent_events_are_put_together_from_lines() -> None:
     parser = EventParser()
     lines = [": ping", "id: 7", "event: stdout", "data: a", "data: b", ""]
     assert [event for line in lines if (event := parser.feed(line))] == [ServerEvent("stdout", "a\nb", "7")]
+
+
+def test_everything_that_the_client_exports_is_there() -> None:
+    assert all(getattr(sdk, name) for name in sdk.__all__)
+    assert all(getattr(models, name) for name in models.__all__)
+    assert models.WalletSession is not models.Session

@@ -9,7 +9,7 @@ import pytest
 from sandboxer.kernel.errors import Conflict, InvalidRequest, NotAvailable, NotFound
 from sandboxer.store.backup import back_up, restore
 from sandboxer.store.engine import open_store
-from tests.store.test_engine import a_record, count
+from tests.support.store import a_record, count
 
 
 @pytest.fixture
@@ -72,16 +72,19 @@ async def test_what_is_no_backup_of_ours_is_not_restored(url: str, tmp_path: Pat
     store = open_store(url)
     await store.write(a_record)
     await store.close()
-    garbage, foreign, newer = tmp_path / "garbage", tmp_path / "foreign", tmp_path / "newer"
+    garbage, foreign = tmp_path / "garbage", tmp_path / "foreign"
+    newer, older = tmp_path / "newer", tmp_path / "older"
     garbage.write_bytes(b"not a database" * 1000)
     with sqlite3.connect(foreign) as conn:
         conn.execute("CREATE TABLE x (y)")
     conn.close()
-    back_up(url, newer)
-    with sqlite3.connect(newer) as conn:
-        conn.execute("UPDATE alembic_version SET version_num = '9999'")
-    conn.close()
-    for wrong, error in ((garbage, InvalidRequest), (foreign, InvalidRequest), (newer, Conflict)):
+    for other, revision in ((newer, "9999"), (older, "0001")):
+        back_up(url, other)
+        with sqlite3.connect(other) as conn:
+            conn.execute("UPDATE alembic_version SET version_num = ?", (revision,))
+        conn.close()
+    refused = {garbage: InvalidRequest, foreign: InvalidRequest, newer: Conflict, older: Conflict}
+    for wrong, error in refused.items():
         with pytest.raises(error):
             restore(wrong, url)
     with pytest.raises(NotFound):

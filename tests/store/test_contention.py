@@ -14,7 +14,7 @@ from sqlalchemy import text
 from sandboxer.kernel.errors import Unavailable
 from sandboxer.store import databases
 from sandboxer.store.engine import Store, open_store
-from tests.store.test_engine import a_record, count
+from tests.support.store import a_record, count, fresh_database
 
 
 async def test_a_locked_sqlite_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,9 +106,3 @@ async def test_two_stores_on_one_database_do_not_lose_each_others_updates(databa
     assert await stores[0].read(lambda conn: conn.execute(query).scalar()) == 100
     for store in stores:
         await store.close()
-
-
-def fresh_database(server: str, name: str) -> str:
-    with psycopg.connect(server, autocommit=True) as conn:
-        conn.execute(f"CREATE DATABASE {name}")
-    return server.rpartition("/")[0] + "/" + name

@@ -3,25 +3,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from datetime import UTC, datetime
 
 import pytest
-from sqlalchemy import text
 
 from sandboxer.kernel.errors import NotFound, Unavailable
-from sandboxer.observe.events import record
 from sandboxer.store import lane
 from sandboxer.store.engine import Store
-
-NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
-
-
-def a_record(conn, subject="sbx_a"):
-    record(conn, subject=subject, kind="made", actor="test", reason="because", at=NOW, data={})
-
-
-def count(conn) -> int:
-    return conn.execute(text("SELECT count(*) FROM events")).scalar()
+from tests.support.store import a_record, count
 
 
 async def test_a_write_returns_what_its_function_returned_and_is_seen_by_reads(store: Store) -> None:

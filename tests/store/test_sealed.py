@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, select, text
 
-from sandboxer.identity.master_key import open_master_key
-from sandboxer.identity.seal import Seal
+from sandboxer.identity.seal import Seal, open_master_key
 from sandboxer.kernel.errors import Broken, Conflict
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.store.engine import Store, open_store
@@ -18,7 +17,7 @@ from sandboxer.store.idempotency import idempotency
 from sandboxer.store.lock import hold_state_dir
 from sandboxer.store.sealed import forget_plain, seal_old, seal_with
 from sandboxer.work.sessions.records import sessions
-from tests.servers.platforms import scripted_platform
+from tests.support.platforms import scripted_platform
 
 SECRET = "hunter2-is-not-to-be-found"
 ENV = {"TOKEN": SECRET}

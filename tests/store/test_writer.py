@@ -13,8 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from sandboxer.kernel.errors import Broken, NotFound
 from sandboxer.store import writer
 from sandboxer.store.engine import Store, open_store
-from tests.store.test_contention import fresh_database
-from tests.store.test_engine import a_record, count
+from tests.support.store import a_record, count, fresh_database
 
 
 @asynccontextmanager

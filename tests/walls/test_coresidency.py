@@ -11,7 +11,7 @@ import pytest
 
 from sandboxer.backends.namespaces import NamespacesBackend
 from sandboxer.kernel.errors import ProvisionFailed
-from tests.walls.conftest import Maker, Sandbox
+from tests.support.walls import Maker, Sandbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\n")
@@ -86,7 +86,7 @@ async def test_proc_is_never_mounted_over_what_a_link_leads_to(
 ) -> None:
     box = await make()
     await backend.stop(box.handle)
-    upper = backend.ground.pool.disk(box.id) / "upper"
+    upper = backend.dependencies.pool.disk(box.id) / "upper"
     shutil.rmtree(upper / "proc", ignore_errors=True)
     (upper / "proc").symlink_to("etc")
     with pytest.raises(ProvisionFailed) as failure:

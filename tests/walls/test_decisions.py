@@ -12,12 +12,10 @@ import pytest
 
 from sandboxer.backends.contract import Resources
 from sandboxer.backends.namespaces.admission import Host, Promised, admit, budget, check_single
-from sandboxer.backends.namespaces.box import Box, BoxFolder, Stage
-from sandboxer.backends.namespaces.cgroups import Births, Cgroups
+from sandboxer.backends.namespaces.box import Box, BoxFolder, Stage, pidfd_of
+from sandboxer.backends.namespaces.cgroups import Births, Cgroups, Hierarchies, find_hierarchies
 from sandboxer.backends.namespaces.guest import cgroup_name, split_name
-from sandboxer.backends.namespaces.hierarchies import Hierarchies, find_hierarchies
 from sandboxer.backends.namespaces.launcher import LaunchOrder
-from sandboxer.backends.namespaces.recovery import pidfd_of
 from sandboxer.backends.namespaces.settings import NamespacesSettings, Overcommit
 from sandboxer.backends.namespaces.uids import WIDTH, UidRanges
 from sandboxer.backends.namespaces.walls import CAPABILITIES, CAPABILITY_SET

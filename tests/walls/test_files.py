@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandboxer.backends.namespaces import NamespacesBackend
-from tests.walls.conftest import Maker, Sandbox, order_for
+from tests.support.walls import Maker, Sandbox, order_for
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -26,15 +26,15 @@ async def test_a_host_file_is_not_there(attacker: Sandbox, tmp_path: Path) -> No
 
 
 async def test_the_state_folder_is_not_there(attacker: Sandbox, backend: NamespacesBackend) -> None:
-    state = backend.ground.settings.state_dir
+    state = backend.dependencies.settings.state_dir
     assert (await attacker.sh(f"ls -la {state} /stage /old")).stdout == ""
 
 
 async def test_mounts_tell_nothing_of_host_paths(attacker: Sandbox, backend: NamespacesBackend) -> None:
     ran = await attacker.sh("cat /proc/self/mountinfo /proc/self/mounts")
     assert ran.stdout
-    assert str(backend.ground.settings.state_dir) not in ran.stdout
-    assert str(backend.ground.settings.images_dir) not in ran.stdout
+    assert str(backend.dependencies.settings.state_dir) not in ran.stdout
+    assert str(backend.dependencies.settings.images_dir) not in ran.stdout
 
 
 async def test_a_neighbours_file_is_not_there(attacker: Sandbox, neighbour: Sandbox) -> None:
@@ -49,7 +49,7 @@ async def test_the_image_is_shared_but_never_changed(
     make: Maker, neighbour: Sandbox, backend: NamespacesBackend
 ) -> None:
     attacker = await make()
-    image = backend.ground.image_path(attacker.order.image)
+    image = backend.dependencies.image_path(attacker.order.image)
     before = (image / "etc/passwd").read_bytes()
     await attacker.sh("echo evil::0:0::/:/bin/sh >> /etc/passwd; rm -f /usr/bin/env; echo x > /bin/ls")
     assert (image / "etc/passwd").read_bytes() == before
@@ -60,12 +60,12 @@ async def test_the_image_is_shared_but_never_changed(
 
 async def test_on_disk_files_carry_plain_ids(attacker: Sandbox, backend: NamespacesBackend) -> None:
     await attacker.sh("touch /root/owned; chown 1234:2345 /root/owned")
-    seen = os.stat(backend.ground.pool.disk(attacker.id) / "upper/root/owned")
+    seen = os.stat(backend.dependencies.pool.disk(attacker.id) / "upper/root/owned")
     assert (seen.st_uid, seen.st_gid) == (1234, 2345)
 
 
 async def test_the_pool_gives_setuid_and_devices_no_effect(backend: NamespacesBackend) -> None:
-    pool = backend.ground.pool.path
+    pool = backend.dependencies.pool.path
     options = next(
         line.split()[3].split(",")
         for line in Path("/proc/mounts").read_text().splitlines()
@@ -73,7 +73,7 @@ async def test_the_pool_gives_setuid_and_devices_no_effect(backend: NamespacesBa
     )
     assert {"nosuid", "nodev"} <= set(options)
     assert os.stat(pool).st_mode & 0o777 == 0o700
-    assert os.stat(backend.ground.settings.run_dir).st_mode & 0o777 == 0o700
+    assert os.stat(backend.dependencies.settings.run_dir).st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.walls.conftest import Sandbox
+from tests.support.walls import Sandbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 EPERM, E2BIG, ENODEV, EINVAL, ENOSYS, ENOPROTOOPT, EPROTONOSUPPORT = 1, 7, 19, 22, 38, 92, 93

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sandboxer.backends.guest import Command, EndReason, Exit, Output
-from sandboxer.backends.namespaces import NamespacesBackend, object_watch
-from sandboxer.backends.namespaces.object_watch import ObjectWatch
-from tests.walls.conftest import PATH, Maker, Sandbox
+from sandboxer.backends.namespaces import NamespacesBackend, kernel_objects
+from sandboxer.backends.namespaces.kernel_objects import ObjectWatch
+from tests.support.walls import PATH, Maker, Sandbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 PROGRAM = (Path(__file__).parent / "kernel_memory.py").read_text()
@@ -66,7 +66,7 @@ async def test_an_ordinary_number_of_locks_is_nobodys_business(
         first = await anext(outputs)
         assert isinstance(first, Output)
         assert first.data == b"reached 4000\n"
-        assert box.id not in {excess.sandbox_id for excess in ObjectWatch(backend.ground).locks_now()}
+        assert box.id not in {excess.sandbox_id for excess in ObjectWatch(backend.dependencies).locks_now()}
         await process.write_stdin(b"\n")
         assert [item.code async for item in outputs if isinstance(item, Exit)] == [0]
 
@@ -87,7 +87,7 @@ async def test_who_drains_the_hosts_open_files_is_killed(
     make: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     greedy, calm = await make(), await make()
-    monkeypatch.setattr(object_watch, "host_files", lambda: (15_000, 20_000))
+    monkeypatch.setattr(kernel_objects, "host_files", lambda: (15_000, 20_000))
     assert (await ends(greedy, "files", 5000)).signal == 9
     assert await reaches(calm, "files", 500) == 500
 
@@ -97,7 +97,7 @@ async def test_who_drains_the_hosts_code_of_filters_is_killed(
 ) -> None:
     """Every sandbox's own filter is taken from the same budget: without it nobody could be started."""
     greedy, calm = await make(), await make()
-    monkeypatch.setattr(object_watch, "host_filter_bytes", lambda: (1_500_000, 2_000_000))
+    monkeypatch.setattr(kernel_objects, "host_filter_bytes", lambda: (1_500_000, 2_000_000))
     assert (await ends(greedy, "filters", 7)).signal == 9
     assert await reaches(calm, "filters", 1) == 1
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sandboxer.backends.namespaces.cgroups import socket_bytes
+from sandboxer.backends.namespaces.fingerprint import HostBudgets, unheld
 from sandboxer.backends.namespaces.kernel_objects import (
     Excess,
     FileLock,
@@ -15,7 +16,6 @@ from sandboxer.backends.namespaces.kernel_objects import (
     read_locks,
 )
 from sandboxer.backends.namespaces.settings import NamespacesSettings
-from sandboxer.backends.namespaces.unheld import HostBudgets, unheld
 
 MB = 1 << 20
 
@@ -57,6 +57,17 @@ def test_only_as_many_processes_are_ended_as_bring_it_below_the_limit() -> None:
     assert excess_of(locks) == [Excess("a", 35, (1,))]
     locks = [FileLock(pid, "00:2f") for pid in (1, 2, 3) for _ in range(6)]
     assert excess_of(locks) == [Excess("a", 18, (1, 2, 3))]
+
+
+def test_of_a_list_that_was_cut_all_who_took_part_are_named() -> None:
+    """Four processes: two of them were left to go on until the next look, with all that was not read."""
+    locks = [FileLock(pid, "00:2f") for pid in (1, 2, 3, 4) for _ in range(100)] + [FileLock(5, "00:2f")]
+    owners = {"00:2f": "a"}
+    (found,) = excessive_locks(
+        locks, owner_of_device=owners, owner_of_pid=lambda _: None, limit=600, is_cut=True
+    )
+    assert (found.count, set(found.pids)) == (401, {1, 2, 3, 4})
+    assert not excessive_locks(locks, owner_of_device=owners, owner_of_pid=lambda _: None, limit=600)
 
 
 def test_a_budget_of_the_host_is_looked_at_only_when_it_runs_out() -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,30 +14,9 @@ import pytest
 from sandboxer.backends.contract import Presence
 from sandboxer.backends.namespaces import NamespacesBackend
 from sandboxer.kernel.errors import BackendLost, InvalidRequest, NoCapacity, ProvisionFailed
-from tests.walls.conftest import Maker, order_for
+from tests.support.walls import Maker, becomes_true, order_for, traces
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-
-async def becomes_true(check: Callable[[], bool], within_s: float = 5.0) -> bool:
-    end = time.monotonic() + within_s
-    while not check():
-        if time.monotonic() > end:
-            return False
-        await asyncio.sleep(0.02)
-    return True
-
-
-def traces(backend: NamespacesBackend, sandbox_id: str) -> list[str]:
-    """Everything on this host that bears the sandbox's name."""
-    ground = backend.ground
-    found = [
-        str(path) for path in (ground.boxes.folder(sandbox_id), ground.pool.disk(sandbox_id)) if path.exists()
-    ]
-    found += [f"cgroup {name}" for name in ground.cgroups.ids() if name == sandbox_id]
-    found += [f"mount {line}" for line in Path("/proc/mounts").read_text().splitlines() if sandbox_id in line]
-    found += ["known"] * (sandbox_id in ground.known) + ["lock"] * (sandbox_id in ground.locks)
-    return found
 
 
 def loops_of(backend: NamespacesBackend) -> list[str]:
@@ -47,7 +25,7 @@ def loops_of(backend: NamespacesBackend) -> list[str]:
     return [
         text
         for text in (file.read_text() for file in backing)
-        if str(backend.ground.settings.state_dir) in text
+        if str(backend.dependencies.settings.state_dir) in text
     ]
 
 
@@ -64,15 +42,15 @@ def host_has(marker: str) -> bool:
 
 async def test_nothing_is_left_after_a_destroy(make: Maker, backend: NamespacesBackend) -> None:
     loops = loops_of(backend)
-    ranges, promised = backend.ground.ranges.taken, backend.ground.promised
+    ranges, promised = backend.dependencies.ranges.taken, backend.dependencies.promised
     box = await make()
     await box.sh("head -c 5M /dev/urandom > /root/some; sleep 1000 >/dev/null 2>&1 &")
     assert traces(backend, box.id)
     await backend.teardown(box.id)
     assert await becomes_true(lambda: traces(backend, box.id) == [])
     assert await becomes_true(lambda: not os.path.exists(f"/proc/{box.pid}/ns/pid"))
-    assert backend.ground.ranges.taken == ranges
-    assert backend.ground.promised == promised
+    assert backend.dependencies.ranges.taken == ranges
+    assert backend.dependencies.promised == promised
     assert loops_of(backend) == loops
     assert box.id not in await backend.inventory()
 
@@ -123,7 +101,7 @@ async def test_a_destroy_does_not_wait_for_a_neighbours_unwritten_data(
 
 async def test_the_space_of_a_removed_disk_comes_back(make: Maker, backend: NamespacesBackend) -> None:
     def free_mb() -> int:
-        seen = os.statvfs(backend.ground.pool.path)
+        seen = os.statvfs(backend.dependencies.pool.path)
         return seen.f_bavail * seen.f_frsize >> 20
 
     box = await make(disk_mb=512)
@@ -137,20 +115,22 @@ async def test_a_failed_making_leaves_nothing(
     backend: NamespacesBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order = order_for()
-    before = backend.ground.promised, backend.ground.ranges.taken
-    monkeypatch.setattr(backend.ground, "masked", ("no-such-entry/at/all",))
+    before = backend.dependencies.promised, backend.dependencies.ranges.taken
+    monkeypatch.setattr(backend.dependencies, "masked", ("no-such-entry/at/all",))
     with pytest.raises(ProvisionFailed) as failure:
         await backend.provision(order)
     assert failure.value.facts["step"] == "proc_masks"
     assert traces(backend, order.sandbox_id) == []
-    assert (backend.ground.promised, backend.ground.ranges.taken) == before
+    assert (backend.dependencies.promised, backend.dependencies.ranges.taken) == before
 
 
 async def test_a_supervisor_that_never_answers_is_given_up(
     backend: NamespacesBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order = order_for()
-    monkeypatch.setattr(backend.ground, "settings", replace(backend.ground.settings, boot_timeout_s=0.0))
+    monkeypatch.setattr(
+        backend.dependencies, "settings", replace(backend.dependencies.settings, boot_timeout_s=0.0)
+    )
     with pytest.raises(ProvisionFailed) as failure:
         await backend.provision(order)
     assert failure.value.facts["step"] == "boot"
@@ -158,7 +138,7 @@ async def test_a_supervisor_that_never_answers_is_given_up(
 
 
 async def test_a_cancelled_making_leaves_nothing_whenever_it_is_cancelled(backend: NamespacesBackend) -> None:
-    before = backend.ground.promised, backend.ground.ranges.taken
+    before = backend.dependencies.promised, backend.dependencies.ranges.taken
     for delay_ms in (0, 0.2, 0.5, 1, 1.5, 2, 3, 4, 5, 6, 8):
         order = order_for()
         making = asyncio.create_task(backend.provision(order))
@@ -168,7 +148,7 @@ async def test_a_cancelled_making_leaves_nothing_whenever_it_is_cancelled(backen
         if not isinstance(result, BaseException):
             await backend.teardown(order.sandbox_id)
         assert traces(backend, order.sandbox_id) == []
-    assert (backend.ground.promised, backend.ground.ranges.taken) == before
+    assert (backend.dependencies.promised, backend.dependencies.ranges.taken) == before
 
 
 async def test_an_unknown_image_and_bad_words_are_refused_before_anything_is_made(
@@ -199,7 +179,7 @@ async def test_a_full_host_refuses_with_a_reason(backend: NamespacesBackend) -> 
 
 
 async def test_disks_are_never_promised_twice(backend: NamespacesBackend) -> None:
-    ground = backend.ground
-    left_mb = ground.host.disk_mb - ground.promised.disk_mb
+    dependencies = backend.dependencies
+    left_mb = dependencies.host.disk_mb - dependencies.promised.disk_mb
     with pytest.raises(NoCapacity):
         await backend.provision(order_for(disk_mb=left_mb + 1))

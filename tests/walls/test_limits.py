@@ -15,7 +15,7 @@ from sandboxer.backends.contract import Presence
 from sandboxer.backends.guest import Command, EndReason, Exit, Output
 from sandboxer.backends.namespaces import NamespacesBackend
 from sandboxer.kernel.errors import NoCapacity
-from tests.walls.conftest import Maker, Sandbox
+from tests.support.walls import Maker, Sandbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -160,10 +160,10 @@ async def test_no_cgroup_can_be_left(attacker: Sandbox, backend: NamespacesBacke
     ran = await attacker.sh("cat /proc/self/cgroup; ls /sys/fs/cgroup; grep cgroup /proc/mounts")
     assert all(line.split(":")[2].startswith("/") for line in ran.stdout.splitlines() if ":" in line)
     assert "mounts" not in ran.stdout
-    assert backend.ground.settings.cgroup_parent not in ran.stdout
+    assert backend.dependencies.settings.cgroup_parent not in ran.stdout
     # From outside: the first process is where it was put.
     places = Path(f"/proc/{attacker.pid}/cgroup").read_text()
-    assert f"{backend.ground.settings.cgroup_parent}/{attacker.id}/guest" in places
+    assert f"{backend.dependencies.settings.cgroup_parent}/{attacker.id}/guest" in places
 
 
 async def test_a_command_that_ends_well_has_no_reason(attacker: Sandbox) -> None:
@@ -194,7 +194,7 @@ async def test_killing_a_command_takes_children_it_gave_away(make: Maker) -> Non
 async def test_lines_to_one_sandbox_are_counted_and_given_back(make: Maker) -> None:
     box = await make(pids=512, memory_mb=512)
     guest = await box.guest()
-    limit = box.backend.ground.settings.streams
+    limit = box.backend.dependencies.settings.streams
     sleeper = Command(argv=["/bin/sleep", "1000"], keep=False)
     async with AsyncExitStack() as lines:
         for _ in range(limit):

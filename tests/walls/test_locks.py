@@ -6,16 +6,16 @@ import asyncio
 import gc
 from weakref import WeakValueDictionary
 
-from sandboxer.backends.namespaces.ground import Ground
+from sandboxer.backends.namespaces.dependencies import BackendDependencies
 
 
 async def test_whoever_waits_for_a_sandbox_and_whoever_comes_then_share_its_lock() -> None:
-    ground = Ground.__new__(Ground)
-    ground.locks = WeakValueDictionary()
+    dependencies = BackendDependencies.__new__(BackendDependencies)
+    dependencies.locks = WeakValueDictionary()
     inside: list[str] = []
 
     async def act(name: str, then: asyncio.Event | None = None) -> None:
-        async with ground.one_at_a_time("sbx_1"):
+        async with dependencies.one_at_a_time("sbx_1"):
             inside.append(name)
             assert len(inside) == 1, f"{inside} at once"
             if then:
@@ -34,4 +34,4 @@ async def test_whoever_waits_for_a_sandbox_and_whoever_comes_then_share_its_lock
             await asyncio.sleep(0)
             group.create_task(act("late"))
     gc.collect()
-    assert not ground.locks
+    assert not dependencies.locks

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.walls.conftest import Sandbox
+from tests.support.walls import Sandbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from sandboxer.backends.namespaces import NamespacesBackend
-from sandboxer.backends.namespaces.box import Stage
-from sandboxer.backends.namespaces.older_walls import behind_older_walls, is_behind, lack_of_new_walls
+from sandboxer.backends.namespaces.box import Stage, behind_older_walls, is_behind, lack_of_new_walls
 from sandboxer.backends.namespaces.walls import WALLS_VERSION
-from tests.walls.conftest import Maker, Sandbox
+from tests.support.walls import Maker, Sandbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -18,7 +17,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 async def test_a_sandbox_of_before_the_upgrade_is_named_until_it_was_resumed(
     make: Maker, backend: NamespacesBackend
 ) -> None:
-    settings = backend.ground.settings
+    settings = backend.dependencies.settings
     box = await make()
     assert box.handle.data["walls"] == WALLS_VERSION
     assert box.id not in {one.sandbox_id for one in behind_older_walls(settings)}
@@ -38,7 +37,7 @@ async def test_a_sandbox_of_before_the_upgrade_is_named_until_it_was_resumed(
 
 
 async def test_only_what_runs_is_behind_walls(make: Maker, backend: NamespacesBackend) -> None:
-    box = backend.ground.known[(await make()).id]
+    box = backend.dependencies.known[(await make()).id]
     old = replace(box, walls=1)
     assert is_behind(old, box.boot_id)
     assert not is_behind(box, box.boot_id)

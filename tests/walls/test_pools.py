@@ -16,7 +16,7 @@ from sandboxer.backends.contract import Wall
 from sandboxer.backends.namespaces import NamespacesBackend, NamespacesSettings, open_backend
 from sandboxer.backends.namespaces.pool import PoolKind, open_pool
 from sandboxer.kernel.errors import Broken
-from tests.walls.conftest import Sandbox, order_for
+from tests.support.walls import Sandbox, order_for
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -27,7 +27,7 @@ async def opened(settings: NamespacesSettings, state: Path) -> AsyncIterator[Nam
         yield backend
         for sandbox_id in await backend.inventory():
             await backend.teardown(sandbox_id)
-        pool = backend.ground.pool
+        pool = backend.dependencies.pool
     pool.unmount()
 
 
@@ -40,7 +40,7 @@ async def works(backend: NamespacesBackend) -> bool:
         f'echo x > /root/f && chown 7:7 /root/f && cd /root && python3 -c "{deep}" && cat /root/f'
     )
     await backend.teardown(order.sandbox_id)
-    return ran.stdout == "x\n" and not backend.ground.pool.has_disk(order.sandbox_id)
+    return ran.stdout == "x\n" and not backend.dependencies.pool.has_disk(order.sandbox_id)
 
 
 async def test_without_btrfs_disks_are_plain_folders_and_it_says_so(
@@ -49,7 +49,7 @@ async def test_without_btrfs_disks_are_plain_folders_and_it_says_so(
     monkeypatch.setattr("sandboxer.backends.namespaces.pool.shutil.which", lambda _: None)
     state = Path(tempfile.mkdtemp(prefix="walls-plain-", dir="/var/tmp"))
     async with opened(settings, state) as backend:
-        assert backend.ground.pool.kind is PoolKind.PLAIN
+        assert backend.dependencies.pool.kind is PoolKind.PLAIN
         assert await works(backend)
         monkeypatch.undo()
         seen = await backend.fingerprint()
@@ -74,17 +74,17 @@ async def test_without_loop_devices_disks_are_plain_folders_too(
 async def test_a_state_folder_on_btrfs_needs_no_loop_file(
     settings: NamespacesSettings, backend: NamespacesBackend
 ) -> None:
-    state = backend.ground.pool.path / "native"
+    state = backend.dependencies.pool.path / "native"
     async with opened(settings, state) as native:
-        assert native.ground.pool.kind is PoolKind.NATIVE
-        assert not native.ground.settings.pool_file.exists()
+        assert native.dependencies.pool.kind is PoolKind.NATIVE
+        assert not native.dependencies.settings.pool_file.exists()
         assert Wall.DISK in (await native.fingerprint()).walls
         assert await works(native)
     shutil.rmtree(state)
 
 
 async def test_the_loop_file_is_really_allocated(backend: NamespacesBackend) -> None:
-    seen = os.stat(backend.ground.settings.pool_file)
+    seen = os.stat(backend.dependencies.settings.pool_file)
     assert seen.st_blocks * 512 >= seen.st_size
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from sandboxer.backends.namespaces import NamespacesBackend
 from sandboxer.kernel.ids import new_id
-from sandboxer.work.commands import Wanted, launch
-from tests.walls.conftest import Maker, Sandbox
+from sandboxer.work.lines import Wanted, launch
+from tests.support.walls import Maker, Sandbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.walls.conftest import Maker, Sandbox
+from tests.support.walls import Maker, Sandbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -15,7 +15,7 @@ from sandboxer.backends.contract import VolumeMount
 from sandboxer.backends.guest import Command, Exit, Output
 from sandboxer.backends.namespaces import NamespacesBackend
 from sandboxer.kernel.ids import new_id
-from tests.walls.conftest import PATH, Maker, Sandbox, order_for
+from tests.support.walls import PATH, Maker, Sandbox, order_for
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 PROGRAM = (Path(__file__).parent / "shared_objects.py").read_text()

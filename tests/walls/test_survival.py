@@ -21,8 +21,7 @@ import pytest_asyncio
 from sandboxer.backends.contract import Handle, Presence
 from sandboxer.backends.namespaces import NamespacesBackend, NamespacesSettings, open_backend
 from sandboxer.backends.namespaces.box import BoxFolder, Stage
-from tests.walls.conftest import Maker, Sandbox, order_for
-from tests.walls.test_leftovers import becomes_true, traces
+from tests.support.walls import Maker, Sandbox, becomes_true, order_for, traces
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -36,7 +35,7 @@ async def own(settings: NamespacesSettings) -> AsyncIterator[NamespacesSettings]
     async with open_backend(mine) as backend:
         for sandbox_id in await backend.inventory():
             await backend.teardown(sandbox_id)
-        pool = backend.ground.pool
+        pool = backend.dependencies.pool
     pool.unmount()
     shutil.rmtree(state, ignore_errors=True)
 
@@ -54,8 +53,8 @@ async def test_a_sandbox_goes_on_when_the_server_ends(own: NamespacesSettings) -
         assert (
             await again.sh("cat /root/file; kill -0 $(cat /root/pid) && echo running")
         ).stdout == "kept\nrunning\n"
-        assert second.ground.promised.memory_mb == order.resources.memory_mb
-        assert second.ground.ranges.taken
+        assert second.dependencies.promised.memory_mb == order.resources.memory_mb
+        assert second.dependencies.ranges.taken
         deaths = second.deaths()
         os.kill(box.pid, signal.SIGKILL)
         async with asyncio.timeout(5):
@@ -65,7 +64,7 @@ async def test_a_sandbox_goes_on_when_the_server_ends(own: NamespacesSettings) -
 async def test_two_servers_cannot_share_a_state_folder(
     own: NamespacesSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sandboxer.backends.namespaces.ground.LOCK_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("sandboxer.backends.namespaces.dependencies.LOCK_TIMEOUT_S", 0.2)
     async with open_backend(own):
         with pytest.raises(Exception, match="another server"):
             async with open_backend(own):
@@ -110,7 +109,7 @@ async def test_stopping_keeps_the_disk_and_resuming_finds_it(make: Maker, backen
     await backend.stop(box.handle)
     await backend.stop(box.handle)
     assert (await backend.recover(box.handle)).presence is Presence.STOPPED
-    assert not backend.ground.cgroups.ids() & {box.id}
+    assert not backend.dependencies.cgroups.ids() & {box.id}
     handle = await backend.resume(box.handle, box.order)
     again = Sandbox(backend, handle, box.order)
     assert (await again.sh("cat /root/file /etc/machine-id")).stdout == "kept\n" + machine
@@ -120,12 +119,12 @@ async def test_stopping_keeps_the_disk_and_resuming_finds_it(make: Maker, backen
 async def test_resuming_in_another_uid_range_keeps_owners(make: Maker, backend: NamespacesBackend) -> None:
     box = await make()
     await box.sh("touch /root/f; chown 1000:1000 /root/f")
-    slot = backend.ground.known[box.id].slot
+    slot = backend.dependencies.known[box.id].slot
     await backend.stop(box.handle)
     other = await make()
-    assert backend.ground.known[other.id].slot == slot
+    assert backend.dependencies.known[other.id].slot == slot
     again = Sandbox(backend, await backend.resume(box.handle, box.order), box.order)
-    assert backend.ground.known[box.id].slot != slot
+    assert backend.dependencies.known[box.id].slot != slot
     assert (
         await again.sh("stat -c '%u %g' /root/f; chown 5:5 /root/f && echo ok")
     ).stdout == "1000 1000\nok\n"
@@ -182,14 +181,14 @@ async def test_after_a_host_reboot_sandboxes_are_stopped_and_can_be_resumed(own:
     async with open_backend(own) as before:
         handle = await before.provision(order)
         await Sandbox(before, handle, order).sh("echo kept > /root/file; sync")
-        before.ground.cgroups.kill(order.sandbox_id)
-        assert before.ground.cgroups.wait_empty(order.sandbox_id, 5)
-        before.ground.cgroups.remove(order.sandbox_id)
-        pool = before.ground.pool
+        before.dependencies.cgroups.kill(order.sandbox_id)
+        assert before.dependencies.cgroups.wait_empty(order.sandbox_id, 5)
+        before.dependencies.cgroups.remove(order.sandbox_id)
+        pool = before.dependencies.pool
     pool.unmount()
     _forge_boot_id(own, order.sandbox_id)
     async with open_backend(own) as after:
-        assert after.ground.promised.memory_mb == 0
+        assert after.dependencies.promised.memory_mb == 0
         seen = await after.recover(handle)
         assert (seen.presence, seen.reason) == (Presence.STOPPED, "host_rebooted")
         assert seen.last_seen_alive is not None
@@ -201,7 +200,7 @@ async def test_the_launcher_may_die_and_the_next_order_starts_another(
     make: Maker, backend: NamespacesBackend
 ) -> None:
     first = await make()
-    running = backend.ground.launcher._running
+    running = backend.dependencies.launcher._running
     assert running is not None
     running.process.kill()
     assert await becomes_true(lambda: running.process.poll() is not None)
@@ -215,7 +214,7 @@ KILLED_SERVER = """
 import asyncio, json, sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
-from tests.walls.conftest import order_for
+from tests.support.walls import order_for
 from sandboxer.backends.namespaces import NamespacesSettings, open_backend
 
 async def main():
@@ -264,14 +263,14 @@ async def test_a_server_killed_at_any_moment_leaves_nothing_the_next_cannot_remo
         await server.communicate()
         async with open_backend(own) as next_server:
             found = await next_server.inventory()
-            assert {*next_server.ground.known} <= set(found)
+            assert {*next_server.dependencies.known} <= set(found)
             for sandbox_id in found:
                 await next_server.recover(Handle(sandbox_id=sandbox_id, backend=next_server.name, version=1))
                 await next_server.teardown(sandbox_id)
                 assert traces(next_server, sandbox_id) == []
             assert await next_server.inventory() == []
-            assert next_server.ground.promised == type(next_server.ground.promised)()
-            assert not next_server.ground.ranges.taken
+            assert next_server.dependencies.promised == type(next_server.dependencies.promised)()
+            assert not next_server.dependencies.ranges.taken
 
 
 def _fields(handle: Handle) -> dict[str, object]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.walls.conftest import Sandbox
+from tests.support.walls import Sandbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -16,7 +16,7 @@ from sandboxer.backends.contract import VolumeMount
 from sandboxer.backends.namespaces import NamespacesBackend, btrfs
 from sandboxer.kernel.errors import Conflict, InvalidRequest, NoCapacity
 from sandboxer.kernel.ids import new_id
-from tests.walls.conftest import Sandbox, order_for
+from tests.support.walls import Sandbox, order_for
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 MB = 1 << 20
@@ -74,7 +74,7 @@ async def attach(backend: NamespacesBackend, volume: str) -> AsyncIterator[Attac
 async def test_the_file_system_below_a_volume_takes_no_orders_from_inside(
     backend: NamespacesBackend, attach: Attach, volume: str
 ) -> None:
-    folder = str(backend.ground.pool.disk(volume) / "upper")
+    folder = str(backend.dependencies.pool.disk(volume) / "upper")
     # Without the overlay, on the volume's own folder, as nobody in particular: half of them are obeyed.
     bare = await _as_nobody(folder)
     assert "subvolume allowed" in bare, bare
@@ -128,10 +128,10 @@ async def test_its_limit_holds_at_once_and_the_pool_for_others(
     assert (await box.sh("dd if=/dev/zero of=/data/more bs=1M count=40 2>&1")).code == 0
     with pytest.raises(NoCapacity):
         await backend.resize_volume(volume, size_mb=1 << 20)
-    promised = backend.ground.promised
+    promised = backend.dependencies.promised
     with pytest.raises(NoCapacity):
         await backend.make_volume(new_id("vol"), size_mb=1 << 20)
-    assert backend.ground.promised == promised
+    assert backend.dependencies.promised == promised
 
 
 async def test_files_belong_to_the_same_users_inside_and_to_other_uids_on_the_host(
@@ -223,7 +223,7 @@ async def test_links_and_files_of_an_image_are_not_followed_nor_covered(
         with pytest.raises(InvalidRequest) as refused:
             await attach(path=path)
         assert str(refused.value.facts["field"]).startswith("volumes"), path
-        assert backend.ground.attached(volume) == {}
+        assert backend.dependencies.attached(volume) == {}
     # Deep in a folder that only its owner may enter: made as it is asked for.
     box = await attach(path="/root/.cache/deep/er")
     assert (await box.sh("echo x > /root/.cache/deep/er/x && ls /root/.cache/deep/er")).stdout == "x\n"
@@ -246,12 +246,12 @@ async def test_nothing_runs_on_a_volume_while_it_is_put_back(
         )
         # Whoever lost was told so, and at most one sandbox has it.
         assert all(isinstance(one, Conflict) for one in done if isinstance(one, BaseException)), done
-        assert len(backend.ground.attached(volume)) <= 1
-        for sandbox_id in list(backend.ground.attached(volume)):
+        assert len(backend.dependencies.attached(volume)) <= 1
+        for sandbox_id in list(backend.dependencies.attached(volume)):
             await backend.teardown(sandbox_id)
         again = await attach()
         assert (await again.sh("cat /data/file; mount | grep -c ' /data '")).stdout == "old\n1\n"
-        assert backend.ground.exchanged == set()
+        assert backend.dependencies.exchanged == set()
     finally:
         await backend.drop(disk_id)
 
@@ -278,7 +278,9 @@ async def test_a_volume_is_never_taken_and_put_back_at_the_same_time(
         began.clear()
         goes_on.clear()
         with monkeypatch.context() as patch:
-            patch.setattr(backend.ground.copies, method, held(getattr(backend.ground.copies, method)))
+            patch.setattr(
+                backend.dependencies.copies, method, held(getattr(backend.dependencies.copies, method))
+            )
             async with asyncio.TaskGroup() as group:
                 group.create_task(_awaited(first))
                 try:
@@ -298,7 +300,7 @@ async def test_a_volume_is_never_taken_and_put_back_at_the_same_time(
     try:
         assert (await meanwhile("swap", restore, take)).facts["reason"] == "restoring"
         assert (await meanwhile("keep", take, restore)).facts["reason"] == "snapshotting"
-        assert not backend.ground.taken
+        assert not backend.dependencies.taken
         await restore()
     finally:
         await backend.drop(disk_id)

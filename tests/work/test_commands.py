@@ -15,9 +15,9 @@ from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, NotFound,
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
-from sandboxer.work.commands import MAX_STRING_BYTES, Wanted, merged_env
 from sandboxer.work.exec import Run
 from sandboxer.work.files import check_path
+from sandboxer.work.lines import MAX_STRING_BYTES, Wanted, merged_env
 from sandboxer.work.processes import _after
 
 OWNER = Caller(public_key="sbx-pk-test", account="owner", is_owner=True)

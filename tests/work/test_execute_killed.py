@@ -10,15 +10,14 @@ import pytest
 
 from sandboxer.sdk.errors import ApiError, SdkError
 from sandboxer.sdk.sync.client import Sandboxer
-from tests.servers.platforms import (
+from tests.support.jobs import client, kill, small, until
+from tests.support.platforms import (
     Up,
-    destroy_everything,
+    end_everything,
     free_port,
-    remove_ground,
     start_server,
     why_not_real,
 )
-from tests.work.test_jobs_killed import client, kill, small, until
 
 CODE = "import time; time.sleep(600)"
 
@@ -69,7 +68,4 @@ def test_after_a_kill_a_repeated_run_is_told_so_and_is_neither_run_nor_paid_agai
             assert owner.operator.account("team").money == paid
             assert owner.operator.verify_ledger().is_whole
     finally:
-        destroy_everything(up)
-        server.terminate()
-        server.wait(30)
-        remove_ground(state_dir)
+        end_everything(up, server)

@@ -13,10 +13,10 @@ from sandboxer.backends.guest import Relays
 from sandboxer.backends.limited import CallLimits, limited
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.backends.scripted.box import ScriptedGuest
-from sandboxer.backends.scripted.files import ScriptedFiles
+from sandboxer.backends.scripted.disk import ScriptedFiles
 from sandboxer.kernel.errors import BackendLost
 from sandboxer.settings import Settings
-from tests.http.conftest import Served, serving, settings  # noqa: F401
+from tests.support.http.served import Served, serving, settings  # noqa: F401
 
 QUICK = CallLimits(ask_s=0.2, connect_s=0.2, piece_s=0.2, tree_s=0.2)
 
@@ -48,7 +48,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_no_request_waits_for_a_guest_that_never_answers(
-    settings: Settings,  # noqa: F811
+    settings: Settings,
     quick: None,
 ) -> None:
     async with serving(settings, {"ext.namespaces": Scripted(name="ext.namespaces")}) as served:
@@ -101,7 +101,7 @@ async def test_a_page_of_a_listing_is_waited_for_as_long_as_a_piece_of_one(serve
 
 
 @pytest.fixture
-async def served_guest(settings: Settings) -> AsyncIterator[Any]:  # noqa: F811
+async def served_guest(settings: Settings) -> AsyncIterator[Any]:
     backend = Scripted(name="ext.namespaces")
     async with serving(settings, {"ext.namespaces": backend}) as served:
         yield ScriptedGuest(next(iter([backend.boxes[(await served.sandbox()).rsplit("/", 1)[1]]])))

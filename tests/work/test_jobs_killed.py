@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Unpack
 
 import pytest
 
 from sandboxer.sdk.errors import SdkError
-from sandboxer.sdk.routes.code import Options
-from sandboxer.sdk.sync.client import Sandboxer
-from sandboxer.wire.jobs import Job
-from tests.servers.platforms import (
+from sandboxer.wire.execute import Job
+from tests.support.jobs import client, kill, small, until
+from tests.support.platforms import (
     Up,
-    destroy_everything,
+    end_everything,
     free_port,
-    remove_ground,
     start_server,
     why_not_real,
 )
@@ -33,21 +27,6 @@ C_PROGRAM = (
 )
 
 
-def small(**more: Unpack[Options]) -> Options:
-    return {"disk_mb": 64, "memory_mb": 128, **more}
-
-
-def until(is_so: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, "it never came about"
-        time.sleep(0.02)
-
-
-def client(up: Up) -> Sandboxer:
-    return Sandboxer(owner_file=up.owner_file, url=up.url)
-
-
 def run_for_ever(up: Up) -> None:
     with suppress(SdkError), client(up) as platform:
         platform.code.run("import time; time.sleep(600)", language="python", **small(ttl_s=900))
@@ -57,12 +36,8 @@ def printed(job: Job) -> str:
     return "" if job.result is None else job.result.stdout
 
 
-def kill(server: subprocess.Popen[bytes]) -> None:
-    server.kill()
-    server.wait(30)
-
-
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_after_a_kill_jobs_are_found_again_and_runs_without_a_caller_are_gone(tmp_path: Path) -> None:
     if why := why_not_real():
         pytest.skip(why)
@@ -95,7 +70,4 @@ def test_after_a_kill_jobs_are_found_again_and_runs_without_a_caller_are_gone(tm
             assert platform.jobs.wait(forgotten).state == "lost"
             until(lambda: not list(platform.list()))
     finally:
-        destroy_everything(up)
-        server.terminate()
-        server.wait(30)
-        remove_ground(state_dir)
+        end_everything(up, server)

@@ -12,8 +12,8 @@ from sandboxer.identity.keys import Caller
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
-from sandboxer.work.commands import Wanted
-from tests.sandboxes.clock import ManualClock
+from sandboxer.work.lines import Wanted
+from tests.support.clock import ManualClock
 
 OWNER = Caller(public_key="sbx-pk-test", account="owner", is_owner=True)
 

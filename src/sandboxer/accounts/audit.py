@@ -19,6 +19,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, insert, select, update
 
 from sandboxer.accounts.tables import audit_head, audit_log
+from sandboxer.identity.keys import Also, Caller
 from sandboxer.kernel.errors import Broken, InvalidRequest
 from sandboxer.observe.events import events, record
 from sandboxer.store.engine import Store
@@ -98,6 +99,40 @@ def append(
     if seq % CHECKPOINT_EVERY == 0:
         _remember(conn, Checkpoint(seq=seq, hash=link), now)
     return Entry(**told, previous=head.hash, hash=link)
+
+
+def by_owner(
+    who: Caller,
+    action: str,
+    *,
+    reason: str = "asked",
+    data: Mapping[str, Any] | None = None,
+    now: datetime,
+) -> Also:
+    """For the transaction of an act: there is no act without its row, and no row without its act.
+
+    Only the owner's acts are written.
+    """
+
+    def write(conn: Connection, subject: str) -> None:
+        if who.is_owner:
+            actor = f"key:{who.public_key}"
+            append(conn, actor=actor, action=action, subject=subject, reason=reason, data=data, now=now)
+
+    return write
+
+
+async def write_down(
+    store: Store, who: Caller, action: str, subjects: Mapping[str, Mapping[str, Any]], *, now: datetime
+) -> None:
+    """What the owner is about to do, or did in no transaction of ours: a row for each subject."""
+
+    def write(conn: Connection) -> None:
+        for subject, data in subjects.items():
+            by_owner(who, action, data=data, now=now)(conn, subject)
+
+    if who.is_owner and subjects:
+        await store.write(write)
 
 
 def checkpoint(conn: Connection, *, now: datetime) -> Checkpoint:

@@ -1,8 +1,17 @@
 """What a caller may do at this moment: its account, its ancestry, its scopes. Asked on every request.
 
 A delegated key is worth no more than what stands above it: if any ancestor is suspended, ending, expired or
-closed, so is the key. The book answers from memory; every commit that touches an account or one of its
+closed, so is the key. The repository answers from memory; every commit that touches an account or one of its
 ancestors makes it look again.
+
+`demand_may` is the one door for every actor: may this account act now? It is asked in the transaction of the
+act itself. A key, a wallet's session, a wallet that only paid, an invoice, a gift card, a loop of ours: none
+of them asks for leave on the way in and all of them pass here, where a sandbox is made or started, where
+money is asked for and where it is given away. Whoever an edge believes to be calling makes no difference.
+
+Money that arrives all the same (a deposit that was under way, a payment settled by somebody else) is never
+refused: it is credited. What a suspended or closed account has lies in its bucket, where only the operator
+can take it out (`adjust`), to hand it back.
 """
 
 from __future__ import annotations
@@ -19,14 +28,14 @@ from sqlalchemy import Connection, Row, select
 from sandboxer.accounts import scopes as words
 from sandboxer.accounts.caps import Caps, from_json
 from sandboxer.accounts.limits import Sender
-from sandboxer.accounts.records import Account, Kind, Status, ensure, find, has_bucket, load
+from sandboxer.accounts.records import Account, Kind, Status, ensure, find, has_bucket
 from sandboxer.accounts.scopes import Scope
 from sandboxer.accounts.tables import accounts, delegated_keys
-from sandboxer.identity.keys import Caller, keys
+from sandboxer.identity.keys import OWNER_ACCOUNT, Caller, keys
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import Forbidden
+from sandboxer.kernel.errors import Forbidden, NotFound
 from sandboxer.store.engine import Store
-from sandboxer.wire.operations.terms import Needs
+from sandboxer.wire.operations.declaration import Needs
 
 # How many generations an account may raise below it, unless the operator says otherwise.
 ROOT_DEPTH = 8
@@ -83,6 +92,25 @@ class Authority:
         )
 
 
+class Act(StrEnum):
+    # A sandbox is made or started, whoever pays for it.
+    RUN = "run"
+    # Something is kept on a disk.
+    KEEP = "keep"
+    # Money is asked for, that would be this account's.
+    FUND = "fund"
+    # Its sats are given to others: a gift, a gift card, a budget.
+    SPEND = "spend"
+
+
+_REFUSED = {
+    Act.RUN: "Use another key, or ask whoever gave you this one.",
+    Act.KEEP: "Use another key, or ask whoever gave you this one.",
+    Act.FUND: "Nothing was taken. Ask the operator, or pay for another account.",
+    Act.SPEND: "Use another key, or ask whoever gave you this one.",
+}
+
+
 def why_not_active(authority: Authority, *, now: datetime) -> str | None:
     """Why the account may not act now, if so. Pure."""
     if authority.refused_why is not None:
@@ -130,7 +158,16 @@ def demand_needs(authority: Authority, needs: Needs | None, *, now: datetime) ->
 
 def load_authority(conn: Connection, account: str, *, root_depth: int = ROOT_DEPTH) -> Authority:
     """As of the last commit. Raises NotFound for an account without a record."""
-    mine = load(conn, account)
+    found = find_authority(conn, account, root_depth=root_depth)
+    if found is None:
+        raise NotFound(what="account", id=account)
+    return found
+
+
+def find_authority(conn: Connection, account: str, *, root_depth: int = ROOT_DEPTH) -> Authority | None:
+    mine = find(conn, account)
+    if mine is None:
+        return None
     key = conn.execute(select(delegated_keys).where(delegated_keys.c.account == account)).one_or_none()
     if key is None:
         # An account that says it is delegated and is not would be a forgery.
@@ -210,7 +247,7 @@ def _why_not(status: str, state: str | None, is_self: bool) -> str | None:
     return f"this account is {status}"
 
 
-class AuthorityBook:
+class AuthorityRepository:
     """Authorities in memory. Lives on one event loop; `close` it before the store."""
 
     def __init__(self, store: Store, clock: Clock, *, root_depth: int = ROOT_DEPTH) -> None:
@@ -277,3 +314,21 @@ class AuthorityBook:
         for topic in topics:
             for account in tuple(self._hanging.get(topic, ())):
                 self._drop(account)
+
+
+def refusal(authority: Authority, act: Act, *, now: datetime) -> Forbidden | None:
+    """Why an account may not do this, if so. Pure."""
+    why = why_not_active(authority, now=now)
+    if why is None:
+        return None
+    if act is Act.FUND:
+        # Whoever pays may be anybody: not for them to know what its operator did.
+        why = "this account takes no payments"
+    return Forbidden(why=why, reason="not_active", hint=_REFUSED[act])
+
+
+def demand_may(conn: Connection, account: str, act: Act, *, now: datetime) -> None:
+    """Raises Forbidden unless the account and all above it stand. One that nobody has seen yet stands."""
+    authority = None if account == OWNER_ACCOUNT else find_authority(conn, account)
+    if authority is not None and (error := refusal(authority, act, now=now)) is not None:
+        raise error

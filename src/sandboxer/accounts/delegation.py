@@ -2,10 +2,13 @@
 
 A child has an account and a bucket of its own. Its budget is moved there by the ledger, so neither can spend
 the other's, and a parent that gave everything away is not dry: nothing of its own runs unpaid.
+
+`tree` is a key, everything below it, and what each has spent: what `GET /v1/keys/tree` shows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,10 +20,17 @@ from sandboxer.accounts.authority import ROOT_DEPTH, Authority, KeyState, demand
 from sandboxer.accounts.caps import NO_CAPS, Caps
 from sandboxer.accounts.records import Kind
 from sandboxer.accounts.scopes import Scope
-from sandboxer.accounts.sums import GIVEN, spent_by
+from sandboxer.accounts.sums import GIVEN, Figures, figures, spent_by
 from sandboxer.accounts.tables import delegated_keys
 from sandboxer.identity.keys import is_public_key, keys
-from sandboxer.kernel.errors import Conflict, Forbidden, InsufficientCredit, InvalidRequest, NotFound
+from sandboxer.kernel.errors import (
+    Conflict,
+    Forbidden,
+    InsufficientCredit,
+    InvalidRequest,
+    NotFound,
+    TooLarge,
+)
 from sandboxer.kernel.ids import new_id
 from sandboxer.money.amounts import MAX_AMOUNT, Sats, checked_amount
 from sandboxer.money.buckets import bucket_id, open_bucket, settle_account, spend
@@ -33,6 +43,8 @@ from sandboxer.store.workers import announce
 MAX_CHILDREN = 1000
 MAX_SLOTS = 1_000_000
 MAX_NAME = 200
+MAX_NODES = 10_000
+_CHUNK = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +97,17 @@ class DelegatedKey:
     def ancestry(self) -> tuple[str, ...]:
         """From the root to itself."""
         return tuple(self.path.split("/"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    account: str
+    # None for an account that nobody delegated.
+    key: DelegatedKey | None
+    figures: Figures
+    # Its own spending and that of all below it.
+    subtree_spent: Sats
+    children: tuple[Node, ...]
 
 
 def attenuate(allowance: Allowance, wish: Cut, *, now: datetime) -> Cut:
@@ -390,4 +413,41 @@ def from_row(row: Row[Any]) -> DelegatedKey:
         ended_at=row.ended_at,
         returned_sats=row.returned_sats,
         kept_sats=row.kept_sats,
+    )
+
+
+def tree(conn: Connection, account: str, *, now: datetime, living_only: bool = False) -> Node:
+    """The tree below an account, itself at the top. Its ancestors are nobody's business but theirs."""
+    found = below(conn, account, living_only=living_only)
+    if len(found) > MAX_NODES:
+        raise TooLarge(what="This tree of keys", limit=f"{MAX_NODES} keys")
+    sums = figures(conn, [account, *(key.account for key in found)], now=now)
+    made: dict[str, list[Node]] = {}
+    # Parents come before children, so from the end every node's children are made before it.
+    for key in reversed(found):
+        node = _node(key.account, key, sums, made.pop(key.account, []))
+        made.setdefault(key.parent, []).append(node)
+    return _node(account, find_key(conn, account), sums, made.pop(account, []))
+
+
+def accounts_above(conn: Connection, accounts: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """The ancestors of those of these accounts that were delegated, who hear of what they do."""
+    found: dict[str, tuple[str, ...]] = {}
+    names = sorted(accounts)
+    for start in range(0, len(names), _CHUNK):
+        query = select(delegated_keys.c.account, delegated_keys.c.path).where(
+            delegated_keys.c.account.in_(names[start : start + _CHUNK])
+        )
+        found |= {account: tuple(path.split("/")[:-1]) for account, path in conn.execute(query)}
+    return found
+
+
+def _node(account: str, key: DelegatedKey | None, sums: dict[str, Figures], children: list[Node]) -> Node:
+    ordered = tuple(sorted(children, key=lambda node: node.account))
+    return Node(
+        account=account,
+        key=key,
+        figures=sums[account],
+        subtree_spent=sums[account].spent + sum(child.subtree_spent for child in ordered),
+        children=ordered,
     )

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from sandboxer.accounts import audit, caps, records
-from sandboxer.accounts.door import Act, demand_may
+from sandboxer.accounts.authority import Act, demand_may
 from sandboxer.accounts.records import Status
 from sandboxer.accounts.sums import GIFT, spent_by
 from sandboxer.kernel.errors import InvalidRequest, NotFound

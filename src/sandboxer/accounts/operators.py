@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import Connection, func, select
 
@@ -31,6 +31,14 @@ from sandboxer.money.tables import ledger_accounts
 from sandboxer.money.transfers import AccountKind, Transfer
 
 ADJUSTMENTS = "adjustments:operator"
+
+
+class Act(Protocol):
+    """What changes an account for a reason, and for nothing else."""
+
+    def __call__(
+        self, conn: Connection, operator: Caller, account: str, /, *, reason: str, now: datetime
+    ) -> Account: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from sandboxer.accounts.tables import accounts, delegated_keys
 from sandboxer.identity.keys import OWNER_ACCOUNT
 from sandboxer.kernel.errors import Conflict, IllegalTransition, InvalidRequest, NotFound
 from sandboxer.kernel.ids import new_id
-from sandboxer.money.buckets import open_bucket
+from sandboxer.money.buckets import look_at_once, open_bucket
 from sandboxer.money.holds import open_holds
 from sandboxer.money.ledger import insert_once
 from sandboxer.money.pricing import TIERS
@@ -208,6 +208,9 @@ def set_caps(conn: Connection, id: str, caps: Caps, *, actor: str, reason: str, 
     load(conn, id, lock=True)
     values = spending_caps.as_json(caps)
     conn.execute(update(accounts).where(accounts.c.id == id).values(caps=values))
+    if caps != NO_CAPS:
+        # Whoever watches over caps may die before it has said when this one will be reached.
+        look_at_once(conn, id, now=now)
     record(conn, subject=id, kind="account.capped", actor=actor, reason=reason, at=now, data=values)
     return load(conn, id)
 

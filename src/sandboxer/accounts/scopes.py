@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.wire.operations.terms import Scope
+from sandboxer.wire.operations.declaration import Scope
 
 __all__ = ["ALL", "Scope", "parse", "to_json"]
 

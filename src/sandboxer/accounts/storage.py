@@ -17,12 +17,16 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection
 
 from sandboxer.accounts import records
-from sandboxer.accounts.door import Act, demand_may
+from sandboxer.accounts.authority import Act, demand_may
 from sandboxer.kernel.errors import InsufficientCredit
 from sandboxer.money.amounts import NSATS_PER_SAT, Rate, Sats, microseconds, sats_for
 from sandboxer.money.buckets import frozen, settle_account, stored_rate
 
 ACTOR = "system:storage"
+# What an account without funds may keep in the database of one kind of thing (its secrets): enough to try it,
+# too little to be worth a new keypair.
+UNFUNDED_COUNT = 16
+UNFUNDED_BYTES = 32 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,3 +84,26 @@ def demand_funds(
             hint="What is kept needs a deposit first: add credit, or keep less.",
         )
     return available
+
+
+def demand_funds_for_rows(
+    conn: Connection, account: str, *, what: str, count: int, size_bytes: int, now: datetime
+) -> None:
+    """The door for small things that lie in the database and have no price. May it keep so many, so large?
+
+    Few of them need no funds. Raises InsufficientCredit.
+    """
+    if count <= UNFUNDED_COUNT and size_bytes <= UNFUNDED_BYTES:
+        return
+    found = records.ensure(conn, account, actor=ACTOR, now=now)
+    if found.entitled_until is not None and found.entitled_until > now:
+        return
+    bucket = settle_account(conn, account, now=now)
+    if bucket.debt or bucket.spendable < 1:
+        few = f"{UNFUNDED_COUNT} {what} of {UNFUNDED_BYTES // 1024} KiB together"
+        raise InsufficientCredit(
+            required=1,
+            available=0,
+            account=account,
+            hint=f"An account without credit keeps at most {few}: add credit, or remove some.",
+        )

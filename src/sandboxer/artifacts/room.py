@@ -9,47 +9,69 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from sandboxer.accounts.authority import AuthorityBook
-from sandboxer.artifacts.garbage.collector import Collector
-from sandboxer.artifacts.garbage.trees import Trees
-from sandboxer.artifacts.images.oci.exporting import Exporting
-from sandboxer.artifacts.images.oci.importing import Importing
-from sandboxer.artifacts.images.published.book import ImageBook
-from sandboxer.artifacts.images.published.desk import ImageDesk
-from sandboxer.artifacts.images.published.keeper import ImageKeeper
-from sandboxer.artifacts.images.published.listing import Lists
+from sandboxer.accounts.authority import AuthorityRepository
+from sandboxer.artifacts.charging import KeepCharges
+from sandboxer.artifacts.clones import Cloning, Spawning
+from sandboxer.artifacts.garbage.collector import Collector, Trees
+from sandboxer.artifacts.images.oci.export import Exporting
+from sandboxer.artifacts.images.oci.upload import Importing
+from sandboxer.artifacts.images.published.contents import Lists
+from sandboxer.artifacts.images.published.grants import ImageSharing
 from sandboxer.artifacts.images.published.policy import ImagePolicy
-from sandboxer.artifacts.images.published.sharing import ImageSharing
-from sandboxer.artifacts.images.published.spawning import Spawning
-from sandboxer.artifacts.snapshots.book import SnapshotBook
-from sandboxer.artifacts.snapshots.charging import KeepCharges
-from sandboxer.artifacts.snapshots.cloning import Cloning
-from sandboxer.artifacts.snapshots.desk import SnapshotDesk
-from sandboxer.artifacts.snapshots.keeper import SnapshotKeeper
+from sandboxer.artifacts.images.published.reconciler import ImageReconciler
+from sandboxer.artifacts.images.published.repository import ImageRepository
+from sandboxer.artifacts.images.published.use_cases import ImageUseCases
 from sandboxer.artifacts.snapshots.policy import SnapshotPolicy
+from sandboxer.artifacts.snapshots.reconciler import SnapshotReconciler
+from sandboxer.artifacts.snapshots.repository import SnapshotRepository
+from sandboxer.artifacts.snapshots.use_cases import SnapshotUseCases
 from sandboxer.artifacts.unknown_disks import UnknownKeptDisks, UnknownVolumes
-from sandboxer.artifacts.volumes.desk import VolumeDesk
 from sandboxer.artifacts.volumes.policy import VolumePolicy
-from sandboxer.artifacts.volumes.room import open_volumes
+from sandboxer.artifacts.volumes.reconciler import VolumeReconciler
+from sandboxer.artifacts.volumes.repository import VolumeRepository, attach
+from sandboxer.artifacts.volumes.use_cases import VolumeUseCases
 from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.tasks import own_tasks
+from sandboxer.sandboxes.admission import Slots
+from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.operations import Operations
-from sandboxer.sandboxes.quarantine.use_cases import Quarantine
-from sandboxer.sandboxes.room import Room
-from sandboxer.sandboxes.slots import Slots
+from sandboxer.sandboxes.quarantine import Quarantine
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.store.engine import Store
 
 
+@asynccontextmanager
+async def open_volumes(
+    snapshots: SnapshotUseCases, charges: KeepCharges | None, policy: VolumePolicy
+) -> AsyncIterator[VolumeUseCases]:
+    use_cases = VolumeUseCases(
+        sandboxes=snapshots.sandboxes,
+        snapshots=snapshots,
+        clock=snapshots.clock,
+        repository=VolumeRepository(snapshots.store, snapshots.clock, charges),
+        operations=snapshots.operations,
+        policy=policy,
+    )
+    snapshots.sandboxes.dependencies.repository.with_each_new(
+        lambda conn, sandbox: attach(conn, sandbox, now=use_cases.clock.now())
+    )
+    reconciler = VolumeReconciler(use_cases)
+    await reconciler.reconcile()
+    await reconciler.catch_up()
+    async with own_tasks() as loops:
+        loops.start(reconciler.run(), name="reconciler of volumes")
+        yield use_cases
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifacts:
-    snapshots: SnapshotDesk
+    snapshots: SnapshotUseCases
     cloning: Cloning
-    images: ImageDesk
+    images: ImageUseCases
     image_sharing: ImageSharing
     spawning: Spawning
-    volumes: VolumeDesk
+    volumes: VolumeUseCases
     garbage: Collector
     exporting: Exporting
     importing: Importing
@@ -61,7 +83,7 @@ async def open_artifacts(
     store: Store,
     clock: Clock,
     *,
-    authorities: AuthorityBook,
+    authorities: AuthorityRepository,
     budget: Budget,
     slots: Slots,
     charges: KeepCharges | None,
@@ -77,60 +99,60 @@ async def open_artifacts(
     """`charges` None: nothing is charged here."""
     # Leaving: the loops end first, then what is under way comes to its end.
     async with own_tasks() as operations:
-        desk = SnapshotDesk(
+        use_cases = SnapshotUseCases(
             sandboxes=sandboxes,
             store=store,
             clock=clock,
-            book=SnapshotBook(store, clock, charges),
+            repository=SnapshotRepository(store, clock, charges),
             operations=Operations(operations),
             policy=policy,
         )
-        keeper = SnapshotKeeper(desk)
-        await keeper.reconcile()
-        await keeper.catch_up()
-        images = ImageDesk(
+        reconciler = SnapshotReconciler(use_cases)
+        await reconciler.reconcile()
+        await reconciler.catch_up()
+        images = ImageUseCases(
             sandboxes=sandboxes,
-            snapshots=desk,
+            snapshots=use_cases,
             clock=clock,
-            book=ImageBook(store, clock, charges),
-            operations=desk.operations,
+            repository=ImageRepository(store, clock, charges),
+            operations=use_cases.operations,
             policy=image_policy,
             lists=Lists(lists_dir),
         )
-        image_keeper = ImageKeeper(images)
-        await image_keeper.reconcile()
-        await image_keeper.catch_up()
+        image_reconciler = ImageReconciler(images)
+        await image_reconciler.reconcile()
+        await image_reconciler.catch_up()
         garbage = Collector(
-            room=sandboxes.room,
+            dependencies=sandboxes.dependencies,
             store=store,
             clock=clock,
             trees=trees,
             grace=garbage_grace,
         )
-        quarantine = _add_sources(sandboxes.room, store, images)
+        quarantine = _add_sources(sandboxes.dependencies, store, images)
         await asyncio.to_thread(trees.sweep)
-        async with open_volumes(desk, charges, volume_policy) as volumes, own_tasks() as loops:
-            loops.start(keeper.run(), name="keeper of snapshots")
-            loops.start(image_keeper.run(), name="keeper of images")
+        async with open_volumes(use_cases, charges, volume_policy) as volumes, own_tasks() as loops:
+            loops.start(reconciler.run(), name="reconciler of snapshots")
+            loops.start(image_reconciler.run(), name="reconciler of images")
             loops.start(garbage.run(), name="collector of garbage")
             # Not before every source is there, and every record was compared.
             loops.start(quarantine.run(), name="quarantine")
             yield Artifacts(
                 garbage=garbage,
-                snapshots=desk,
-                cloning=Cloning(desk=desk, authorities=authorities, slots=slots),
+                snapshots=use_cases,
+                cloning=Cloning(use_cases=use_cases, authorities=authorities, slots=slots),
                 images=images,
                 volumes=volumes,
-                image_sharing=ImageSharing(desk=images),
-                exporting=Exporting(desk=images),
+                image_sharing=ImageSharing(use_cases=images),
+                exporting=Exporting(use_cases=images),
                 importing=Importing(images, spool_dir, default_profile, authorities, budget),
-                spawning=Spawning(desk=images, authorities=authorities, slots=slots),
+                spawning=Spawning(use_cases=images, authorities=authorities, slots=slots),
             )
 
 
-def _add_sources(room: Room, store: Store, images: ImageDesk) -> Quarantine:
-    room.quarantine.sources += [
-        UnknownKeptDisks(room, store, images.passing),
-        UnknownVolumes(room, store),
+def _add_sources(dependencies: SandboxDependencies, store: Store, images: ImageUseCases) -> Quarantine:
+    dependencies.quarantine.sources += [
+        UnknownKeptDisks(dependencies, store, images.passing),
+        UnknownVolumes(dependencies, store),
     ]
-    return room.quarantine
+    return dependencies.quarantine

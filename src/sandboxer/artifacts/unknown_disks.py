@@ -10,8 +10,8 @@ from sandboxer.artifacts.images.published import records as images
 from sandboxer.artifacts.snapshots import records as snapshots
 from sandboxer.artifacts.volumes import records as volumes
 from sandboxer.backends.contract import Snapshots, Volumes
-from sandboxer.sandboxes.quarantine.records import Kind, Unknown
-from sandboxer.sandboxes.room import Room
+from sandboxer.sandboxes.dependencies import SandboxDependencies
+from sandboxer.sandboxes.quarantine import Kind, Unknown
 from sandboxer.store.engine import Store
 
 NO_RECORD = "a disk without a record"
@@ -23,15 +23,15 @@ class UnknownKeptDisks:
 
     kinds = frozenset({Kind.SNAPSHOT, Kind.IMAGE})
 
-    def __init__(self, room: Room, store: Store, passing: Collection[str]) -> None:
-        self._room = room
+    def __init__(self, dependencies: SandboxDependencies, store: Store, passing: Collection[str]) -> None:
+        self._dependencies = dependencies
         self._store = store
         self._passing = passing
 
     async def find(self) -> Sequence[Unknown]:
         there = {
             disk: name
-            for name, backend in self._room.backends.items()
+            for name, backend in self._dependencies.backends.items()
             if isinstance(backend, Snapshots)
             for disk in await backend.kept()
         }
@@ -43,7 +43,7 @@ class UnknownKeptDisks:
         ]
 
     async def remove(self, unknown: Unknown) -> bool:
-        backend = self._room.backends[unknown.backend]
+        backend = self._dependencies.backends[unknown.backend]
         is_wanted = unknown.id in self._passing or unknown.id in await self._store.read(recorded_disks)
         if is_wanted or not isinstance(backend, Snapshots):
             return False
@@ -54,14 +54,14 @@ class UnknownKeptDisks:
 class UnknownVolumes:
     kinds = frozenset({Kind.VOLUME})
 
-    def __init__(self, room: Room, store: Store) -> None:
-        self._room = room
+    def __init__(self, dependencies: SandboxDependencies, store: Store) -> None:
+        self._dependencies = dependencies
         self._store = store
 
     async def find(self) -> Sequence[Unknown]:
         there = {
             volume: name
-            for name, backend in self._room.backends.items()
+            for name, backend in self._dependencies.backends.items()
             if isinstance(backend, Volumes)
             for volume in await backend.volumes()
         }
@@ -72,7 +72,7 @@ class UnknownVolumes:
         ]
 
     async def remove(self, unknown: Unknown) -> bool:
-        backend = self._room.backends[unknown.backend]
+        backend = self._dependencies.backends[unknown.backend]
         if unknown.id in await self._store.read(recorded_volumes) or not isinstance(backend, Volumes):
             return False
         await backend.drop_volume(unknown.id)
@@ -81,9 +81,9 @@ class UnknownVolumes:
 
 def recorded_disks(conn: Connection) -> frozenset[str]:
     """Kept disks of which a record says that something may be left."""
-    taken = {one.id for one in snapshots.load_living(conn)}
-    return frozenset(taken | {one.id for one in images.load_living(conn)})
+    taken = {one.id for one in snapshots.rows.living(conn)}
+    return frozenset(taken | {one.id for one in images.rows.living(conn)})
 
 
 def recorded_volumes(conn: Connection) -> frozenset[str]:
-    return frozenset(one.id for one in volumes.load_living(conn))
+    return frozenset(one.id for one in volumes.rows.living(conn))

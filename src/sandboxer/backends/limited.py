@@ -26,8 +26,7 @@ from sandboxer.backends.guest import (
     TerminalSize,
 )
 from sandboxer.backends.guest import Exit as ProcessExit
-from sandboxer.kernel.errors import BackendLost
-from sandboxer.kernel.exhaustion import host_exhausted
+from sandboxer.kernel.errors import BackendLost, host_exhausted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

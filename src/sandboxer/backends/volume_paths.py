@@ -1,4 +1,4 @@
-"""Where inside a sandbox a volume may be seen. Pure; every backend and the desk ask the same."""
+"""Where inside a sandbox a volume may be seen. Pure; every backend and the use cases ask the same."""
 
 from __future__ import annotations
 

@@ -1,12 +1,19 @@
 """Who sent this request? Answered from its head, before a byte of its body is read.
 
 Order matters: cheap checks first; the signature before the nonce, so that strangers cannot burn nonces or
-fill the book; and an unknown key costs the same HMAC as a wrong signature.
+fill the repository; and an unknown key costs the same HMAC as a wrong signature.
+
+What a signature covers, byte for byte, is the server's side of what every client repeats. v2 is unambiguous:
+of its parts only the path may hold a colon, and it is followed by 64 hex digits. v1 is as existing clients do
+it, and is not: see `v1_is_ambiguous`. The paper's form puts its parts end to end: a method has no slash, and
+from the end come 64 hex digits and the 10 digits of the time. None can be taken for another: v2 starts with
+"v2:", v1 with digits, the paper's with the letters of a method.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -14,15 +21,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from sandboxer.identity.keys import Caller, Key, Keys
-from sandboxer.identity.nonces import WINDOW_S, NonceBook
-from sandboxer.identity.signing import (
-    canonical_paper,
-    canonical_v1,
-    canonical_v2,
-    matches,
-    sign,
-    v1_is_ambiguous,
-)
+from sandboxer.identity.nonces import WINDOW_S, NonceRepository
 from sandboxer.kernel.errors import TooLarge, Unauthenticated, Unavailable
 
 # A v1 signature covers the raw body, which therefore has to be held in memory.
@@ -40,10 +39,9 @@ _NOBODY = b"sbx-sk-" + b"0" * 52
 _HOW = (
     "Send Authorization, X-Timestamp, X-Nonce, X-Content-SHA256 and X-Signature; see docs/reference/auth.md."
 )
-
 _V1_FORM = "{timestamp}:{METHOD}:{path with query}:{raw body}"
 _PAPER_FORM = "{METHOD}{path with query}{timestamp}{hex sha256 of body}"
-
+EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 RawHeaders = Iterable[tuple[bytes, bytes]]
 
 
@@ -54,21 +52,46 @@ class Verdict:
     caller: Caller
     # v2: the hash the caller signed. Feed the body to `body_check()` while it streams.
     content_sha256: str | None
-    # v1: everything hangs on the body: call `verify_v1` with all of it.
+    # v1: everything hangs on the body: call `verify` with all of it.
     pending_v1: PendingV1 | None = field(default=None, repr=False)
 
     @property
     def needs_body(self) -> bool:
-        """Nothing is proven until `verify_v1` was called with the whole body."""
+        """Nothing is proven until `verify` was called with the whole body."""
         return self.pending_v1 is not None
 
     def body_check(self) -> BodyCheck:
         assert self.content_sha256 is not None, "a v1 request is checked as a whole"
         return BodyCheck(self.content_sha256)
 
-    def verify_v1(self, body: bytes) -> None:
-        assert self.pending_v1 is not None, "a v2 request is checked while it streams"
-        self.pending_v1.verify(body)
+    def verify(self, body: bytes) -> None:
+        """Of a body that is there as a whole."""
+        if self.pending_v1 is not None:
+            self.pending_v1.verify(body)
+            return
+        check = self.body_check()
+        check.update(body)
+        check.finish()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingV1:
+    key: Key | None = field(repr=False)
+    timestamp: str
+    method: str
+    path_with_query: str
+    signature: str = field(repr=False)
+    # The paper's way to put the same parts together.
+    is_paper: bool
+    now: datetime
+
+    def verify(self, body: bytes) -> None:
+        if len(body) > MAX_V1_BODY:
+            raise TooLarge(what="a body signed with v1", limit=f"{MAX_V1_BODY} bytes")
+        parts = (self.timestamp, self.method, self.path_with_query, body)
+        canonical = canonical_paper(*parts) if self.is_paper else canonical_v1(*parts)
+        form = _PAPER_FORM if self.is_paper else _V1_FORM
+        _refuse_unfit(_check_signature(self.key, canonical, self.signature, form), self.now)
 
 
 class BodyCheck:
@@ -92,29 +115,13 @@ class BodyCheck:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingV1:
-    key: Key | None = field(repr=False)
-    timestamp: str
-    method: str
-    path_with_query: str
-    signature: str = field(repr=False)
-    # The paper's way to put the same parts together.
-    is_paper: bool
-    now: datetime
-
-    def verify(self, body: bytes) -> None:
-        if len(body) > MAX_V1_BODY:
-            raise TooLarge(what="a body signed with v1", limit=f"{MAX_V1_BODY} bytes")
-        parts = (self.timestamp, self.method, self.path_with_query, body)
-        canonical = canonical_paper(*parts) if self.is_paper else canonical_v1(*parts)
-        form = _PAPER_FORM if self.is_paper else _V1_FORM
-        _refuse_unfit(_check_signature(self.key, canonical, self.signature, form), self.now)
-
-
 class Authenticator:
     def __init__(
-        self, keys: Keys, nonces: NonceBook, *, wall_ahead: Callable[[], timedelta | None] = lambda: None
+        self,
+        keys: Keys,
+        nonces: NonceRepository,
+        *,
+        wall_ahead: Callable[[], timedelta | None] = lambda: None,
     ) -> None:
         self._keys = keys
         self._nonces = nonces
@@ -285,3 +292,32 @@ def unsigned() -> Unauthenticated:
 
 def _refusal(reason: str, why: str, hint: str) -> Unauthenticated:
     return Unauthenticated(why=why, reason=reason, hint=hint)
+
+
+def canonical_v2(timestamp: str, nonce: str, method: str, path_with_query: str, content_sha256: str) -> bytes:
+    return f"v2:{timestamp}:{nonce}:{method}:{path_with_query}:{content_sha256}".encode()
+
+
+def canonical_v1(timestamp: str, method: str, path_with_query: str, body: bytes) -> bytes:
+    return f"{timestamp}:{method}:{path_with_query}:".encode() + body
+
+
+def canonical_paper(timestamp: str, method: str, path_with_query: str, body: bytes) -> bytes:
+    return f"{method}{path_with_query}{timestamp}{hashlib.sha256(body).hexdigest()}".encode()
+
+
+def v1_is_ambiguous(path_with_query: str) -> bool:
+    """A bare colon would let a captured request's body begin where its path ended, or the reverse."""
+    return ":" in path_with_query
+
+
+def sign(secret: bytes, canonical: bytes) -> str:
+    """Lower-case hex HMAC-SHA256."""
+    return hmac.digest(secret, canonical, "sha256").hex()
+
+
+def matches(expected: str, given: str) -> bool:
+    """In constant time, for any text: as `str`, `compare_digest` refuses all but ASCII."""
+    return hmac.compare_digest(
+        expected.encode("utf-8", "surrogatepass"), given.encode("utf-8", "surrogatepass")
+    )

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, select, update
 
+from sandboxer.identity.authenticate import matches
 from sandboxer.identity.keys import Also, Keys, NewKey, generate, keys, random_secret, secret_hash
-from sandboxer.identity.signing import matches
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, NotFound
 from sandboxer.observe.events import record

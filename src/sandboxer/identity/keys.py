@@ -74,6 +74,8 @@ class Caller:
     account: str
     is_owner: bool = False
     accepts_v1: bool = False
+    # Which of the key's secrets signed; None is the first one. Says nothing about who the caller is.
+    rotated_at: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,6 +302,7 @@ class Keys:
                 account=row.account,
                 is_owner=row.is_owner,
                 accepts_v1=row.accepts_v1,
+                rotated_at=row.rotated_at,
             ),
             name=row.name,
             created_at=row.created_at,

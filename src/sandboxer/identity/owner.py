@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from sandboxer.identity.keys import OWNER_ACCOUNT, Keys, NewKey, generate, is_public_key, is_secret_key
-from sandboxer.identity.private_files import replace_private_file
+from sandboxer.identity.seal import replace_private_file
 from sandboxer.kernel.errors import Broken
 
 

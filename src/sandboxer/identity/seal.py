@@ -1,10 +1,12 @@
 """Secrets at rest: AES-256-GCM under `master.key`, so that a copy of the database alone gives nothing away.
 
-A sealed secret is bound to what it belongs to (`context`): moved to another row, it does not open.
+The master key belongs to the database it has sealed: another one, or a new one, is refused at the start.
+Files that hold secrets are of mode 0600 from their first instant, whole or absent after any crash.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
 from pathlib import Path
 
@@ -12,9 +14,55 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from sqlalchemy import Connection, select, update
 
-from sandboxer.identity.private_files import create_private_file
-from sandboxer.kernel.errors import Broken
+from sandboxer.kernel.errors import Broken, Conflict
+from sandboxer.store.claim import server_claim
+from sandboxer.store.engine import Store
+
+
+def create_private_file(path: Path, text: str) -> bool:
+    """Write a new file; False (and nothing done) if there is one already."""
+    draft = _draft(path, text)
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink()
+    _sync_folder(path.parent)
+    return True
+
+
+def replace_private_file(path: Path, text: str) -> None:
+    """Write the file; a reader sees the old content or the new, never a part."""
+    draft = _draft(path, text)
+    os.replace(draft, path)
+    _sync_folder(path.parent)
+
+
+def _draft(path: Path, text: str) -> Path:
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    # O_EXCL and the mode in one call: there is no moment in which others could open it.
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        draft.unlink()
+        raise
+    return draft
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
 
 _VERSION = b"\x01"
 _KEY_BYTES = 32
@@ -61,3 +109,25 @@ def open_seal(path: Path) -> Seal:
         return Seal(bytes.fromhex(text.strip()))
     except ValueError:
         raise Broken(why=f"{path.name} does not hold {_KEY_BYTES} bytes in hex") from None
+
+
+_REMEDY = "bring back the master.key that was backed up with it (`sandboxer backup` puts it into the file)"
+
+
+async def open_master_key(store: Store, path: Path) -> Seal:
+    """The seal of this database's key; made if neither the key nor the database is older than this start."""
+    known = await store.read(_known)
+    if known is not None and not path.exists():
+        raise Conflict(why=f"{path} is missing, and this database was sealed with it; {_REMEDY}")
+    seal = open_seal(path)
+    mark = seal.derive("sandboxer master key check v1").hex()
+    if known is None:
+        await store.write(lambda conn: conn.execute(update(server_claim).values(key_check=mark)))
+    elif known != mark:
+        raise Conflict(why=f"{path} is not the key that this database was sealed with; {_REMEDY}")
+    return seal
+
+
+def _known(conn: Connection) -> str | None:
+    found: str | None = conn.execute(select(server_claim.c.key_check)).scalar()
+    return found

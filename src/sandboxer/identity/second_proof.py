@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NoReturn
 
+from sandboxer.identity.authenticate import matches, sign
 from sandboxer.identity.keys import Caller, Keys, is_public_key
 from sandboxer.identity.sessions.challenges import Challenge, Challenges
 from sandboxer.identity.sessions.wallets import Wallets
 from sandboxer.identity.signatures.wallets import verify_message, wallet_of
-from sandboxer.identity.signing import matches, sign
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, SecondProofNeeded, Unauthenticated
 

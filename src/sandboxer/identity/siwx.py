@@ -16,8 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sandboxer.identity.keys import Caller
-from sandboxer.identity.sessions.challenges import Challenges
-from sandboxer.identity.sessions.sealed_nonces import SealedNonces
+from sandboxer.identity.sessions.challenges import Challenges, SealedNonces
 from sandboxer.identity.sessions.sessions import OpenedSession, WalletSessions
 from sandboxer.identity.signatures.evm import checksummed
 from sandboxer.identity.signatures.wallets import Wallet, verify_message, wallet_of

@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from sandboxer.identity.genesis.gate import GenesisGate
-from sandboxer.identity.genesis.judgement import LEVEL_NEEDED
-from sandboxer.identity.genesis.proof import Terms
-from sandboxer.identity.genesis.registry import Registry
+from sandboxer.identity.genesis.gate import GenesisGate, Terms
+from sandboxer.identity.genesis.registry import LEVEL_NEEDED, Registry
 from sandboxer.identity.keys import Keys
 from sandboxer.identity.seal import Seal
 from sandboxer.identity.second_proof import SecondProofs
-from sandboxer.identity.sessions.challenges import LIFETIME, Challenges
-from sandboxer.identity.sessions.sealed_nonces import SealedNonces
+from sandboxer.identity.sessions.challenges import LIFETIME, Challenges, SealedNonces
 from sandboxer.identity.sessions.sessions import WalletSessions
-from sandboxer.identity.sessions.token_keys import load_token_keys
+from sandboxer.identity.sessions.tokens import load_token_keys
 from sandboxer.identity.sessions.wallets import Wallets
 from sandboxer.identity.siwx import Siwx
 from sandboxer.kernel.clock import Clock

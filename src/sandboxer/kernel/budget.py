@@ -3,20 +3,21 @@
 Whatever is held on a tenant's behalf beyond 64 KiB (a body, kept output, an answer, a slot) is taken from one
 `Budget`, for the account at the root of the caller's ancestry and for the host, and given back when the block
 that took it ends. Sums are kept behind `Counters`: several processes that serve one host would share them.
-Work on what is large is done in lanes (`kernel/lanes.py`), in seconds that the same account has.
+Work on what is large is done in lanes, in seconds that the same account has; what of
+it must be done on the event loop, in turns (both in `kernel/fairness.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from sandboxer.kernel.errors import NoCapacity, OverBudget
-from sandboxer.kernel.lanes import Lanes
+from sandboxer.kernel.fairness import Lanes, Metered, Turns
 
 # What nobody counts: it is smaller than what a connection costs anyway.
 SMALL = 64 * 1024
@@ -75,10 +76,12 @@ class Budget:
         bounds: BudgetBounds | None = None,
         counters: Counters | None = None,
         lanes: Lanes | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.bounds = bounds or BudgetBounds()
         self._counters = counters or LocalCounters()
         self.lanes = lanes or Lanes()
+        self.turns = turns or Turns()
 
     def lease(self, account: str) -> Lease:
         """Nothing at first; use it as a context manager, and let it grow."""
@@ -139,11 +142,13 @@ class Budget:
 class Lease:
     """Bytes that one request or one piece of work holds; all of them are given back at its end."""
 
-    __slots__ = ("_budget", "_is_over", "account", "held", "wanted")
+    __slots__ = ("_account", "_budget", "_is_over", "_turn", "held", "wanted")
 
     def __init__(self, budget: Budget, account: str) -> None:
         self._budget = budget
-        self.account = account
+        self._account = account
+        # For whom its time on the loop counts: the account's, or of a stranger the address.
+        self._turn = account
         self._is_over = False
         # What was asked for, and what was taken for it: the first 64 KiB are nobody's.
         self.wanted = 0
@@ -154,6 +159,27 @@ class Lease:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def account(self) -> str:
+        return self._account
+
+    async def is_for(self, account: str) -> None:
+        """The account that asks is known now; nothing was taken before. Waits for its turn on the loop."""
+        self._account = self._turn = account
+        await self._budget.turns.admit(account)
+
+    async def is_from(self, address: str) -> None:
+        """Nobody says who asks: all from one address share a turn on the loop, which is waited for."""
+        self._turn = f"address:{address}"
+        await self._budget.turns.admit(self._turn)
+
+    async def metered(self, work: Coroutine[Any, Any, T]) -> T:
+        """What `work` gives; the time that it takes of the loop is the account's."""
+        return await Metered(work, self._spent_on_loop)
+
+    def _spent_on_loop(self, seconds: float) -> None:
+        self._budget.turns.spend(self._turn, seconds, time.monotonic())
 
     async def grow(self, amount: int) -> None:
         """Hold so many bytes more. Waits a little for others. Raises OverBudget (429), NoCapacity (503)."""
@@ -175,6 +201,10 @@ class Lease:
     async def work(self, size: int, act: Callable[[], T]) -> T:
         """What `act` gives: at once if it is about little, else in the account's lane. Raises OverBudget."""
         return act() if size <= SMALL else await self._budget.lanes.run(self.account, act)
+
+    async def in_turn(self, took_s: float, sent: int = 0) -> None:
+        """Others have their turn after a slice on the loop that took so long and sends so many bytes."""
+        await self._budget.turns.take(self._turn, took_s, sent)
 
     def shrink(self, amount: int) -> None:
         self.wanted = max(0, self.wanted - amount)

@@ -7,13 +7,104 @@ neither are the networks that its operator names.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import socket
+import struct
 from collections.abc import Sequence
 from enum import Enum
 from functools import lru_cache
 
-from sandboxer.kernel.addresses import permitted
-from sandboxer.kernel.own_addresses import OwnAddresses
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+# Ways to write an IPv4 address as IPv6: a gateway would carry them where the IPv4 wall does not let them.
+_CARRIERS = tuple(
+    ipaddress.IPv6Network(net)
+    for net in ("::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16")
+)
+# `is_global` takes them for public: protocol assignments (one cloud's metadata is there), the way from 6to4,
+# and another cloud's own platform address.
+_NOT_PUBLIC = tuple(
+    ipaddress.IPv4Network(net) for net in ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32")
+)
+
+
+def permitted(address: Address, *, allow_private: bool) -> bool:
+    """May this very address be connected to?"""
+    mapped = getattr(address, "ipv4_mapped", None)
+    if mapped is not None:
+        address = mapped
+    if address.is_multicast or address.is_unspecified:
+        return False
+    if allow_private:
+        return True
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.is_site_local or any(address in carrier for carrier in _CARRIERS):
+            return False
+    elif any(address in net for net in _NOT_PUBLIC):
+        return False
+    return address.is_global and not address.is_reserved
+
+
+_NETLINK_ROUTE = 0
+_NEWROUTE, _GETROUTE, _ERROR = 24, 26, 2
+_REQUEST = 1
+_DESTINATION = 1
+# A route that leads out, to somebody else; all other kinds end here or nowhere.
+_UNICAST = 1
+_HEADER = struct.Struct("=IHHII")
+_ROUTE = struct.Struct("=BBBBBBBBI")
+_ATTRIBUTE = struct.Struct("=HH")
+_NO_WAY = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EACCES})
+
+
+class OwnAddresses:
+    def __init__(self) -> None:
+        self._socket: socket.socket | None = None
+        self._asked = 0
+
+    def has(self, address: str) -> bool:
+        """True, too, if the kernel gives no plain answer."""
+        try:
+            return self._ask(address) != _UNICAST
+        except OSError as error:
+            # Without a way there is nothing to keep it from; whoever tries finds out.
+            return error.errno not in _NO_WAY
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _ask(self, address: str) -> int:
+        """The kind of the route to it."""
+        if self._socket is None:
+            self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_ROUTE)
+            # Its answer is there when the question has been asked; this is for a kernel that has none.
+            self._socket.settimeout(1.0)
+        self._asked = (self._asked + 1) & 0x7FFFFFFF
+        self._socket.send(_question(address, self._asked))
+        while True:
+            answer = self._socket.recv(16 * 1024)
+            _, kind, _, number, _ = _HEADER.unpack_from(answer)
+            if number != self._asked:
+                continue
+            if kind == _ERROR:
+                (code,) = struct.unpack_from("=i", answer, _HEADER.size)
+                raise OSError(-code, "no route")
+            if kind == _NEWROUTE:
+                return int(_ROUTE.unpack_from(answer, _HEADER.size)[7])
+
+
+def _question(address: str, number: int) -> bytes:
+    parsed = ipaddress.ip_address(address)
+    # An IPv4 address that is written as IPv6 has the routes of the former.
+    packed = (getattr(parsed, "ipv4_mapped", None) or parsed).packed
+    family = socket.AF_INET if len(packed) == 4 else socket.AF_INET6
+    route = _ROUTE.pack(family, len(packed) * 8, 0, 0, 0, 0, 0, 0, 0)
+    attribute = _ATTRIBUTE.pack(_ATTRIBUTE.size + len(packed), _DESTINATION) + packed
+    length = _HEADER.size + len(route) + len(attribute)
+    return _HEADER.pack(length, _GETROUTE, _REQUEST, number, 0) + route + attribute
+
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 

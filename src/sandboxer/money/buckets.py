@@ -14,20 +14,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, func, select, true, update
+from sqlalchemy import Connection, Row, bindparam, func, or_, select, true, update
 
 from sandboxer.kernel.errors import InsufficientCredit, NotFound
 from sandboxer.money.accrual import Gap, Position, run_to
 from sandboxer.money.amounts import Nsats, Rate, Sats, checked_amount, sats_for
-from sandboxer.money.dryness import (
-    NO_GRACE,
-    GracePolicy,
-    Health,
-    Standing,
-    earned,
-    is_receipt_enough,
-    judge,
-)
+from sandboxer.money.dryness import NO_GRACE, GracePolicy, Health, Standing, earned, is_receipt_enough, judge
 from sandboxer.money.heartbeat import gaps_after
 from sandboxer.money.ledger import (
     EXTERNAL,
@@ -285,6 +277,12 @@ def look_again_at(conn: Connection, owner: str, moment: datetime | None, *, now:
     """Announce the owner to `Store.on_commit` when this moment has come; None: no need. The timer's work."""
     bucket = charge(conn, owner, now=now)
     return conclude(conn, replace(bucket, look_at=moment), now=now, before=bucket)
+
+
+def look_at_once(conn: Connection, owner: str, *, now: datetime) -> None:
+    """The next moment to look is this one: whoever is there next looks at all that was since."""
+    later = or_(money_buckets.c.look_at.is_(None), money_buckets.c.look_at > now)
+    conn.execute(update(money_buckets).where(money_buckets.c.owner == owner, later).values(look_at=now))
 
 
 def write_off(conn: Connection, owner: str, *, reason: str, now: datetime) -> Sats:

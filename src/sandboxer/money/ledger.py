@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import psycopg
 from sqlalchemy import Connection, Insert, Row, Table, bindparam, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from sandboxer.kernel.errors import Broken, Conflict, Forbidden, InsufficientCredit, InvalidRequest, NotFound
+from sandboxer.kernel.late import late
 from sandboxer.money.tables import ledger_accounts, ledger_pendings, ledger_transfers
 from sandboxer.money.transfers import (
     DIGEST_MODULUS,
@@ -34,6 +34,11 @@ from sandboxer.money.transfers import (
     may_leave_budget,
 )
 from sandboxer.store.driver import as_sqlalchemy_raises
+
+if TYPE_CHECKING:
+    import psycopg
+else:
+    psycopg = late("psycopg")
 
 # The platform's own accounts in sats.
 INCOME = "income:usage"

@@ -16,7 +16,7 @@ from sandboxer.money.amounts import NSATS_PER_MSAT, microseconds
 from sandboxer.money.meters import nsats_between
 from sandboxer.money.statements import UsageLine, usage
 from sandboxer.money.tables import meter_segments, meters
-from sandboxer.observe.webhooks.feeds import Happening
+from sandboxer.observe.webhooks.outbox import Happening
 
 MAX_PAGE = 500
 DAY = timedelta(days=1)

@@ -24,7 +24,6 @@ from sandboxer.money.tables import (
     money_buckets,
     spent_days,
 )
-from sandboxer.money.transfer_rows import TransferRow, read_transfers
 from sandboxer.money.transfers import (
     DIGEST_MODULUS,
     MAX_ID_CHARACTERS,
@@ -32,7 +31,9 @@ from sandboxer.money.transfers import (
     AccountKind,
     Phase,
     Transfer,
+    TransferRow,
     digest_of,
+    read_transfers,
 )
 
 _PAGE = 5_000

@@ -1,1 +1,1 @@
-"""What happened and how much: events, metrics."""
+"""What happened and how much: events, metrics, traces, the log."""

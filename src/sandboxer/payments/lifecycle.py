@@ -10,7 +10,7 @@ of ours: `settlement_pending`, when it is not known whether the money moves.
 
 `failed` is said only when the chain says so: the nonce is spent by something else, expired, or the transfer
 was aborted. A timeout is never a failure. Confirmations can go down again, and then a payment is in doubt
-before it is taken back (`reversal.py`): its sats cannot be spent anew, and nothing is stopped.
+before it is taken back (`settlement.py`): its sats cannot be spent anew, and nothing is stopped.
 """
 
 from __future__ import annotations

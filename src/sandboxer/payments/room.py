@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sandboxer.accounts.offers import NO_OFFERS, PaymentOffers
 from sandboxer.identity.key_life import KeyLife
@@ -15,27 +15,30 @@ from sandboxer.identity.seal import Seal
 from sandboxer.identity.siwx import Siwx
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.late import late
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.money.pricing import TierPrices
 from sandboxer.observe.webhooks.room import Webhooks
-from sandboxer.payments.chains.checked import CheckedChain
-from sandboxer.payments.chains.configuration import ChainPlan
-from sandboxer.payments.chains.opening import open_chains
-from sandboxer.payments.gift_cards.config import MailServer, read_gift_policy
-from sandboxer.payments.gift_cards.issuing import GiftCardGoods
+from sandboxer.payments.chains.configuration import ChainPlan, open_chains
+from sandboxer.payments.chains.contract import CheckedChain
+from sandboxer.payments.gift_cards.ledger import GiftCardGoods
+from sandboxer.payments.gift_cards.records import MailServer, read_gift_policy
 from sandboxer.payments.gift_cards.room import GiftCards, open_gift_cards
-from sandboxer.payments.invoices.config import read_policy
-from sandboxer.payments.invoices.desk import InvoiceDesk
-from sandboxer.payments.invoices.records import InvoicePolicy
+from sandboxer.payments.invoices.records import InvoicePolicy, read_policy
 from sandboxer.payments.invoices.room import open_invoices
-from sandboxer.payments.oracle.config import open_rates
+from sandboxer.payments.invoices.use_cases import InvoiceUseCases
+from sandboxer.payments.oracle.oracle import open_rates
 from sandboxer.payments.oracle.rates import Rates
 from sandboxer.payments.rails import Rails, Standings
-from sandboxer.payments.refunding.config import HotWalletPlan
-from sandboxer.payments.refunding.room import open_hot_wallet
+from sandboxer.payments.wallet.caps import HotWalletPlan
 from sandboxer.payments.x402 import config
 from sandboxer.payments.x402.room import X402, open_x402
 from sandboxer.store.engine import Store
+
+if TYPE_CHECKING:
+    from sandboxer.payments import hot_wallet
+else:
+    hot_wallet = late("sandboxer.payments.hot_wallet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +47,7 @@ class Payments:
     # None where the operator takes no x402 payments.
     x402: X402 | None
     offers: PaymentOffers
-    invoices: InvoiceDesk
+    invoices: InvoiceUseCases
     gift_cards: GiftCards
 
 
@@ -118,11 +121,12 @@ async def open_payments(
                 standings=coins,
             )
         )
-        await closing.enter_async_context(
-            open_hot_wallet(
-                settings.hot_wallet, store, clock, chains=chains, plans=settings.chains, policy=policy
+        if settings.hot_wallet is not None:
+            await closing.enter_async_context(
+                hot_wallet.open_hot_wallet(
+                    settings.hot_wallet, store, clock, chains=chains, plans=settings.chains, policy=policy
+                )
             )
-        )
         gift_cards = await closing.enter_async_context(
             open_gift_cards(
                 store,

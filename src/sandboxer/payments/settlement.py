@@ -2,21 +2,29 @@
 
 Called with what was just seen of it on its chain, by whoever asked: the request that waits for it, or the
 reconciler hours later. Seeing the same again changes nothing.
+
+When a payment that was confirmed is taken back: pure decisions over what nodes said.
+
+An answer is proof only if it comes from a head no lower than the last one seen of that chain, and says that
+the block of the payment is not the chain's any more. A null receipt, a node that is behind, a relay that has
+forgotten: none of these proves anything. Even proof first freezes the sats, and takes them back only when the
+payment is in no block for so many more blocks, or when its nonce was spent by something else.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, insert, select, update
 
 from sandboxer.money.amounts import Sats
-from sandboxer.payments import crediting, heads, records, selling
+from sandboxer.payments import credits, records, sales
 from sandboxer.payments.lifecycle import CREDITED, FAILURES, Signal, State
 from sandboxer.payments.records import Block, Payment, Purpose
-from sandboxer.payments.reversal import Memory, Verdict, is_proof, judge
+from sandboxer.payments.tables import chain_heads
 from sandboxer.payments.x402.ways import Fate, Sighting
 
 log = logging.getLogger(__name__)
@@ -38,6 +46,11 @@ _ENDS = {
     Fate.REPLACED: Signal.REPLACE,
     Fate.FORGOTTEN: Signal.FORGET,
 }
+# A head that nobody showed again for so long was a lie, or another chain's.
+HEAD_KEPT_FOR = timedelta(days=1)
+ENDS = frozenset({Fate.FAILED, Fate.REPLACED, Fate.FORGOTTEN})
+# Of two negative answers the one that claims less counts.
+_CLAIMS = (Fate.SEEN, Fate.UNSEEN, Fate.FORGOTTEN, Fate.REPLACED, Fate.FAILED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +61,23 @@ class Depth:
     watched: int
     # For so many blocks it must be missing before it is taken back.
     missing: int = 12
+
+
+class Verdict(StrEnum):
+    # Nothing is proven, or not yet enough.
+    KEEP = "keep"
+    DOUBT = "doubt"
+    TAKE_BACK = "take_back"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What was known before this look."""
+
+    # The highest head seen of this chain.
+    head: int | None = None
+    # The head from which the payment was first missed; None: it is not in doubt.
+    missed_at: int | None = None
 
 
 def pause(looks: int, age: timedelta = timedelta()) -> timedelta:
@@ -67,9 +97,9 @@ def see(
 ) -> Payment:
     """Bring the record and the ledger in line with what was seen. Returns the payment as it is now."""
     payment = records.load(conn, payment.id, lock=True)
-    head = heads.last_head(conn, payment.network)
+    head = last_head(conn, payment.network)
     if sighting.head is not None:
-        heads.note_head(conn, payment.network, sighting.head, now=now)
+        note_head(conn, payment.network, sighting.head, now=now)
     if payment.state in FAILURES:
         return payment
     if sighting.fate is Fate.CONFIRMED and sighting.confirmations >= depth.final:
@@ -131,11 +161,11 @@ def grant(
     if payment.purpose is Purpose.KEY:
         return payment
     others = sum(
-        crediting.granted_to(conn, ledger_id(other))
+        credits.granted_to(conn, ledger_id(other))
         for other in records.unsettled(conn, payment.payer)
         if other.id != payment.id
     )
-    crediting.pending_begin(
+    credits.pending_begin(
         conn,
         payment.account,
         payment.sats,
@@ -151,7 +181,7 @@ def grant(
 
 def take_back(conn: Connection, payment: Payment, *, reason: str, now: datetime) -> Payment:
     """What it gave before it was final is taken back; it may be used again while it is queued."""
-    crediting.pending_fail(conn, payment.account, payment_id=ledger_id(payment), reason=reason, now=now)
+    credits.pending_fail(conn, payment.account, payment_id=ledger_id(payment), reason=reason, now=now)
     attempt = int(payment.details.get("attempt", 0)) + 1
     return records.note(conn, payment.id, now=now, details={"attempt": attempt, "sandbox_id": None})
 
@@ -179,9 +209,9 @@ def _confirmed(
     if payment.state is State.DOUBTED:
         return _thaw(conn, payment, after, now)
     if payment.purpose is Purpose.KEY:
-        selling.sell(conn, after, id=ledger_id(after), source=SOURCE, now=now)
-        return records.note(conn, after.id, now=now, details={selling.SOLD: True})
-    crediting.pending_confirm(
+        sales.sell(conn, after, id=ledger_id(after), source=SOURCE, now=now)
+        return records.note(conn, after.id, now=now, details={sales.SOLD: True})
+    credits.pending_confirm(
         conn, after.account, after.sats, payment_id=ledger_id(after), source=SOURCE, now=now
     )
     return after
@@ -214,9 +244,9 @@ def _over(conn: Connection, payment: Payment, sighting: Sighting, now: datetime)
     if payment.state is State.QUEUED:
         signal = Signal.FAIL
     after = records.move(conn, payment, signal, reason=sighting.reason or "failed", now=now)
-    crediting.pending_fail(conn, after.account, payment_id=ledger_id(after), reason=after.reason, now=now)
-    if payment.purpose is Purpose.KEY and payment.details.get(selling.SOLD):
-        selling.revoke(conn, after, now=now)
+    credits.pending_fail(conn, after.account, payment_id=ledger_id(after), reason=after.reason, now=now)
+    if payment.purpose is Purpose.KEY and payment.details.get(sales.SOLD):
+        sales.revoke(conn, after, now=now)
     return after
 
 
@@ -226,7 +256,7 @@ def _doubt(conn: Connection, payment: Payment, sighting: Sighting, now: datetime
     count = int(payment.details.get(DOUBTS, 0)) + 1
     if payment.purpose is not Purpose.KEY:
         id = _doubt_id(payment, count)
-        crediting.freeze(conn, payment.account, payment.sats, id=id, source=SOURCE, now=now)
+        credits.freeze(conn, payment.account, payment.sats, id=id, source=SOURCE, now=now)
     return records.move(
         conn,
         payment,
@@ -241,7 +271,7 @@ def _doubt(conn: Connection, payment: Payment, sighting: Sighting, now: datetime
 def _thaw(conn: Connection, payment: Payment, after: Payment, now: datetime) -> Payment:
     if payment.purpose is not Purpose.KEY:
         id = f"{_doubt_id(payment, int(payment.details[DOUBTS]))}:thawed"
-        crediting.thaw(conn, payment.account, payment.sats, id=id, source=SOURCE, now=now)
+        credits.thaw(conn, payment.account, payment.sats, id=id, source=SOURCE, now=now)
     return after
 
 
@@ -253,9 +283,9 @@ def _unconfirm(conn: Connection, payment: Payment, now: datetime) -> Payment:
     """A reorganisation took it back, as is proven: so do we, and it is tried again."""
     id = f"payment:{ledger_id(payment)}:reorged"
     if payment.purpose is Purpose.KEY:
-        selling.take_back(conn, payment, id=id, source=SOURCE, now=now)
+        sales.take_back(conn, payment, id=id, source=SOURCE, now=now)
     else:
-        crediting.reverse_frozen(conn, payment.account, payment.sats, id=id, reason="reorganised", now=now)
+        credits.reverse_frozen(conn, payment.account, payment.sats, id=id, reason="reorganised", now=now)
     attempt = int(payment.details.get("attempt", 0)) + 1
     return records.move(
         conn,
@@ -266,3 +296,65 @@ def _unconfirm(conn: Connection, payment: Payment, now: datetime) -> Payment:
         look_at=now + FIRST_LOOK,
         details={"attempt": attempt, MISSED_AT: None},
     )
+
+
+def judge(sighting: Sighting, memory: Memory, *, blocks: int) -> Verdict:
+    """What a look at a credited payment means for its credit. `blocks`: for how many it must be missing."""
+    if not is_proof(sighting, memory.head) or sighting.is_block_there:
+        return Verdict.KEEP
+    if memory.missed_at is None:
+        return Verdict.DOUBT
+    if sighting.is_spent_otherwise:
+        return Verdict.TAKE_BACK
+    head = sighting.head or 0
+    return Verdict.TAKE_BACK if head >= memory.missed_at + blocks else Verdict.KEEP
+
+
+def is_proof(sighting: Sighting, head: int | None) -> bool:
+    """Whether it says that the payment is not on its chain, from a head no lower than the last one seen."""
+    if sighting.fate in (Fate.CONFIRMED, Fate.UNKNOWN) or sighting.head is None:
+        return False
+    return head is None or sighting.head >= head
+
+
+def agreed(first: Sighting, second: Sighting) -> Sighting:
+    """What two nodes bear out together. Either can vouch for a payment; both must deny it."""
+    if first.fate is Fate.CONFIRMED:
+        return first
+    if second.fate is Fate.CONFIRMED:
+        return second
+    if Fate.UNKNOWN in (first.fate, second.fate) or first.head is None or second.head is None:
+        return Sighting(fate=Fate.UNKNOWN, reason="the nodes do not agree")
+    least = min(first, second, key=lambda one: _CLAIMS.index(one.fate))
+    return replace(
+        least,
+        head=min(first.head, second.head),
+        is_block_there=first.is_block_there or second.is_block_there,
+        is_spent_otherwise=first.is_spent_otherwise and second.is_spent_otherwise,
+    )
+
+
+def head_after(known: int | None, known_at: datetime | None, seen: int, *, now: datetime) -> int:
+    """The head to remember of a chain: the highest, unless nobody has shown it again for a day."""
+    if known is None or known_at is None or seen >= known or now - known_at >= HEAD_KEPT_FOR:
+        return seen
+    return known
+
+
+def last_head(conn: Connection, network: str) -> int | None:
+    height = conn.execute(select(chain_heads.c.height).where(chain_heads.c.network == network)).scalar()
+    return None if height is None else int(height)
+
+
+def note_head(conn: Connection, network: str, height: int, *, now: datetime) -> None:
+    """Remember it if it is the highest. Within a write transaction."""
+    row = conn.execute(
+        select(chain_heads).where(chain_heads.c.network == network).with_for_update()
+    ).one_or_none()
+    if row is None:
+        conn.execute(insert(chain_heads).values(network=network, height=height, seen_at=now))
+        return
+    kept = head_after(int(row.height), row.seen_at, height, now=now)
+    if kept == height:
+        ours = chain_heads.c.network == network
+        conn.execute(update(chain_heads).where(ours).values(height=height, seen_at=now))

@@ -1,22 +1,27 @@
 """The line from a caller to the supervisor inside a sandbox: who may, and when; an open line counts as work.
-
 `work/` reaches sandboxes through here only.
+
+A sandbox is idle when no line is open, nothing the API started runs on, and its CPU time has hardly moved. A
+resident interpreter or service that only waits is idle: it says so by its tag, and uses no CPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from enum import StrEnum
 
+from sandboxer.backends.contract import Backend
 from sandboxer.backends.guest import Guest
 from sandboxer.backends.limited import limited
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.errors import Conflict, IllegalTransition
+from sandboxer.kernel.errors import Conflict, IllegalTransition, SandboxerError
+from sandboxer.sandboxes.activity import Pulse
 from sandboxer.sandboxes.charging import is_frozen
+from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.sandboxes.room import Room
 
 
 class ActivityKind(StrEnum):
@@ -39,21 +44,23 @@ _ANSWERING = frozenset({State.READY, State.ACTIVE, State.GRACE})
 
 
 @asynccontextmanager
-async def line(room: Room, sandbox_id: str, caller: Caller, *, activity: str) -> AsyncIterator[Guest]:
+async def line(
+    dependencies: SandboxDependencies, sandbox_id: str, caller: Caller, *, activity: str
+) -> AsyncIterator[Guest]:
     """A guest to talk to; the sandbox counts as working while this is open. Costs no database access.
 
     `activity` is one of ActivityKind. A frozen sandbox allows `files` and `watch` only. Raises NotFound,
     IllegalTransition (wrong state), BackendLost.
     """
-    sandbox = await room.visible(sandbox_id, caller)
-    _check_state(sandbox, activity, busy_with=room.operations.running(sandbox_id))
+    sandbox = await dependencies.visible(sandbox_id, caller)
+    _check_state(sandbox, activity, busy_with=dependencies.operations.running(sandbox_id))
     if sandbox.handle is None:
         raise Conflict(why=f"sandbox {sandbox_id} has not been made yet")
     if activity == ActivityKind.WATCH:
-        yield limited(await room.backend_of(sandbox).guest(sandbox.handle))
+        yield limited(await dependencies.backend_of(sandbox).guest(sandbox.handle))
         return
-    with room.activity.working(sandbox_id):
-        yield limited(await room.backend_of(sandbox).guest(sandbox.handle))
+    with dependencies.activity.working(sandbox_id):
+        yield limited(await dependencies.backend_of(sandbox).guest(sandbox.handle))
 
 
 def _check_state(sandbox: Sandbox, activity: str, *, busy_with: str | None) -> None:
@@ -65,3 +72,47 @@ def _check_state(sandbox: Sandbox, activity: str, *, busy_with: str | None) -> N
     raise IllegalTransition(
         signal=activity, state=sandbox.state.value, reason=sandbox.reason, operation=busy_with
     )
+
+
+# "Hardly": below one percent of one CPU, beyond what a wake-up of the supervisor costs.
+BUSY_SHARE = 0.01
+BUSY_FLOOR_S = 0.02
+_CAN_BE_IDLE = frozenset({State.READY, State.ACTIVE})
+
+
+def idle_check_at(sandbox: Sandbox, pulse: Pulse, *, now: datetime) -> datetime | None:
+    """When to look next. CPU time is read half-way through the wait, to have something to compare."""
+    if sandbox.idle_timeout is None or sandbox.state not in _CAN_BE_IDLE or sandbox.ready_at is None:
+        return None
+    if pulse.open_lines:
+        return now + sandbox.idle_timeout
+    since = max(pulse.since, sandbox.ready_at)
+    return since + (sandbox.idle_timeout / 2 if pulse.cpu_s is None else sandbox.idle_timeout)
+
+
+def has_moved(cpu_s: float, cpu_s_before: float, elapsed: timedelta) -> bool:
+    return cpu_s - cpu_s_before > BUSY_FLOOR_S + BUSY_SHARE * elapsed.total_seconds()
+
+
+async def is_idle(sandbox: Sandbox, pulse: Pulse, backend: Backend, *, now: datetime) -> bool | None:
+    """True: its idle time is over. False: it is at work. None: only half of the wait is over."""
+    if sandbox.handle is None or pulse.open_lines:
+        return False
+    cpu_s = (await backend.usage(sandbox.handle)).cpu_s
+    if pulse.cpu_s is None or pulse.cpu_read_at is None:
+        pulse.cpu_s, pulse.cpu_read_at = cpu_s, now
+        return None
+    if has_moved(cpu_s, pulse.cpu_s, now - pulse.cpu_read_at):
+        return False
+    return not await runs_commands(sandbox, backend)
+
+
+async def runs_commands(sandbox: Sandbox, backend: Backend) -> bool:
+    """Does something that the API started run on, other than residents? Unreachable counts as no."""
+    if sandbox.handle is None:
+        return False
+    try:
+        guest = await backend.guest(sandbox.handle)
+        return any(info.exit is None and info.tag != RESIDENT_TAG for info in await guest.processes())
+    except SandboxerError:
+        return False

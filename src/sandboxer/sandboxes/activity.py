@@ -1,6 +1,6 @@
 """Who works in which sandbox right now, in memory: for the idle timer and the lazy record of `active`.
 
-Nothing here touches the database: an exec of a millisecond must not cost two writes (docs/decisions/0003).
+Nothing here touches the database: an exec of a millisecond must not cost two writes (decision 0003).
 """
 
 from __future__ import annotations

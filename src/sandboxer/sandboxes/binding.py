@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 from sandboxer.backends.contract import Backend, CarriesMark
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict
-from sandboxer.sandboxes.quarantine.records import forget_all
+from sandboxer.sandboxes.quarantine import forget_all
 from sandboxer.store.engine import Store
 from sandboxer.store.installation import Installation, count_on, load
 

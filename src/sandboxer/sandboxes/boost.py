@@ -19,10 +19,10 @@ from sandboxer.kernel.errors import (
     InvalidRequest,
     NotAvailable,
 )
+from sandboxer.sandboxes.dependencies import SandboxDependencies, actor_of
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.profiles import excess
 from sandboxer.sandboxes.records import Sandbox, Unboosted
-from sandboxer.sandboxes.room import Room, actor_of
 from sandboxer.sandboxes.terms import Terms
 
 MEMORY_MB_PER_VCPU = 2048
@@ -38,51 +38,51 @@ def boosted(had: Resources, vcpus: int) -> Resources:
     return replace(had, vcpus=float(vcpus), memory_mb=max(had.memory_mb, vcpus * MEMORY_MB_PER_VCPU))
 
 
-async def boost(room: Room, sandbox_id: str, vcpus: int, caller: Caller) -> Sandbox:
+async def boost(dependencies: SandboxDependencies, sandbox_id: str, vcpus: int, caller: Caller) -> Sandbox:
     """Boosted already: to the new number."""
-    await room.visible(sandbox_id, caller)
+    await dependencies.visible(sandbox_id, caller)
 
     async def operation() -> Sandbox:
-        sandbox = await _running(room, sandbox_id, caller, "boost")
+        sandbox = await _running(dependencies, sandbox_id, caller, "boost")
         resources = boosted(_base(sandbox).resources, vcpus)
-        _check_profile(room, sandbox, resources)
-        terms = await room.book.resized(replace(sandbox, resources=resources))
+        _check_profile(dependencies, sandbox, resources)
+        terms = await dependencies.repository.resized(replace(sandbox, resources=resources))
 
         def decide(now: Sandbox) -> Mapping[str, object]:
             # An extension may have taken a quote meanwhile: that one is kept, for when the boost is over.
             anew = replace(terms, quote_id=now.terms.quote_id)
             return {"resources": resources, "terms": anew, "boosted_from": _base(now)}
 
-        return await _change(room, sandbox, resources, decide, caller, "boost")
+        return await _change(dependencies, sandbox, resources, decide, caller, "boost")
 
-    return await room.operations.perform(sandbox_id, "boost", operation)
+    return await dependencies.operations.perform(sandbox_id, "boost", operation)
 
 
-async def unboost(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
+async def unboost(dependencies: SandboxDependencies, sandbox_id: str, caller: Caller) -> Sandbox:
     """Not boosted is success. Raises Conflict when it uses more memory than it would have."""
-    await room.visible(sandbox_id, caller)
+    await dependencies.visible(sandbox_id, caller)
 
     async def operation() -> Sandbox:
-        sandbox = await _running(room, sandbox_id, caller, "unboost")
+        sandbox = await _running(dependencies, sandbox_id, caller, "unboost")
         base = sandbox.boosted_from
         if base is None:
             return sandbox
-        terms = await _former_terms(room, sandbox, base)
+        terms = await _former_terms(dependencies, sandbox, base)
 
         def decide(now: Sandbox) -> Mapping[str, object]:
             # A quote that it took meanwhile stays taken, and the one before is not taken anew.
             anew = replace(terms, keeps_free=now.terms.keeps_free, quote_id=now.terms.quote_id)
             return {"resources": base.resources, "terms": anew, "boosted_from": None}
 
-        return await _change(room, sandbox, base.resources, decide, caller, "unboost")
+        return await _change(dependencies, sandbox, base.resources, decide, caller, "unboost")
 
-    return await room.operations.perform(sandbox_id, "unboost", operation)
+    return await dependencies.operations.perform(sandbox_id, "unboost", operation)
 
 
-async def _former_terms(room: Room, sandbox: Sandbox, base: Unboosted) -> Terms:
+async def _former_terms(dependencies: SandboxDependencies, sandbox: Sandbox, base: Unboosted) -> Terms:
     """The rates it was promised, and a slot of the tier if one fits now. Never refused: it is less."""
     try:
-        anew = await room.book.resized(replace(sandbox, resources=base.resources))
+        anew = await dependencies.repository.resized(replace(sandbox, resources=base.resources))
     except (InsufficientCredit, Forbidden):
         anew = sandbox.terms
     return replace(base.terms, is_entitled=anew.is_entitled)
@@ -93,29 +93,31 @@ def _base(sandbox: Sandbox) -> Unboosted:
     return sandbox.boosted_from or Unboosted(resources=sandbox.resources, terms=sandbox.terms)
 
 
-async def _running(room: Room, sandbox_id: str, caller: Caller, signal: str) -> Sandbox:
-    sandbox = await room.visible(sandbox_id, caller)
+async def _running(
+    dependencies: SandboxDependencies, sandbox_id: str, caller: Caller, signal: str
+) -> Sandbox:
+    sandbox = await dependencies.visible(sandbox_id, caller)
     if sandbox.state not in _RUNNING:
         raise IllegalTransition(signal=signal, state=sandbox.state.value, reason=sandbox.reason)
     return sandbox
 
 
 async def _change(
-    room: Room,
+    dependencies: SandboxDependencies,
     sandbox: Sandbox,
     resources: Resources,
     decide: Callable[[Sandbox], Mapping[str, object]],
     caller: Caller,
     name: str,
 ) -> Sandbox:
-    backend = room.backend_of(sandbox)
+    backend = dependencies.backend_of(sandbox)
     if not isinstance(backend, Resizes):
         raise NotAvailable(what="boost", why=f"{backend.name} cannot change a running sandbox's limits")
     if sandbox.handle is None:
         raise Broken(why=f"sandbox {sandbox.id} is {sandbox.state} without a handle")
     await backend.resize(sandbox.handle, resources)
     try:
-        return await room.book.amend(
+        return await dependencies.repository.amend(
             sandbox.id,
             kind=f"sandbox.{name}ed",
             actor=actor_of(caller),
@@ -128,8 +130,8 @@ async def _change(
         raise
 
 
-def _check_profile(room: Room, sandbox: Sandbox, resources: Resources) -> None:
-    profile = room.profiles.find(sandbox.profile)
+def _check_profile(dependencies: SandboxDependencies, sandbox: Sandbox, resources: Resources) -> None:
+    profile = dependencies.profiles.find(sandbox.profile)
     if profile is None:
         raise NotAvailable(what="boost", why=f"{sandbox.profile} is not in the catalogue any more")
     for name in excess(resources, profile.resources_max):

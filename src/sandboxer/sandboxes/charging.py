@@ -25,7 +25,7 @@ from sandboxer.identity.keys import OWNER_ACCOUNT
 from sandboxer.kernel.errors import Forbidden, InsufficientCredit
 from sandboxer.money import quotes
 from sandboxer.money.amounts import Rate, Sats, sats_for, shown_sats
-from sandboxer.money.buckets import Bucket, load_bucket, settle_account
+from sandboxer.money.buckets import Bucket, load_bucket, look_at_once, settle_account
 from sandboxer.money.holds import HOLDS, HoldPolicy, begin_charge, hold_slice, open_holds, release
 from sandboxer.money.metering import change_rate, close_meter, find_meter
 from sandboxer.money.meters import Use
@@ -207,7 +207,10 @@ class Charging:
 
     def _terms(self, conn: Connection, sandbox: Sandbox, now: datetime) -> Terms:
         authority = load_authority(conn, sandbox.account)
-        others = [s for s in load_account(conn, sandbox.account, OCCUPYING) if s.id != sandbox.id]
+        entitlement, others = entitlement_of(authority), list[Sandbox]()
+        if authority.slots is not None or entitlement is not None:
+            # Nobody else's are counted: an account may have thousands.
+            others = [s for s in load_account(conn, sandbox.account, OCCUPYING) if s.id != sandbox.id]
         if slots_left(conn, authority, len(others)) == 0:
             raise Forbidden(
                 why="all sandboxes that this key may have at once are in use",
@@ -222,7 +225,7 @@ class Charging:
         promised = Terms(
             card=card, quote_id=sandbox.terms.quote_id, pays_egress=self._pays_egress(conn, sandbox)
         )
-        if would_be_free(living, size, entitlement_of(authority), now=now):
+        if would_be_free(living, size, entitlement, now=now):
             return replace(promised, is_entitled=True)
         key = sandbox.created_by
         spent = spent_by(conn, sandbox.account, authority.caps, key=key, now=now, sandbox=sandbox.id)
@@ -265,6 +268,7 @@ class Charging:
         if meter is None:
             if wanted is not None:
                 self._begin(conn, after, hold, wanted[1], now)
+                _look_for_caps(conn, after, now)
             elif hold is not None:
                 release(conn, after.account, hold, reason=after.reason, now=now)
             return
@@ -277,6 +281,8 @@ class Charging:
             return
         use, rate = wanted or (meter.use, 0)
         change_rate(conn, meter.id, use=use, rate=rate, now=now, at=at, step=after.version)
+        if rate > meter.rate:
+            _look_for_caps(conn, after, now)
 
     def _begin(self, conn: Connection, sandbox: Sandbox, hold: str | None, rate: Rate, now: datetime) -> None:
         begin_charge(
@@ -340,14 +346,21 @@ def _hold_prefix(sandbox: Sandbox) -> str:
     return f"hold:{sandbox.id}:"
 
 
+def _look_for_caps(conn: Connection, sandbox: Sandbox, now: datetime) -> None:
+    """It pays more from now on. A server that dies before its loop has said when a cap will be reached must
+    leave behind that one may have been."""
+    if load_authority(conn, sandbox.account).caps != caps.NO_CAPS:
+        look_at_once(conn, sandbox.account, now=now)
+
+
 def _not_past_a_cap(
     conn: Connection, sandbox: Sandbox, now: datetime, at: datetime | None
 ) -> datetime | None:
     """When its present rate ends. A cap may have been reached before, and nobody been there to see it."""
-    bucket = load_bucket(conn, sandbox.account)
-    if bucket.look_at is None or bucket.look_at > now:
-        return at
     authority = load_authority(conn, sandbox.account)
+    if authority.caps == caps.NO_CAPS:
+        return at
+    bucket = load_bucket(conn, sandbox.account)
     reached = find_reached(conn, authority, [sandbox], as_of(bucket, now)).get(sandbox.id)
     return at if reached is None else min(at or now, reached.at)
 

@@ -8,21 +8,22 @@ from sandboxer.backends.contract import ChecksHost, Handle, KnowsImages, Snapsho
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import NotAvailable
 from sandboxer.kernel.ids import new_id
-from sandboxer.sandboxes import planning
-from sandboxer.sandboxes.book import Also, Step
+from sandboxer.sandboxes import requests as planning
+from sandboxer.sandboxes.dependencies import SandboxDependencies, actor_of
 from sandboxer.sandboxes.establish import Stopwatch, establish, ready_step, setup_of
 from sandboxer.sandboxes.inspection import fingerprint_of
 from sandboxer.sandboxes.lifecycle import Signal, State
 from sandboxer.sandboxes.profiles import Profile
 from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.repository import Step
 from sandboxer.sandboxes.requests import CreateRequest
-from sandboxer.sandboxes.room import Room, actor_of
+from sandboxer.store.repository import Also
 
 _OVER = frozenset({State.FAILED, State.EXPIRED, State.DESTROYING, State.DESTROYED})
 
 
 async def create(
-    room: Room,
+    dependencies: SandboxDependencies,
     request: CreateRequest,
     caller: Caller,
     *,
@@ -35,52 +36,63 @@ async def create(
     `is_funded`: it brings the credit that pays for this.
     """
     watch = Stopwatch()
-    profile = room.profiles.get(request.profile or room.default_profile)
-    requested = planning.plan(request, profile, caller, sandbox_id=new_id("sbx"), now=room.clock.now())
-    planning.check_trust(requested, room.trust_max)
-    planning.check_backend(profile, await fingerprint_of(room, profile.backend))
+    profile = dependencies.profiles.get(request.profile or dependencies.default_profile)
+    requested = planning.plan(
+        request, profile, caller, sandbox_id=new_id("sbx"), now=dependencies.clock.now()
+    )
+    planning.check_trust(requested, dependencies.trust_max)
+    planning.check_backend(profile, await fingerprint_of(dependencies, profile.backend))
     planning.check_promises(profile)
-    await room.check_refs(profile, caller.account)
-    backend = room.backend_of(requested)
+    await dependencies.check_refs(profile, caller.account)
+    backend = dependencies.backend_of(requested)
     if requested.origin is not None:
         if not isinstance(backend, Snapshots):
             raise NotAvailable(what="snapshot", why=f"{backend.name} keeps no disks")
         await backend.check_kept(requested.origin)
     elif isinstance(backend, KnowsImages):
         backend.check_image(requested.image)
-    if room.warm.count() and not is_funded:
+    if dependencies.warm.count() and not is_funded:
         # Otherwise whoever cannot pay would empty the warm pool: a refused claim ends what it claimed.
-        await room.book.check_start(requested)
+        await dependencies.repository.check_start(requested)
     if requested.volumes and not isinstance(backend, Volumes):
         raise NotAvailable(what="volumes", why=f"{backend.name} has none")
     is_plain = profile.setup.is_empty and requested.origin is None and not requested.volumes
-    handle = room.warm.claim(requested) if is_plain else None
+    handle = dependencies.warm.claim(requested) if is_plain else None
     if handle is not None:
-        return await _claim(room, requested, handle, watch, actor_of(caller), also)
+        return await _claim(dependencies, requested, handle, watch, actor_of(caller), also)
     if isinstance(backend, ChecksHost):
         # A host that can make nothing refuses before there is a record to be failed.
         await backend.check_host()
-    return await _make(room, requested, profile, watch, actor_of(caller), also, wait=wait)
+    return await _make(dependencies, requested, profile, watch, actor_of(caller), also, wait=wait)
 
 
-async def check(room: Room, request: CreateRequest, caller: Caller) -> None:
+async def check(dependencies: SandboxDependencies, request: CreateRequest, caller: Caller) -> None:
     """Raises what one such create would be refused with, as far as that is known before anything is made."""
-    profile = room.profiles.get(request.profile or room.default_profile)
-    requested = planning.plan(request, profile, caller, sandbox_id=new_id("sbx"), now=room.clock.now())
-    await room.book.check_start(requested)
+    profile = dependencies.profiles.get(request.profile or dependencies.default_profile)
+    requested = planning.plan(
+        request, profile, caller, sandbox_id=new_id("sbx"), now=dependencies.clock.now()
+    )
+    await dependencies.repository.check_start(requested)
 
 
-async def recall(room: Room, sandbox_id: str, caller: Caller, *, wait: bool) -> Sandbox | None:
+async def recall(
+    dependencies: SandboxDependencies, sandbox_id: str, caller: Caller, *, wait: bool
+) -> Sandbox | None:
     """The sandbox that an earlier, unanswered create made; None if it was never ready and is over."""
     if wait:
-        await room.operations.free(sandbox_id)
-    sandbox = await room.visible(sandbox_id, caller)
+        await dependencies.operations.free(sandbox_id)
+    sandbox = await dependencies.visible(sandbox_id, caller)
     came_to_nothing = sandbox.ready_at is None and sandbox.state in _OVER
     return None if came_to_nothing else sandbox
 
 
 async def _claim(
-    room: Room, requested: Sandbox, handle: Handle, watch: Stopwatch, actor: str, also: Also | None
+    dependencies: SandboxDependencies,
+    requested: Sandbox,
+    handle: Handle,
+    watch: Stopwatch,
+    actor: str,
+    also: Also | None,
 ) -> Sandbox:
     """Give a warm sandbox its record; its id was chosen when it was made."""
     sandbox = planning.renamed(requested, handle.sandbox_id)
@@ -88,24 +100,24 @@ async def _claim(
     async def act() -> Sandbox:
         try:
             watch.lap("claim")
-            await room.furnish(sandbox, handle)
-            ready = ready_step(room, sandbox, handle, watch, actor, reason="claimed_warm")
-            opened = await room.book.open(sandbox, [_placed(sandbox, actor), ready], also)
+            await dependencies.on_start(sandbox, handle)
+            ready = ready_step(dependencies, sandbox, handle, watch, actor, reason="claimed_warm")
+            opened = await dependencies.repository.create(sandbox, _placed(sandbox, actor), ready, also=also)
         except BaseException:
             # No record, so nobody would ever remove it before the next start.
-            await room.backend_of(sandbox).teardown(sandbox.id)
+            await dependencies.backend_of(sandbox).teardown(sandbox.id)
             raise
         finally:
-            room.warm.claimed(sandbox.id)
+            dependencies.warm.claimed(sandbox.id)
         # Before anybody can write to it: without its record it must not pass for one that nobody had.
-        await room.give_away(sandbox)
+        await dependencies.give_away(sandbox)
         return opened
 
-    return await room.operations.perform(sandbox.id, "create", act)
+    return await dependencies.operations.perform(sandbox.id, "create", act)
 
 
 async def _make(
-    room: Room,
+    dependencies: SandboxDependencies,
     requested: Sandbox,
     profile: Profile,
     watch: Stopwatch,
@@ -117,18 +129,20 @@ async def _make(
     opened: asyncio.Future[Sandbox] = asyncio.get_running_loop().create_future()
 
     async def act() -> Sandbox:
-        sandbox = await room.book.open(requested, [_placed(requested, actor)], also)
+        sandbox = await dependencies.repository.create(requested, _placed(requested, actor), also=also)
         watch.lap("record")
         if not opened.done():
             opened.set_result(sandbox)
-        return await establish(room, sandbox, setup_of(sandbox, profile), watch, actor=actor, is_new=True)
+        return await establish(
+            dependencies, sandbox, setup_of(sandbox, profile), watch, actor=actor, is_new=True
+        )
 
-    operation = room.operations.start(requested.id, "create", act)
+    operation = dependencies.operations.start(requested.id, "create", act)
     if not wait:
         await asyncio.wait((opened, operation.result), return_when=asyncio.FIRST_COMPLETED)
         if opened.done():
             return opened.result()
-    sandbox: Sandbox = await room.operations.outcome(operation)
+    sandbox: Sandbox = await dependencies.operations.outcome(operation)
     return sandbox
 
 

@@ -1,4 +1,4 @@
-"""What an account's money demands of its sandboxes: read in one go, then decided; `loops/purse.py` acts.
+"""What an account's money demands of its sandboxes: read in one go, then decided; `loops/credit.py` acts.
 
 dry ──> grace ──nobody paid──> reaped          a budget that someone gave has no grace
 a spending cap is reached ──────> reaped       at the very moment, found again if we came late
@@ -18,16 +18,19 @@ from sandboxer.accounts.authority import Authority, load_authority
 from sandboxer.accounts.caps import NO_CAPS, Caps, reached_at
 from sandboxer.accounts.entitlements import Entitlement
 from sandboxer.accounts.sums import rate_by, spent_by
+from sandboxer.kernel.errors import Forbidden, InsufficientCredit, SandboxerError
 from sandboxer.money.amounts import Sats, sats_for
-from sandboxer.money.buckets import Bucket, frozen, load_bucket
+from sandboxer.money.buckets import Bucket, frozen, load_bucket, look_again_at
 from sandboxer.money.dryness import Standing
+from sandboxer.money.holds import HOLDS
 from sandboxer.money.spending import day_of
 from sandboxer.payments.records import mistakes
 from sandboxer.sandboxes.capping import Reached, as_of, find_reached
-from sandboxer.sandboxes.charging import due, entitlement_of, is_frozen
+from sandboxer.sandboxes.charging import OCCUPYING, due, entitlement_of, is_frozen
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
-from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.records import Sandbox, load_account
 
+SPENDING_CAP = "spending_cap"
 _KEPT = frozenset({State.STOPPED, State.REAPED})
 # The least for which it is worth waking.
 _A_MOMENT = timedelta(seconds=1)
@@ -78,12 +81,35 @@ def wanted(sandbox: Sandbox, condition: Condition) -> Demand | None:
     is_paying = paid_for is not None and (paid_for[1] > 0 or sends_for_sats)
     if is_paying and (reached := condition.reached.get(sandbox.id)) is not None:
         data = {"cap": reached.cap, "limit_sats": reached.limit_sats}
-        return Demand(signal=Signal.CAP_REACHED, reason="spending_cap", at=reached.at, data=data)
+        return Demand(signal=Signal.CAP_REACHED, reason=SPENDING_CAP, at=reached.at, data=data)
     if sandbox.state is State.GRACE:
         return _out_of_grace(sandbox, condition)
     if condition.standing is Standing.ALIVE or not is_paying:
         return None
     return Demand(signal=Signal.DRY, reason=Signal.DRY.value)
+
+
+def ended_by_money(sandbox: Sandbox) -> SandboxerError | None:
+    """What to tell those whose work ended with it, if money ended it: their matter, not ours. Pure."""
+    facts = {"sandbox_id": sandbox.id, "state": sandbox.state.value}
+    if sandbox.state in LIVE:
+        return None
+    if sandbox.reason == Signal.GRACE_OVER.value:
+        return InsufficientCredit(
+            required=sats_for(sandbox.terms.card.running, HOLDS.least),
+            available=0,
+            reason=sandbox.reason,
+            hint="The sats ran out meanwhile, and the sandbox was ended. Add credit, and run it again.",
+            **facts,
+        )
+    if sandbox.reason == SPENDING_CAP:
+        return Forbidden(
+            why="a spending cap was reached meanwhile, and the sandbox was ended",
+            reason=SPENDING_CAP,
+            hint="Wait for the next day if it is the daily cap, or have the cap raised; then run it again.",
+            **facts,
+        )
+    return None
 
 
 def _out_of_grace(sandbox: Sandbox, condition: Condition) -> Demand | None:
@@ -150,6 +176,18 @@ def read_condition(
         look_at=_next_look(conn, authority, bucket, sandboxes, now) if is_capped else None,
         known_look_at=bucket.look_at,
     )
+
+
+def plan_look(conn: Connection, account: str, *, now: datetime) -> None:
+    """Have the one timer of all buckets tell when the next cap is reached.
+
+    The bucket is locked and its sandboxes read from the store: one that begins to pay at the same time is
+    either seen here, or has this moment looked at again.
+    """
+    load_bucket(conn, account, lock=True)
+    there = [one for one in load_account(conn, account, OCCUPYING | _KEPT) if not one.terms.is_free]
+    look_at = read_condition(conn, account, there, now=now).look_at
+    look_again_at(conn, account, look_at, now=now)
 
 
 def _next_look(

@@ -1,4 +1,4 @@
-"""A sandbox's disk kept as it is now, and put back: the backend acts, then the record follows.
+"""A sandbox's disk kept as it is now, put back, and made anew: the backend acts, then the record follows.
 
 What is kept belongs to whoever asked (see `artifacts/snapshots`); this room only knows its id.
 """
@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 
-from sandboxer.backends.contract import Backend, KeptDisk, Snapshots
+from sandboxer.backends.contract import Backend, Freezes, Handle, KeptDisk, Snapshots
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.errors import Broken, IllegalTransition, NotAvailable
-from sandboxer.sandboxes.book import Step
+from sandboxer.kernel.errors import Broken, Conflict, IllegalTransition, NotAvailable, Refused
 from sandboxer.sandboxes.charging import is_frozen
+from sandboxer.sandboxes.dependencies import SandboxDependencies, actor_of
+from sandboxer.sandboxes.establish import Stopwatch, establish, setup_of
+from sandboxer.sandboxes.inspection import fingerprint_of
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State, next_state
 from sandboxer.sandboxes.locks import refuse_guarded
 from sandboxer.sandboxes.loops.deaths import record_end
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.sandboxes.room import Room, actor_of
+from sandboxer.sandboxes.repository import Step
+from sandboxer.sandboxes.requests import check_backend
 
 # Their disk is there, whatever runs on it.
 _HAVE_DISKS = frozenset({*LIVE, State.STOPPED})
@@ -30,76 +34,164 @@ class Kept:
     took_ms: float
 
 
-def keeper_of(backend: Backend | None, name: str) -> Snapshots:
+def reconciler_of(backend: Backend | None, name: str) -> Snapshots:
     if not isinstance(backend, Snapshots):
         raise NotAvailable(what="snapshot", why=f"{name} keeps no disks")
     return backend
 
 
-async def keep(room: Room, sandbox_id: str, caller: Caller, disk_id: str) -> Kept:
+async def keep(dependencies: SandboxDependencies, sandbox_id: str, caller: Caller, disk_id: str) -> Kept:
     """One moment of its disk under this id, which nobody has used. It may run, be frozen or stopped.
 
     Raises IllegalTransition in any other state, and what the backend raises; nothing is left then.
     """
-    await room.visible(sandbox_id, caller)
+    await dependencies.visible(sandbox_id, caller)
 
     async def act() -> Kept:
-        sandbox = await room.visible(sandbox_id, caller)
+        sandbox = await dependencies.visible(sandbox_id, caller)
         if sandbox.state not in _HAVE_DISKS:
             raise IllegalTransition(signal="snapshot", state=sandbox.state.value, reason=sandbox.reason)
         if sandbox.handle is None:
             raise Broken(why=f"sandbox {sandbox_id} is {sandbox.state} without a handle")
-        backend = keeper_of(room.backend_of(sandbox), sandbox.backend)
+        backend = reconciler_of(dependencies.backend_of(sandbox), sandbox.backend)
         began = time.perf_counter()
         disk = await backend.take(sandbox.handle, disk_id)
         return Kept(sandbox=sandbox, disk=disk, took_ms=round((time.perf_counter() - began) * 1e3, 3))
 
-    return await room.operations.perform(sandbox_id, "snapshot", act)
+    return await dependencies.operations.perform(sandbox_id, "snapshot", act)
 
 
 async def restore(
-    room: Room, sandbox_id: str, caller: Caller, disk_id: str, *, despite_lock: bool = False
+    dependencies: SandboxDependencies,
+    sandbox_id: str,
+    caller: Caller,
+    disk_id: str,
+    *,
+    despite_lock: bool = False,
 ) -> Sandbox:
     """Its disk becomes a copy of the kept one. What ran ends and it starts anew; a stopped one stays stopped.
 
     What is on the disk now is lost, so what is locked needs `despite_lock`: that a second proof allowed it.
     """
-    await room.visible(sandbox_id, caller)
+    await dependencies.visible(sandbox_id, caller)
     actor = actor_of(caller)
 
     async def act() -> Sandbox:
-        sandbox = await room.visible(sandbox_id, caller)
+        sandbox = await dependencies.visible(sandbox_id, caller)
         runs_after = next_state(sandbox.state, Signal.RESTORE) is not State.STOPPED
         if not despite_lock:
             refuse_guarded(sandbox)
         if sandbox.handle is None:
             raise Broken(why=f"sandbox {sandbox_id} is {sandbox.state} without a handle")
-        if is_frozen(sandbox) and not sandbox.terms.is_entitled:
-            # Frozen may cost nothing; to run on costs.
-            await room.book.check_start(sandbox)
-        backend = keeper_of(room.backend_of(sandbox), sandbox.backend)
+        # Frozen may cost nothing; to run on costs. Asked now, and decided in the transaction of the step.
+        starts = is_frozen(sandbox) and not sandbox.terms.is_entitled
+        if starts:
+            await dependencies.repository.check_start(sandbox)
+        backend = reconciler_of(dependencies.backend_of(sandbox), sandbox.backend)
         try:
             handle = await backend.restore(sandbox.handle, sandbox.order(), disk_id, start=runs_after)
             if runs_after:
-                await room.furnish(sandbox, handle)
+                await dependencies.on_start(sandbox, handle)
         except BaseException:
-            await _write_down_what_is_left(room, sandbox, actor)
+            await _write_down_what_is_left(dependencies, sandbox, actor)
             raise
-        room.activity.touch(sandbox_id)
+        dependencies.activity.touch(sandbox_id)
         step = Step(
             signal=Signal.RESTORE,
             actor=actor,
             reason="restored",
             changes={"handle": handle},
             data={"snapshot": disk_id},
+            starts=starts,
         )
-        return await room.book.move(sandbox_id, step)
+        try:
+            return await dependencies.repository.move(sandbox_id, step)
+        except Refused:
+            if starts:
+                await _freeze_again(dependencies, sandbox, handle, step)
+            raise
 
-    return await room.operations.perform(sandbox_id, "restore", act)
+    return await dependencies.operations.perform(sandbox_id, "restore", act)
 
 
-async def _write_down_what_is_left(room: Room, sandbox: Sandbox, actor: str) -> None:
+async def _freeze_again(
+    dependencies: SandboxDependencies, sandbox: Sandbox, handle: Handle, step: Step
+) -> None:
+    """Another had the last sats or slot meanwhile: it stands still again, on the disk that was put back."""
+    backend = dependencies.backend_of(sandbox)
+    if not isinstance(backend, Freezes):
+        raise Broken(why=f"sandbox {sandbox.id} is frozen, and {backend.name} cannot freeze")
+    await backend.freeze(handle)
+    await dependencies.repository.amend(
+        sandbox.id,
+        kind="sandbox.restored",
+        actor=step.actor,
+        reason="kept_frozen",
+        decide=lambda _: step.changes,
+        data=step.data,
+    )
+
+
+async def _write_down_what_is_left(dependencies: SandboxDependencies, sandbox: Sandbox, actor: str) -> None:
     """It may have been stopped on either disk and not have come up again."""
     if sandbox.handle is not None and sandbox.state in LIVE:
-        seen = await room.backend_of(sandbox).recover(sandbox.handle)
-        await record_end(room, sandbox, seen, actor=actor, by=None)
+        seen = await dependencies.backend_of(sandbox).recover(sandbox.handle)
+        await record_end(dependencies, sandbox, seen, actor=actor, by=None)
+
+
+async def recreate(
+    dependencies: SandboxDependencies, sandbox_id: str, caller: Caller, *, despite_lock: bool = False
+) -> Sandbox:
+    """A new disk from the image under the same id. What was in the old one is gone; TTL begins anew.
+
+    Raises IllegalTransition unless it is ready, active, frozen, stopped or failed. It wipes the
+    disk, so what is locked needs `despite_lock`: that a second proof allowed it.
+    """
+    sandbox = await dependencies.visible(sandbox_id, caller)
+    profile = dependencies.profiles.get(sandbox.profile)
+    check_backend(profile, await fingerprint_of(dependencies, sandbox.backend))
+    await dependencies.check_refs(profile, sandbox.account)
+    if sandbox.origin is not None:
+        # Its new disk would begin as a copy again: asked before the old one goes.
+        await reconciler_of(dependencies.backend_of(sandbox), sandbox.backend).check_kept(sandbox.origin)
+    actor = actor_of(caller)
+
+    async def act() -> Sandbox:
+        watch = Stopwatch()
+        fresh: dict[str, object] = {
+            "handle": None,
+            "ready_at": None,
+            "expires_at": None,
+            "ttl_left": None,
+            "report": None,
+        }
+        current = dependencies.repository.peek(sandbox_id)
+        again = await dependencies.repository.move(
+            sandbox_id,
+            Step(
+                signal=Signal.RECREATE,
+                actor=actor,
+                reason="recreate",
+                changes=fresh,
+                check=partial(_check_recreate, despite_lock=despite_lock),
+                # It gave its slot back when it stopped.
+                starts=current is not None and current.state not in LIVE,
+            ),
+        )
+        await dependencies.backend_of(again).teardown(sandbox_id)
+        watch.lap("teardown")
+        dependencies.activity.touch(sandbox_id)
+        return await establish(dependencies, again, setup_of(again, profile), watch, actor=actor)
+
+    return await dependencies.operations.perform(sandbox_id, "recreate", act)
+
+
+def _check_recreate(sandbox: Sandbox, *, despite_lock: bool) -> None:
+    if not despite_lock:
+        refuse_guarded(sandbox)
+    if sandbox.state is State.FAILED and sandbox.volumes:
+        raise Conflict(
+            why="it let go of its volumes when it failed, and others may have them now",
+            reason="volumes_let_go",
+            hint="Make a new sandbox with them.",
+        )

@@ -5,6 +5,7 @@ Slow, and no transaction is open meanwhile. If anything goes wrong, nothing is l
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
@@ -13,25 +14,56 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from sandboxer.backends.contract import Backend, Handle
+from sandboxer.backends.guest import Command, Exit, Guest, Output, Stream
 from sandboxer.kernel.errors import (
+    EXHAUSTED,
     IllegalTransition,
     NoCapacity,
     ProvisionFailed,
     SandboxerError,
     Unavailable,
 )
-from sandboxer.kernel.exhaustion import EXHAUSTED
-from sandboxer.sandboxes.book import Step
+from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import Signal
 from sandboxer.sandboxes.profiles import Profile, Setup
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.sandboxes.room import Room
-from sandboxer.sandboxes.setup import run_setup
+from sandboxer.sandboxes.repository import Step
 
 log = logging.getLogger(__name__)
+# Of one command of a profile's setup.
+SETUP_TIMEOUT_S = 600
+MAX_OUTPUT_BYTES = 1024 * 1024
 MAX_REPORT_BYTES = 64 * 1024
 # How long the record of one stays that the host had no room for; long enough to read why.
 REFUSED_KEPT = timedelta(minutes=10)
+
+
+async def run_setup(guest: Guest, command: str, environment: Mapping[str, str]) -> bytes:
+    """What it printed (bounded). Raises ProvisionFailed with the end of its stderr unless it exits 0."""
+    printed = {Stream.STDOUT: bytearray(), Stream.STDERR: bytearray()}
+    order = Command(argv=("/bin/sh", "-c", command), env=dict(environment))
+    try:
+        async with asyncio.timeout(SETUP_TIMEOUT_S), await guest.run(order) as process:
+            end = None
+            async for item in process.output():
+                if isinstance(item, Exit):
+                    end = item
+                else:
+                    _keep(printed, item)
+        await guest.forget(process.process_id)
+    except TimeoutError:
+        raise ProvisionFailed(step="setup", why=f"a command took longer than {SETUP_TIMEOUT_S} s") from None
+    if end is None or end.code != 0:
+        tail = printed[Stream.STDERR][-400:].decode("utf-8", "replace").strip()
+        code = "none" if end is None else end.code
+        raise ProvisionFailed(step="setup", why=f"a command exited with {code}: {tail}")
+    return bytes(printed[Stream.STDOUT])
+
+
+def _keep(printed: dict[Stream, bytearray], item: Output) -> None:
+    kept = printed[item.stream]
+    room = MAX_OUTPUT_BYTES - len(kept)
+    kept += item.data[:room]
 
 
 @dataclass
@@ -50,7 +82,13 @@ class Stopwatch:
 
 
 async def establish(
-    room: Room, sandbox: Sandbox, setup: Setup, watch: Stopwatch, *, actor: str, is_new: bool = False
+    room: SandboxDependencies,
+    sandbox: Sandbox,
+    setup: Setup,
+    watch: Stopwatch,
+    *,
+    actor: str,
+    is_new: bool = False,
 ) -> Sandbox:
     """Raises what went wrong after undoing everything; the record is `failed` then.
 
@@ -60,9 +98,9 @@ async def establish(
     try:
         handle = await backend.provision(sandbox.order())
         watch.lap("provision")
-        await room.furnish(sandbox, handle)
+        await room.on_start(sandbox, handle)
         report = await _set_up(room, handle, sandbox, setup, watch)
-        return await room.book.move(
+        return await room.repository.move(
             sandbox.id, ready_step(room, sandbox, handle, watch, actor, report=report)
         )
     except BaseException as error:
@@ -77,7 +115,7 @@ def setup_of(sandbox: Sandbox, profile: Profile) -> Setup:
 
 
 def ready_step(
-    room: Room,
+    room: SandboxDependencies,
     sandbox: Sandbox,
     handle: Handle,
     watch: Stopwatch,
@@ -103,7 +141,7 @@ def ready_step(
 
 
 async def _set_up(
-    room: Room, handle: Handle, sandbox: Sandbox, setup: Setup, watch: Stopwatch
+    room: SandboxDependencies, handle: Handle, sandbox: Sandbox, setup: Setup, watch: Stopwatch
 ) -> Mapping[str, object] | None:
     if setup.is_empty:
         return None
@@ -129,7 +167,13 @@ def _parse_report(printed: bytes) -> Mapping[str, object]:
 
 
 async def _undo(
-    room: Room, backend: Backend, sandbox: Sandbox, error: BaseException, actor: str, *, is_new: bool
+    room: SandboxDependencies,
+    backend: Backend,
+    sandbox: Sandbox,
+    error: BaseException,
+    actor: str,
+    *,
+    is_new: bool,
 ) -> None:
     if isinstance(error, SandboxerError):
         error.facts.setdefault("sandbox_id", sandbox.id)
@@ -149,7 +193,7 @@ async def _undo(
         data={"why": why[:500]},
     )
     try:
-        await room.book.move(sandbox.id, failed)
+        await room.repository.move(sandbox.id, failed)
     except IllegalTransition:
         # A destroy got there first: the record is its business now.
         return

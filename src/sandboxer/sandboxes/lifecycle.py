@@ -1,6 +1,6 @@
 """The life of a sandbox as one table. Every change of state goes through `next_state`; nothing else decides.
 
-The signals of money come from `loops/purse.py`, which follows the standing of an account's bucket.
+The signals of money come from `loops/credit.py`, which follows the standing of an account's bucket.
 """
 
 from __future__ import annotations

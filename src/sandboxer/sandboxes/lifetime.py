@@ -12,16 +12,17 @@ from datetime import datetime, timedelta
 
 from sandboxer.backends.contract import Stops
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.durations import format_duration, parse_duration
+from sandboxer.kernel.clock import format_duration, parse_duration
 from sandboxer.kernel.errors import IllegalTransition, InvalidRequest
-from sandboxer.sandboxes.book import Also, Step
+from sandboxer.sandboxes.dependencies import SandboxDependencies, actor_of
 from sandboxer.sandboxes.destroy import remove
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
 from sandboxer.sandboxes.locks import refuse_guarded
 from sandboxer.sandboxes.pause import stopped_changes
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.sandboxes.room import Room, actor_of
+from sandboxer.sandboxes.repository import Step
 from sandboxer.sandboxes.stale import require_owner
+from sandboxer.store.repository import Also
 
 _KEPT = frozenset({State.STOPPED, State.REAPED})
 Before = Callable[[Sequence[Sandbox]], Awaitable[None]]
@@ -92,18 +93,23 @@ def extended(sandbox: Sandbox, duration: timedelta) -> Mapping[str, object]:
 
 
 async def check_ttl(
-    room: Room, sandbox_id: str, duration: str, caller: Caller, *, quote_id: str | None = None
+    dependencies: SandboxDependencies,
+    sandbox_id: str,
+    duration: str,
+    caller: Caller,
+    *,
+    quote_id: str | None = None,
 ) -> Sandbox:
     """What refuses it before anything is paid for it. Raises as `change_ttl`; the record as it is."""
-    sandbox = await room.visible(sandbox_id, caller)
+    sandbox = await dependencies.visible(sandbox_id, caller)
     extended(sandbox, parse_duration(duration, field="duration"))
     if quote_id is not None:
-        await room.book.promised(sandbox, quote_id)
+        await dependencies.repository.promised(sandbox, quote_id)
     return sandbox
 
 
 async def change_ttl(
-    room: Room,
+    dependencies: SandboxDependencies,
     sandbox_id: str,
     duration: str,
     caller: Caller,
@@ -111,9 +117,9 @@ async def change_ttl(
     quote_id: str | None = None,
     also: Also | None = None,
 ) -> Sandbox:
-    sandbox = await room.visible(sandbox_id, caller)
+    sandbox = await dependencies.visible(sandbox_id, caller)
     more = parse_duration(duration, field="duration")
-    promised = None if quote_id is None else await room.book.promised(sandbox, quote_id)
+    promised = None if quote_id is None else await dependencies.repository.promised(sandbox, quote_id)
 
     def decide(sandbox: Sandbox) -> Mapping[str, object]:
         changes = extended(sandbox, more)
@@ -122,7 +128,7 @@ async def change_ttl(
         terms = replace(sandbox.terms, card=promised.card, quote_id=promised.quote_id)
         return {**changes, "terms": terms}
 
-    return await room.book.amend(
+    return await dependencies.repository.amend(
         sandbox_id,
         kind="sandbox.ttl_extended",
         actor=actor_of(caller),
@@ -132,52 +138,62 @@ async def change_ttl(
     )
 
 
-async def expire(room: Room, caller: Caller, *, apply: bool = False, before: Before | None = None) -> Expiry:
+async def expire(
+    dependencies: SandboxDependencies, caller: Caller, *, apply: bool = False, before: Before | None = None
+) -> Expiry:
     """Those past their time. The timer ends them by itself; this is for looking, or for not waiting.
 
     `before` hears which ones will be ended, before the first is.
     """
     require_owner(caller)
-    now = room.clock.now()
-    due = [sandbox for sandbox in room.book.living() if end_due(sandbox, now=now) is not None]
+    now = dependencies.clock.now()
+    due = [sandbox for sandbox in dependencies.repository.living() if end_due(sandbox, now=now) is not None]
     if not apply:
         return Expiry(is_applied=False, sandboxes=due)
     if before is not None:
         await before(due)
-    ended = [await end(room, sandbox, actor=actor_of(caller)) for sandbox in due]
+    ended = [await end(dependencies, sandbox, actor=actor_of(caller)) for sandbox in due]
     return Expiry(is_applied=True, sandboxes=ended)
 
 
-async def end(room: Room, sandbox: Sandbox, *, actor: str, idle: bool = False) -> Sandbox:
+async def end(
+    dependencies: SandboxDependencies, sandbox: Sandbox, *, actor: str, idle: bool = False
+) -> Sandbox:
     """Carry out what is due, if it still is."""
-    current = room.book.peek(sandbox.id) or sandbox
-    due = End(signal=_end_signal(current), reason="idle") if idle else end_due(current, now=room.clock.now())
+    current = dependencies.repository.peek(sandbox.id) or sandbox
+    due = (
+        End(signal=_end_signal(current), reason="idle")
+        if idle
+        else end_due(current, now=dependencies.clock.now())
+    )
     if due is None:
         return current
     # Its time was over then, however late anyone noticed: nobody pays for more than was granted.
     at = None if idle else current.expires_at
     if due.signal is Signal.HALTED:
-        return await _halt(room, current, actor=actor, reason=due.reason, at=at)
+        return await _halt(dependencies, current, actor=actor, reason=due.reason, at=at)
     if due.signal is not None:
         check = refuse_guarded if due.signal is Signal.EXPIRE else None
         step = Step(signal=due.signal, actor=actor, reason=due.reason, check=check, at=at)
-        current = await room.book.move(sandbox.id, step)
-    return await remove(room, current, actor=actor, reason=due.reason)
+        current = await dependencies.repository.move(sandbox.id, step)
+    return await remove(dependencies, current, actor=actor, reason=due.reason)
 
 
-async def _halt(room: Room, sandbox: Sandbox, *, actor: str, reason: str, at: datetime | None) -> Sandbox:
+async def _halt(
+    dependencies: SandboxDependencies, sandbox: Sandbox, *, actor: str, reason: str, at: datetime | None
+) -> Sandbox:
     """What is locked ends by stopping: its processes are over, its disk is kept."""
-    backend = room.backend_of(sandbox)
+    backend = dependencies.backend_of(sandbox)
 
     async def act() -> Sandbox:
-        current = room.book.peek(sandbox.id) or sandbox
+        current = dependencies.repository.peek(sandbox.id) or sandbox
         if current.state not in LIVE:
             return current
         if isinstance(backend, Stops) and current.handle is not None:
             await backend.stop(current.handle)
-        kept = await room.book.kept_for(current, room.retention)
-        changes = stopped_changes(current, room.clock.now(), kept)
+        kept = await dependencies.repository.kept_for(current, dependencies.retention)
+        changes = stopped_changes(current, dependencies.clock.now(), kept)
         step = Step(signal=Signal.HALTED, actor=actor, reason=f"{reason}_locked", changes=changes, at=at)
-        return await room.book.move(sandbox.id, step)
+        return await dependencies.repository.move(sandbox.id, step)
 
-    return await room.operations.perform(sandbox.id, "stop", act)
+    return await dependencies.operations.perform(sandbox.id, "stop", act)

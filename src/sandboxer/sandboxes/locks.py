@@ -18,9 +18,9 @@ from typing import Protocol
 from sandboxer.backends.contract import Stops
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, IllegalTransition, NotAvailable
+from sandboxer.sandboxes.dependencies import SandboxDependencies, actor_of
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.sandboxes.room import Room, actor_of
 
 # Of these nothing is left to guard.
 _OVER = frozenset({State.FAILED, State.EXPIRED, State.DESTROYING, State.DESTROYED})
@@ -54,15 +54,15 @@ def refuse_guarded(sandbox: Sandbox) -> None:
         refuse_locked(sandbox)
 
 
-async def lock(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
+async def lock(dependencies: SandboxDependencies, sandbox_id: str, caller: Caller) -> Sandbox:
     """Locked already is success."""
-    sandbox = await room.visible(sandbox_id, caller)
+    sandbox = await dependencies.visible(sandbox_id, caller)
     if is_guarded(sandbox):
         return sandbox
-    if not isinstance(room.backend_of(sandbox), Stops):
+    if not isinstance(dependencies.backend_of(sandbox), Stops):
         raise NotAvailable(what="lock", why=f"{sandbox.backend} cannot keep a disk without its processes")
-    now = room.clock.now()
-    return await room.book.amend(
+    now = dependencies.clock.now()
+    return await dependencies.repository.amend(
         sandbox_id,
         kind="sandbox.locked",
         actor=actor_of(caller),
@@ -71,21 +71,21 @@ async def lock(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
     )
 
 
-async def unlock(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
+async def unlock(dependencies: SandboxDependencies, sandbox_id: str, caller: Caller) -> Sandbox:
     """The edge has had it confirmed. Unlocked already is success."""
-    sandbox = await room.visible(sandbox_id, caller)
+    sandbox = await dependencies.visible(sandbox_id, caller)
     if sandbox.locked_at is None:
         return sandbox
-    now = room.clock.now()
+    now = dependencies.clock.now()
 
     def unlocked(current: Sandbox) -> Mapping[str, object]:
         changes: dict[str, object] = {"locked_at": None}
         if current.state is State.STOPPED:
             # Its retention begins now: unlocking must not be what removes it.
-            changes["expires_at"] = now + room.retention
+            changes["expires_at"] = now + dependencies.retention
         return changes
 
-    return await room.book.amend(
+    return await dependencies.repository.amend(
         sandbox_id,
         kind="sandbox.unlocked",
         actor=actor_of(caller),

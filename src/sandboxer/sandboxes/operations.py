@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from sandboxer.kernel.errors import Conflict, SandboxerError, Unavailable
-from sandboxer.kernel.exhaustion import host_exhausted
+from sandboxer.kernel.errors import Conflict, SandboxerError, Unavailable, host_exhausted
 from sandboxer.kernel.tasks import TaskOwner
 
 log = logging.getLogger(__name__)
@@ -21,6 +20,8 @@ T = TypeVar("T")
 
 # They take as long as the sandbox takes to start; a second operation is refused instead of kept waiting.
 LONG = frozenset({"create", "recreate"})
+# They end the processes first; what is recorded follows in a moment.
+ENDING = frozenset({"money", "death", "stop", "destroy"})
 
 
 @dataclass(eq=False)
@@ -50,6 +51,11 @@ class Operations:
     async def free(self, sandbox_id: str) -> None:
         """Returns when nothing is under way on this sandbox."""
         while (operation := self._running.get(sandbox_id)) is not None:
+            await operation.over.wait()
+
+    async def ended(self, sandbox_id: str) -> None:
+        """Returns when nothing is under way that ends this sandbox's processes: its record then says why."""
+        while (operation := self._running.get(sandbox_id)) is not None and operation.name in ENDING:
             await operation.over.wait()
 
     async def perform(self, sandbox_id: str, name: str, act: Callable[[], Awaitable[T]]) -> T:
@@ -112,8 +118,9 @@ class Operations:
                 operation.result.set_result(result)
 
     def _end(self, sandbox_id: str, operation: Operation) -> None:
-        why = f"{operation.name} of {sandbox_id} was cut short"
-        _settle(operation.result, error=Conflict(why=why, operation=operation.name))
+        if not operation.result.done():
+            why = f"{operation.name} of {sandbox_id} was cut short"
+            operation.result.set_exception(Conflict(why=why, operation=operation.name))
         del self._running[sandbox_id]
         operation.over.set()
 

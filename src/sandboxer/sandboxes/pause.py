@@ -14,74 +14,84 @@ from datetime import datetime, timedelta
 from sandboxer.backends.contract import Freezes, Handle, Stops
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Broken, Conflict, NotAvailable, Refused
-from sandboxer.sandboxes.book import Step
+from sandboxer.sandboxes.dependencies import SandboxDependencies, actor_of
 from sandboxer.sandboxes.lifecycle import Signal, State, next_state
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.sandboxes.room import Room, actor_of
+from sandboxer.sandboxes.repository import Step
 
 Change = Callable[[Sandbox], Awaitable[Mapping[str, object]]]
 Undo = Callable[[Sandbox], Awaitable[None]]
 
 
-async def freeze(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
+async def freeze(dependencies: SandboxDependencies, sandbox_id: str, caller: Caller) -> Sandbox:
     """Pause every process. Files stay readable; TTL goes on, idle time does not."""
 
     async def act(sandbox: Sandbox) -> Mapping[str, object]:
-        await _freezer(room, sandbox).freeze(_handle(sandbox))
+        await _freezer(dependencies, sandbox).freeze(_handle(sandbox))
         return {}
 
-    return await _perform(room, sandbox_id, caller, Signal.FREEZE, State.FROZEN, act)
+    return await _perform(dependencies, sandbox_id, caller, Signal.FREEZE, State.FROZEN, act)
 
 
-async def thaw(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
+async def thaw(dependencies: SandboxDependencies, sandbox_id: str, caller: Caller) -> Sandbox:
     async def act(sandbox: Sandbox) -> Mapping[str, object]:
         if _pays_to_thaw(sandbox):
-            await room.book.check_start(sandbox)
-        await _freezer(room, sandbox).thaw(_handle(sandbox))
-        room.activity.touch(sandbox_id)
+            await dependencies.repository.check_start(sandbox)
+        await _freezer(dependencies, sandbox).thaw(_handle(sandbox))
+        dependencies.activity.touch(sandbox_id)
         return {}
 
     async def undo(sandbox: Sandbox) -> None:
-        await _freezer(room, sandbox).freeze(_handle(sandbox))
+        await _freezer(dependencies, sandbox).freeze(_handle(sandbox))
 
     return await _perform(
-        room, sandbox_id, caller, Signal.THAW, State.READY, act, starts=_pays_to_thaw, undo=undo
+        dependencies, sandbox_id, caller, Signal.THAW, State.READY, act, starts=_pays_to_thaw, undo=undo
     )
 
 
-async def stop(room: Room, sandbox_id: str, caller: Caller) -> Sandbox:
+async def stop(dependencies: SandboxDependencies, sandbox_id: str, caller: Caller) -> Sandbox:
     """End all processes, keep the disk; what is left of the TTL is kept too."""
 
     async def act(sandbox: Sandbox) -> Mapping[str, object]:
-        await _stopper(room, sandbox).stop(_handle(sandbox))
-        kept = await room.book.kept_for(sandbox, room.retention)
-        return stopped_changes(sandbox, room.clock.now(), kept)
+        await _stopper(dependencies, sandbox).stop(_handle(sandbox))
+        kept = await dependencies.repository.kept_for(sandbox, dependencies.retention)
+        return stopped_changes(sandbox, dependencies.clock.now(), kept)
 
-    return await _perform(room, sandbox_id, caller, Signal.STOP, State.STOPPED, act)
+    return await _perform(dependencies, sandbox_id, caller, Signal.STOP, State.STOPPED, act)
 
 
-async def resume(room: Room, sandbox_id: str, caller: Caller, *, reason: str = "resume_by_caller") -> Sandbox:
+async def resume(
+    dependencies: SandboxDependencies, sandbox_id: str, caller: Caller, *, reason: str = "resume_by_caller"
+) -> Sandbox:
     async def act(sandbox: Sandbox) -> Mapping[str, object]:
         _refuse_spent(sandbox)
-        await room.book.check_start(sandbox)
-        handle = await _start_again(room, sandbox)
-        room.activity.touch(sandbox_id)
-        return resumed_changes(sandbox, handle, room.clock.now())
+        await dependencies.repository.check_start(sandbox)
+        handle = await _start_again(dependencies, sandbox)
+        dependencies.activity.touch(sandbox_id)
+        return resumed_changes(sandbox, handle, dependencies.clock.now())
 
     async def undo(sandbox: Sandbox) -> None:
-        await _stopper(room, sandbox).stop(_handle(sandbox))
+        await _stopper(dependencies, sandbox).stop(_handle(sandbox))
 
     return await _perform(
-        room, sandbox_id, caller, Signal.RESUME, State.READY, act, reason, starts=lambda _: True, undo=undo
+        dependencies,
+        sandbox_id,
+        caller,
+        Signal.RESUME,
+        State.READY,
+        act,
+        reason,
+        starts=lambda _: True,
+        undo=undo,
     )
 
 
-async def _start_again(room: Room, sandbox: Sandbox) -> Handle:
+async def _start_again(dependencies: SandboxDependencies, sandbox: Sandbox) -> Handle:
     """With what rooms above put into it; if that cannot be, it is stopped as before."""
-    stopper = _stopper(room, sandbox)
+    stopper = _stopper(dependencies, sandbox)
     handle = await stopper.resume(_handle(sandbox), sandbox.order())
     try:
-        await room.furnish(sandbox, handle)
+        await dependencies.on_start(sandbox, handle)
     except BaseException:
         await stopper.stop(handle)
         raise
@@ -100,7 +110,7 @@ def resumed_changes(sandbox: Sandbox, handle: Handle, now: datetime) -> Mapping[
 
 
 async def _perform(
-    room: Room,
+    dependencies: SandboxDependencies,
     sandbox_id: str,
     caller: Caller,
     signal: Signal,
@@ -111,12 +121,12 @@ async def _perform(
     starts: Callable[[Sandbox], bool] = lambda _: False,
     undo: Undo | None = None,
 ) -> Sandbox:
-    await room.visible(sandbox_id, caller)
+    await dependencies.visible(sandbox_id, caller)
     actor = actor_of(caller)
 
     async def operation() -> Sandbox:
         # Loaded again: another operation may have ended while this one waited for its turn.
-        sandbox = await room.visible(sandbox_id, caller)
+        sandbox = await dependencies.visible(sandbox_id, caller)
         if _is_there(sandbox.state, target):
             return sandbox
         next_state(sandbox.state, signal)
@@ -124,13 +134,13 @@ async def _perform(
         why = reason or f"{signal.value}_by_caller"
         step = Step(signal=signal, actor=actor, reason=why, changes=changes, starts=starts(sandbox))
         try:
-            return await room.book.move(sandbox_id, step)
+            return await dependencies.repository.move(sandbox_id, step)
         except Refused:
             if undo is not None:
                 await undo(replace(sandbox, **changes))  # type: ignore[arg-type]
             raise
 
-    return await room.operations.perform(sandbox_id, signal.value, operation)
+    return await dependencies.operations.perform(sandbox_id, signal.value, operation)
 
 
 def _pays_to_thaw(sandbox: Sandbox) -> bool:
@@ -158,15 +168,15 @@ def _handle(sandbox: Sandbox) -> Handle:
     return sandbox.handle
 
 
-def _freezer(room: Room, sandbox: Sandbox) -> Freezes:
-    backend = room.backend_of(sandbox)
+def _freezer(dependencies: SandboxDependencies, sandbox: Sandbox) -> Freezes:
+    backend = dependencies.backend_of(sandbox)
     if not isinstance(backend, Freezes):
         raise NotAvailable(what="freeze", why=f"{backend.name} cannot freeze")
     return backend
 
 
-def _stopper(room: Room, sandbox: Sandbox) -> Stops:
-    backend = room.backend_of(sandbox)
+def _stopper(dependencies: SandboxDependencies, sandbox: Sandbox) -> Stops:
+    backend = dependencies.backend_of(sandbox)
     if not isinstance(backend, Stops):
         raise NotAvailable(what="stop", why=f"{backend.name} cannot stop and resume")
     return backend

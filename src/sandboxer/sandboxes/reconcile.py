@@ -1,7 +1,7 @@
 """At start: bring records and reality together after whatever happened to the server or the host.
 
 What runs goes on; what was half made or half removed by a server that died is removed; what ended is written
-down. What has no record is left alone and quarantined (see `quarantine/`), except what nobody has ever had.
+down. What has no record is left alone and quarantined (see `quarantine.py`), except what nobody has ever had.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from sandboxer.backends.contract import (
     Stops,
 )
 from sandboxer.kernel.errors import SandboxerError
-from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.charging import is_frozen
+from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.destroy import remove
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
 from sandboxer.sandboxes.loops.deaths import record_end
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.sandboxes.room import Room
+from sandboxer.sandboxes.repository import Step
 
 log = logging.getLogger(__name__)
 ACTOR = "system:reconcile"
@@ -66,30 +66,30 @@ def judge(state: State, presence: Presence) -> Verdict:
     return Verdict.RECORD_THAW if state is State.FROZEN else Verdict.GO_ON
 
 
-async def reconcile(room: Room) -> None:
+async def reconcile(dependencies: SandboxDependencies) -> None:
     """Raises nothing for one sandbox's sake: what cannot be settled is logged and left for the next start."""
     limit = asyncio.Semaphore(AT_ONCE)
     found: dict[Verdict, list[tuple[Sandbox, Observation]]] = {verdict: [] for verdict in Verdict}
     async with asyncio.TaskGroup() as group:
-        for sandbox in await room.book.load_living():
-            group.create_task(_look(room, sandbox, limit, found))
+        for sandbox in await dependencies.repository.load():
+            group.create_task(_look(dependencies, sandbox, limit, found))
     # Ends come first: their meters ended before the server came back, and nothing is charged beyond them.
     for verdict in sorted(Verdict, key=lambda one: one is not Verdict.ENDED):
         async with asyncio.TaskGroup() as group:
             for sandbox, seen in found[verdict]:
-                group.create_task(_settle(room, sandbox, seen, verdict, limit))
-    for backend in room.backends.values():
+                group.create_task(_settle(dependencies, sandbox, seen, verdict, limit))
+    for backend in dependencies.backends.values():
         if isinstance(backend, Spares):
             for sandbox_id in await backend.spares():
-                await _settle_spare(room, backend, sandbox_id)
+                await _settle_spare(dependencies, backend, sandbox_id)
 
 
-async def _settle_spare(room: Room, backend: Backend, sandbox_id: str) -> None:
+async def _settle_spare(dependencies: SandboxDependencies, backend: Backend, sandbox_id: str) -> None:
     """One that stood ready when the last server died is worth nothing, unless it got its record."""
     try:
-        sandbox = await room.book.find(sandbox_id)
+        sandbox = await dependencies.repository.find(sandbox_id)
         if sandbox is not None:
-            await room.give_away(sandbox)
+            await dependencies.give_away(sandbox)
             return
         await backend.teardown(sandbox_id)
         log.info("removed %s of %s: it stood ready, and nobody had it", sandbox_id, backend.name)
@@ -98,14 +98,14 @@ async def _settle_spare(room: Room, backend: Backend, sandbox_id: str) -> None:
 
 
 async def _look(
-    room: Room,
+    dependencies: SandboxDependencies,
     sandbox: Sandbox,
     limit: asyncio.Semaphore,
     found: Mapping[Verdict, list[tuple[Sandbox, Observation]]],
 ) -> None:
     async with limit:
         try:
-            seen = await _observe(room, sandbox)
+            seen = await _observe(dependencies, sandbox)
         except Exception:
             # One sandbox must not keep the server from starting for all others.
             log.exception("sandbox %s could not be looked at", sandbox.id)
@@ -116,42 +116,48 @@ async def _look(
 
 
 async def _settle(
-    room: Room, sandbox: Sandbox, seen: Observation, verdict: Verdict, limit: asyncio.Semaphore
+    dependencies: SandboxDependencies,
+    sandbox: Sandbox,
+    seen: Observation,
+    verdict: Verdict,
+    limit: asyncio.Semaphore,
 ) -> None:
     async with limit:
         try:
-            await _carry_out(room, sandbox, seen, verdict)
+            await _carry_out(dependencies, sandbox, seen, verdict)
         except Exception:
             # One sandbox must not keep the server from starting for all others.
             log.exception("sandbox %s could not be reconciled", sandbox.id)
 
 
-async def _observe(room: Room, sandbox: Sandbox) -> Observation:
+async def _observe(dependencies: SandboxDependencies, sandbox: Sandbox) -> Observation:
     if sandbox.handle is None:
         return Observation(presence=Presence.GONE, reason="never_made")
-    return await room.backend_of(sandbox).recover(sandbox.handle)
+    return await dependencies.backend_of(sandbox).recover(sandbox.handle)
 
 
-async def _carry_out(room: Room, sandbox: Sandbox, seen: Observation, verdict: Verdict) -> None:
-    backend = room.backend_of(sandbox)
+async def _carry_out(
+    dependencies: SandboxDependencies, sandbox: Sandbox, seen: Observation, verdict: Verdict
+) -> None:
+    backend = dependencies.backend_of(sandbox)
     handle = sandbox.handle
     match verdict:
         case Verdict.GO_ON:
-            await _size_as_recorded(room, sandbox)
+            await _size_as_recorded(dependencies, sandbox)
             # Nobody's lines survived the server.
-            room.activity.look_at(sandbox.id)
+            dependencies.activity.look_at(sandbox.id)
         case Verdict.ENDED:
-            await record_end(room, sandbox, seen, actor=ACTOR, by=room.last_witnessed)
+            await record_end(dependencies, sandbox, seen, actor=ACTOR, by=dependencies.last_witnessed)
         case Verdict.GIVE_UP:
-            if not room.is_adopted:
+            if not dependencies.is_adopted:
                 await backend.teardown(sandbox.id)
-            await _record(room, sandbox, _giving_up(sandbox.state), "server_restarted")
+            await _record(dependencies, sandbox, _giving_up(sandbox.state), "server_restarted")
         case Verdict.FINISH:
-            await remove(room, sandbox, actor=ACTOR, reason=sandbox.reason)
+            await remove(dependencies, sandbox, actor=ACTOR, reason=sandbox.reason)
         case Verdict.RECORD_FREEZE:
-            await _record(room, sandbox, Signal.FREEZE, "found_frozen")
+            await _record(dependencies, sandbox, Signal.FREEZE, "found_frozen")
         case Verdict.RECORD_THAW:
-            await _record(room, sandbox, Signal.THAW, "found_running")
+            await _record(dependencies, sandbox, Signal.THAW, "found_running")
         case Verdict.STOP_AGAIN if handle is not None and isinstance(backend, Stops):
             await backend.stop(handle)
         case Verdict.THAW_AGAIN if handle is not None and isinstance(backend, Freezes):
@@ -160,9 +166,9 @@ async def _carry_out(room: Room, sandbox: Sandbox, seen: Observation, verdict: V
             log.error("sandbox %s: nothing can be done for %s", sandbox.id, verdict)
 
 
-async def _size_as_recorded(room: Room, sandbox: Sandbox) -> None:
+async def _size_as_recorded(dependencies: SandboxDependencies, sandbox: Sandbox) -> None:
     """A crash between a boost and its record would leave CPUs and memory that nobody pays for."""
-    backend = room.backend_of(sandbox)
+    backend = dependencies.backend_of(sandbox)
     if sandbox.state not in LIVE or sandbox.handle is None or not isinstance(backend, Resizes):
         return
     try:
@@ -175,8 +181,10 @@ def _giving_up(state: State) -> Signal:
     return Signal.REFUSED if state is State.REQUESTED else Signal.FAIL
 
 
-async def _record(room: Room, sandbox: Sandbox, signal: Signal, reason: str) -> None:
+async def _record(dependencies: SandboxDependencies, sandbox: Sandbox, signal: Signal, reason: str) -> None:
     changes: dict[str, object] = {}
     if signal in (Signal.REFUSED, Signal.FAIL):
-        changes = {"handle": None, "expires_at": room.clock.now() + room.retention}
-    await room.book.move(sandbox.id, Step(signal=signal, actor=ACTOR, reason=reason, changes=changes))
+        changes = {"handle": None, "expires_at": dependencies.clock.now() + dependencies.retention}
+    await dependencies.repository.move(
+        sandbox.id, Step(signal=signal, actor=ACTOR, reason=reason, changes=changes)
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,25 +19,22 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
-    Row,
     Select,
     Table,
     Text,
-    bindparam,
     exists,
     func,
     insert,
     select,
-    update,
 )
 
 from sandboxer.backends.contract import Handle, Order, Resources, Trust, VolumeMount
-from sandboxer.kernel.errors import Broken
 from sandboxer.sandboxes import terms as money_terms
-from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.lifecycle import FINAL, State
 from sandboxer.sandboxes.terms import PAYS_NOTHING, Terms
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
-from sandboxer.store.paging import newest_first, next_cursor
+from sandboxer.store.paging import Page
+from sandboxer.store.rows import Cell, Rows, enumerated, optional, parts, seconds
 from sandboxer.store.sealed import SealedJson
 
 
@@ -173,75 +170,69 @@ sandbox_labels = Table(
 )
 
 
-# All else stays as it was requested.
-CHANGES = (
-    "version",
-    "state",
-    "reason",
-    "env",
-    "ttl_s",
-    "state_since",
-    "ready_at",
-    "expires_at",
-    "ended_at",
-    "ttl_left_s",
-    "handle",
-    "timings_ms",
-    "report",
-    "terms",
-    "locked_at",
-    "resources",
-    "boosted_from",
+_RESOURCES = parts(Resources)
+
+
+def _unboosted(kept: Mapping[str, Any]) -> Unboosted:
+    return Unboosted(resources=_RESOURCES.read(kept["resources"]), terms=money_terms.from_json(kept["terms"]))
+
+
+class SandboxRows(Rows[Sandbox]):
+    def insert(self, conn: Connection, record: Sandbox) -> None:
+        super().insert(conn, record)
+        if record.labels:
+            marks = [{"sandbox_id": record.id, "key": k, "value": v} for k, v in record.labels.items()]
+            conn.execute(insert(sandbox_labels), marks)
+
+
+rows = SandboxRows(
+    sandboxes,
+    Sandbox,
+    prefix="sbx_",
+    over=FINAL,
+    cells={
+        "state": enumerated(State),
+        "trust": enumerated(Trust),
+        "resources": _RESOURCES,
+        "ttl": seconds("ttl_s"),
+        "ttl_max": seconds("ttl_max_s"),
+        "idle_timeout": optional(seconds("idle_timeout_s")),
+        "ttl_left": optional(seconds("ttl_left_s")),
+        "handle": optional(
+            Cell(
+                write=lambda handle: {
+                    "sandbox_id": handle.sandbox_id,
+                    "backend": handle.backend,
+                    "version": handle.version,
+                    "data": dict(handle.data),
+                },
+                read=lambda kept: Handle(**kept),
+            )
+        ),
+        "terms": Cell(write=money_terms.to_json, read=money_terms.from_json),
+        "boosted_from": optional(
+            Cell(
+                write=lambda kept: {
+                    "resources": _RESOURCES.write(kept.resources),
+                    "terms": money_terms.to_json(kept.terms),
+                },
+                read=_unboosted,
+            )
+        ),
+        "volumes": Cell(
+            write=lambda mounts: [[one.volume_id, one.path, one.is_read_only] for one in mounts] or None,
+            read=lambda kept: tuple(
+                VolumeMount(volume_id=id_, path=path, is_read_only=only) for id_, path, only in kept or ()
+            ),
+        ),
+    },
 )
-# One statement for every change: building and compiling another each time costs more than the write.
-_INSERT = insert(sandboxes).inline()
-_UPDATE = (
-    update(sandboxes)
-    .where(sandboxes.c.id == bindparam("fence_id"), sandboxes.c.version == bindparam("fence_version"))
-    .values({name: bindparam(f"new_{name}", type_=sandboxes.c[name].type) for name in CHANGES})
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    sandboxes: Sequence[Sandbox]
-    # Give it back to see what follows; None at the end.
-    next_cursor: str | None
-
-
-def insert_record(conn: Connection, sandbox: Sandbox) -> None:
-    conn.execute(_INSERT, _to_row(sandbox))
-    if sandbox.labels:
-        rows = [{"sandbox_id": sandbox.id, "key": k, "value": v} for k, v in sandbox.labels.items()]
-        conn.execute(insert(sandbox_labels), rows)
-
-
-def replace_record(conn: Connection, before: Sandbox, after: Sandbox) -> bool:
-    """Write what may change in a life, unless someone wrote first; False then, and nothing is changed."""
-    row = _to_row(after)
-    values = {f"new_{name}": row[name] for name in CHANGES}
-    return (
-        conn.execute(_UPDATE, {"fence_id": before.id, "fence_version": before.version, **values}).rowcount
-        == 1
-    )
-
-
-def load_record(conn: Connection, sandbox_id: str) -> Sandbox | None:
-    row = conn.execute(select(sandboxes).where(sandboxes.c.id == sandbox_id)).one_or_none()
-    return None if row is None else _from_row(row)
-
-
-def load_all_but(conn: Connection, states: Iterable[State]) -> list[Sandbox]:
-    wanted = select(sandboxes).where(sandboxes.c.state.not_in([s.value for s in states]))
-    return [_from_row(row) for row in conn.execute(wanted)]
 
 
 def load_account(conn: Connection, account: str, states: Iterable[State]) -> list[Sandbox]:
     """Those of one account that are in one of these states."""
-    wanted = select(sandboxes).where(
-        sandboxes.c.account == account, sandboxes.c.state.in_([s.value for s in states])
-    )
-    return [_from_row(row) for row in conn.execute(wanted)]
+    wanted = sandboxes.c.state.in_([one.value for one in states])
+    return rows.where(conn, sandboxes.c.account == account, wanted)
 
 
 def count_by_state(conn: Connection, account: str | None = None) -> dict[str, int]:
@@ -260,132 +251,23 @@ def load_page(
     states: Sequence[State],
     cursor: str | None,
     limit: int,
-) -> Page:
+) -> Page[Sandbox]:
     """Newest first. `account` None: everyone's. No states: all but destroyed ones."""
     query = _filtered(account, labels, states)
-    query = newest_first(query, sandboxes, cursor=cursor, limit=limit)
-    found = [_from_row(row) for row in conn.execute(query)]
-    return Page(sandboxes=found[:limit], next_cursor=next_cursor(found, limit))
+    return rows.page(conn, query, cursor=cursor, limit=limit)
 
 
-def _filtered(
-    account: str | None, labels: Mapping[str, str], states: Sequence[State]
-) -> Select[tuple[object, ...]]:
-    query = select(sandboxes)
+def _filtered(account: str | None, labels: Mapping[str, str], states: Sequence[State]) -> Select[Any]:
+    query = rows.select
     if account is not None:
         query = query.where(sandboxes.c.account == account)
     if states:
         query = query.where(sandboxes.c.state.in_([s.value for s in states]))
     else:
-        query = query.where(sandboxes.c.state != State.DESTROYED.value)
+        query = query.where(rows.is_left)
     for key, value in labels.items():
         mark = sandbox_labels.alias()
         query = query.where(
             exists().where(mark.c.sandbox_id == sandboxes.c.id, mark.c.key == key, mark.c.value == value)
         )
     return query
-
-
-# Kept in another shape than the value's: plain numbers and JSON instead of types of ours.
-_SPECIAL = (
-    "state",
-    "trust",
-    "resources",
-    "handle",
-    "ttl",
-    "ttl_max",
-    "idle_timeout",
-    "ttl_left",
-    "terms",
-    "boosted_from",
-    "volumes",
-)
-_MAY_CHANGE = frozenset(name.removesuffix("_s") for name in CHANGES)
-_RESOURCES = tuple(f.name for f in fields(Resources))
-_PLAIN = tuple(f.name for f in fields(Sandbox) if f.name not in _SPECIAL)
-
-
-def _to_row(sandbox: Sandbox) -> dict[str, object]:
-    row: dict[str, object] = {name: getattr(sandbox, name) for name in _PLAIN}
-    row["state"] = sandbox.state.value
-    row["trust"] = sandbox.trust.value
-    row["resources"] = _resources_to_json(sandbox.resources)
-    row["boosted_from"] = None if sandbox.boosted_from is None else _unboosted_to_json(sandbox.boosted_from)
-    row["handle"] = None if sandbox.handle is None else _handle_to_json(sandbox.handle)
-    row["ttl_s"] = sandbox.ttl.total_seconds()
-    row["ttl_max_s"] = sandbox.ttl_max.total_seconds()
-    row["idle_timeout_s"] = _seconds(sandbox.idle_timeout)
-    row["ttl_left_s"] = _seconds(sandbox.ttl_left)
-    row["terms"] = money_terms.to_json(sandbox.terms)
-    row["volumes"] = [[one.volume_id, one.path, one.is_read_only] for one in sandbox.volumes] or None
-    return row
-
-
-def _from_row(row: Row[tuple[object, ...]]) -> Sandbox:
-    cells = row._mapping
-    handle = cells["handle"]
-    return Sandbox(
-        **{name: cells[name] for name in _PLAIN},
-        state=State(cells["state"]),
-        trust=Trust(cells["trust"]),
-        resources=Resources(**cells["resources"]),
-        boosted_from=_unboosted(cells["boosted_from"]),
-        handle=None if handle is None else Handle(**handle),
-        ttl=timedelta(seconds=cells["ttl_s"]),
-        ttl_max=timedelta(seconds=cells["ttl_max_s"]),
-        idle_timeout=_duration(cells["idle_timeout_s"]),
-        ttl_left=_duration(cells["ttl_left_s"]),
-        terms=money_terms.from_json(cells["terms"]),
-        volumes=tuple(
-            VolumeMount(volume_id=id_, path=path, is_read_only=only)
-            for id_, path, only in cells["volumes"] or ()
-        ),
-    )
-
-
-def _resources_to_json(resources: Resources) -> dict[str, object]:
-    return {name: getattr(resources, name) for name in _RESOURCES}
-
-
-def _unboosted_to_json(kept: Unboosted) -> dict[str, object]:
-    return {"resources": _resources_to_json(kept.resources), "terms": money_terms.to_json(kept.terms)}
-
-
-def _unboosted(stored: Mapping[str, Any] | None) -> Unboosted | None:
-    if stored is None:
-        return None
-    return Unboosted(resources=Resources(**stored["resources"]), terms=money_terms.from_json(stored["terms"]))
-
-
-def _handle_to_json(handle: Handle) -> dict[str, object]:
-    return {
-        "sandbox_id": handle.sandbox_id,
-        "backend": handle.backend,
-        "version": handle.version,
-        "data": dict(handle.data),
-    }
-
-
-def _seconds(duration: timedelta | None) -> float | None:
-    return None if duration is None else duration.total_seconds()
-
-
-def _duration(seconds: float | None) -> timedelta | None:
-    return None if seconds is None else timedelta(seconds=seconds)
-
-
-def stepped(
-    sandbox: Sandbox, state: State, *, reason: str, now: datetime, changes: Mapping[str, object]
-) -> Sandbox:
-    """The record after one step of its life. Raises Broken for a change that would not be written."""
-    if not changes.keys() <= _MAY_CHANGE:
-        raise Broken(why=f"{sorted(changes.keys() - _MAY_CHANGE)} cannot change in a sandbox's life")
-    since = sandbox.state_since if state is sandbox.state else now
-    return replace(
-        sandbox,
-        version=sandbox.version + 1,
-        state=state,
-        reason=reason,
-        state_since=since,
-        **changes,  # type: ignore[arg-type]
-    )

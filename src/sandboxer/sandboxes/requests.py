@@ -1,12 +1,21 @@
-"""What a caller may ask of this room, in words that no edge owns."""
+"""What a caller may ask of this room, in words that no edge owns; and from a request to the record of a
+sandbox to make, or to a refusal. Pure: nothing is made here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 
-from sandboxer.backends.contract import VolumeMount
-from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.backends.contract import Fingerprint, Resources, Trust, VolumeMount
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.clock import format_duration, parse_duration
+from sandboxer.kernel.errors import Forbidden, InvalidRequest, NotAvailable, Unavailable
+from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.profiles import IsolationLevel, Profile, WorkspaceAccess, excess
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.terms import Terms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +39,16 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WantedVolume:
+    """As a caller says it."""
+
+    # Its id, or its name.
+    volume: str
+    path: str
+    is_read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateRequest:
     """None: as the profile (or, for the profile, the platform) says. Durations as written: `30s`, `4h`."""
 
@@ -46,6 +65,9 @@ class CreateRequest:
     consumer: Mapping[str, object] = field(default_factory=dict)
     # Of a quote whose rates it shall have.
     quote_id: str | None = None
+    # What it names and is looked up at its admission: it becomes the origin, and the volumes.
+    snapshot: str | None = None
+    wanted_volumes: tuple[WantedVolume, ...] = ()
     # Instead of an image. Whoever names it has made sure that the caller may use it.
     origin: Origin | None = None
     # The same. Whether they are free is decided in the transaction of the sandbox's record.
@@ -60,3 +82,153 @@ def refuse_many_writers(volumes: Sequence[VolumeMount], count: int) -> None:
                 field=f"volumes.{number}.mode",
                 why=f"one sandbox alone may write to a volume, not {count}; all of them may read it (ro)",
             )
+
+
+# From the weakest to the strongest; a backend that gives one gives those before it.
+_LEVELS = (IsolationLevel.POLICY, IsolationLevel.CONTAINER, IsolationLevel.MICROVM)
+
+
+def plan(
+    request: CreateRequest, profile: Profile, caller: Caller, *, sandbox_id: str, now: datetime
+) -> Sandbox:
+    """The record as requested. Raises InvalidRequest naming the field, NotAvailable for what comes later."""
+    return Sandbox(
+        id=sandbox_id,
+        version=0,
+        account=caller.account,
+        created_by=caller.public_key,
+        name=request.name,
+        state=State.REQUESTED,
+        reason="requested",
+        profile=profile.id,
+        profile_version=profile.version,
+        backend=profile.backend,
+        image=_image(request, profile),
+        trust=_trust(request, profile),
+        resources=wanted_resources(request.resources, profile),
+        env=dict(request.env),
+        labels=dict(request.labels),
+        inputs=dict(request.inputs),
+        consumer=dict(request.consumer),
+        ttl=_ttl(request, profile),
+        ttl_max=profile.ttl_max,
+        idle_timeout=_idle_timeout(request, profile),
+        created_at=now,
+        state_since=now,
+        terms=Terms(quote_id=request.quote_id),
+        origin=None if request.origin is None else request.origin.disk_id,
+        volumes=request.volumes,
+    )
+
+
+def check_trust(sandbox: Sandbox, highest: Trust) -> None:
+    """Raises Forbidden for more than the operator allows."""
+    if sandbox.trust is Trust.SEMI and highest is Trust.ZERO:
+        raise Forbidden(
+            why="this platform gives no sandbox a way out: its highest trust level is `zero`, and"
+            f" {sandbox.profile} with this request is `semi`",
+            hint="Ask for trust `zero`; only the operator can allow more (SANDBOXER_TRUST_MAX).",
+        )
+
+
+def check_backend(profile: Profile, fingerprint: Fingerprint | None) -> None:
+    """May this backend serve the profile on this host, now?"""
+    if fingerprint is None:
+        raise NotAvailable(what=f"backend {profile.backend}", why="this platform has not opened it")
+    if not fingerprint.healthy:
+        why = "; ".join(f"{lack.what}: {lack.why}" for lack in fingerprint.lacks) or "its host is not fit"
+        raise Unavailable(why=f"backend {profile.backend} cannot work here ({why})")
+    missing = sorted(wall.value for wall in profile.required_walls - fingerprint.walls)
+    if missing:
+        why = f"{profile.backend} cannot give these walls on this host: {', '.join(missing)}"
+        raise NotAvailable(what=f"profile {profile.id}", why=why)
+    given = fingerprint.facts.get("isolation_level", IsolationLevel.CONTAINER.value)
+    if _LEVELS.index(profile.isolation) > _LEVELS.index(IsolationLevel(given)):
+        raise NotAvailable(
+            what=f"isolation level {profile.isolation}", why=f"{profile.backend} gives {given}"
+        )
+
+
+def check_promises(profile: Profile) -> None:
+    """Raises NotAvailable for what a profile promises and this platform cannot keep: a promise is kept or
+    refused, never passed over."""
+    if profile.workspace_access is not WorkspaceAccess.READ_WRITE:
+        raise NotAvailable(
+            what=f"profile {profile.id}",
+            why="its workspace is to be read only, and no backend here can make it so",
+            hint="Its operator sets workspace.access to rw; a read-only volume protects files today.",
+        )
+    _check_places(profile, "prefer", profile.placement_prefer)
+    _check_places(profile, "fallback", profile.placement_fallback)
+
+
+def _check_places(profile: Profile, field: str, places: tuple[str, ...]) -> None:
+    elsewhere = [name for name in places if name not in (profile.backend, "local")]
+    if elsewhere:
+        raise NotAvailable(
+            what=f"profile {profile.id}",
+            why=f"its placement.{field} names {', '.join(elsewhere)}, and this platform has one place only",
+            hint=f"Its operator leaves placement.{field} empty, or names `local`.",
+        )
+
+
+def _image(request: CreateRequest, profile: Profile) -> str:
+    origin = request.origin
+    if origin is None:
+        return request.image or profile.image
+    if request.image not in (None, origin.image):
+        raise InvalidRequest(field="image", why=f"what it begins as a copy of has its own, {origin.image}")
+    if origin.backend != profile.backend:
+        raise InvalidRequest(
+            field="profile",
+            why=f"{profile.id} is made by {profile.backend}, {origin.disk_id} lies in {origin.backend}",
+        )
+    return origin.image
+
+
+def _trust(request: CreateRequest, profile: Profile) -> Trust:
+    trust = profile.trust
+    if request.trust is not None:
+        try:
+            trust = Trust(request.trust)
+        except ValueError:
+            raise InvalidRequest(field="trust", why=f"{request.trust!r} is neither zero nor semi") from None
+    return trust
+
+
+def wanted_resources(wanted: WantedResources, profile: Profile) -> Resources:
+    """What the profile gives where nothing is asked for. Raises InvalidRequest beyond what it allows."""
+    names = ("vcpus", "memory_mb", "disk_mb", "pids")
+    given = {name: getattr(wanted, name) for name in names if getattr(wanted, name) is not None}
+    for name, value in given.items():
+        if value <= 0:
+            raise InvalidRequest(field=f"resources.{name}", why=f"{value} is not more than 0")
+    resources = replace(profile.resources, **given)
+    for name in excess(resources, profile.resources_max):
+        most = getattr(profile.resources_max, name)
+        why = f"{getattr(resources, name)} is more than {profile.id} allows ({most})"
+        raise InvalidRequest(field=f"resources.{name}", why=why)
+    return resources
+
+
+def _ttl(request: CreateRequest, profile: Profile) -> timedelta:
+    if request.ttl is None:
+        return profile.ttl_default
+    ttl = parse_duration(request.ttl, field="ttl")
+    if ttl > profile.ttl_max:
+        raise InvalidRequest(
+            field="ttl",
+            why=f"{request.ttl} is more than {profile.id} allows ({format_duration(profile.ttl_max)})",
+        )
+    return ttl
+
+
+def _idle_timeout(request: CreateRequest, profile: Profile) -> timedelta | None:
+    if request.idle_timeout is None:
+        return profile.idle_timeout
+    return parse_duration(request.idle_timeout, field="idle_timeout")
+
+
+def renamed(sandbox: Sandbox, sandbox_id: str) -> Sandbox:
+    """The same request for a sandbox that exists already under its own id."""
+    return replace(sandbox, id=sandbox_id)

@@ -1,5 +1,5 @@
 """What a backend holds that no record accounts for: left by a crash or by someone's hand, or known to another
-database. See `quarantine/` for how long it stays.
+database. See `quarantine.py` for how long it stays.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from collections.abc import Sequence
 from sandboxer.backends.contract import SeesStrays
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Forbidden
+from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import State
-from sandboxer.sandboxes.quarantine.records import Held, Kind, Unknown
-from sandboxer.sandboxes.room import Room
+from sandboxer.sandboxes.quarantine import Held, Kind, Unknown
 
 
-async def find(room: Room, caller: Caller) -> Sequence[Held]:
+async def find(dependencies: SandboxDependencies, caller: Caller) -> Sequence[Held]:
     require_owner(caller)
-    return await room.quarantine.look()
+    return await dependencies.quarantine.look()
 
 
-async def reap(room: Room, caller: Caller) -> Sequence[Held]:
+async def reap(dependencies: SandboxDependencies, caller: Caller) -> Sequence[Held]:
     """Remove it, and say what was removed."""
     require_owner(caller)
-    return await room.quarantine.reap()
+    return await dependencies.quarantine.reap()
 
 
 def require_owner(caller: Caller) -> None:
@@ -35,12 +35,12 @@ class UnknownSandboxes:
 
     kinds = frozenset({Kind.SANDBOX})
 
-    def __init__(self, room: Room) -> None:
-        self._room = room
+    def __init__(self, dependencies: SandboxDependencies) -> None:
+        self._dependencies = dependencies
 
     async def find(self) -> Sequence[Unknown]:
         found = []
-        for name, backend in self._room.backends.items():
+        for name, backend in self._dependencies.backends.items():
             for sandbox_id in await backend.inventory():
                 why = await self._why(sandbox_id)
                 if why is not None:
@@ -50,15 +50,15 @@ class UnknownSandboxes:
     async def remove(self, unknown: Unknown) -> bool:
         if await self._why(unknown.id) is None:
             return False
-        await self._room.backends[unknown.backend].teardown(unknown.id)
+        await self._dependencies.backends[unknown.backend].teardown(unknown.id)
         return True
 
     async def _why(self, sandbox_id: str) -> str | None:
-        room = self._room
+        dependencies = self._dependencies
         # Asked after the inventory was taken: what is made has its record (or its place in the pool) before.
-        if room.warm.holds(sandbox_id) or room.operations.running(sandbox_id) is not None:
+        if dependencies.warm.holds(sandbox_id) or dependencies.operations.running(sandbox_id) is not None:
             return None
-        sandbox = await room.book.find(sandbox_id)
+        sandbox = await dependencies.repository.find(sandbox_id)
         if sandbox is None:
             return "it has no record"
         holds_nothing = sandbox.state in (State.FAILED, State.DESTROYED)
@@ -70,19 +70,19 @@ class StrayProcesses:
 
     kinds = frozenset({Kind.PROCESS})
 
-    def __init__(self, room: Room) -> None:
-        self._room = room
+    def __init__(self, dependencies: SandboxDependencies) -> None:
+        self._dependencies = dependencies
 
     async def find(self) -> Sequence[Unknown]:
         return [
             Unknown(id=id_, kind=Kind.PROCESS, backend=name, why=why)
-            for name, backend in self._room.backends.items()
+            for name, backend in self._dependencies.backends.items()
             if isinstance(backend, SeesStrays)
             for id_, why in (await backend.strays()).items()
         ]
 
     async def remove(self, unknown: Unknown) -> bool:
-        backend = self._room.backends[unknown.backend]
+        backend = self._dependencies.backends[unknown.backend]
         if not isinstance(backend, SeesStrays) or unknown.id not in await backend.strays():
             return False
         await backend.end_stray(unknown.id)

@@ -19,24 +19,24 @@ from sandboxer.sandboxes import (
     lifetime,
     locks,
     pause,
-    recreate,
     stale,
 )
-from sandboxer.sandboxes.book import Also
+from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.disks import Kept
 from sandboxer.sandboxes.inspection import Reachability
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.lifetime import Before, Expiry
 from sandboxer.sandboxes.profiles import Profile
-from sandboxer.sandboxes.quarantine.records import Held
-from sandboxer.sandboxes.records import Page, Sandbox
+from sandboxer.sandboxes.quarantine import Held
+from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.requests import CreateRequest
-from sandboxer.sandboxes.room import Room
+from sandboxer.store.paging import Page
+from sandboxer.store.repository import Also
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxUseCases:
-    room: Room
+    dependencies: SandboxDependencies
 
     async def create(
         self,
@@ -51,17 +51,19 @@ class SandboxUseCases:
 
         `also` is written in the transaction of its record; with `is_funded` it brings the credit for it.
         """
-        return await create.create(self.room, request, caller, wait=wait, also=also, is_funded=is_funded)
+        return await create.create(
+            self.dependencies, request, caller, wait=wait, also=also, is_funded=is_funded
+        )
 
     async def check_create(self, request: CreateRequest, caller: Caller) -> None:
-        await create.check(self.room, request, caller)
+        await create.check(self.dependencies, request, caller)
 
     async def recall(self, sandbox_id: str, caller: Caller, *, wait: bool = True) -> Sandbox | None:
         """What became of a create that nobody answered for; None if nothing did."""
-        return await create.recall(self.room, sandbox_id, caller, wait=wait)
+        return await create.recall(self.dependencies, sandbox_id, caller, wait=wait)
 
     async def get(self, sandbox_id: str, caller: Caller) -> Sandbox:
-        return await self.room.visible(sandbox_id, caller)
+        return await self.dependencies.visible(sandbox_id, caller)
 
     async def list(
         self,
@@ -71,60 +73,60 @@ class SandboxUseCases:
         state: State | None = None,
         cursor: str | None = None,
         limit: int = 50,
-    ) -> Page:
+    ) -> Page[Sandbox]:
         """Newest first. Without `state`, destroyed ones are left out. The owner sees everyone's."""
         return await inspection.list_sandboxes(
-            self.room, caller, labels=labels or {}, state=state, cursor=cursor, limit=limit
+            self.dependencies, caller, labels=labels or {}, state=state, cursor=cursor, limit=limit
         )
 
     async def destroy(self, sandbox_id: str, caller: Caller, *, despite_lock: bool = False) -> Sandbox:
         """Remove it. Destroyed already is success; one being made is undone."""
-        return await destroy.destroy(self.room, sandbox_id, caller, despite_lock=despite_lock)
+        return await destroy.destroy(self.dependencies, sandbox_id, caller, despite_lock=despite_lock)
 
     async def recreate(self, sandbox_id: str, caller: Caller, *, despite_lock: bool = False) -> Sandbox:
-        return await recreate.recreate(self.room, sandbox_id, caller, despite_lock=despite_lock)
+        return await disks.recreate(self.dependencies, sandbox_id, caller, despite_lock=despite_lock)
 
     async def keep_disk(self, sandbox_id: str, caller: Caller, disk_id: str) -> Kept:
         """See `disks.keep`."""
-        return await disks.keep(self.room, sandbox_id, caller, disk_id)
+        return await disks.keep(self.dependencies, sandbox_id, caller, disk_id)
 
     async def restore_disk(
         self, sandbox_id: str, caller: Caller, disk_id: str, *, despite_lock: bool = False
     ) -> Sandbox:
         """See `disks.restore`."""
-        return await disks.restore(self.room, sandbox_id, caller, disk_id, despite_lock=despite_lock)
+        return await disks.restore(self.dependencies, sandbox_id, caller, disk_id, despite_lock=despite_lock)
 
     async def lock(self, sandbox_id: str, caller: Caller) -> Sandbox:
-        return await locks.lock(self.room, sandbox_id, caller)
+        return await locks.lock(self.dependencies, sandbox_id, caller)
 
     async def unlock(self, sandbox_id: str, caller: Caller) -> Sandbox:
         """Ask for a second proof first, if it is locked."""
-        return await locks.unlock(self.room, sandbox_id, caller)
+        return await locks.unlock(self.dependencies, sandbox_id, caller)
 
     async def stop(self, sandbox_id: str, caller: Caller) -> Sandbox:
-        return await pause.stop(self.room, sandbox_id, caller)
+        return await pause.stop(self.dependencies, sandbox_id, caller)
 
     async def resume(self, sandbox_id: str, caller: Caller) -> Sandbox:
-        return await pause.resume(self.room, sandbox_id, caller)
+        return await pause.resume(self.dependencies, sandbox_id, caller)
 
     async def freeze(self, sandbox_id: str, caller: Caller) -> Sandbox:
-        return await pause.freeze(self.room, sandbox_id, caller)
+        return await pause.freeze(self.dependencies, sandbox_id, caller)
 
     async def thaw(self, sandbox_id: str, caller: Caller) -> Sandbox:
-        return await pause.thaw(self.room, sandbox_id, caller)
+        return await pause.thaw(self.dependencies, sandbox_id, caller)
 
     async def boost(self, sandbox_id: str, vcpus: int, caller: Caller) -> Sandbox:
         """More CPUs and memory at once, and paid for from now on."""
-        return await boost.boost(self.room, sandbox_id, vcpus, caller)
+        return await boost.boost(self.dependencies, sandbox_id, vcpus, caller)
 
     async def unboost(self, sandbox_id: str, caller: Caller) -> Sandbox:
-        return await boost.unboost(self.room, sandbox_id, caller)
+        return await boost.unboost(self.dependencies, sandbox_id, caller)
 
     async def check_ttl(
         self, sandbox_id: str, duration: str, caller: Caller, *, quote_id: str | None = None
     ) -> Sandbox:
         """See `lifetime.check_ttl`."""
-        return await lifetime.check_ttl(self.room, sandbox_id, duration, caller, quote_id=quote_id)
+        return await lifetime.check_ttl(self.dependencies, sandbox_id, duration, caller, quote_id=quote_id)
 
     async def change_ttl(
         self,
@@ -140,43 +142,43 @@ class SandboxUseCases:
         With a quote it goes on at the quote's rates from now. `also` is written in its transaction.
         """
         return await lifetime.change_ttl(
-            self.room, sandbox_id, duration, caller, quote_id=quote_id, also=also
+            self.dependencies, sandbox_id, duration, caller, quote_id=quote_id, also=also
         )
 
     async def usage(self, sandbox_id: str, caller: Caller) -> Usage:
-        return await inspection.usage(self.room, sandbox_id, caller)
+        return await inspection.usage(self.dependencies, sandbox_id, caller)
 
     async def reachability(self, sandbox_id: str, caller: Caller) -> Reachability:
-        return await inspection.reachability(self.room, sandbox_id, caller)
+        return await inspection.reachability(self.dependencies, sandbox_id, caller)
 
     async def expire(self, caller: Caller, *, apply: bool = False, before: Before | None = None) -> Expiry:
         """Which sandboxes are past their time; with `apply`, end them now. Owner only. See `lifetime`."""
-        return await lifetime.expire(self.room, caller, apply=apply, before=before)
+        return await lifetime.expire(self.dependencies, caller, apply=apply, before=before)
 
     async def stale(self, caller: Caller) -> Sequence[Held]:
         """What backends hold that no record accounts for. Owner only."""
-        return await stale.find(self.room, caller)
+        return await stale.find(self.dependencies, caller)
 
     async def reap_stale(self, caller: Caller) -> Sequence[Held]:
-        return await stale.reap(self.room, caller)
+        return await stale.reap(self.dependencies, caller)
 
     async def counts(self, account: str | None = None) -> Mapping[str, int]:
         """How many sandboxes there are, by state; zeros too, or a gauge would keep its last figure."""
-        return {state.value: 0 for state in State} | await self.room.book.counts(account)
+        return {state.value: 0 for state in State} | await self.dependencies.repository.counts(account)
 
     async def fingerprints(self) -> Mapping[str, Fingerprint]:
-        return await inspection.fingerprints(self.room)
+        return await inspection.fingerprints(self.dependencies)
 
     async def capacities(self) -> Mapping[str, Capacity]:
-        return await inspection.capacities(self.room)
+        return await inspection.capacities(self.dependencies)
 
     def profiles(self) -> Sequence[Profile]:
-        return self.room.profiles.all()
+        return self.dependencies.profiles.all()
 
     def environment(self, sandbox: Sandbox) -> Mapping[str, str]:
         """What every command in it finds in its environment, beneath the command's own."""
-        return self.room.environment(sandbox)
+        return self.dependencies.environment(sandbox)
 
     def line(self, sandbox_id: str, caller: Caller, *, activity: str) -> AbstractAsyncContextManager[Guest]:
         """See `access.line`."""
-        return access.line(self.room, sandbox_id, caller, activity=activity)
+        return access.line(self.dependencies, sandbox_id, caller, activity=activity)

@@ -1,4 +1,4 @@
-"""Sandboxes made before anyone asked (docs/decisions/0004): ordinary ones under fresh ids, without a record.
+"""Sandboxes made before anyone asked (decision 0004): ordinary ones under fresh ids, without a record.
 
 Their backend remembers that nobody has had them: after a crash they go at once, unlike anything else that has
 no record.

@@ -14,7 +14,7 @@ from typing import NoReturn, TypeVar
 
 import yaml
 
-from sandboxer.kernel.durations import parse_duration
+from sandboxer.kernel.clock import parse_duration
 from sandboxer.kernel.errors import InvalidRequest
 
 T = TypeVar("T")

@@ -2,25 +2,36 @@
 
 Signature v2 names the body's sha256 in the head, so a file on disk is read twice (hash, then send) and a
 stream of unknown length is spooled to a temporary file first. A body can be opened again for a retry.
+
+`appearing` writes what came out of a sandbox to a local file.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import os
+import secrets
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+from urllib.parse import quote
 
-from sandboxer.sdk.signing import EMPTY_SHA256
+from sandboxer.sdk.credentials import EMPTY_SHA256
 
 CHUNK = 1 << 20
 # Streams smaller than this never touch the disk.
 SPOOL_IN_MEMORY = 4 << 20
-
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 Content = bytes | str | Path | IO[bytes] | Iterable[bytes]
 Progress = Callable[[int], None]
+# `volume`, `path` and `mode` of each.
+VolumesIn = Sequence[Mapping[str, str]]
+# Path inside (below /workspace unless absolute) to content, or to a local file.
+FilesIn = Mapping[str, bytes | str | Path]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +116,61 @@ def _chunks(stream: IO[bytes] | Iterable[bytes]) -> Iterator[bytes]:
         return
     while chunk := read(CHUNK):
         yield chunk
+
+
+# -- values in JSON, which has no bytes ---------------------------------------------------------------------
+def labelled(labels: Mapping[str, str] | None) -> Sequence[str]:
+    """Labels as a query names them."""
+    return [f"{name}={value}" for name, value in (labels or {}).items()]
+
+
+def files_in(files: FilesIn | None) -> Sequence[Mapping[str, object]] | None:
+    """Small files that travel in a JSON body."""
+    if files is None:
+        return None
+    return [_file(path, content) for path, content in files.items()]
+
+
+def _file(path: str, content: bytes | str | Path) -> Mapping[str, object]:
+    if isinstance(content, str):
+        return {"path": path, "content": content}
+    mode = None
+    if isinstance(content, Path):
+        mode = content.stat().st_mode & 0o777
+        content = content.read_bytes()
+    kept: dict[str, object] = {
+        "path": path,
+        "content": base64.b64encode(content).decode(),
+        "encoding": "base64",
+    }
+    return kept if mode is None else {**kept, "mode": mode}
+
+
+def paths_in(*paths: str) -> tuple[Sequence[str], str | None]:
+    """Names that are not UTF-8 travel percent-encoded, all paths of a request alike; and how they do."""
+    if all(_is_text(path) for path in paths):
+        return paths, None
+    return [quote(path.encode("utf-8", "surrogateescape")) for path in paths], "percent"
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@contextmanager
+def appearing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that has its name when the block ends well, and never was otherwise.
+
+    A new one under a name nobody can guess: a link that waits in its place would lead the bytes elsewhere.
+    """
+    draft = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}.part")
+    try:
+        with os.fdopen(os.open(draft, _NEW, 0o666), "wb") as file:
+            yield file
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

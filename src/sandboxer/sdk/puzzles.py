@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from collections.abc import Mapping
 
-from sandboxer.sdk.errors import BrokenAnswer
+from sandboxer.sdk.errors import ApiError, BrokenAnswer
+
+WORK_NEEDED = "work_needed"
+# The work asked for may grow while one is at it.
+MOST_PUZZLES = 5
 
 # More than any honest platform asks for: hours of hashing.
 MAX_BITS = 32
@@ -22,3 +27,15 @@ def solve(challenge: str, bits: int) -> str:
         if not int.from_bytes(tried.digest()) >> (256 - bits):
             return str(number)
     raise AssertionError("counting does not end")
+
+
+def puzzle_in(error: ApiError) -> tuple[str, int] | None:
+    """The work that a refusal asks for; None: it was refused for something else."""
+    if error.code != WORK_NEEDED:
+        return None
+    return str(error.fact("challenge")), int(error.fact("bits"))
+
+
+def work_for(challenge: str, bits: int) -> Mapping[str, str]:
+    """Seconds of hashing at worst."""
+    return {"challenge": challenge, "solution": solve(challenge, bits)}

@@ -13,20 +13,17 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
-from sandboxer.kernel.durations import parse_duration
+from sandboxer.kernel import shipped
+from sandboxer.kernel.clock import parse_duration
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.settings.access import AccessSettings
 from sandboxer.settings.artifacts import ArtifactSettings
-from sandboxer.settings.edges import EdgeSettings
+from sandboxer.settings.edges import EdgeSettings, IdentitySettings
 from sandboxer.settings.environment import PREFIX, read_environment
-from sandboxer.settings.identity import IdentitySettings
 from sandboxer.settings.money import MoneySettings
 from sandboxer.settings.payments import PaymentSettings
-from sandboxer.settings.work import WorkSettings
+from sandboxer.settings.work import AccessSettings, WorkSettings
 
 __all__ = ["KNOWN", "PREFIX", "Settings", "load_settings"]
-
-_SOURCE_TREE = Path(__file__).resolve().parents[3]
 
 
 class Settings(
@@ -56,10 +53,8 @@ class Settings(
         ),
     ] = "full"
     images_dir_given: Annotated[Path | None, Field(alias="images_dir", description="Base images.")] = None
-    guest_dir: Annotated[Path, Field(description="Where supervisor and launcher are.")] = (
-        _SOURCE_TREE / "guest" / "build"
-    )
-    profiles_dir: Annotated[Path, Field(description="Profiles (YAML).")] = _SOURCE_TREE / "profiles"
+    guest_dir: Annotated[Path, Field(description="Where supervisor and launcher are.")] = shipped.GUEST
+    profiles_dir: Annotated[Path, Field(description="Profiles (YAML).")] = shipped.PROFILES
     backends: Annotated[tuple[str, ...], Field(description="Backends to open.")] = ("ext.namespaces",)
     default_profile: Annotated[str, Field(description="Profile of a create that names none.")] = (
         "profile.agent-dev"
@@ -97,6 +92,19 @@ class Settings(
         str, Field(description="How long events are kept; those that webhooks have not read stay longer.")
     ] = "30d"
     log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
+    log_form: Annotated[
+        Literal["text", "json"],
+        Field(description="Of the log: lines for people, or JSON with the ids of request and trace."),
+    ] = "text"
+    log_requests: Annotated[bool, Field(description="A line for each answered request.")] = False
+    otlp_endpoint: Annotated[
+        str | None,
+        Field(
+            pattern=r"^https?://[^\s]+$",
+            description="Collector that gets spans of requests and commands by OTLP over HTTP, such as"
+            " http://127.0.0.1:4318; needs the extra `otlp`.",
+        ),
+    ] = None
 
     @field_validator("state_dir", "images_dir_given", "guest_dir", "profiles_dir", mode="after")
     @classmethod

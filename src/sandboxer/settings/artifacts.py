@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from sandboxer.artifacts.images.published.policy import ImagePolicy
 from sandboxer.artifacts.snapshots.policy import SnapshotPolicy
 from sandboxer.artifacts.volumes.policy import VolumePolicy
-from sandboxer.kernel.durations import parse_duration
+from sandboxer.kernel.clock import parse_duration
 
 
 class ArtifactSettings(BaseModel):

@@ -7,11 +7,10 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from sandboxer.accounts.storage import StoragePolicy
-from sandboxer.kernel.durations import parse_duration
+from sandboxer.kernel.clock import parse_duration
 from sandboxer.money.dryness import GracePolicy
 from sandboxer.money.holds import HoldPolicy
-from sandboxer.money.price_list import pricing_from_json
-from sandboxer.money.pricing import Pricing
+from sandboxer.money.pricing import Pricing, pricing_from_json
 
 
 class MoneySettings(BaseModel):

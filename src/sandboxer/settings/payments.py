@@ -9,8 +9,8 @@ from pydantic import BaseModel, Field, SecretStr
 
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.payments.chains.configuration import ChainPlan, chains_from_json
-from sandboxer.payments.gift_cards.config import MailServer
-from sandboxer.payments.refunding.config import HotWalletPlan, read_hot_wallet
+from sandboxer.payments.gift_cards.records import MailServer
+from sandboxer.payments.wallet.caps import HotWalletPlan, read_hot_wallet
 
 
 class PaymentSettings(BaseModel):

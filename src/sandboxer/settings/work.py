@@ -1,15 +1,19 @@
-"""What an operator can set about what runs in sandboxes: jobs, sessions, services. Part of `Settings`."""
+"""What an operator can set about what runs in sandboxes (jobs, sessions, services) and what it may reach
+outside."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from sandboxer.kernel.durations import parse_duration
+from sandboxer.backends.contract import Trust
+from sandboxer.kernel.clock import parse_duration
+from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.work.jobs.policy import JobPolicy
-from sandboxer.work.services.names.policy import DomainPolicy
+from sandboxer.work.services.specs import DomainPolicy
 
 
 class WorkSettings(BaseModel):
@@ -67,3 +71,28 @@ class WorkSettings(BaseModel):
     @property
     def records_kept_for(self) -> timedelta:
         return parse_duration(self.records_retention, field="records_retention")
+
+
+class AccessSettings(BaseModel):
+    trust_max: Annotated[
+        Literal["zero", "semi"],
+        Field(description="The highest trust level there is here; `zero`: no sandbox has a way out."),
+    ] = "semi"
+    egress_never: Annotated[
+        tuple[str, ...],
+        Field(
+            description="Networks that no sandbox reaches, whatever its rules say, beside private ones and"
+            " this host's own addresses: say, the public address of a router before it. Comma-separated."
+        ),
+    ] = ()
+
+    @property
+    def highest_trust(self) -> Trust:
+        return Trust(self.trust_max)
+
+    @property
+    def never_reached(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        try:
+            return tuple(ip_network(text) for text in self.egress_never)
+        except ValueError as error:
+            raise InvalidRequest(field="egress_never", why=str(error)) from None

@@ -14,7 +14,7 @@ from sqlalchemy.engine import URL
 
 from sandboxer.kernel.errors import Conflict, InvalidRequest, NotAvailable, NotFound
 from sandboxer.store.databases import parse_url, sqlite_path
-from sandboxer.store.migrate import refuse_newer
+from sandboxer.store.migrate import refuse_unknown
 
 
 def back_up(database: str, target: Path) -> None:
@@ -99,7 +99,7 @@ def _check(backup: Path) -> None:
             revision = conn.execute("SELECT version_num FROM alembic_version").fetchone()
     except sqlite3.DatabaseError as error:
         raise InvalidRequest(field="backup", why=f"{backup} is not a backup of sandboxer: {error}") from None
-    refuse_newer(None if revision is None else str(revision[0]))
+    refuse_unknown(None if revision is None else str(revision[0]))
 
 
 def _quoted(path: Path) -> str:

@@ -5,7 +5,7 @@ every write transaction looks, under the database's write lock, whether the coun
 server that was passed over still wants to write is refused by the transaction itself, whatever became of
 locks and connections. On PostgreSQL the lock that keeps a second server from starting belongs to the very
 session that writes: while that session lives, the lock is held; when it is lost, the next one takes the lock
-again before it writes, or does not write. See docs/decisions/0021.
+again before it writes, or does not write. See decision 0021.
 """
 
 from __future__ import annotations

@@ -13,17 +13,23 @@ import os
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import psycopg
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
 
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.late import late
 from sandboxer.store.claim import EPOCH_QUERY, Claim
+
+if TYPE_CHECKING:
+    import psycopg
+else:
+    psycopg = late("psycopg")
 
 Durability = Literal["normal", "full"]
 # How long one statement waits for another process's lock before the transaction is tried again.
@@ -31,7 +37,6 @@ BUSY_TIMEOUT_MS = 2000
 CONNECT_TIMEOUT_S = 3
 # "sandboxer", so that the lock cannot be mistaken for another program's in a shared database.
 POSTGRES_WRITE_LOCK = int.from_bytes(b"sandboxr")
-_DONE = frozenset({psycopg.pq.ExecStatus.COMMAND_OK, psycopg.pq.ExecStatus.TUPLES_OK})
 _POSTGRES_RETRY = frozenset({"40001", "40P01", "55P03"})
 
 
@@ -196,9 +201,14 @@ def _begins_by_itself(connection: psycopg.Connection) -> None:
 def _say(connection: Any, words: bytes) -> Any:
     """The last result. By libpq itself: the way through the driver, a cursor and a loop, takes 60 µs more."""
     result = connection.pgconn.exec_(words)
-    if result.status not in _DONE:
+    if result.status not in _good():
         raise psycopg.errors.error_from_result(result, "utf-8")
     return result
+
+
+@cache
+def _good() -> frozenset[int]:
+    return frozenset({psycopg.pq.ExecStatus.COMMAND_OK, psycopg.pq.ExecStatus.TUPLES_OK})
 
 
 def _engine(url: URL, **options: object) -> Engine:

@@ -2,7 +2,7 @@
 
 SQLAlchemy's own account of a begin and a commit takes as long as the statements of a small transaction. So
 for SQLAlchemy a worker's connection is in one transaction for as long as it lives, and those of the database
-begin and end within it. See docs/decisions/0012.
+begin and end within it. See decision 0012.
 """
 
 from __future__ import annotations

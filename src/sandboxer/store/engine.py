@@ -2,7 +2,7 @@
 
 `fn(conn)` is a plain function, run in another thread inside one short transaction. It cannot await, so no
 network call can hide in a transaction. It may be run again after a lost lock: it must touch nothing but
-`conn`. See docs/decisions/0002.
+`conn`. See decision 0002.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from sqlalchemy import Connection
@@ -92,16 +93,19 @@ class Store:
         self._writing.is_watched = self._reading.is_watched = True
         try:
             while True:
-                for is_write in (True, False):
-                    try:
-                        await self.probe(
-                            look if is_write else _nothing, is_write=is_write, patience=self._patience
-                        )
-                    except Exception as error:
-                        log.warning("the database, asked whether it is there: %s", error)
+                # Once the server ends nobody asks any more: who closes it would have to wait for the answer.
+                if self._patience is not LAST_PATIENCE:
+                    await self._see_whether_it_answers()
                 await asyncio.sleep(WATCH_EVERY_S)
         finally:
             self._writing.is_watched = self._reading.is_watched = False
+
+    async def _see_whether_it_answers(self) -> None:
+        for look_at, is_write in ((look, True), (_nothing, False)):
+            try:
+                await self.probe(look_at, is_write=is_write, patience=self._patience)
+            except Exception as error:
+                log.warning("the database, asked whether it is there: %s", error)
 
     def hurry(self) -> None:
         """The server ends: whoever waits, or comes from now on, waits no longer than that allows."""
@@ -144,16 +148,26 @@ class Store:
 
     def _join(self) -> None:
         lanes = (self._writing, self._reading)
-        within_s = None if self._patience is None else self._patience.run_s
-        ended = [lane.join(within_s) for lane in lanes]
-        if not all(ended):
+        # Whoever is known to hang is not waited for.
+        wait_s = 0.0 if any(lane.is_away for lane in lanes) else self._closes_within_s
+        if not _all_ended(lanes, wait_s):
             for lane in lanes:
                 lane.cut()
-            ended = [lane.join(LAST_PATIENCE.end_s) for lane in lanes]
-            if not all(ended):
+            if not _all_ended(lanes, LAST_PATIENCE.end_s):
                 log.error("a thread hangs in the database; it is left behind")
                 return
         self.database.dispose()
+
+    @property
+    def _closes_within_s(self) -> float | None:
+        return None if self._patience is None else self._patience.run_s
+
+
+def _all_ended(lanes: Sequence[Lane], within_s: float | None) -> bool:
+    """All of them together have this long: threads that hang must not be waited for one after the other."""
+    until = None if within_s is None else time.monotonic() + within_s
+    ended = [lane.join(until) for lane in lanes]
+    return all(ended)
 
 
 def open_store(

@@ -120,6 +120,12 @@ class InFlight:
 
 
 Begun = Fresh | Replay | Spent | Dropped | Made | InFlight
+# Called in the transaction that makes the thing, with its id.
+Bind = Callable[[Connection, str], None]
+# The same for one of several things made under one key, with its number.
+BindOne = Callable[[Connection, int, str], None]
+# What becomes of a key whose request came to nothing: `abandon` or `leave`.
+Ending = Callable[[Connection, Fresh], object]
 
 
 def new_claim() -> str:
@@ -185,6 +191,11 @@ def bind_one_more(conn: Connection, fresh: Fresh, made: str) -> None:
     """As `bind`, beside what is bound already: for several things under one key. No word of it has spaces."""
     before = idempotency.c.made
     bind(conn, fresh, case((before.is_(None), made), else_=before + f" {made}"))
+
+
+def numbered(bind: Bind) -> BindOne:
+    """Binds things of one key by their numbers."""
+    return lambda conn, number, made: bind(conn, f"{number}={made}")
 
 
 def leave(conn: Connection, fresh: Fresh) -> None:

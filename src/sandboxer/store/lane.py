@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import time
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -33,6 +34,7 @@ class Lane:
         self.is_watched = False
         self.is_away = False
         self._late_in_a_row = 0
+        self._late_at_most = LATE_IN_A_ROW
 
     async def ask(self, job: Job[T], *, is_probe: bool = False) -> T:
         if self.is_away and not is_probe:
@@ -49,6 +51,9 @@ class Lane:
                 self._learn(job.is_late)
 
     def hurry(self, patience: Patience) -> None:
+        """The server ends. One that is late from now on is the last that is waited for: those who close one
+        after the other would each wait as long."""
+        self._late_at_most = 1
         for job in tuple(self._under_way):
             job.hurry(patience)
 
@@ -60,14 +65,18 @@ class Lane:
         for worker in self._workers:
             worker.interrupt()
 
-    def join(self, within_s: float | None) -> bool:
-        ended = [worker.join(within_s) for worker in self._workers]
+    def join(self, until: float | None) -> bool:
+        """Whether all have ended by that moment of the monotonic clock; None: wait for ever."""
+        ended = [
+            worker.join(None if until is None else max(0.0, until - time.monotonic()))
+            for worker in self._workers
+        ]
         return all(ended)
 
     def _learn(self, is_late: bool) -> None:
         """One that is late may be a busy machine; several without any that was in time are not."""
         self._late_in_a_row = self._late_in_a_row + 1 if is_late else 0
-        is_away = self._late_in_a_row >= LATE_IN_A_ROW
+        is_away = self._late_in_a_row >= self._late_at_most
         if self.is_watched and is_away != self.is_away:
             self.is_away = is_away
             if is_away:

@@ -14,6 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from sandboxer.kernel.errors import Conflict, Unavailable
 from sandboxer.store.databases import Database, sqlite_path
+from sandboxer.store.migrations import BASELINE, PASS_THROUGH
 
 _SCRIPTS = Path(__file__).parent / "migrations"
 
@@ -21,7 +22,8 @@ _SCRIPTS = Path(__file__).parent / "migrations"
 def migrate(database: Database) -> None:
     """All steps in one transaction, which also keeps two programs from migrating at once.
 
-    Refuses a database that a newer program has migrated: guessing at its meaning could lose data.
+    Refuses a database that a newer program has migrated, since guessing at its meaning could lose data, and
+    one that is older than the first step here.
     """
     if database.kind == "sqlite":
         sqlite_path(database.url).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -41,12 +43,19 @@ def revision_of(conn: Connection) -> str | None:
     return MigrationContext.configure(conn).get_current_revision()
 
 
-def refuse_newer(found: str | None) -> None:
-    if found is not None and found not in _scripts()[1]:
+def refuse_unknown(found: str | None) -> None:
+    """Raises Conflict for a revision that is older than our first or newer than our last."""
+    if found is None or found in _scripts()[1]:
+        return
+    if found < BASELINE:
         raise Conflict(
-            why=f"the database is at revision {found}, which is newer than this program knows (up to"
-            f" {known_head()}); start the newer sandboxer, or restore a backup made by this one"
+            why=f"the database is at revision {found}, which is older than this program can bring forward"
+            f" (from {BASELINE}); start sandboxer {PASS_THROUGH} on it once, stop it, start this one again"
         )
+    raise Conflict(
+        why=f"the database is at revision {found}, which is newer than this program knows (up to"
+        f" {known_head()}); start the newer sandboxer, or restore a backup made by this one"
+    )
 
 
 @cache
@@ -58,7 +67,7 @@ def _scripts() -> tuple[str | None, frozenset[str]]:
 
 def _upgrade(conn: Connection) -> None:
     found = revision_of(conn)
-    refuse_newer(found)
+    refuse_unknown(found)
     if found == known_head():
         return
     config = Config()

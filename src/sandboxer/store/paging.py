@@ -6,12 +6,22 @@ import base64
 import binascii
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from sqlalchemy import Select, Table, and_, or_
 
 from sandboxer.kernel.errors import InvalidRequest
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[R_co]):
+    records: Sequence[R_co]
+    # Give it back to see what follows; None at the end.
+    next_cursor: str | None
 
 
 class Listed(Protocol):

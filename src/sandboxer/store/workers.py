@@ -14,15 +14,20 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import psycopg
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from sandboxer.kernel.errors import Broken, FateUnknown
+from sandboxer.kernel.late import late
 from sandboxer.store import driver
 from sandboxer.store.jobs import RETRY_AFTER_S, Job, away, deliver_all
+
+if TYPE_CHECKING:
+    import psycopg
+else:
+    psycopg = late("psycopg")
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ so only for a while after one has raised; the first to raise lets its whole grou
 
 All are answered, also those that raised, only after the shared commit: what they saw of each other is then
 true. If the shared transaction fails, each is run again alone. Nobody waits for company: who comes to an idle
-writer is committed alone. See docs/decisions/0012.
+writer is committed alone. See decision 0012.
 """
 
 from __future__ import annotations

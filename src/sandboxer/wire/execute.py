@@ -1,22 +1,24 @@
-"""Code run once in a sandbox of its own: the request, the whole answer, the pieces of a streamed answer."""
+"""Code run once in a sandbox of its own: the request, the whole answer, the pieces of a streamed answer.
+
+Jobs: code that runs on after its request.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from sandboxer.wire.exec import Argument, OutputText
+from sandboxer.wire.processes import Argument, OutputText
 from sandboxer.wire.sandboxes import WantedVolumes
 from sandboxer.wire.webhooks import WebhookUrl
-from sandboxer.wire.words import NO_NUL, Answer, Encoding, Env, Request, Trust
+from sandboxer.wire.words import NO_NUL, Answer, Encoding, Env, Moment, Request, Trust
 
 TTL_DEFAULT_S = 60
 TTL_MAX_S = 900
 CODE_MAX = 8 * 1024 * 1024
 OUTPUT_LIMIT_DEFAULT = 1024 * 1024
 OUTPUT_LIMIT_MAX = 4 * 1024 * 1024
-
 RelativePath = Annotated[
     str,
     Field(
@@ -36,6 +38,16 @@ ArtifactPattern = Annotated[
         examples=["plot.png", "**/*.csv"],
     ),
 ]
+JobId = Annotated[
+    str,
+    Field(
+        pattern=r"^job_[0-9a-hjkmnp-tv-z]{26}$",
+        max_length=30,
+        description="Id of a job.",
+        examples=["job_0123456789abcdefghjkmnpqrs"],
+    ),
+]
+JobState = Literal["queued", "running", "finished", "failed", "cancelled", "timed_out", "lost"]
 
 
 class InputFile(Request):
@@ -185,3 +197,43 @@ class ExecutionOutput(Answer):
     stage: Literal["compile", "run"]
     data: OutputText
     dropped: int = 0
+
+
+class JobProblem(Answer):
+    """Why a job could not be started, or was lost."""
+
+    code: str
+    detail: str
+    next_step: str = ""
+    facts: dict[str, Any] = Field(default_factory=dict)
+
+
+class JobSummary(Answer):
+    id: str
+    state: Annotated[
+        JobState,
+        Field(
+            description="`finished`: the program ended by itself, whatever its exit code. `failed`: it did "
+            "not compile or could not be started. `lost`: its sandbox went away under it."
+        ),
+    ]
+    reason: str
+    language: str
+    sandbox_id: str | None = None
+    sats: int = 0
+    webhook_url: str | None = None
+    problem: JobProblem | None = None
+    created_at: Moment
+    started_at: Moment | None = None
+    ended_at: Moment | None = None
+
+
+class Job(JobSummary):
+    result: Annotated[
+        Execution | None, Field(description="What there is of it so far; whole once it ended.")
+    ] = None
+
+
+class JobPage(Answer):
+    jobs: list[JobSummary]
+    next_cursor: str | None = None

@@ -1,4 +1,6 @@
-"""Sandboxes: what a caller may ask for when creating one, and what the platform says about it."""
+"""Sandboxes: what a caller may ask for when creating one, and what the platform says about it. A boost gives
+more CPUs and memory for a while; events tell what happened to it, in order, with who did it and why.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +26,8 @@ from sandboxer.wire.words import (
     VolumeRef,
 )
 
+# Kept with the record and told in events: bounded as a whole.
+MAX_KEPT_JSON_BYTES = 64 * 1024
 StateName = Literal[
     "requested",
     "provisioning",
@@ -56,8 +60,11 @@ ImageName = Annotated[
         examples=["base"],
     ),
 ]
-# Kept with the record and told in events: bounded as a whole.
-MAX_KEPT_JSON_BYTES = 64 * 1024
+InputName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,62}$", max_length=63)]
+VolumeMode = Annotated[
+    Literal["rw", "ro"],
+    Field(description="`rw`: read and write, one sandbox alone; `ro`: read, with any number of others."),
+]
 
 
 def _keepable(values: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -69,9 +76,6 @@ def _keepable(values: dict[str, JsonValue]) -> dict[str, JsonValue]:
     if size > MAX_KEPT_JSON_BYTES:
         raise ValueError(f"must be at most {MAX_KEPT_JSON_BYTES} bytes of JSON")
     return values
-
-
-InputName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,62}$", max_length=63)]
 
 
 class WantedResources(Request):
@@ -89,12 +93,6 @@ class WantedResources(Request):
     pids: Annotated[
         Annotated[int, Field(ge=8, le=4_194_304)] | None, Field(description="Processes and threads.")
     ] = None
-
-
-VolumeMode = Annotated[
-    Literal["rw", "ro"],
-    Field(description="`rw`: read and write, one sandbox alone; `ro`: read, with any number of others."),
-]
 
 
 class WantedVolume(Request):
@@ -302,3 +300,25 @@ class StaleList(Answer):
 
 class Reaped(Answer):
     removed: list[Stale]
+
+
+class Boost(Request):
+    vcpus: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=256,
+            description="CPUs in all, more than it has; each brings 2 GB of memory.",
+            examples=[4],
+        ),
+    ]
+
+
+class Event(Answer):
+    id: Annotated[int, Field(description="Grows; give the last one seen as `after` (or Last-Event-ID).")]
+    subject: Annotated[str, Field(description="Id of what it happened to.")]
+    kind: Annotated[str, Field(examples=["sandbox.ready"])]
+    actor: Annotated[str, Field(description="Who caused it: a key, or a part of the platform.")]
+    reason: str
+    at: Moment
+    data: dict[str, JsonValue] = Field(default_factory=dict)

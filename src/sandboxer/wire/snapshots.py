@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sandboxer.wire.problems import Problem
 from sandboxer.wire.sandboxes import (
     AttachedVolume,
     ProfileId,
@@ -23,6 +22,7 @@ from sandboxer.wire.words import (
     Labels,
     Moment,
     Name,
+    Problem,
     Request,
     SandboxId,
     SnapshotId,

@@ -1,7 +1,11 @@
 """The words and bounds that several nouns share: identifiers, durations, labels, environment, paths.
 
 Requests are strict (no coercion, no unknown field), so that a typing slip is refused instead of ignored.
-Answers are tolerant, so that an older client can read a newer server.
+Answers are tolerant, so that an older client can read a newer server. What checks a model is built when it is
+first used: a command line that lists sandboxes need not build those of every other noun.
+
+A `Problem` is what went wrong, as RFC 9457 says it: machine-readable, with whose fault it is and what to do
+next.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 
 # The kernel would end a string at a NUL, so that what is checked would not be what is used.
 NO_NUL = r"^[^\x00]*$"
@@ -22,29 +26,7 @@ MAX_ENV_ENTRIES = 256
 MAX_LABELS = 64
 PAGE_LIMIT_DEFAULT = 50
 PAGE_LIMIT_MAX = 500
-
-
-class Request(BaseModel):
-    """A body that a caller sends."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
-class Answer(BaseModel):
-    """A body that the platform sends."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-def _absolute_path(text: str) -> str:
-    if not text.startswith("/"):
-        raise ValueError("must be absolute (start with /)")
-    # "replace" only so that counting never fails; the kernel sees the exact bytes.
-    if len(text.encode("utf-8", "replace")) >= MAX_PATH_BYTES:
-        raise ValueError(f"must be shorter than {MAX_PATH_BYTES} bytes")
-    return text
-
-
+PROBLEM_TYPE_PREFIX = "urn:sandboxer:problem:"
 QuoteId = Annotated[
     str,
     Field(
@@ -145,17 +127,6 @@ Env = Annotated[
     dict[EnvName, EnvValue],
     Field(max_length=MAX_ENV_ENTRIES, description="Environment variables.", examples=[{"LANG": "C.UTF-8"}]),
 ]
-AbsolutePath = Annotated[
-    str,
-    AfterValidator(_absolute_path),
-    Field(
-        min_length=1,
-        max_length=MAX_PATH_BYTES - 1,
-        pattern=r"^/[^\x00]*$",
-        description="Absolute path inside the sandbox.",
-        examples=["/workspace/main.py"],
-    ),
-]
 User = Annotated[
     str,
     Field(
@@ -192,7 +163,59 @@ Cursor = Annotated[
         description="Opaque; take it from the previous page.",
     ),
 ]
-
 LabelFilter = Annotated[
     str, Field(pattern=r"^[a-z0-9][a-z0-9._/-]{0,62}=[^\x00]{0,255}$", examples=["team=search"])
 ]
+
+
+class Request(BaseModel):
+    """A body that a caller sends."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)
+
+
+class Answer(BaseModel):
+    """A body that the platform sends."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
+
+
+def _absolute_path(text: str) -> str:
+    if not text.startswith("/"):
+        raise ValueError("must be absolute (start with /)")
+    # "replace" only so that counting never fails; the kernel sees the exact bytes.
+    if len(text.encode("utf-8", "replace")) >= MAX_PATH_BYTES:
+        raise ValueError(f"must be shorter than {MAX_PATH_BYTES} bytes")
+    return text
+
+
+AbsolutePath = Annotated[
+    str,
+    AfterValidator(_absolute_path),
+    Field(
+        min_length=1,
+        max_length=MAX_PATH_BYTES - 1,
+        pattern=r"^/[^\x00]*$",
+        description="Absolute path inside the sandbox.",
+        examples=["/workspace/main.py"],
+    ),
+]
+
+
+class Problem(Answer):
+    """Further members are facts of this very error (RFC 9457, section 3.2)."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, JsonValue]
+
+    type: Annotated[str, Field(description="Stable.", examples=[PROBLEM_TYPE_PREFIX + "not_found"])]
+    title: Annotated[str, Field(examples=["Not found"])]
+    status: Annotated[int, Field(ge=400, le=599)]
+    detail: Annotated[str, Field(examples=["No such sandbox: sbx_0123456789abcdefghjkmnpqrs"])]
+    code: Annotated[str, Field(description="Stable; meant for programs.", examples=["not_found"])]
+    fault: Annotated[
+        Literal["caller", "platform"],
+        Field(description="`caller`: change something and retry. `platform`: ours; retry later."),
+    ]
+    next_step: Annotated[str, Field(description="What to do now.")]
+    request_id: Annotated[str, Field(examples=["req_0123456789abcdefghjkmnpqrs"])]

@@ -1,49 +1,63 @@
-"""The order in which the rooms of a platform open and close."""
+"""The order in which the rooms of a platform open and close.
+
+`hold_recursion` holds the interpreter's recursion limit, which keeps what callers send from ending the
+process. JSON that is nested deeper than the limit is an error. Without it, it runs over the end of the stack
+and takes the whole server with it. `py_ecc`, which the Ethereum libraries bring along, raises the limit to
+100,000 when it is imported: at that, one request of 100 KB of `[` ends the process.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
+import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 
-from sandboxer.access.front.connections import Front
+from sandboxer import __version__
+from sandboxer.access.connections import Front
 from sandboxer.accounts import records
-from sandboxer.accounts.authority import AuthorityBook
-from sandboxer.accounts.limiter import Limiter
-from sandboxer.accounts.limits import LimitPolicy, parse_networks
+from sandboxer.accounts.authority import AuthorityRepository
+from sandboxer.accounts.limits import Limiter, LimitPolicy, parse_networks
 from sandboxer.backends.contract import Backend
 from sandboxer.identity.authenticate import Authenticator
 from sandboxer.identity.key_life import KeyLife
 from sandboxer.identity.keys import OWNER_ACCOUNT, Keys
-from sandboxer.identity.master_key import open_master_key
-from sandboxer.identity.nonces import NonceBook
+from sandboxer.identity.nonces import NonceRepository
 from sandboxer.identity.owner import ensure_owner
-from sandboxer.identity.seal import Seal
-from sandboxer.identity.sessions.token_keys import require_session_secret
+from sandboxer.identity.seal import Seal, open_master_key
+from sandboxer.identity.sessions.tokens import require_session_secret
 from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.clock import Clock, SystemClock, TimeSource
+from sandboxer.kernel.errors import NotAvailable
 from sandboxer.kernel.tasks import own_tasks
-from sandboxer.money.timekeeper import open_time
+from sandboxer.money.heartbeat import open_time
 from sandboxer.observe.events import Events
 from sandboxer.observe.metrics import Metrics
-from sandboxer.payments.room import open_payments
-from sandboxer.sandboxes.profiles import load_profiles
+from sandboxer.observe.traces import SpanSink
+from sandboxer.payments.room import Payments, open_payments
 from sandboxer.settings import Settings
 from sandboxer.store.engine import Store, open_store
 from sandboxer.store.idempotency import abandon_all_in_flight
 from sandboxer.store.lock import hold_database, hold_state_dir
 from sandboxer.store.sealed import forget_plain, seal_old, seal_with
 from sandboxer.wiring.backends import BoundBackends, open_bound
-from sandboxer.wiring.outside import open_wallets, open_webhook_room, payment_settings
-from sandboxer.wiring.platform import Platform
-from sandboxer.wiring.probes import probes_of
-from sandboxer.wiring.recursion import hold_recursion
-from sandboxer.wiring.sandbox_rooms import open_sandbox_rooms
-from sandboxer.wiring.upper_rooms import open_upper_rooms
+from sandboxer.wiring.platform import Platform, probes_of
+from sandboxer.wiring.rooms import (
+    open_sandbox_rooms,
+    open_upper_rooms,
+    open_wallets,
+    open_webhook_room,
+    payment_settings,
+)
 
 log = logging.getLogger(__name__)
+# Python's own. The stack of a thread has room for about thirty times as much.
+LIMIT = 1000
+# Either of them imports that library, sooner or later.
+_RAISERS = ("eth_account", "web3")
 
 
 @asynccontextmanager
@@ -63,38 +77,35 @@ async def open_platform(
     trusted_proxies, budget = parse_networks(settings.trusted_proxies), Budget(settings.budget_bounds)
     async with _closing_with(budget) as closing:
         (store, bound), metrics = await _open_bound_store(settings, clock, backends, closing), Metrics()
-        keeper = await closing.enter_async_context(open_time(store, metrics, clock=clock, source=time_source))
-        clock = keeper.clock
-        events, seal = _open_events(store, closing), await _open_seal(settings, store)
+        time = await closing.enter_async_context(open_time(store, metrics, clock=clock, source=time_source))
+        clock, events, seal = time.clock, _open_events(store, closing), await _open_seal(settings, store)
         keys = Keys(store, seal, clock=clock)
         await ensure_owner(keys, settings.owner_file, url=settings.url)
         wallets = await open_wallets(settings, store, seal, clock, keys, closing)
         authorities = await _open_accounts(store, clock, closing)
         webhooks = await open_webhook_room(settings, store, clock, seal, closing)
         nonces = _open_nonces(settings, clock, metrics, closing)
-        profiles = load_profiles(settings.profiles_dir)
-        payments = await closing.enter_async_context(
-            open_payments(payment_settings(settings), store, clock, keys, wallets.siwx, seal, webhooks)
-        )
+        paying = open_payments(payment_settings(settings), store, clock, keys, wallets.siwx, seal, webhooks)
+        payments = await _opened(paying, closing)
         sandboxes, work = await closing.enter_async_context(
-            open_sandbox_rooms(settings, store, keeper, profiles, bound, metrics, keys, payments)
+            open_sandbox_rooms(settings, store, time, bound, metrics, keys, payments)
         )
         above = await open_upper_rooms(
-            settings, store, clock, seal, authorities, webhooks, sandboxes, closing, budget=budget
+            settings, store, clock, seal, authorities, webhooks, sandboxes, closing, budget, wallets.gate
         )
         trying = await closing.enter_async_context(own_tasks())
-        await keeper.witness()
+        await time.witness()
         yield Platform(
             settings=settings,
             clock=clock,
-            timekeeper=keeper,
+            timekeeper=time,
             store=store,
             metrics=metrics,
             events=events,
             webhooks=webhooks,
             keys=keys,
             nonces=nonces,
-            authenticator=Authenticator(keys, nonces, wall_ahead=lambda: keeper.trouble),
+            authenticator=Authenticator(keys, nonces, wall_ahead=lambda: time.trouble),
             wallets=wallets,
             key_life=KeyLife(keys, store, clock),
             authorities=authorities,
@@ -102,11 +113,12 @@ async def open_platform(
             limits=_limits(settings),
             trusted_proxies=trusted_proxies,
             budget=budget,
-            front=Front(settings.connection_bounds, trusted_proxies),
+            front=Front(settings.connection_bounds, trusted_proxies, turns=budget.turns),
             pricing=settings.prices,
             backends=bound.backends,
             sandboxes=sandboxes,
-            slots=above.slots,
+            admission=above.admission,
+            purchases=above.purchases,
             work=work,
             access=above.access,
             artifacts=above.artifacts,
@@ -115,6 +127,7 @@ async def open_platform(
             services=above.services,
             payments=payments,
             probes=probes_of(settings, trying, store, nonces, bound.backends),
+            spans=_open_spans(settings, closing),
             payment_offers=payments.offers,
         )
 
@@ -175,19 +188,42 @@ def _open_events(store: Store, closing: AsyncExitStack) -> Events:
     return events
 
 
-def _open_nonces(settings: Settings, clock: Clock, metrics: Metrics, closing: AsyncExitStack) -> NonceBook:
-    nonces = NonceBook(clock.now(), journal_dir=settings.state_dir)
+def _open_spans(settings: Settings, closing: AsyncExitStack) -> SpanSink | None:
+    """What takes spans to the collector, if the settings name one."""
+    if settings.otlp_endpoint is None:
+        return None
+    try:
+        otlp = importlib.import_module("sandboxer.observe.otlp")
+    except ModuleNotFoundError as error:
+        why = f"{error.name} is not installed; pip install 'sandboxer[otlp]', or unset otlp_endpoint"
+        raise NotAvailable(what="otlp_endpoint", why=why) from error
+    spans: SpanSink = otlp.OtlpSpans(settings.otlp_endpoint, __version__)
+    closing.push_async_callback(asyncio.to_thread, spans.close)
+    return spans
+
+
+def _open_nonces(
+    settings: Settings, clock: Clock, metrics: Metrics, closing: AsyncExitStack
+) -> NonceRepository:
+    nonces = NonceRepository(clock.now(), journal_dir=settings.state_dir)
     closing.callback(nonces.close)
     metrics.nonces.set_function(lambda: len(nonces))
     return nonces
 
 
-async def _open_accounts(store: Store, clock: Clock, closing: AsyncExitStack) -> AuthorityBook:
+async def _open_accounts(store: Store, clock: Clock, closing: AsyncExitStack) -> AuthorityRepository:
     now = clock.now()
     await store.write(lambda conn: records.ensure(conn, OWNER_ACCOUNT, actor="system:start", now=now))
-    authorities = AuthorityBook(store, clock)
+    authorities = AuthorityRepository(store, clock)
     closing.callback(authorities.close)
     return authorities
+
+
+async def _opened(paying: AbstractAsyncContextManager[Payments], closing: AsyncExitStack) -> Payments:
+    payments = await closing.enter_async_context(paying)
+    # A network's libraries may have been loaded only now.
+    hold_recursion()
+    return payments
 
 
 def _limits(settings: Settings) -> LimitPolicy:
@@ -201,3 +237,11 @@ def _limits(settings: Settings) -> LimitPolicy:
         wakes_address=settings.limit_wakes,
         wakes_sandbox=settings.limit_wakes,
     )
+
+
+def hold_recursion() -> None:
+    """Set the limit back. A module raises it only when it is first imported, so it is imported here first,
+    where the Ethereum libraries are loaded at all: call this again after whatever may have loaded them."""
+    if any(name in sys.modules for name in _RAISERS):
+        importlib.import_module("py_ecc")
+    sys.setrecursionlimit(LIMIT)

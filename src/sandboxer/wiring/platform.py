@@ -1,35 +1,41 @@
-"""What an edge may hold: every room of a running platform."""
+"""What an edge may hold: every room of a running platform, and what `/health` tries of them: every part
+without which a request would fail."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
-from sandboxer.access.front.connections import Front
+from sandboxer.access.connections import Front
 from sandboxer.access.room import Access
-from sandboxer.accounts.authority import AuthorityBook
-from sandboxer.accounts.limiter import Limiter
-from sandboxer.accounts.limits import LimitPolicy, Network
+from sandboxer.accounts.authority import AuthorityRepository
+from sandboxer.accounts.limits import Limiter, LimitPolicy, Network
 from sandboxer.accounts.offers import NO_OFFERS, PaymentOffers
 from sandboxer.artifacts.room import Artifacts
-from sandboxer.backends.contract import Backend
+from sandboxer.backends.contract import Backend, HasParts
+from sandboxer.backends.disk_probe import write_there
 from sandboxer.identity.authenticate import Authenticator
 from sandboxer.identity.key_life import KeyLife
 from sandboxer.identity.keys import Keys
-from sandboxer.identity.nonces import NonceBook
+from sandboxer.identity.nonces import NonceRepository
 from sandboxer.identity.wallet_identity import WalletIdentity
 from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.tasks import TaskOwner, beside
+from sandboxer.money.heartbeat import Timekeeper
 from sandboxer.money.pricing import Pricing
-from sandboxer.money.timekeeper import Timekeeper
 from sandboxer.observe.events import Events
 from sandboxer.observe.metrics import Metrics
 from sandboxer.observe.probes import Probes
+from sandboxer.observe.traces import SpanSink
 from sandboxer.observe.webhooks.room import Webhooks
 from sandboxer.payments.room import Payments
-from sandboxer.sandboxes.slots import Slots
+from sandboxer.sandboxes.admission import Admission
+from sandboxer.sandboxes.purchase import Purchases
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.settings import Settings
+from sandboxer.store.claim import probe as write_a_row
 from sandboxer.store.engine import Store
 from sandboxer.work.execute.room import Execution
 from sandboxer.work.room import Work
@@ -49,11 +55,11 @@ class Platform:
     events: Events
     webhooks: Webhooks
     keys: Keys
-    nonces: NonceBook
+    nonces: NonceRepository
     authenticator: Authenticator
     wallets: WalletIdentity
     key_life: KeyLife
-    authorities: AuthorityBook
+    authorities: AuthorityRepository
     limiter: Limiter
     limits: LimitPolicy
     trusted_proxies: tuple[Network, ...]
@@ -63,7 +69,8 @@ class Platform:
     pricing: Pricing
     backends: Mapping[str, Backend]
     sandboxes: SandboxUseCases
-    slots: Slots
+    admission: Admission
+    purchases: Purchases
     work: Work
     execution: Execution
     sessions: Sessions
@@ -72,5 +79,26 @@ class Platform:
     artifacts: Artifacts
     payments: Payments
     probes: Probes
+    # None: nobody collects them.
+    spans: SpanSink | None = None
     # What a 402 says beside the prices.
     payment_offers: PaymentOffers = NO_OFFERS
+
+
+def probes_of(
+    settings: Settings,
+    owner: TaskOwner,
+    store: Store,
+    nonces: NonceRepository,
+    backends: Mapping[str, Backend],
+) -> Probes:
+    probes = Probes(owner)
+    probes.add("store", partial(store.probe, write_a_row))
+    # Each in a thread of its own: what hangs is a disk, and it must not take the loop with it.
+    probes.add("nonces", lambda: beside(nonces.check))
+    probes.add("state", lambda: beside(partial(write_there, settings.state_dir)))
+    for name, backend in sorted(backends.items()):
+        if isinstance(backend, HasParts):
+            for part, attempt in backend.parts().items():
+                probes.add(f"{name}/{part}", attempt)
+    return probes

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
 
 from sandboxer.backends.guest import EndReason, Exit, Output, Process, Stream
 from sandboxer.identity.keys import Caller
@@ -16,9 +17,8 @@ from sandboxer.kernel.budget import Lease
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import BackendLost, GuestRefused, StdinNotTaken
 from sandboxer.sandboxes.access import ActivityKind
-from sandboxer.work.commands import EXEC_TAG, Wanted, launch
 from sandboxer.work.deadline import Deadline, kill_quietly
-from sandboxer.work.lines import Line, Lines
+from sandboxer.work.lines import EXEC_TAG, Line, Lines, Wanted, launch
 
 STDIN_CHUNK = 64 * 1024
 
@@ -61,11 +61,10 @@ class Result:
 
 
 @dataclass(slots=True)
-class _Kept:
-    """The first `limit` bytes of one stream."""
+class _Limited:
+    """Passes on the first `limit` bytes of one stream."""
 
     limit: int | None
-    data: bytearray = field(default_factory=bytearray)
     seen: int = 0
     truncated: bool = False
 
@@ -93,39 +92,24 @@ class Exec:
 
         What is kept is taken from `lease`; while there is no room the command waits, and then it is killed.
         """
-        async with self._lines.open(sandbox_id, caller, ActivityKind.EXEC) as line:
-            began = time.monotonic()
-            process = await self._start(line, run)
-            kept = {stream: _Kept(run.output_limit) for stream in Stream}
-            ended: Exit | None = None
-            async with (
-                process,
-                killed_unless_ended(process) as guard,
-                Deadline(process, run.timeout_s) as deadline,
-            ):
-                async with Feeding(process, run.stdin) as feeding:
-                    async for item in process.output():
-                        if isinstance(item, Exit):
-                            ended = item
-                            break
-                        part = kept[item.stream].take(item)
-                        await lease.grow(len(part))
-                        kept[item.stream].data += part
-                if ended is None:
-                    raise BackendLost(why="the command's output ended without its exit")
-                guard.ended = True
-            truncated = any(k.truncated for k in kept.values())
-            end = _end(ended, deadline.passed, truncated, began, feeding)
-            return Result(end=end, stdout=kept[Stream.STDOUT].data, stderr=kept[Stream.STDERR].data)
+        kept = {stream: bytearray() for stream in Stream}
+        async with aclosing(self.stream(sandbox_id, caller, run)) as items:
+            async for item in items:
+                if isinstance(item, Output):
+                    await lease.grow(len(item.data))
+                    kept[item.stream] += item.data
+                elif isinstance(item, End):
+                    return Result(end=item, stdout=kept[Stream.STDOUT], stderr=kept[Stream.STDERR])
+        raise BackendLost(why="the command's output ended without its exit")
 
     async def stream(
         self, sandbox_id: str, caller: Caller, run: Run
-    ) -> AsyncIterator[Started | Output | End]:
+    ) -> AsyncGenerator[Started | Output | End]:
         """The same as it happens: Started, outputs, one End. Close it to kill the command."""
         async with self._lines.open(sandbox_id, caller, ActivityKind.EXEC) as line:
             began = time.monotonic()
             process = await self._start(line, run)
-            kept = {stream: _Kept(run.output_limit) for stream in Stream}
+            limits = {stream: _Limited(run.output_limit) for stream in Stream}
             ended: Exit | None = None
             async with (
                 process,
@@ -138,12 +122,13 @@ class Exec:
                         if isinstance(item, Exit):
                             ended = item
                             break
-                        if part := kept[item.stream].take(item):
+                        if part := limits[item.stream].take(item):
                             yield Output(item.stream, part, item.dropped)
                 if ended is None:
                     raise BackendLost(why="the command's output ended without its exit")
                 guard.ended = True
-            truncated = any(k.truncated for k in kept.values())
+            await self._lines.check_standing(sandbox_id, ended.code if ended.signal else None)
+            truncated = any(one.truncated for one in limits.values())
             yield _end(ended, deadline.passed, truncated, began, feeding)
 
     async def _start(self, line: Line, run: Run) -> Process:

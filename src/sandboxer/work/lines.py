@@ -1,15 +1,28 @@
-"""An open line to one sandbox, with what every command in it needs. The only way this room reaches down."""
+"""An open line to one sandbox, with what every command in it needs: environment, working directory, shell,
+tag. The only way this room reaches down.
+
+A tag marks what a process was started for, so that lists can tell a background process from a terminal.
+Whoever's work ends with its sandbox is told here why: for want of sats, at a spending cap, or by a loss.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from sandboxer.backends.guest import Guest
+from sandboxer.backends.guest import Command, Guest, Process, TerminalSize
 from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import BackendLost, InvalidRequest, PathNotFound, SandboxerError
+from sandboxer.kernel.ids import new_id
 from sandboxer.sandboxes.access import ActivityKind
+from sandboxer.sandboxes.demands import ended_by_money
+from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.use_cases import SandboxUseCases
+
+# Exit codes from here on say that a signal ended it.
+SIGNALLED = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +38,167 @@ class Lines:
 
     @asynccontextmanager
     async def open(self, sandbox_id: str, caller: Caller, activity: ActivityKind) -> AsyncIterator[Line]:
-        """The sandbox counts as working meanwhile. Raises NotFound, IllegalTransition, BackendLost."""
+        """The sandbox counts as working meanwhile. Raises NotFound, IllegalTransition, BackendLost; and if
+        money ended it under the work, InsufficientCredit or Forbidden."""
         sandbox = await self._sandboxes.get(sandbox_id, caller)
-        async with self._sandboxes.line(sandbox_id, caller, activity=activity) as guest:
-            yield Line(guest, self._sandboxes.environment(sandbox))
+        try:
+            async with self._sandboxes.line(sandbox_id, caller, activity=activity) as guest:
+                yield Line(guest, self._sandboxes.environment(sandbox))
+        except (BackendLost, BaseExceptionGroup) as error:
+            loss = error if isinstance(error, BackendLost) else _loss_in(error)
+            told = None if loss is None else await loss_of(self._sandboxes, sandbox_id, loss)
+            if told is None or told is loss:
+                raise
+            raise told from error
+
+    async def check_standing(self, sandbox_id: str, exit_code: int | None) -> None:
+        """Raises what `open` raises, for a program that was killed because its sandbox went."""
+        if exit_code is None or exit_code < SIGNALLED:
+            return
+        await self._sandboxes.dependencies.operations.ended(sandbox_id)
+        known = self._sandboxes.dependencies.repository.peek(sandbox_id)
+        if known is None or known.state not in LIVE:
+            loss = BackendLost(why="the program was killed with its sandbox")
+            raise await loss_of(self._sandboxes, sandbox_id, loss)
+
+
+async def loss_of(sandboxes: SandboxUseCases, sandbox_id: str, error: SandboxerError) -> SandboxerError:
+    """The same loss, with what became of the sandbox: reaped, expired, destroyed by someone.
+
+    One that money ended is the payer's matter.
+    """
+    await sandboxes.dependencies.operations.ended(sandbox_id)
+    found = await sandboxes.dependencies.repository.find(sandbox_id)
+    if found is None or found.state in LIVE:
+        return error
+    why = f"the sandbox became {found.state.value} ({found.reason}) meanwhile"
+    facts = {"sandbox_id": sandbox_id, "state": found.state.value, "reason": found.reason}
+    return ended_by_money(found) or BackendLost(**{**error.facts, "why": why, **facts})
+
+
+def _loss_in(group: BaseExceptionGroup[BaseException]) -> BackendLost | None:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            error = _loss_in(error) or error
+        if isinstance(error, BackendLost):
+            return error
+    return None
+
+
+class Pace:
+    """How fast the server reads what one program says: a burst, then so much a second. `spend` returns at
+    once while there is something left, and else when the debt is paid off.
+
+    Reading costs the one loop that serves everybody; who is read more slowly waits at its own full pipe.
+    """
+
+    def __init__(self, rate: int) -> None:
+        self._rate = rate
+        self._left = float(rate)
+        self._at = asyncio.get_running_loop().time()
+
+    async def spend(self, amount: int) -> None:
+        now = asyncio.get_running_loop().time()
+        self._left = min(float(self._rate), self._left + (now - self._at) * self._rate) - amount
+        self._at = now
+        if self._left < 0:
+            await asyncio.sleep(-self._left / self._rate)
+
+
+WORKSPACE = "/workspace"
+# Not a login shell: reading profile files costs milliseconds and makes a command depend on the image.
+# bash because agents write bash; an image without it gets sh.
+SHELLS = ("/bin/bash", "/bin/sh")
+DEFAULT_ENV: Mapping[str, str] = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": "/root",
+    "LANG": "C.UTF-8",
+}
+# The kernel takes 128 KiB for one string and a quarter of the stack for all; past that exec says E2BIG.
+MAX_ARGUMENTS_BYTES = 2 * 1024 * 1024
+MAX_STRING_BYTES = 128 * 1024
+
+
+# Words a caller cannot use as a tag: what a process was started for, when it is not a background process.
+EXEC_TAG = "@exec"
+TERMINAL_TAG = "@terminal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A command as a caller wants it: exactly one of `shell` and `argv`."""
+
+    shell: str | None = None
+    argv: Sequence[str] | None = None
+    cwd: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    user: str | None = None
+
+
+def merged_env(sandbox_env: Mapping[str, str], wanted: Wanted) -> Mapping[str, str]:
+    """Later wins: defaults, the sandbox's, the command's own."""
+    env = {**DEFAULT_ENV, **sandbox_env, **wanted.env}
+    if wanted.user not in (None, "root", "0") and "HOME" not in wanted.env and "HOME" not in sandbox_env:
+        # Only the sandbox knows another user's home; the supervisor fills it in.
+        del env["HOME"]
+    return env
+
+
+async def launch(
+    guest: Guest,
+    wanted: Wanted,
+    sandbox_env: Mapping[str, str],
+    *,
+    tag: str,
+    has_stdin: bool = False,
+    terminal: TerminalSize | None = None,
+    deadline: float | None = None,
+    keep: bool = True,
+    process_id: str | None = None,
+) -> Process:
+    """Start it. The usual folder and shell are tried first, without a question beforehand."""
+    env = merged_env(sandbox_env, wanted)
+    cwd = wanted.cwd or WORKSPACE
+    shell = SHELLS[0]
+    while True:
+        argv = wanted.argv or (shell, "-c", wanted.shell or "")
+        _check_size(argv, env)
+        command = Command(
+            argv=argv,
+            env=env,
+            cwd=cwd,
+            user=wanted.user or "root",
+            terminal=terminal,
+            has_stdin=has_stdin,
+            tag=tag,
+            deadline=deadline,
+            keep=keep,
+        )
+        try:
+            return await guest.run(command, process_id=process_id)
+        except PathNotFound as error:
+            missing = error.facts.get("path")
+            if missing == cwd and wanted.cwd is None and cwd == WORKSPACE:
+                cwd = "/"
+            elif missing == shell and wanted.argv is None and shell == SHELLS[0]:
+                shell = SHELLS[1]
+            else:
+                raise
+            # The failed try may still be leaving under its id.
+            process_id = process_id and new_id(process_id.partition("_")[0])
+
+
+def _check_size(argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """What execve would refuse with E2BIG is refused here with a name."""
+    total = 0
+    for text in (*argv, *(f"{name}={value}" for name, value in env.items())):
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogateescape"))
+        if size >= MAX_STRING_BYTES:
+            raise InvalidRequest(
+                field="argv", why=f"one argument or variable is larger than {MAX_STRING_BYTES} bytes"
+            )
+        total += size + 9
+    if total > MAX_ARGUMENTS_BYTES:
+        raise InvalidRequest(
+            field="argv", why=f"arguments and environment exceed {MAX_ARGUMENTS_BYTES} bytes"
+        )

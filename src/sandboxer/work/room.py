@@ -9,13 +9,11 @@ from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
 from sandboxer.sandboxes.access import ActivityKind
 from sandboxer.sandboxes.use_cases import SandboxUseCases
-from sandboxer.work.archives import Archives
+from sandboxer.work.deadline import Overdue
 from sandboxer.work.exec import Exec
-from sandboxer.work.files import SandboxFiles
+from sandboxer.work.files import Archives, SandboxFiles
 from sandboxer.work.lines import Lines
-from sandboxer.work.overdue import Overdue
-from sandboxer.work.processes import Processes
-from sandboxer.work.terminals import Terminals
+from sandboxer.work.processes import Processes, Terminals
 
 # The platform itself, ending what is overdue: it may reach into every sandbox.
 OVERDUE = Caller(public_key="system:overdue", account="system", is_owner=True)

@@ -10,17 +10,11 @@ import time
 
 import pytest
 
-from sandboxer.access.egress.proxy.means import Patience
+from sandboxer.access.egress.proxy.dialer import Patience
 from sandboxer.access.egress.rules import Action, Limits
-from tests.access.egress.conftest import Call, Proxy
 from tests.access.egress.world import ADDRESS, ADDRESS_6, OTHER, OWN, OWN_6, ip, site
-from tests.http.conftest import eventually
-
-GET = b"GET http://example.com/ HTTP/1.1\r\nHost: example.com\r\n\r\n"
-
-
-def connect(authority: str) -> bytes:
-    return f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n".encode()
+from tests.support.egress import GET, Call, Proxy, connect
+from tests.support.http.served import eventually
 
 
 async def hello(call: Call, name: str | None, *, minimum: ssl.TLSVersion | None = None) -> bytes:

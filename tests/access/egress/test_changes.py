@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from sandboxer.access.egress.proxy.means import Patience
+from sandboxer.access.egress.proxy.dialer import Patience
 from sandboxer.access.egress.rules import Action, Injection, Rule
-from tests.access.egress.conftest import Call, Proxy
-from tests.access.egress.test_attacks import GET, connect
 from tests.access.egress.world import ADDRESS, OTHER, Site, certified, listening, site
-from tests.http.conftest import eventually
+from tests.support.egress import GET, Call, Proxy, connect
+from tests.support.http.served import eventually
 
 ENDLESS = b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n"
 INSIDE = b"GET / HTTP/1.1\r\nHost: example.com\r\n\r\n"
@@ -146,7 +145,7 @@ async def test_a_name_that_nobody_resolves_is_told_in_time(
         await asyncio.Event().wait()
         return [host]
 
-    monkeypatch.setattr("sandboxer.access.egress.proxy.dialing.RESOLVE_S", 0.3)
+    monkeypatch.setattr("sandboxer.access.egress.proxy.dialer.RESOLVE_S", 0.3)
     proxy.names.addresses = never  # type: ignore[method-assign]
     assert b'"name_timed_out"' in await proxy.ask(GET)
     assert not proxy.outlet.flows

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from sandboxer.access.egress.proxy.dialing import Dialer, Refused, SystemResolver
+from sandboxer.access.egress.proxy.dialer import Dialer, Refused, SystemResolver
 from sandboxer.access.egress.proxy.wire import Wire
 from sandboxer.kernel.lookups import Lookups, TooManyLookups
-from tests.http.conftest import eventually
+from tests.support.http.served import eventually
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ async def test_many_slow_names_hold_up_no_other_work_and_no_other_sandbox(asked:
 async def test_one_sandbox_has_few_look_ups_under_way_and_is_told_so(
     asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sandboxer.access.egress.proxy.dialing.RESOLVE_S", 30.0)
+    monkeypatch.setattr("sandboxer.access.egress.proxy.dialer.RESOLVE_S", 30.0)
     resolver = SystemResolver()
     dialer = Dialer(resolver)
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from sandboxer.access.egress.rules import Action, Injection, Rule
-from tests.access.egress.conftest import Proxy
-from tests.access.egress.test_attacks import connect
 from tests.access.egress.world import Site, certified, site
+from tests.support.egress import Proxy, connect
 
 SECRET = Injection(host="example.com", header="Authorization", secret="KEY", form="Bearer {}")
 POST_ONLY = Rule(action=Action.ALLOW, host="example.com", methods=("POST",), path="/v1")

@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from sandboxer.access.egress.proxy.means import Patience
+from sandboxer.access.egress.proxy.dialer import Patience
 from sandboxer.access.egress.rules import Action, Injection, Rule
-from tests.access.egress.conftest import Call, Proxy
-from tests.access.egress.test_attacks import connect
 from tests.access.egress.world import ADDRESS, certified, listening
-from tests.http.conftest import eventually
+from tests.support.egress import Call, Proxy, connect
+from tests.support.http.served import eventually
 
 EVIL = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="

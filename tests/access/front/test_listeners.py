@@ -17,14 +17,14 @@ import httpx
 import pytest
 import uvloop
 
-from sandboxer.access.front.patience import Patience
+from sandboxer.access.connections import Patience
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.edges.front.acceptor import Silent
 from sandboxer.edges.http.server import listen
 from sandboxer.edges.proxy.listener import listen_for_hosts, open_house
 from sandboxer.settings import Settings
-from tests.access.test_proxy_attacks import SMUGGLED
-from tests.http.conftest import Served, eventually, serving
+from tests.support.access import SMUGGLED
+from tests.support.http.served import Served, eventually, serving
 
 HOST = b"3000-sbx-01hzzzzzzzzzzzzzzzzzzzzzzz.localhost"
 BEGIN = b"GET /health HTTP/1.1\r\nHost: " + HOST + b"\r\n"

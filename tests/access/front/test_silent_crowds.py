@@ -10,7 +10,7 @@ import pytest
 
 from bench.platform import Running, open_platform, own_folder
 from bench.scenarios.silence import KINDS, Kind, create_ms, measure
-from tests.http.test_real import IMAGES, why_not
+from tests.support.http.real import IMAGES, why_not
 
 # Others use this machine too: the best of a few is what the server can do.
 TRIES = 3

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxer.identity.signatures.bitcoin import verify_bitcoin
-from sandboxer.identity.signatures.bitcoin_addresses import bitcoin_address
+from sandboxer.identity.signatures.bitcoin import bitcoin_address, verify_bitcoin
 from sandboxer.kernel.errors import InvalidRequest, Refused, Unauthenticated
-from tests.identity.wallets.signers import Signer, high_s
 from tests.identity.wallets.vectors import load
+from tests.support.signers import Signer, high_s
 
 BIP137, BIP322 = load("bip137"), load("bip322")
 # From the BIP's own text: key L3VFeEujGtevx9w18HD1fhRbCH67Az2dpCymeRE1SoPK6XQtaN2k.

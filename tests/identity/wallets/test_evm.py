@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from sandboxer.identity.signatures.evm import checksummed, evm_address, recover_evm, verify_evm
 from sandboxer.kernel.errors import InvalidRequest, Unauthenticated
-from tests.identity.wallets.signers import Signer, high_s
 from tests.identity.wallets.vectors import load
+from tests.support.signers import Signer, high_s
 
 VECTORS = load("eip191")
 

@@ -14,23 +14,22 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sandboxer.identity.genesis.gate import GenesisGate
-from sandboxer.identity.genesis.judgement import RegistryEntry, judge
-from sandboxer.identity.genesis.proof import (
+from sandboxer.identity.genesis.gate import (
+    GenesisGate,
     GenesisProof,
     Terms,
     btc_message,
     proof_from_headers,
     stx_message,
 )
-from sandboxer.identity.genesis.registry import HttpRegistry, canonical, read_answer
+from sandboxer.identity.genesis.registry import HttpRegistry, RegistryEntry, canonical, judge, read_answer
 from sandboxer.identity.genesis.registry_server import RegistryApp
 from sandboxer.kernel.errors import Forbidden, InvalidRequest, Refused, Unauthenticated, Unavailable
 from sandboxer.store.engine import Store
-from tests.identity.conftest import StillClock
-from tests.identity.wallets.conftest import DOMAIN, Door
-from tests.identity.wallets.signers import Signer
 from tests.identity.wallets.vectors import load
+from tests.support.identity import StillClock
+from tests.support.signers import Signer
+from tests.support.wallets import DOMAIN, Door
 
 AGENT, OTHER = Signer.named("agent"), Signer.named("other agent")
 TERMS = Terms(domain=DOMAIN)

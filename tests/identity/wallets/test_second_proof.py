@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 
 from sandboxer.edges.http.problems import status_of
+from sandboxer.identity.authenticate import sign
 from sandboxer.identity.keys import Caller, NewKey
 from sandboxer.identity.second_proof import SecondProof, factor_needed, proof_from_headers
-from sandboxer.identity.signing import sign
 from sandboxer.kernel.errors import Refused, SecondProofNeeded, Unauthenticated
-from tests.identity.wallets.conftest import Door
-from tests.identity.wallets.signers import Signer
+from tests.support.signers import Signer
+from tests.support.wallets import Door
 
 ALICE, BOB = Signer.named("alice"), Signer.named("bob")
 ACTION, RESOURCE = "destroy", "sbx_1"

@@ -12,11 +12,17 @@ import pytest
 from sqlalchemy import func, select
 
 from sandboxer.identity.keys import Caller
-from sandboxer.identity.sessions.bearer import session_token
 from sandboxer.identity.sessions.challenges import Challenges
 from sandboxer.identity.sessions.sessions import OpenedSession, WalletSessions
-from sandboxer.identity.sessions.token_keys import load_token_keys, require_session_secret
-from sandboxer.identity.sessions.tokens import Claims, TokenKey, TokenKeys, derive_key
+from sandboxer.identity.sessions.tokens import (
+    Claims,
+    TokenKey,
+    TokenKeys,
+    derive_key,
+    load_token_keys,
+    require_session_secret,
+    session_token,
+)
 from sandboxer.identity.tables import challenges, wallet_sessions
 from sandboxer.kernel.errors import (
     Conflict,
@@ -29,10 +35,10 @@ from sandboxer.kernel.errors import (
 from sandboxer.observe.events import Events
 from sandboxer.store.databases import open_database
 from sandboxer.store.engine import Store
-from tests.identity.conftest import START, StillClock
-from tests.identity.wallets.conftest import DOMAIN, SEAL, SECRET, Door, open_door
-from tests.identity.wallets.signers import Signer
 from tests.identity.wallets.vectors import load
+from tests.support.identity import START, StillClock
+from tests.support.signers import Signer
+from tests.support.wallets import DOMAIN, SEAL, SECRET, Door, open_door
 
 ALICE, BOB = Signer.named("alice"), Signer.named("bob")
 

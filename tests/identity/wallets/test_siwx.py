@@ -17,8 +17,8 @@ from sandboxer.identity.signatures.evm import checksummed
 from sandboxer.identity.siwx import SiwxMessage, from_header, parse
 from sandboxer.identity.tables import challenges
 from sandboxer.kernel.errors import Refused, Unauthenticated
-from tests.identity.wallets.conftest import Door
-from tests.identity.wallets.signers import Signer
+from tests.support.signers import Signer
+from tests.support.wallets import Door
 
 ALICE, BOB = Signer.named("alice"), Signer.named("bob")
 # The example of EIP-4361.

@@ -8,18 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxer.identity.signatures.c32 import encode, stacks_address
-from sandboxer.identity.signatures.clarity import Ascii, Int, UInt, Utf8, Value, serialize
 from sandboxer.identity.signatures.stacks import (
+    Ascii,
+    Int,
     Sip018Domain,
+    UInt,
+    Utf8,
+    Value,
+    encode,
+    serialize,
     sip018_digest,
+    stacks_address,
     stacks_message_digest,
     verify_sip018,
     verify_stacks_message,
 )
 from sandboxer.kernel.errors import InvalidRequest, Refused, Unauthenticated
-from tests.identity.wallets.signers import Signer, high_s
 from tests.identity.wallets.vectors import load
+from tests.support.signers import Signer, high_s
 
 VECTORS = load("stacks")
 SIP018, PLAIN = VECTORS["sip018"], VECTORS["plain"]

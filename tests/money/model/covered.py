@@ -1,13 +1,23 @@
-"""Which acts met which states: what a run covered, and what it could have covered and did not."""
+"""Which acts met which states: what a run covered, and what it could have covered and did not.
+
+`python -m tests.money.model.covered [first seed] [schedules]` plays a row on SQLite and prints the table of
+docs/explanation/model.md.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
 
-from tests.money.model.evm import HONEST, LIES, MANNERS
+from tests.money.model import nodes
+from tests.money.model.evm import HONEST, LIES, MANNERS, PRETENCES
+from tests.money.model.play import LIVES, PLAY
+from tests.money.model.schedule import run_schedule
 
 Pairs = Counter[tuple[str, str]]
 
@@ -23,6 +33,8 @@ _PAYMENTS = tuple(
 )
 _CHAINS = tuple(f"chain:{one}" for one in (HONEST, "behind", *LIES))
 _PEOPLE = (*_ACCOUNTS, *_CHILDREN)
+# Made by the act itself, without a sat.
+_NEW = ("account:new",)
 _ALL = (*_PEOPLE, *_SANDBOXES, "sandbox:destroyed", *_PAYMENTS)
 # By act: the states in which what it touches can be.
 _POSSIBLE: dict[str, tuple[str, ...]] = {
@@ -49,6 +61,26 @@ _POSSIBLE: dict[str, tuple[str, ...]] = {
     "present_again": ("payment:unknown", *_PAYMENTS),
     **dict.fromkeys(("blocks_come", "node_lies", "chain_reorganises"), _CHAINS),
     "facilitator_changes": tuple(f"facilitator:{one}" for one in MANNERS),
+    "index_fails": ("index:down", "index:reorganised"),
+    **dict.fromkeys(("newcomer_keeps_a_volume", "nobody_is_there_while_it_runs"), _NEW),
+    "it_runs_on_without_sats": _NEW,
+    **dict.fromkeys(
+        (
+            "child_buys_a_card",
+            "child_is_revoked_after_a_payment_failed",
+            "child_acts_under_many_names",
+            "cap_is_reached",
+            "node_forgets_what_is_confirmed",
+        ),
+        ("account:active",),
+    ),
+    "suspended_wallet_pays": ("account:suspended",),
+    "invoice_is_overpaid": ("invoice:over",),
+    "strangers_order": tuple(f"node:{one}" for one in (nodes.HONEST, nodes.SCANNING, nodes.DOWN)),
+    **dict.fromkeys(("pay_by_relay", "images_are_shared"), _PEOPLE),
+    "node_is_of_another_chain": tuple(f"chain:{one}" for one in PRETENCES),
+    "strangers_ask_for_prices": ("stranger",),
+    "strangers_ask_for_more_time": ("sandbox:ready", "sandbox:frozen"),
     "pay_bill": tuple(f"invoice:{one}" for one in ("exact", "over", "partial", "late")),
 }
 
@@ -68,6 +100,36 @@ def never_met(pairs: Pairs) -> list[tuple[str, str]]:
     return sorted(possible - set(pairs))
 
 
+def unknown_acts() -> list[str]:
+    """Acts of which nobody said what they can meet."""
+    return sorted(PLAY.acts.keys() - _POSSIBLE.keys())
+
+
+def table(pairs: Pairs) -> Iterator[str]:
+    """For people: each state, the acts that met it with how often, and those that could have and did not."""
+    missed = dict[str, list[str]]()
+    for state, act in never_met(pairs):
+        missed.setdefault(state, []).append(f"`{act}`")
+    yield "| State | Met by (times) | Possible, not met |"
+    yield "|---|---|---|"
+    for state in sorted({state for state, _ in pairs} | missed.keys()):
+        met = ", ".join(f"`{act}` {number}" for (one, act), number in sorted(pairs.items()) if one == state)
+        yield f"| {state} | {met} | {', '.join(missed.get(state, ())) or '–'} |"
+
+
 def _by_state(words: Iterable[tuple[str, str]]) -> Iterator[str]:
     for state, group in groupby(words, key=itemgetter(0)):
         yield f"  {state}: " + ", ".join(word for _, word in group)
+
+
+def main() -> None:
+    logging.getLogger("sandboxer").setLevel(logging.CRITICAL)
+    first, number = (int(one) for one in (sys.argv[1:] + ["1", "100"][len(sys.argv) - 1 :]))
+    pairs = Pairs()
+    for seed in range(first, first + number):
+        pairs += asyncio.run(run_schedule(seed, PLAY if seed % 2 else LIVES)).pairs
+    print("\n".join(table(pairs)))
+
+
+if __name__ == "__main__":
+    main()

@@ -12,13 +12,13 @@ from sandboxer.accounts.caps import Caps
 from sandboxer.accounts.delegation import Cut, cut, top_up
 from sandboxer.accounts.revocation import revoke
 from sandboxer.accounts.scopes import ALL
-from sandboxer.artifacts.volumes.desk import Wanted
+from sandboxer.artifacts.volumes.use_cases import Wanted
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.kernel.ids import new_id
 from sandboxer.money.buckets import load_bucket, open_bucket
-from sandboxer.payments.crediting import credit_final, reverse_final
-from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.payments.credits import credit_final, reverse_final
+from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from tests.money.model.people import Person, Thing
 from tests.money.model.schedule import EVERYTHING, Run
 
@@ -26,6 +26,8 @@ OPERATOR = Caller(public_key="sbx-pk-owner", account="owner", is_owner=True)
 WAITS_S = (1.0, 7.123457, 29.0, 61.5, 185.000001)
 AWAY_S = (3.0, 149.0, 3600.5, 172_800.0)
 VOLUME_MB = 256
+# Costs so much while it is only kept that a debt for it would show within minutes.
+LARGE_MB = 65_536
 # So many have sats when a schedule begins, and so many.
 FUNDED, FUNDS = 2, (300, 3000, 20_000)
 
@@ -100,14 +102,16 @@ async def fail_payment(run: Run, person: Person, sats: int) -> None:
 
 
 async def create(run: Run) -> None:
-    await create_for(run, pick(run), run.dice.choice(("1m", "2h", "24h")))
+    disk_mb = run.dice.choice((None, None, LARGE_MB))
+    await create_for(run, pick(run), run.dice.choice(("1m", "2h", "24h")), disk_mb=disk_mb)
 
 
-async def create_for(run: Run, person: Person, ttl: str) -> None:
+async def create_for(run: Run, person: Person, ttl: str, *, disk_mb: int | None = None) -> None:
     made = None
     try:
         caller = replace(person.caller, public_key=_name_of(run, person))
-        made = await run.world.platform.sandboxes.create(CreateRequest(ttl=ttl), caller)
+        wish = CreateRequest(ttl=ttl, resources=WantedResources(disk_mb=disk_mb))
+        made = await run.world.platform.sandboxes.create(wish, caller)
     finally:
         if made is not None:
             assert person.may_act, f"{person.name} is {person.status} and got a sandbox"
@@ -162,14 +166,14 @@ async def make_volume(run: Run) -> None:
 
 
 async def make_volume_for(run: Run, person: Person) -> None:
-    desk = run.world.platform.artifacts.volumes
+    use_cases = run.world.platform.artifacts.volumes
     had = await run.world.read(lambda conn: load_bucket(conn, person.account))
     name = f"v{run.cast.number()}"
-    made = await desk.create(Wanted(name=name, size_mb=VOLUME_MB), person.caller)
+    made = await use_cases.create(Wanted(name=name, size_mb=VOLUME_MB), person.caller)
     assert person.may_act, f"{person.name} is {person.status} and got a volume"
     assert had.posted > 0, f"{person.name} has {had.posted} sats and keeps {VOLUME_MB} MB"
     person.is_loose = True
-    run.cast.volumes[made.id] = (person, desk.book.rate(person.account, VOLUME_MB))
+    run.cast.volumes[made.id] = (person, use_cases.repository.rate(person.account, VOLUME_MB))
 
 
 async def drop_volume(run: Run) -> None:

@@ -12,26 +12,27 @@ from typing import Any
 from unittest import mock
 
 from sandboxer.accounts import gifts, limits, revocation, storage, sums
-from sandboxer.artifacts.images.published import sharing
-from sandboxer.edges.http import buying
+from sandboxer.artifacts.images.published import grants as sharing
+from sandboxer.edges.http import purchases
 from sandboxer.edges.http.routes import sandboxes as sandbox_routes
 from sandboxer.identity import siwx
-from sandboxer.money import accrual, heartbeat, ledger, timekeeper
+from sandboxer.money import accrual, heartbeat, ledger
 from sandboxer.money.pricing import entitlement
-from sandboxer.payments import crediting, settlement
+from sandboxer.payments import credits, settlement
 from sandboxer.payments.chains import core_rpc
 from sandboxer.payments.chains.transport import NodeError
-from sandboxer.payments.gift_cards import desk as cards
-from sandboxer.payments.gift_cards import redeeming
-from sandboxer.payments.invoices import decisions, desk
-from sandboxer.payments.reversal import Verdict
+from sandboxer.payments.gift_cards import redemption
+from sandboxer.payments.gift_cards import use_cases as cards
+from sandboxer.payments.invoices import policy as decisions
+from sandboxer.payments.invoices import use_cases
+from sandboxer.payments.settlement import Verdict
+from sandboxer.payments.stacks import relay, relay_messages
 from sandboxer.payments.stacks import way as stacks_way
-from sandboxer.payments.stacks.relay import client, states
-from sandboxer.payments.stacks.relay.states import PaymentState
+from sandboxer.payments.stacks.relay_messages import PaymentState
 from sandboxer.payments.x402 import checkout
-from sandboxer.payments.x402.evm import opening as evm_opening
+from sandboxer.payments.x402.evm import ways as evm_opening
 from sandboxer.payments.x402.ways import Fate, Sighting
-from sandboxer.sandboxes import book, charging
+from sandboxer.sandboxes import charging, repository
 
 Patch = tuple[Any, str, Any]
 _ENDLESS = 10**30
@@ -80,16 +81,16 @@ def _downtime_is_no_gap() -> list[Patch]:
 
 def _charged_while_dead() -> list[Patch]:
     """A sandbox found dead pays until it is found."""
-    real = timekeeper.Timekeeper.__init__
+    real = heartbeat.Timekeeper.__init__
 
     def init(self: Any, **values: Any) -> None:
         real(self, **{**values, "last_witnessed": None})
 
-    return [(heartbeat, "gap_before", _nothing), (timekeeper.Timekeeper, "__init__", init)]
+    return [(heartbeat, "gap_before", _nothing), (heartbeat.Timekeeper, "__init__", init)]
 
 
 def _nobody_asks_at_the_door() -> list[Patch]:
-    places = (gifts, storage, crediting, cards, redeeming, checkout, book)
+    places = (gifts, storage, credits, cards, redemption, checkout, repository)
     return [(place, "demand_may", _nothing) for place in places]
 
 
@@ -156,7 +157,7 @@ def _addresses_are_burnt() -> list[Patch]:
         self._spare.setdefault(chain.code, [])
         return index, await chain.fresh_address(index)
 
-    return [(desk.InvoiceDesk, "_fresh_address", fresh)]
+    return [(use_cases.InvoiceUseCases, "_fresh_address", fresh)]
 
 
 def _relays_are_believed() -> list[Patch]:
@@ -180,10 +181,10 @@ def _relays_are_believed() -> list[Patch]:
 
 def _words_of_relays_are_unknown() -> list[Patch]:
     def status(answer: Any) -> Any:
-        return client._understood(client.read_status, answer)
+        return relay._understood(relay.read_status, answer)
 
-    words = {name: state for name, state in states.SYNONYMS.items() if name != "broadcast"}
-    return [(states, "SYNONYMS", words), (client, "_status", status)]
+    words = {name: state for name, state in relay_messages.SYNONYMS.items() if name != "broadcast"}
+    return [(relay_messages, "SYNONYMS", words), (relay, "_status", status)]
 
 
 def _each_402_keeps_a_challenge() -> list[Patch]:
@@ -200,7 +201,7 @@ def _payers_are_named_and_believed() -> list[Patch]:
     async def proven(*_: object) -> AsyncIterator[None]:
         yield
 
-    return [(buying, "proven", proven), (sandbox_routes, "proven", proven)]
+    return [(purchases, "proven", proven), (sandbox_routes, "proven", proven)]
 
 
 def _networks_are_not_checked() -> list[Patch]:
@@ -230,7 +231,7 @@ MUTATIONS = [
         _reversed_at_sight,
         "node_forgets_what_is_confirmed",
     ),
-    Mutation("3", "charges have no end", _charges_without_end, "nobody_is_there_while_it_runs"),
+    Mutation("3", "charges have no end", _charges_without_end, "it_runs_on_without_sats"),
     Mutation(
         "3 (down)", "time without a server is a debt", _downtime_is_no_gap, "nobody_is_there_while_it_runs"
     ),

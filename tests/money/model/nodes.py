@@ -1,18 +1,21 @@
-"""A Bitcoin node and a Stacks relay on loopback, spoken to over real HTTP, that are as bad as real ones.
+"""A Bitcoin node, a Litecoin index and a Stacks relay on loopback, spoken to over real HTTP.
 
 The node is that of a main network: whoever has it read the past waits longer than anybody does, and while it
-reads it refuses everything else. The relay has words of its own, and forgets.
+reads it refuses everything else. The relay has words of its own, and forgets. The index is down when it is
+told to, and its chain reorganises.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
+from dataclasses import dataclass
 from typing import Any
 
 from embit.bip32 import HDKey
 
-from sandboxer.payments.stacks.codec.signing import StacksKey
+from sandboxer.payments.chains.addresses import NETWORKS, script_of
+from sandboxer.payments.stacks.codec.transactions import StacksKey
 from testchains.http_face import Answer, HttpFace
 
 XPUB = HDKey.from_seed(b"a model's own seed".ljust(64, b".")).to_public().to_base58()
@@ -84,6 +87,86 @@ class CoreNode:
         return []
 
 
+@dataclass
+class _Output:
+    txid: str
+    script: str
+    amount: int
+    # None: it waits for a block.
+    height: int | None = None
+
+
+class LitecoinIndex:
+    """An Esplora server over a chain that the driver makes: who was paid, in which block."""
+
+    def __init__(self) -> None:
+        self.is_down = False
+        self._outputs: list[_Output] = []
+        self._blocks = [NETWORKS["LTC", "regtest"].genesis[0]]
+        self.mine(100)
+        self._face = HttpFace(self._route)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"LTC": {"esplora": self._face.url, "network": "regtest", "xpub": XPUB}}
+
+    def close(self) -> None:
+        self._face.stop()
+
+    def pay(self, address: str, amount: int) -> None:
+        script = script_of(address, NETWORKS["LTC", "regtest"]).hex()
+        self._outputs.append(_Output(secrets.token_hex(32), script, amount))
+
+    def mine(self, blocks: int = 1) -> None:
+        for _ in range(blocks):
+            self._blocks.append(secrets.token_hex(32))
+            for one in self._outputs:
+                one.height = len(self._blocks) - 1 if one.height is None else one.height
+
+    def reorganise(self, depth: int) -> None:
+        """The last blocks lose; what was in them waits for the next."""
+        first = len(self._blocks) - depth
+        del self._blocks[first:]
+        for one in self._outputs:
+            one.height = None if one.height is not None and one.height >= first else one.height
+        self.mine(depth + 1)
+
+    def _route(self, method: str, path: str, body: bytes) -> Answer:
+        if self.is_down:
+            return 503, "text/plain", b"starting"
+        match path.strip("/").split("/"):
+            case ["blocks", "tip", "height"]:
+                return _text(str(len(self._blocks) - 1))
+            case ["blocks", "tip", "hash"]:
+                return _text(self._blocks[-1])
+            case ["block-height", height]:
+                return _text(self._blocks[int(height)])
+            case ["block", _]:
+                return _json(200, {"timestamp": 0})
+            case ["address", address]:
+                found = self._of(address)
+                mined = sum(one.height is not None for one in found)
+                stats = {
+                    "chain_stats": {"tx_count": mined},
+                    "mempool_stats": {"tx_count": len(found) - mined},
+                }
+                return _json(200, stats)
+            case ["address", address, "txs"]:
+                return _json(200, [self._shown(one) for one in self._of(address)])
+        return _json(200, [])
+
+    def _of(self, address: str) -> list[_Output]:
+        script = script_of(address, NETWORKS["LTC", "regtest"]).hex()
+        return [one for one in self._outputs if one.script == script]
+
+    def _shown(self, one: _Output) -> dict[str, Any]:
+        status: dict[str, Any] = {"confirmed": one.height is not None}
+        if one.height is not None:
+            status |= {"block_height": one.height, "block_hash": self._blocks[one.height]}
+        paid = {"scriptpubkey": one.script, "value": one.amount}
+        return {"txid": one.txid, "status": status, "vout": [paid]}
+
+
 class StacksRelay:
     """A sponsor relay without a node beside it. `truth`: which payments are in a block, by transaction id."""
 
@@ -125,6 +208,10 @@ class StacksRelay:
         if self.truth[txid]:
             return _json(200, {"status": CONFIRMED, "txid": txid, "blockHeight": 7})
         return _json(200, {"status": BROADCAST, "txid": txid})
+
+
+def _text(said: str) -> Answer:
+    return 200, "text/plain", said.encode()
 
 
 def _json(status: int, said: object) -> Answer:

@@ -17,9 +17,9 @@ from sandboxer.accounts.delegation import find_key
 from sandboxer.accounts.sums import GIVEN, RETURNED
 from sandboxer.money.amounts import NSATS_PER_SAT
 from sandboxer.money.buckets import Bucket, bucket_id, debt_id, settle_account
+from sandboxer.money.heartbeat import BEAT
 from sandboxer.money.ledger import from_row
 from sandboxer.money.tables import ledger_transfers
-from sandboxer.money.timekeeper import BEAT
 from sandboxer.money.transfers import Phase, Transfer
 from sandboxer.money.verification import verify
 from sandboxer.sandboxes.charging import spent_sats
@@ -65,13 +65,13 @@ class Oracle:
 
     async def look(self) -> None:
         """Every sandbox of ours, as the platform has it."""
-        book = self.world.platform.sandboxes.room.book
+        repository = self.world.platform.sandboxes.dependencies.repository
         for id, thing in list(self.cast.things.items()):
-            found = book.peek(id) or await book.find(id)
+            found = repository.peek(id) or await repository.find(id)
             if found is not None:
                 _see(thing, found)
         # Those that a dying server made before it could answer.
-        for one in book.living():
+        for one in repository.living():
             if one.id not in self.cast.things and (owner := self.cast.by_account(one.account)) is not None:
                 self.cast.things[one.id] = thing = Thing(one.id, owner)
                 _see(thing, one)
@@ -96,8 +96,8 @@ class Oracle:
         await self.look()
         now = self.world.platform.clock.now()
         things = list(self.cast.things.values())
-        book = self.world.platform.sandboxes.room.book
-        records = [(thing, await book.find(thing.id)) for thing in things]
+        repository = self.world.platform.sandboxes.dependencies.repository
+        records = [(thing, await repository.find(thing.id)) for thing in things]
 
         def check(conn: Connection) -> None:
             buckets = {one.account: settle_account(conn, one.account, now=now) for one in self.cast.people}

@@ -15,7 +15,7 @@ from sandboxer.kernel.errors import SandboxerError, Unavailable
 from sandboxer.payments.lifecycle import State
 from sandboxer.payments.records import Payment, Purpose, load
 from sandboxer.payments.tables import payments
-from sandboxer.payments.x402.refusals import Wanted
+from sandboxer.payments.x402.presented import Wanted
 from sandboxer.payments.x402.room import X402
 from testchains.evm.anvil import address_of
 from tests.money.model import selling
@@ -23,7 +23,7 @@ from tests.money.model.evm import HONEST, LIES, MANNERS, NETWORK, Chain
 from tests.money.model.lives import pick
 from tests.money.model.people import Person
 from tests.money.model.schedule import Run
-from tests.payments.x402.conftest import headers_of, paying_client
+from tests.support.payments.x402 import headers_of, paying_client
 
 # A payment that was signed, and no server has ever written down.
 UNKNOWN = "unknown"

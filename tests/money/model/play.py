@@ -9,7 +9,6 @@ from typing import Any
 from tests.money.model import evm, lives, paying, rails, routes, scenarios, selling
 from tests.money.model.loopback import serving
 from tests.money.model.schedule import Play, Run
-from tests.payments.invoices.memory_chain import MemoryChain
 
 
 async def begin(run: Run) -> None:
@@ -20,9 +19,8 @@ async def begin(run: Run) -> None:
 @asynccontextmanager
 async def around(run: Run) -> AsyncIterator[dict[str, Any]]:
     run.extras["evm"] = chain = evm.Chain(run.world.host.truth.now)
-    run.extras["ltc"] = ltc = MemoryChain()
     async with serving(chain.answer) as url:
-        with selling.served(ltc), rails.around(run, evm.settings(url)) as settings:
+        with rails.around(run, evm.settings(url)) as settings:
             yield {**selling.SETTINGS, **settings}
 
 

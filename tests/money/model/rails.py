@@ -14,17 +14,17 @@ from x402.http.utils import encode_payment_signature_header
 from x402.schemas import PaymentPayload
 
 from sandboxer.kernel.errors import ChainUnavailable, SandboxerError
-from sandboxer.payments.invoices.desk import Order
 from sandboxer.payments.invoices.tables import invoice_chains
+from sandboxer.payments.invoices.use_cases import Order
 from sandboxer.payments.lifecycle import State
 from sandboxer.payments.records import Payment, Purpose, load
-from sandboxer.payments.stacks.codec.signing import StacksKey
-from sandboxer.payments.stacks.scheme.client import ExactStacksClient
+from sandboxer.payments.stacks.codec.transactions import StacksKey
+from sandboxer.payments.stacks.scheme import ExactStacksClient
 from sandboxer.payments.tables import payments
-from sandboxer.payments.x402.refusals import Wanted
+from sandboxer.payments.x402.presented import Wanted
 from tests.money.model import evm, nodes, paying
 from tests.money.model.lives import pick
-from tests.money.model.nodes import CoreNode, StacksRelay
+from tests.money.model.nodes import CoreNode, LitecoinIndex, StacksRelay
 from tests.money.model.people import Person
 from tests.money.model.schedule import Run
 from tests.money.model.selling import public_id
@@ -59,14 +59,17 @@ def relayed(run: Run) -> list[Relayed]:
 
 @contextmanager
 def around(run: Run, settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """These settings, and those that name both, while they listen."""
+    """These settings, and those that name all three, while they listen."""
     run.extras["core"], run.extras["relay"] = core, relay = CoreNode(), StacksRelay()
+    run.extras["ltc"] = index = LitecoinIndex()
     x402 = settings["x402"]
     networks = [*x402["networks"], relay.settings]
     try:
-        yield {**settings, "x402": {**x402, "networks": networks}, "chains": core.settings}
+        chains = {**core.settings, **index.settings}
+        yield {**settings, "x402": {**x402, "networks": networks}, "chains": chains}
     finally:
         core.close()
+        index.close()
         relay.close()
 
 
@@ -77,8 +80,8 @@ async def strangers_order(run: Run) -> None:
     """None of them makes the node read, and none that is refused takes an address with it."""
     node = core_of(run)
     node.manner = run.dice.choice((nodes.HONEST, nodes.SCANNING, nodes.DOWN))
-    run.touched = f"node:{node.manner}"
     person, past = pick(run), len(node.past)
+    run.touched = f"node:{node.manner}"
     public = (await public_id(run, person)) if run.dice.random() < 0.5 else None
     taken, given = await run.world.read(_indexes), 0
     for number in range(ORDERS):

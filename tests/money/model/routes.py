@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import httpx
 from sqlalchemy import Connection, func, select
 
-from sandboxer.artifacts.images.published.desk import Wanted
 from sandboxer.artifacts.images.published.records import PublishedImage
+from sandboxer.artifacts.images.published.use_cases import Wanted
 from sandboxer.edges.http.app import create_app
 from sandboxer.kernel.errors import NotFound
 from sandboxer.sandboxes.requests import CreateRequest

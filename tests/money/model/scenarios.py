@@ -11,6 +11,7 @@ from sqlalchemy import Connection, select
 
 from sandboxer.accounts import records
 from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import BackendLost
 from sandboxer.money.buckets import open_bucket
 from sandboxer.payments.records import Payment, load
 from sandboxer.payments.tables import payments
@@ -20,6 +21,8 @@ from tests.money.model.people import Person
 from tests.money.model.schedule import Run
 
 BUDGET = 900
+# More often than a server asks in five minutes.
+DEAF_TO = 10_000
 SECOND = timedelta(seconds=1)
 
 
@@ -106,6 +109,22 @@ async def nobody_is_there_while_it_runs(run: Run) -> None:
     await run.world.open()
 
 
+async def it_runs_on_without_sats(run: Run) -> None:
+    """Its wall does not stop it when grace is over: that is nobody's debt, though a server is there all the
+    time."""
+    person = await _newcomer(run)
+    await lives.pay_in(run, person, 60)
+    await lives.create_for(run, person, "24h")
+    backend = run.world.backend
+    try:
+        for _ in range(DEAF_TO):
+            backend.fail_next("stop", BackendLost(why="the model's wall is deaf"))
+        await run.world.live(300 * SECOND, is_obeyed=False)
+        await run.oracle.check()
+    finally:
+        backend._failures.clear()
+
+
 async def suspended_wallet_pays(run: Run) -> None:
     """As anybody may, without credentials."""
     person = await _funded(run, 1)
@@ -169,6 +188,7 @@ ACTS = {
     "child_acts_under_many_names": (4, child_acts_under_many_names),
     "cap_is_reached": (4, cap_is_reached),
     "nobody_is_there_while_it_runs": (4, nobody_is_there_while_it_runs),
+    "it_runs_on_without_sats": (4, it_runs_on_without_sats),
     "suspended_wallet_pays": (4, suspended_wallet_pays),
     "invoice_is_overpaid": (4, invoice_is_overpaid),
     "node_forgets_what_is_confirmed": (4, node_forgets_what_is_confirmed),

@@ -20,7 +20,7 @@ from tests.money.model.fresh import made_ready
 from tests.money.model.oracle import Oracle
 from tests.money.model.people import Cast
 from tests.money.model.world import World
-from tests.servers.statements import shared_statements
+from tests.support.statements import shared_statements
 
 STEPS = 22
 EVERYTHING = "everything"

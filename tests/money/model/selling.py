@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
-from unittest import mock
 
 from sandboxer.accounts import records
-from sandboxer.payments import room
-from sandboxer.payments.gift_cards.desk import CardOrder
 from sandboxer.payments.gift_cards.records import Source
-from sandboxer.payments.gift_cards.redeeming import Ask
-from sandboxer.payments.invoices.desk import Order
+from sandboxer.payments.gift_cards.redemption import Ask
+from sandboxer.payments.gift_cards.use_cases import CardOrder
+from sandboxer.payments.invoices.use_cases import Order
 from tests.money.model.lives import pick
+from tests.money.model.nodes import LitecoinIndex
 from tests.money.model.people import Person
 from tests.money.model.schedule import Run
-from tests.payments.invoices.memory_chain import MemoryChain
 
 RATES = {"BTC": "100000", "USDC": "1", "LTC": "80", "STX": "2"}
 SETTINGS: dict[str, Any] = {
@@ -44,27 +40,14 @@ class Bill:
     most: int = 0
 
 
-def ltc_of(run: Run) -> MemoryChain:
-    found: MemoryChain = run.extras["ltc"]
+def ltc_of(run: Run) -> LitecoinIndex:
+    found: LitecoinIndex = run.extras["ltc"]
     return found
 
 
 def bills(run: Run) -> list[Bill]:
     found: list[Bill] = run.extras.setdefault("bills", [])
     return found
-
-
-@contextmanager
-def served(chain: MemoryChain) -> Iterator[None]:
-    real = room.open_chains
-
-    @asynccontextmanager
-    async def open_chains(*given: Any, **more: Any) -> AsyncIterator[dict[str, Any]]:
-        async with real(*given, **more) as others:
-            yield {**others, chain.code: chain}
-
-    with mock.patch.object(room, "open_chains", open_chains):
-        yield
 
 
 async def public_id(run: Run, person: Person) -> str:
@@ -135,7 +118,7 @@ async def buy_card_for(run: Run, person: Person) -> None:
         account=person.account,
         key=person.caller.public_key,
     )
-    made = await run.world.platform.payments.gift_cards.desk.create(wish)
+    made = await run.world.platform.payments.gift_cards.use_cases.create(wish)
     assert not person.is_child, f"{person.name} bought a gift card from a budget"
     assert person.may_act, f"{person.name} is {person.status} and gave sats away"
     person.spent_on_cards += CENTS * SATS_PER_CENT
@@ -160,6 +143,18 @@ async def redeem_card(run: Run) -> None:
     person.ever += CENTS * SATS_PER_CENT
 
 
+async def index_fails(run: Run) -> None:
+    """It is down for a while, or its newest blocks lose: nobody's payment is that young."""
+    chain = ltc_of(run)
+    how = run.dice.choice(("down", "reorganised"))
+    run.touched = f"index:{how}"
+    if how == "reorganised":
+        chain.reorganise(DEEP // 4)
+    chain.is_down = how == "down"
+    await run.world.live(timedelta(seconds=run.dice.choice((5, 70))))
+    chain.is_down = False
+
+
 def count(run: Run) -> None:
     for bill in bills(run):
         bill.whose.most_paid += bill.most
@@ -170,4 +165,5 @@ ACTS = {
     "pay_bill": (5, pay_bill),
     "buy_card": (4, buy_card),
     "redeem_card": (3, redeem_card),
+    "index_fails": (2, index_fails),
 }

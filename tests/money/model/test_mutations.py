@@ -19,9 +19,9 @@ mends = pytest.mark.parametrize("mutation", MUTATIONS, ids=[one.mend for one in 
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> None:
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
     """Servers that are killed, chains that lie: all of it is logged, hundreds of times."""
-    logging.getLogger("sandboxer").setLevel(logging.CRITICAL)
+    caplog.set_level(logging.CRITICAL, logger="sandboxer")  # until the test ends, for others want to hear
 
 
 def find(mutation: Mutation, first: int) -> None:

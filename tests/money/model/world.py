@@ -18,8 +18,7 @@ from sqlalchemy import Connection
 from sandboxer.accounts.revocation import ending
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import Unavailable
-from sandboxer.money.heartbeat import read_beat
-from sandboxer.money.timekeeper import BEAT
+from sandboxer.money.heartbeat import BEAT, read_beat
 from sandboxer.money.timer import attend_due
 from sandboxer.sandboxes.demands import read_condition, wanted
 from sandboxer.settings import Settings
@@ -135,11 +134,11 @@ class World:
         await self.before_time(delay, is_host_up)
         self.host.pass_time(delay)
 
-    async def live(self, delay: timedelta) -> None:
-        """Time passes while the server does its work."""
+    async def live(self, delay: timedelta, *, is_obeyed: bool = True) -> None:
+        """Time passes while the server does its work. `is_obeyed`: and whatever it does comes to an end."""
         while delay > timedelta(0):
             await self.advance(min(delay, CHUNK))
-            await self.calm()
+            await self._wait(self._restless if is_obeyed else self._silent)
             delay -= CHUNK
 
     async def reboot(self, takes: timedelta) -> None:
@@ -150,31 +149,41 @@ class World:
 
     async def calm(self) -> None:
         """Until money demands nothing more of anything, and no ending key has anything left."""
+        await self._wait(self._restless)
+
+    async def _wait(self, restless: Callable[[Connection], str]) -> None:
+        """Until nothing is said to be left to do."""
         for _ in range(TRIES):
             assert self._is_dead or not self._server.done(), "the server ended by itself"
             try:
-                await asyncio.wait_for(self._calm(), PATIENCE_S)
+                await asyncio.wait_for(self._settle(restless), PATIENCE_S)
                 return
             except TimeoutError:
                 # A loop that read the clock before it moved and slept after: it wakes with the next second.
                 await self.advance(NUDGE)
-        raise AssertionError("it never became calm: " + await self.read(self._restless))
+        raise AssertionError("it never became calm: " + await self.read(restless))
 
-    async def _calm(self) -> None:
-        room, store = self.platform.sandboxes.room, self.platform.store
+    async def _settle(self, restless: Callable[[Connection], str]) -> None:
+        store = self.platform.store
         while True:
             while await store.write(partial(attend_due, now=self.platform.clock.now())):
                 pass
-            is_busy = any(room.operations.running(one.id) for one in room.book.living())
-            if not is_busy and not await store.read(self._restless):
+            if not await store.read(restless):
                 return
             await asyncio.sleep(0.002)
 
-    def _restless(self, conn: Connection) -> str:
-        now, living = self.platform.clock.now(), list(self.platform.sandboxes.room.book.living())
+    def _silent(self, conn: Connection) -> str:
         beat = read_beat(conn)
-        if beat is None or beat.moment < now - BEAT:
-            return "no sign of life"
+        is_heard = beat is not None and beat.moment >= self.platform.clock.now() - BEAT
+        return "" if is_heard else "no sign of life"
+
+    def _restless(self, conn: Connection) -> str:
+        dependencies, now = self.platform.sandboxes.dependencies, self.platform.clock.now()
+        living = list(dependencies.repository.living())
+        if why := self._silent(conn):
+            return why
+        if any(dependencies.operations.running(one.id) for one in living):
+            return "something is under way"
         if ending(conn):
             return "a key is ending"
         if any(one.expires_at is not None and one.expires_at <= now for one in living):

@@ -16,13 +16,13 @@ from sandboxer.kernel.clock import Clock, SystemClock
 from sandboxer.observe.events import record
 from sandboxer.observe.webhooks import outbox
 from sandboxer.observe.webhooks.endpoints import find as find_endpoint
-from sandboxer.observe.webhooks.feeds import EventFeed
+from sandboxer.observe.webhooks.outbox import EventFeed
 from sandboxer.observe.webhooks.room import Webhooks, open_webhooks
 from sandboxer.observe.webhooks.states import DELAYS, DeliveryState
 from sandboxer.observe.webhooks.tables import webhook_attempts, webhook_deliveries
 from sandboxer.store.engine import Store
 from tests.observe.webhooks.receivers import GOOD, receiver, status
-from tests.sandboxes.clock import ManualClock, eventually
+from tests.support.clock import ManualClock, eventually
 
 SEAL = Seal(b"k" * 32)
 

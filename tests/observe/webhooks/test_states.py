@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandboxer.kernel.errors import Conflict, InvalidRequest
-from sandboxer.observe.webhooks import signing
+from sandboxer.observe.webhooks import carrier as signing
 from sandboxer.observe.webhooks.endpoints import matches
 from sandboxer.observe.webhooks.states import (
     DELAYS,

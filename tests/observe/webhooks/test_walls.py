@@ -9,7 +9,7 @@ import pytest
 
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.observe.webhooks.carrier import Carrier, Failure
-from sandboxer.observe.webhooks.targets import parse_target, permitted
+from sandboxer.observe.webhooks.endpoints import parse_target, permitted
 from tests.observe.webhooks.receivers import receiver
 
 INSIDE = [

@@ -18,7 +18,7 @@ from sandboxer.kernel.errors import ChainUnavailable
 from sandboxer.payments.chains import core_rpc, esplora
 from sandboxer.payments.chains import monero as monero_chain
 from sandboxer.payments.chains.addresses import network_of
-from sandboxer.payments.chains.checked import CheckedChain
+from sandboxer.payments.chains.contract import CheckedChain
 from sandboxer.payments.chains.core_rpc import CoreRpc
 from sandboxer.payments.chains.esplora import Esplora
 from sandboxer.payments.chains.monero import MoneroWallet
@@ -27,7 +27,7 @@ from testchains.bitcoin.chain import Bitcoin, Dogecoin
 from testchains.impostor import Impostor, Refuses
 from testchains.litecoin import Litecoin
 from testchains.monero import Monero
-from tests.payments.chains.test_core_rpc import account_key
+from tests.support.payments.keys import account_key
 
 Adapter = CoreRpc | Esplora | MoneroWallet
 HOUR = 3600

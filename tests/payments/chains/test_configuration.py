@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.payments.chains.configuration import Source, chains_from_json
+from sandboxer.payments.chains.configuration import Source, chains_from_json, open_chains
 from sandboxer.payments.chains.core_rpc import CoreRpc
 from sandboxer.payments.chains.esplora import Esplora
 from sandboxer.payments.chains.monero import MoneroWallet
-from sandboxer.payments.chains.opening import open_chains
-from tests.payments.chains.test_derivation import BIP84_ZPUB, xpub
+from tests.support.payments.keys import BIP84_ZPUB, xpub
 
 RPC = {"rpc": "http://127.0.0.1:9332", "xpub": BIP84_ZPUB}
 

@@ -24,7 +24,7 @@ from sandboxer.store.engine import open_store
 from testchains.bitcoin.chain import Bitcoin, Dogecoin
 from testchains.litecoin import Litecoin
 from testchains.recorder import Recorder
-from tests.payments.invoices.shop import open_shop
+from tests.support.payments.shop import open_shop
 
 SMALL = 10_000
 READS_THE_PAST = {"scantxoutset", "rescanblockchain", "importaddress"}

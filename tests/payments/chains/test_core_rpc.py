@@ -8,21 +8,15 @@ from typing import Any, ClassVar
 
 import httpx
 import pytest
-from embit.bip32 import HDKey
 
 from sandboxer.kernel.errors import ChainUnavailable
 from sandboxer.payments.chains.addresses import Network, network_of
 from sandboxer.payments.chains.core_rpc import CoreRpc
-from sandboxer.payments.chains.derivation import AccountKey, read_account_key
 from testchains.bitcoin.chain import Bitcoin, Dogecoin
 from testchains.liar import Liar, Lie
 from testchains.litecoin import Litecoin
 from tests.payments.chains.suite import Adapter, ChainContract, change
-
-
-def account_key(network: Network) -> AccountKey:
-    return read_account_key(HDKey.from_seed(b"shop" * 8).to_public().to_base58(), network)
-
+from tests.support.payments.keys import account_key
 
 CORE_LIES: dict[str, Lie] = {
     "deeper than the chain is high": change("confirmations", lambda depth: depth + 1000),

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from embit import base58, bip39
-from embit.bip32 import HDKey
 
+from sandboxer.edges.qr import svg, terminal
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.payments.chains.addresses import NETWORKS, address_of, network_of, script_of
-from sandboxer.payments.chains.derivation import Script, read_account_key
-from sandboxer.payments.chains.monero_addresses import check_monero_address
-from sandboxer.payments.chains.qr import svg, terminal
-from sandboxer.payments.chains.uris import payment_uri
-
-ROOT = HDKey.from_seed(bip39.mnemonic_to_seed(" ".join(["abandon"] * 11 + ["about"])))
-BIP84_ZPUB = (
-    "zpub6rFR7y4Q2AijBEqTUquhVz398htDFrtymD9xYYfG1m4wAcvPhXNf"
-    "E3EfH1r1ADqtfSdVCToUG868RvUUkgDKf31mGDtKsAYz2oz2AGutZYs"
+from sandboxer.payments.chains.addresses import (
+    NETWORKS,
+    address_of,
+    check_monero_address,
+    network_of,
+    payment_uri,
+    script_of,
 )
-
-
-def xpub(path: str, version: str = "0488b21e") -> str:
-    raw = base58.decode_check(ROOT.derive(path).to_public().to_base58())
-    return str(base58.encode_check(bytes.fromhex(version) + raw[4:]))
+from sandboxer.payments.chains.derivation import Script, read_account_key
+from tests.support.payments.keys import BIP84_ZPUB, ROOT, xpub
 
 
 def test_the_zpub_of_bip_84_gives_the_addresses_of_bip_84() -> None:

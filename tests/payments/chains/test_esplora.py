@@ -13,7 +13,7 @@ from testchains.bitcoin.chain import Bitcoin, Dogecoin
 from testchains.bitcoin.esplora_face import PAGE
 from testchains.liar import Liar, Lie
 from tests.payments.chains.suite import Adapter, ChainContract, change
-from tests.payments.chains.test_core_rpc import account_key
+from tests.support.payments.keys import account_key
 
 
 class EsploraContract(ChainContract):

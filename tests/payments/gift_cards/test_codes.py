@@ -8,15 +8,24 @@ import pytest
 
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, TooManyRequests, WorkNeeded
-from sandboxer.payments.gift_cards.codes import puzzles
-from sandboxer.payments.gift_cards.codes.attempts import Attempts, Origin, Work, bits_asked
-from sandboxer.payments.gift_cards.codes.words import WORDS, lookup_of, new_code, normalised, word_list
-from sandboxer.payments.gift_cards.records import GiftPolicy
-from sandboxer.payments.gift_cards.states import (
+from sandboxer.payments.gift_cards import codes as puzzles
+from sandboxer.payments.gift_cards.codes import (
+    WORDS,
+    Attempts,
+    Origin,
+    Work,
+    bits_asked,
+    lookup_of,
+    new_code,
+    normalised,
+    word_list,
+)
+from sandboxer.payments.gift_cards.records import (
     CARDS,
     REDEMPTIONS,
     CardSignal,
     CardState,
+    GiftPolicy,
     RedemptionSignal,
     RedemptionState,
     next_card_state,

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, Engine, event, select
 
 from sandboxer.kernel.errors import Conflict, InsufficientCredit, NoRate, NotFound, SandboxerError
-from sandboxer.payments.gift_cards.desk import CardOrder, Who
-from sandboxer.payments.gift_cards.records import Approval, Source
-from sandboxer.payments.gift_cards.states import CardState, RedemptionState
-from sandboxer.payments.gift_cards.tables import gift_cards, gift_redemptions
+from sandboxer.payments.gift_cards.records import Approval, CardState, RedemptionState, Source
+from sandboxer.payments.gift_cards.repository import gift_cards, gift_redemptions
+from sandboxer.payments.gift_cards.use_cases import CardOrder, Who
 from sandboxer.store.engine import open_store
-from tests.payments.gift_cards.conftest import HOOK, Shop, open_shop
+from tests.support.payments.gift_cards import HOOK, Shop, open_shop
 
 ME = "acc_me"
 
@@ -29,7 +28,7 @@ async def test_fifty_less_a_tier_leaves_thirty_and_the_rest_becomes_sats(shop: S
     rest = await shop.redeem(made.code, caller=tier.redemption.account, request_id="rest")
     assert (rest.redemption.sats, rest.redemption.rate, rest.left) == (50783, "60000", 0)
     assert await shop.sats(tier.redemption.account) == 50783
-    assert (await shop.cards.desk.view(made.card.id)).card.state is CardState.SPENT
+    assert (await shop.cards.use_cases.view(made.card.id)).card.state is CardState.SPENT
 
 
 async def test_the_code_is_nowhere_in_the_database(shop: Shop) -> None:
@@ -84,20 +83,20 @@ async def test_a_refund_to_sats_takes_what_waits_with_it(shop: Shop) -> None:
     made = await shop.bought(2000, ME, approval=HOOK)
     had = await shop.sats(ME)
     await shop.redeem(made.code, cents=500)
-    view, sats = await shop.cards.desk.refund_to_sats(made.card.id, Who(account=ME), account=None)
+    view, sats = await shop.cards.use_cases.refund_to_sats(made.card.id, Who(account=ME), account=None)
     assert (view.card.state, view.left, sats) == (CardState.REFUNDED, 0, 33333)
     assert await shop.sats(ME) == had + sats
     with pytest.raises(SandboxerError):
-        await shop.cards.desk.refund_to_sats(made.card.id, Who(account=ME), account=None)
+        await shop.cards.use_cases.refund_to_sats(made.card.id, Who(account=ME), account=None)
 
 
 async def test_a_card_given_away_is_nobodys_money(shop: Shop) -> None:
     made = await shop.card()
     with pytest.raises(Conflict):
-        await shop.cards.desk.refund_to_sats(
+        await shop.cards.use_cases.refund_to_sats(
             made.card.id, Who(claim=made.claim.token, account=ME), account=None
         )
-    view = await shop.cards.desk.revoke(made.card.id, Who(is_owner=True, account="owner"), reason="lost")
+    view = await shop.cards.use_cases.revoke(made.card.id, Who(is_owner=True, account="owner"), reason="lost")
     assert (view.card.state, view.left) == (CardState.REVOKED, 0)
 
 
@@ -105,8 +104,8 @@ async def test_new_words_end_the_old_ones(shop: Shop) -> None:
     made = await shop.card()
     who = Who(claim=made.claim.token)
     with pytest.raises(Conflict):
-        await shop.cards.desk.reveal(made.card.id, who)
-    _, code = await shop.cards.desk.reveal(made.card.id, who, again=True)
+        await shop.cards.use_cases.reveal(made.card.id, who)
+    _, code = await shop.cards.use_cases.reveal(made.card.id, who, again=True)
     with pytest.raises(NotFound):
         await shop.redeem(made.code)
     assert (await shop.redeem(code)).redemption.cents == 5000
@@ -116,9 +115,9 @@ async def test_what_is_not_there_buys_no_card(shop: Shop) -> None:
     await shop.fund(ME, 10)
     order = CardOrder(cents=700, source=Source.SATS, asked_by="t", account=ME)
     with pytest.raises(InsufficientCredit):
-        await shop.cards.desk.create(order)
+        await shop.cards.use_cases.create(order)
     assert await shop.sats(ME) == 10
-    assert await shop.cards.desk.page() == []
+    assert await shop.cards.use_cases.page() == []
 
 
 async def test_many_who_redeem_one_card_at_once_never_get_more_than_it_holds(shop: Shop) -> None:
@@ -235,12 +234,12 @@ class _Run:
             link = self.links[value % len(self.links)] if self.links else "none"
             await getattr(shop.cards.redeeming, word)(link)
         elif word == "revoke":
-            await shop.cards.desk.revoke(self.card, self.who, reason="test")
+            await shop.cards.use_cases.revoke(self.card, self.who, reason="test")
         elif word == "refund":
             await shop.fund(ME, 1)
-            await shop.cards.desk.refund_to_sats(self.card, self.who, account=None)
+            await shop.cards.use_cases.refund_to_sats(self.card, self.who, account=None)
         elif word == "words":
-            _, self.code = await shop.cards.desk.reveal(self.card, self.who, again=True)
+            _, self.code = await shop.cards.use_cases.reveal(self.card, self.who, again=True)
         elif word == "late":
             shop.clock.moment += timedelta(days=1)
             await shop.cards.redeeming.expire_overdue()
@@ -248,7 +247,7 @@ class _Run:
             shop.rates.is_gone = not shop.rates.is_gone
 
     async def check(self) -> None:
-        view = await self.shop.cards.desk.view(self.card)
+        view = await self.shop.cards.use_cases.view(self.card)
         query = select(gift_redemptions.c.state, gift_redemptions.c.cents).where(
             gift_redemptions.c.card == self.card
         )
@@ -270,7 +269,7 @@ async def test_unknown_spent_and_revoked_words_cost_the_same_statements(shop: Sh
     """So that not even the time of an answer tells them apart: the work is the same, line for line."""
     spent, revoked = await shop.card(700), await shop.card(700)
     await shop.redeem(spent.code, caller=ME)
-    await shop.cards.desk.revoke(revoked.card.id, Who(claim=revoked.claim.token), reason="test")
+    await shop.cards.use_cases.revoke(revoked.card.id, Who(claim=revoked.claim.token), reason="test")
     asked: list[list[str]] = []
 
     def note(_conn: object, _cursor: object, statement: str, *_: object) -> None:

@@ -15,12 +15,12 @@ from sqlalchemy import Connection, select
 
 from sandboxer.kernel.errors import ChainUnavailable, Unavailable
 from sandboxer.money.tables import ledger_transfers
-from sandboxer.payments.invoices.desk import Ordered
+from sandboxer.payments.invoices.lifecycle import DELIVERED
 from sandboxer.payments.invoices.records import InvoicePolicy, RefundState, Settled
-from sandboxer.payments.invoices.states import DELIVERED
+from sandboxer.payments.invoices.use_cases import Ordered
 from sandboxer.store.engine import Store, open_store
-from tests.payments.invoices.memory_chain import MemoryChain
-from tests.payments.invoices.shop import Shop, open_shop
+from tests.support.payments.memory_chain import MemoryChain
+from tests.support.payments.shop import Shop, open_shop
 
 POLICY = InvoicePolicy(reorg_depth=30, min_sats=1)
 

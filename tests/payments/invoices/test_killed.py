@@ -18,9 +18,9 @@ from sqlalchemy import select
 from sandboxer.payments.invoices.tables import invoice_chains, invoices
 from sandboxer.store.engine import open_store
 from testchains.litecoin import Litecoin
-from tests.payments.invoices.memory_chain import MemoryChain
-from tests.payments.invoices.shop import START, Shop, open_shop
 from tests.payments.invoices.victim import live
+from tests.support.payments.memory_chain import MemoryChain
+from tests.support.payments.shop import START, Shop, open_shop
 
 # One process has imported everything; each life is a fork of it.
 LIVES = multiprocessing.get_context("forkserver")
@@ -96,7 +96,7 @@ async def test_killed_at_every_step_it_delivers_once_takes_back_once_and_deliver
     # Lives that died after an index was taken have spent it: none is given twice.
     assert len({index for _, index in rows["invoices"]}) == len(rows["invoices"])
     assert rows["next"] > max(index for _, index in rows["invoices"])
-    bill = await killed.inspect(lambda shop: shop.desk.view(id))
+    bill = await killed.inspect(lambda shop: shop.use_cases.view(id))
     price = bill.invoice.price
 
     litecoin.pay(bill.invoice.address, price.atomic * 2)
@@ -117,7 +117,7 @@ async def test_killed_at_every_step_it_delivers_once_takes_back_once_and_deliver
 
 
 async def _state(shop: Shop, id: str) -> str:
-    return (await shop.desk.view(id)).invoice.state.value
+    return (await shop.use_cases.view(id)).invoice.state.value
 
 
 async def _money(shop: Shop) -> tuple[int, int, int, int | None]:

@@ -12,13 +12,13 @@ from sqlalchemy import Connection, insert, select
 from sandboxer.kernel.errors import ChainUnavailable, NoCapacity, NoRate, TooManyRequests
 from sandboxer.money.buckets import credit
 from sandboxer.payments.invoices import watcher as watching
-from sandboxer.payments.invoices.desk import Order
 from sandboxer.payments.invoices.records import InvoicePolicy
 from sandboxer.payments.invoices.tables import invoices
-from sandboxer.payments.oracle.book import FixedRates
+from sandboxer.payments.invoices.use_cases import Order
+from sandboxer.payments.oracle.oracle import FixedRates
 from sandboxer.store.engine import Store
-from tests.payments.invoices.memory_chain import MemoryChain
-from tests.payments.invoices.shop import BUYER, USD, Shop, open_shop
+from tests.support.payments.memory_chain import MemoryChain
+from tests.support.payments.shop import BUYER, USD, Shop, open_shop
 
 PRICE = 750_000_000
 
@@ -351,7 +351,7 @@ async def test_ten_thousand_open_invoices_are_cheap_to_watch(store: Store, chain
 
 async def _fill(shop: Shop, count: int) -> None:
     """Many at once, in one statement: asking for each would test the store, not the watcher."""
-    model = await shop.desk.create(Order(asset="LTC", asked_by="test", sats=5000))
+    model = await shop.use_cases.create(Order(asset="LTC", asked_by="test", sats=5000))
 
     def add(conn: Connection) -> None:
         row = dict(conn.execute(select(invoices)).one()._mapping)

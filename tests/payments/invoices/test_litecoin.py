@@ -11,7 +11,7 @@ from sandboxer.payments.chains.core_rpc import CoreRpc
 from sandboxer.payments.invoices.records import InvoicePolicy, RefundState
 from sandboxer.store.engine import Store, open_store
 from testchains.litecoin import Litecoin
-from tests.payments.invoices.shop import BUYER, Shop, open_shop
+from tests.support.payments.shop import BUYER, Shop, open_shop
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 # 1,000,000 sats are 600 dollars are 7.5 LTC.
@@ -151,11 +151,11 @@ async def test_too_little_goes_back_less_nine_percent_from_the_very_output(
     assert refund.amount == sent * 91 // 100
     assert refund.amount + refund.kept == sent
     back = litecoin.pay(home, refund.amount)
-    await shop.desk.refund_sent(refund.id, back, actor="owner")
+    await shop.use_cases.refund_sent(refund.id, back, actor="owner")
     await shop.look()
     assert await shop.state(bill) == "refunded"
     with pytest.raises(Conflict):
-        await shop.desk.refund_sent(refund.id, "00" * 32, actor="owner")
+        await shop.use_cases.refund_sent(refund.id, "00" * 32, actor="owner")
 
 
 async def test_too_little_without_a_way_back_becomes_sats_at_the_price_it_was_sent_for(

@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sandboxer.kernel.durations import add_months
+from sandboxer.kernel.clock import add_months
 from sandboxer.kernel.errors import IllegalTransition
 from sandboxer.payments.invoices.goods import entitled_until
-from sandboxer.payments.invoices.records import RefundState
-from sandboxer.payments.invoices.refunds import TRANSITIONS as REFUND_TRANSITIONS
-from sandboxer.payments.invoices.refunds import next_refund_state
-from sandboxer.payments.invoices.states import (
+from sandboxer.payments.invoices.lifecycle import (
     DELIVERED,
     OPEN,
     TRANSITIONS,
@@ -22,6 +19,9 @@ from sandboxer.payments.invoices.states import (
     next_state,
     render_mermaid,
 )
+from sandboxer.payments.invoices.records import RefundState
+from sandboxer.payments.invoices.refunds import TRANSITIONS as REFUND_TRANSITIONS
+from sandboxer.payments.invoices.refunds import next_refund_state
 
 NOW = datetime(2026, 3, 31, 12, tzinfo=UTC)
 

@@ -16,7 +16,7 @@ from sandboxer.payments.chains.addresses import network_of
 from sandboxer.payments.chains.core_rpc import CoreRpc
 from sandboxer.payments.chains.derivation import read_account_key
 from sandboxer.store.engine import Store, open_store
-from tests.payments.invoices.shop import open_shop
+from tests.support.payments.shop import open_shop
 
 
 def live(plan: dict[str, Any], pipe: Connection) -> None:

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from sandboxer.kernel.errors import Broken, InvalidRequest, NoRate
 from sandboxer.payments.assets import ASSETS
-from sandboxer.payments.oracle import conversion
-from sandboxer.payments.oracle.book import FirstKnown, FixedRates
-from sandboxer.payments.oracle.rates import Rate
-from sandboxer.payments.oracle.sightings import RatePolicy, Sighting, judge, median
+from sandboxer.payments.oracle import rates as conversion
+from sandboxer.payments.oracle.oracle import FirstKnown, FixedRates
+from sandboxer.payments.oracle.rates import Rate, RatePolicy, Sighting, judge, median
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

@@ -13,11 +13,10 @@ import pytest
 
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.kernel.errors import InvalidRequest, NoRate
-from sandboxer.payments.oracle import book as rate_book
-from sandboxer.payments.oracle.asking import Asking
-from sandboxer.payments.oracle.book import RateBook
-from sandboxer.payments.oracle.sightings import RatePolicy, Sighting
-from sandboxer.payments.oracle.sources import SOURCES, source_named
+from sandboxer.payments.oracle import oracle as rate_book
+from sandboxer.payments.oracle.oracle import RateCache
+from sandboxer.payments.oracle.rates import RatePolicy, Sighting
+from sandboxer.payments.oracle.sources import SOURCES, Asking, source_named
 from tests.payments.oracle.price_server import Market, price_server
 
 ALL = tuple(SOURCES)
@@ -109,7 +108,7 @@ async def test_a_service_that_is_gone_is_silent(client: httpx.AsyncClient) -> No
 
 async def test_a_rate_is_the_median_of_those_who_answer(market: Market, client: httpx.AsyncClient) -> None:
     market.own = {("coinbase", "BTC"): "60010", ("kraken", "BTC"): "59990", ("mempool", "BTC"): "60000"}
-    rates = RateBook(asking(market, client, "coinbase", "kraken", "mempool"), SystemClock())
+    rates = RateCache(asking(market, client, "coinbase", "kraken", "mempool"), SystemClock())
     rate = await rates.usd("BTC")
     assert rate.usd == Decimal("60000")
     assert rate.sources == ("coinbase", "kraken", "mempool")
@@ -118,13 +117,13 @@ async def test_a_rate_is_the_median_of_those_who_answer(market: Market, client: 
 async def test_with_all_but_one_broken_there_is_no_rate(market: Market, client: httpx.AsyncClient) -> None:
     market.broken = dict.fromkeys(ALL[1:], "error")
     with pytest.raises(NoRate):
-        await RateBook(asking(market, client), SystemClock()).usd("BTC")
+        await RateCache(asking(market, client), SystemClock()).usd("BTC")
 
 
 async def test_what_services_dated_long_ago_does_not_count(market: Market, client: httpx.AsyncClient) -> None:
     market.age_s = 3600
     with pytest.raises(NoRate):
-        await RateBook(asking(market, client, "coingecko", "mempool"), SystemClock()).usd("BTC")
+        await RateCache(asking(market, client, "coingecko", "mempool"), SystemClock()).usd("BTC")
 
 
 async def test_prices_in_tether_count_only_beside_a_rate_of_tether(
@@ -132,24 +131,24 @@ async def test_prices_in_tether_count_only_beside_a_rate_of_tether(
 ) -> None:
     market.own["binance", "BTC"] = "60060.1602"
     one = RatePolicy(quorum={"BTC": 3}, quorum_default=2)
-    full = RateBook(asking(market, client, "coinbase", "kraken", "binance"), SystemClock(), one)
+    full = RateCache(asking(market, client, "coinbase", "kraken", "binance"), SystemClock(), one)
     assert (await full.usd("BTC")).sources == ("binance", "coinbase", "kraken")
     # Only one of two needed sources tells the price of USDT: Binance does not count.
-    bare = RateBook(asking(market, client, "coinbase", "mempool", "binance"), SystemClock(), one)
+    bare = RateCache(asking(market, client, "coinbase", "mempool", "binance"), SystemClock(), one)
     with pytest.raises(NoRate):
         await bare.usd("BTC")
 
 
 async def test_an_asset_nobody_lists_has_no_rate(market: Market, client: httpx.AsyncClient) -> None:
     with pytest.raises(NoRate):
-        await RateBook(asking(market, client), SystemClock()).usd("EUR")
+        await RateCache(asking(market, client), SystemClock()).usd("EUR")
     assert market.asked == []
 
 
 async def test_sbtc_and_usdcx_are_asked_for_by_what_they_are_worth(
     market: Market, client: httpx.AsyncClient
 ) -> None:
-    rates = RateBook(asking(market, client), SystemClock())
+    rates = RateCache(asking(market, client), SystemClock())
     assert (await rates.usd("SBTC")).asset == "BTC"
     assert (await rates.usd("USDCX")).asset == "USDC"
     assert {"SBTC", "USDCX", "XMR"} <= set(rates.assets)
@@ -157,7 +156,7 @@ async def test_sbtc_and_usdcx_are_asked_for_by_what_they_are_worth(
 
 
 async def test_callers_of_one_moment_share_one_round(market: Market, client: httpx.AsyncClient) -> None:
-    rates = RateBook(asking(market, client, "coingecko", "mempool"), SystemClock())
+    rates = RateCache(asking(market, client, "coingecko", "mempool"), SystemClock())
     async with asyncio.TaskGroup() as group:
         for _ in range(50):
             group.create_task(rates.usd("BTC"))
@@ -169,7 +168,7 @@ async def test_when_sources_fail_they_are_left_alone_for_a_moment_and_old_words_
 ) -> None:
     clock = MovingClock()
     sources = [source_named(text) for text in market.sources("coingecko", "mempool")]
-    rates = RateBook(Asking(sources, client, clock), clock)
+    rates = RateCache(Asking(sources, client, clock), clock)
     first = await rates.usd("BTC")
     market.broken = {"coingecko": "error", "mempool": "error"}
     clock.moment += timedelta(minutes=5)
@@ -189,7 +188,7 @@ async def test_the_background_asks_only_while_somebody_wants_to_know(
     market: Market, client: httpx.AsyncClient
 ) -> None:
     clock = MovingClock()
-    rates = RateBook(
+    rates = RateCache(
         Asking([source_named(market.sources("mempool")[0])], client, clock),
         clock,
         RatePolicy(quorum_default=1),
@@ -217,7 +216,7 @@ async def _until(true: object) -> None:
 
 
 async def test_several_assets_are_asked_for_in_one_round(market: Market, client: httpx.AsyncClient) -> None:
-    rates = RateBook(asking(market, client, "coingecko"), SystemClock(), RatePolicy(quorum_default=1))
+    rates = RateCache(asking(market, client, "coingecko"), SystemClock(), RatePolicy(quorum_default=1))
     await rates.warm(rates.assets)
     for asset in rates.assets:
         await rates.usd(asset)

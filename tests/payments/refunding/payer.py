@@ -20,13 +20,13 @@ from sandboxer.payments.chains.addresses import network_of
 from sandboxer.payments.chains.contract import Chain, Deposit
 from sandboxer.payments.chains.core_rpc import CoreRpc
 from sandboxer.payments.chains.derivation import read_account_key
+from sandboxer.payments.hot_wallet import HotWallet
 from sandboxer.payments.invoices.records import Refund
-from sandboxer.payments.refunding.hot_wallet import HotWallet
 from sandboxer.payments.wallet.agent import AgentWallet, Preparing, open_wallet
-from sandboxer.payments.wallet.outputs import OutputSpender, Prepared
+from sandboxer.payments.wallet.spenders import OutputSpender, Prepared
 from sandboxer.store.engine import Store, open_store
-from tests.payments.invoices.shop import Clock as TestClock
-from tests.payments.invoices.shop import Shop, open_shop
+from tests.support.payments.shop import Clock as TestClock
+from tests.support.payments.shop import Shop, open_shop
 
 PASSWORD = "correct horse"
 USER, RPC_PASSWORD = "sandboxer", "regtest"

@@ -10,17 +10,15 @@ from typing import Any
 
 import pytest
 
-from sandboxer.payments.chains.configuration import ChainPlan, chains_from_json
-from sandboxer.payments.chains.opening import open_chain
+from sandboxer.payments.chains.configuration import ChainPlan, chains_from_json, open_chain
+from sandboxer.payments.hot_wallet import HotWallet
 from sandboxer.payments.invoices.records import RefundState
-from sandboxer.payments.refunding.hot_wallet import HotWallet
-from sandboxer.payments.wallet.agent import AgentWallet, create_wallet
+from sandboxer.payments.wallet.agent import AgentWallet, create_wallet, open_spender
 from sandboxer.payments.wallet.caps import Cap
-from sandboxer.payments.wallet.opening import open_spender
 from sandboxer.payments.wallet.seeds import new_seed
 from sandboxer.store.engine import Store
 from testchains.monero import Monero
-from tests.payments.invoices.shop import Shop, open_shop
+from tests.support.payments.shop import Shop, open_shop
 
 S = RefundState
 

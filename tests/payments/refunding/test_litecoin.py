@@ -16,14 +16,14 @@ import pytest
 from sandboxer.kernel.errors import Conflict
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.payments.chains.transactions import txid_of
-from sandboxer.payments.invoices.desk import Ordered
 from sandboxer.payments.invoices.records import RefundState
+from sandboxer.payments.invoices.use_cases import Ordered
 from sandboxer.payments.wallet.agent import AgentWallet, create_wallet
 from sandboxer.payments.wallet.caps import Cap
 from sandboxer.store.engine import Store
 from testchains.litecoin import Litecoin
-from tests.payments.invoices.shop import BUYER
 from tests.payments.refunding.payer import LTC, PASSWORD, Payer, open_payer
+from tests.support.payments.shop import BUYER
 
 HOUR = timedelta(hours=1)
 S = RefundState
@@ -191,14 +191,14 @@ async def test_the_operator_may_send_what_is_held_and_not_what_is_under_way(
     await payer.hot.look()
     queued = await payer.refund()
     by_hand = litecoin.pay(home, queued.amount)
-    await payer.shop.desk.refund_sent(queued.id, by_hand, actor="owner")
+    await payer.shop.use_cases.refund_sent(queued.id, by_hand, actor="owner")
     await payer.hot.look()
     assert (await payer.refund()).sent_txid == by_hand
     payer.wallet.set_cap("LTC", Cap(per_payment=10 * LTC, per_day=20 * LTC))
     await late(payer, litecoin)
     sending = await payer.hot._sign(await payer.refund())
     with pytest.raises(Conflict, match="being sent"):
-        await payer.shop.desk.refund_sent(sending.id, by_hand, actor="owner")
+        await payer.shop.use_cases.refund_sent(sending.id, by_hand, actor="owner")
     await payer.hot.look()
     assert (await payer.refund()).state is S.SENT
     litecoin.mine(1)
@@ -295,6 +295,6 @@ async def test_what_the_network_refuses_waits_with_the_reason_and_the_same_is_tr
     await payer.again().look()
     assert (await payer.refund()).prepared_txid == sending.prepared_txid, "nothing else was signed"
     assert received(litecoin, home) == BACK - 1000
-    await payer.shop.desk.refund_sent(refused.id, other, actor="owner")
+    await payer.shop.use_cases.refund_sent(refused.id, other, actor="owner")
     await payer.hot.look()
     assert (await payer.refund()).state is S.SENT

@@ -7,13 +7,25 @@ from typing import Any
 import pytest
 
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.payments.stacks.codec.clarity import deserialize, serialize
-from sandboxer.payments.stacks.codec.cursor import Cursor
+from sandboxer.payments.stacks.codec.clarity import Cursor, deserialize, serialize
 from sandboxer.payments.stacks.codec.post_conditions import read_post_condition, write_post_condition
-from sandboxer.payments.stacks.codec.signing import StacksKey, sign_sponsor, verify_origin, verify_sponsor
-from sandboxer.payments.stacks.codec.transactions import parse_hex, write_transaction
-from sandboxer.payments.stacks.networks import MAINNET, PUBLISHED, TESTNET
-from sandboxer.payments.stacks.transfers import Order, asset_name, read_transfer, sponsored_transfer
+from sandboxer.payments.stacks.codec.transactions import (
+    StacksKey,
+    parse_hex,
+    sign_sponsor,
+    verify_origin,
+    verify_sponsor,
+    write_transaction,
+)
+from sandboxer.payments.stacks.transfers import (
+    MAINNET,
+    PUBLISHED,
+    TESTNET,
+    Order,
+    asset_name,
+    read_transfer,
+    sponsored_transfer,
+)
 from tests.payments.stacks.vectors import ORIGIN, SPONSOR, VECTORS, named, transaction
 
 NETWORKS = {"mainnet": MAINNET, "testnet": TESTNET}

@@ -9,15 +9,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandboxer.identity.signatures.c32 import StacksAddress
-from sandboxer.identity.signatures.clarity import Ascii, ContractPrincipal, Err, Int, Ok, Some, UInt, Utf8
+from sandboxer.identity.signatures.stacks import (
+    Ascii,
+    ContractPrincipal,
+    Err,
+    Int,
+    Ok,
+    Some,
+    StacksAddress,
+    UInt,
+    Utf8,
+)
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.payments.stacks.codec.clarity import MAX_DEPTH, deserialize, serialize
-from sandboxer.payments.stacks.codec.signing import verify_origin, verify_sponsor
 from sandboxer.payments.stacks.codec.transactions import (
     MAX_BYTES,
     parse_hex,
     parse_transaction,
+    verify_origin,
+    verify_sponsor,
     write_transaction,
 )
 from sandboxer.payments.stacks.transfers import read_transfer

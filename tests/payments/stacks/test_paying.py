@@ -11,11 +11,10 @@ from x402.http.middleware.fastapi import PaymentMiddlewareASGI
 from x402.http.types import PaymentOption, RouteConfig
 from x402.schemas import AssetAmount
 
+from sandboxer.payments.stacks.facilitator import ExactStacksFacilitator
 from sandboxer.payments.stacks.nodes import next_nonce
-from sandboxer.payments.stacks.scheme.client import ExactStacksClient
-from sandboxer.payments.stacks.scheme.facilitator import ExactStacksFacilitator
-from sandboxer.payments.stacks.scheme.server import ExactStacksServer
-from tests.payments.stacks.conftest import Till
+from sandboxer.payments.stacks.scheme import ExactStacksClient, ExactStacksServer
+from tests.support.payments.stacks import Till
 
 
 def shop_with_a_price(till: Till, amount: int) -> FastAPI:

@@ -9,8 +9,7 @@ import httpx
 import pytest
 from x402.schemas import PaymentPayload, PaymentRequirements
 
-from sandboxer.identity.signatures.c32 import stacks_address
-from sandboxer.identity.signatures.clarity import UInt
+from sandboxer.identity.signatures.stacks import UInt, stacks_address
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.payments.stacks.codec.post_conditions import (
     FtCondition,
@@ -21,19 +20,20 @@ from sandboxer.payments.stacks.codec.post_conditions import (
     Sent,
     StxCondition,
 )
-from sandboxer.payments.stacks.codec.signing import StacksKey, sign_origin, sign_sponsor
 from sandboxer.payments.stacks.codec.transactions import (
     ContractCall,
+    StacksKey,
     Transaction,
     parse_hex,
+    sign_origin,
+    sign_sponsor,
     write_transaction,
 )
-from sandboxer.payments.stacks.networks import MAINNET
 from sandboxer.payments.stacks.shop import stacks_shop
-from sandboxer.payments.stacks.transfers import asset_name
+from sandboxer.payments.stacks.transfers import MAINNET, asset_name
 from sandboxer.payments.stacks.way import stacks_way
 from testchains.stacks.simnet import USDCX
-from tests.payments.stacks.conftest import Till, network_settings
+from tests.support.payments.stacks import Till, network_settings
 
 OTHER = StacksKey.from_hex("11" * 32)
 Change = Callable[[Transaction], Transaction]

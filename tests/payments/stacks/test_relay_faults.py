@@ -7,11 +7,10 @@ import pytest
 from x402.schemas import PaymentPayload, SettleResponse
 
 from sandboxer.kernel.errors import ChainUnavailable, InvalidRequest
-from sandboxer.payments.stacks.relay.client import Relay
-from sandboxer.payments.stacks.relay.messages import Status
-from sandboxer.payments.stacks.relay.states import PaymentState
-from sandboxer.payments.stacks.scheme.facilitator import StacksFacilitator
-from tests.payments.stacks.conftest import Till
+from sandboxer.payments.stacks.facilitator import StacksFacilitator
+from sandboxer.payments.stacks.relay import Relay
+from sandboxer.payments.stacks.relay_messages import PaymentState, Status
+from tests.support.payments.stacks import Till
 
 
 def payment_id(settled: SettleResponse) -> str:

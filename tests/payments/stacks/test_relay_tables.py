@@ -7,16 +7,7 @@ from typing import Any
 import pytest
 
 from sandboxer.kernel.errors import IllegalTransition
-from sandboxer.payments.stacks.relay.messages import (
-    NotSettled,
-    Settled,
-    Unreadable,
-    identifier_for,
-    read_settlement,
-    read_status,
-    with_identifier,
-)
-from sandboxer.payments.stacks.relay.states import (
+from sandboxer.payments.stacks.relay_messages import (
     CATEGORY_OF,
     IN_FLIGHT,
     NEXT_STEPS,
@@ -26,11 +17,18 @@ from sandboxer.payments.stacks.relay.states import (
     TRANSITIONS,
     Category,
     NextStep,
+    NotSettled,
     PaymentState,
+    Settled,
+    Unreadable,
     category_of,
+    identifier_for,
     is_retryable,
     next_state,
     next_step,
+    read_settlement,
+    read_status,
+    with_identifier,
 )
 
 S = PaymentState

@@ -20,16 +20,16 @@ from sandboxer.kernel.errors import PaymentRefused
 from sandboxer.money.buckets import settle_account
 from sandboxer.payments import records
 from sandboxer.payments.lifecycle import State
-from sandboxer.payments.oracle.book import FixedRates
+from sandboxer.payments.oracle.oracle import FixedRates
 from sandboxer.payments.records import Payment
 from sandboxer.payments.stacks.nodes import next_nonce
-from sandboxer.payments.stacks.scheme.client import ExactStacksClient
+from sandboxer.payments.stacks.scheme import ExactStacksClient
 from sandboxer.payments.x402.room import X402, open_x402
 from sandboxer.store.engine import Store
 from testchains.stacks.local import LocalStacks, Wallet
-from tests.payments.stacks.conftest import network_settings
 from tests.payments.stacks.proxies import ForgetfulRelay, StaleNode
-from tests.payments.x402.conftest import RATES, URL, MovingClock, sqlite_store, topup
+from tests.support.payments.stacks import network_settings
+from tests.support.payments.x402 import RATES, URL, MovingClock, sqlite_store, topup
 
 __all__ = ["sqlite_store"]
 

@@ -13,14 +13,19 @@ from sandboxer.kernel.errors import ChainUnavailable
 from sandboxer.payments.lifecycle import State
 from sandboxer.payments.records import Payment, Purpose
 from sandboxer.payments.stacks.codec.post_conditions import FtCondition, Sent
-from sandboxer.payments.stacks.codec.signing import sign_origin, sign_sponsor
-from sandboxer.payments.stacks.codec.transactions import parse_hex, sha512_256, write_transaction
+from sandboxer.payments.stacks.codec.transactions import (
+    parse_hex,
+    sha512_256,
+    sign_origin,
+    sign_sponsor,
+    write_transaction,
+)
 from sandboxer.payments.stacks.nodes import StacksNode
-from sandboxer.payments.stacks.relay.client import Relay
+from sandboxer.payments.stacks.relay import Relay
 from sandboxer.payments.stacks.way import StacksWatcher, stacks_way
 from sandboxer.payments.x402.ways import Fate
-from tests.payments.stacks.conftest import Till, network_settings
 from tests.payments.stacks.vectors import VECTORS
+from tests.support.payments.stacks import Till, network_settings
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 

@@ -18,9 +18,8 @@ from sandboxer.payments.chains.esplora import Esplora
 from sandboxer.payments.chains.monero import MoneroWallet
 from sandboxer.payments.wallet.agent import CappedSpender, create_wallet
 from sandboxer.payments.wallet.caps import Cap
-from sandboxer.payments.wallet.monero import MoneroSpender
-from sandboxer.payments.wallet.outputs import OutputSpender
 from sandboxer.payments.wallet.seeds import SpendingKey, new_seed
+from sandboxer.payments.wallet.spenders import MoneroSpender, OutputSpender
 from testchains.bitcoin.chain import Bitcoin
 from testchains.monero import Monero
 
@@ -28,7 +27,7 @@ WHOLE = 10**8
 
 
 @pytest.fixture(params=["litecoin", "bitcoin", "esplora", "dogecoin"])
-async def purse(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Any, OutputSpender, Any, SpendingKey]]:
+async def payer(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Any, OutputSpender, Any, SpendingKey]]:
     """(node, spender, its chain adapter, its key), with a seed of its own each time."""
     name = "bitcoin" if request.param == "esplora" else request.param
     node: Any = request.getfixturevalue(name)
@@ -44,8 +43,8 @@ async def purse(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Any, Outp
     await chain.close()
 
 
-async def test_a_wallet_pays_an_exact_amount_and_gets_its_change(purse: Any) -> None:
-    node, spender, chain, key = purse
+async def test_a_wallet_pays_an_exact_amount_and_gets_its_change(payer: Any) -> None:
+    node, spender, chain, key = payer
     assert await spender.balance() == 0
     node.pay(key.address(0), 2 * WHOLE)
     node.pay(key.address(1), WHOLE)
@@ -65,8 +64,8 @@ async def test_a_wallet_pays_an_exact_amount_and_gets_its_change(purse: Any) -> 
         await spender.send(shop, 1)
 
 
-async def test_a_refund_spends_the_very_output_it_returns(purse: Any) -> None:
-    node, spender, chain, key = purse
+async def test_a_refund_spends_the_very_output_it_returns(payer: Any) -> None:
+    node, spender, chain, key = payer
     address = await chain.fresh_address(77)
     node.pay(key.address(0), 3 * WHOLE)
     txid = node.pay(address, WHOLE)

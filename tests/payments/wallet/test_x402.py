@@ -10,10 +10,10 @@ from x402.schemas import PaymentRequired, PaymentRequirements
 
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.kernel.errors import Forbidden, InvalidRequest
-from sandboxer.payments.stacks.networks import MAINNET, PUBLISHED
+from sandboxer.payments.stacks.transfers import MAINNET, PUBLISHED
 from sandboxer.payments.wallet.agent import AgentWallet, create_wallet
 from sandboxer.payments.wallet.caps import Cap
-from sandboxer.payments.wallet.x402 import Token, X402Purse, token_named
+from sandboxer.payments.wallet.x402 import Token, X402Payer, token_named
 
 BASE = "eip155:8453"
 USDC = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
@@ -47,14 +47,14 @@ def asking(*offers: PaymentRequirements) -> PaymentRequired:
 
 
 def test_it_signs_the_first_offer_it_can_pay_and_counts_it_before(wallet: AgentWallet) -> None:
-    purse = X402Purse(wallet, SystemClock())
-    signed = purse.sign(asking(offer(OTHER), offer(amount=9_000_000), offer(amount=1_500_000)))
+    payer = X402Payer(wallet, SystemClock())
+    signed = payer.sign(asking(offer(OTHER), offer(amount=9_000_000), offer(amount=1_500_000)))
     assert (signed.code, signed.amount) == ("USDC", "1.5")
     payload = decode_payment_signature_header(signed.header)
     assert payload.payload["authorization"]["from"] == wallet.seed.evm_address()
     assert [each.amount for each in wallet.content.journal] == [1_500_000]
     with pytest.raises(Forbidden, match="a day"):
-        purse.sign(asking(offer(amount=1_500_001)))
+        payer.sign(asking(offer(amount=1_500_001)))
 
 
 @pytest.mark.parametrize(
@@ -72,18 +72,18 @@ def test_what_it_does_not_know_or_may_not_spend_it_does_not_sign(
     wallet: AgentWallet, asked: PaymentRequirements, why: str
 ) -> None:
     with pytest.raises(Forbidden, match=why):
-        X402Purse(wallet, SystemClock()).sign(asking(asked))
+        X402Payer(wallet, SystemClock()).sign(asking(asked))
     assert wallet.content.journal == ()
 
 
 def test_a_token_is_what_its_holder_says_and_assets_can_be_chosen(wallet: AgentWallet) -> None:
     named = Token(network="eip155:31337", id=OTHER, code="USDC")
     local = offer(OTHER, network="eip155:31337")
-    assert X402Purse(wallet, SystemClock(), tokens=[named]).sign(asking(local)).code == "USDC"
+    assert X402Payer(wallet, SystemClock(), tokens=[named]).sign(asking(local)).code == "USDC"
     with pytest.raises(Forbidden, match="not paid with here"):
-        X402Purse(wallet, SystemClock(), assets=["SBTC"]).sign(asking(offer()))
+        X402Payer(wallet, SystemClock(), assets=["SBTC"]).sign(asking(offer()))
     with pytest.raises(Forbidden, match="no way to pay"):
-        X402Purse(wallet, SystemClock()).sign(asking())
+        X402Payer(wallet, SystemClock()).sign(asking())
 
 
 def test_tokens_are_named_on_a_command_line() -> None:

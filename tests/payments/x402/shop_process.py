@@ -15,7 +15,7 @@ from typing import Any
 from sandboxer.backends.contract import Handle, Observation, Presence
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.settings import Settings
-from tests.http.conftest import serving
+from tests.support.http.served import serving
 
 # Forked from a process that has imported everything once; none of our threads and loops are in it.
 _SPAWN = multiprocessing.get_context("forkserver")

@@ -14,18 +14,14 @@ from eth_account import Account
 from x402.schemas import PaymentPayload, PaymentRequirements, SettleResponse, VerifyResponse
 
 from sandboxer.kernel.errors import ChainUnavailable, Conflict
-from sandboxer.money.buckets import settle_account, unconfirmed
-from sandboxer.payments import records
 from sandboxer.payments.lifecycle import State
-from sandboxer.payments.records import Payment
-from sandboxer.payments.x402.evm.node import Node
-from sandboxer.payments.x402.evm.watching import UNFOUND_FOR, UNFOUND_LOOKS, EvmWatcher
+from sandboxer.payments.x402.evm.watcher import UNFOUND_FOR, UNFOUND_LOOKS, EvmWatcher, Node
 from sandboxer.payments.x402.ways import Facilitator, Fate, Way, Ways
 from sandboxer.store.engine import Store
 from testchains.evm import KEYS, Anvil
 from testchains.evm.anvil import address_of
 from testchains.evm.permit2 import send
-from tests.payments.x402.conftest import SHOP, Desk, headers_of, open_desk, topup
+from tests.support.payments.x402 import SHOP, Desk, balance, follow, headers_of, open_desk, reload, topup
 
 
 class Faulty:
@@ -54,11 +50,11 @@ class Faulty:
 
 
 @pytest.fixture
-def faulty(desk: Desk) -> Faulty:
-    way = desk.x402.ways.find(desk.chain.network, "exact")
+def faulty(use_cases: Desk) -> Faulty:
+    way = use_cases.x402.ways.find(use_cases.chain.network, "exact")
     assert way is not None
     fake = Faulty(way.facilitator)
-    _replace(desk.x402.ways, way, fake)
+    _replace(use_cases.x402.ways, way, fake)
     return fake
 
 
@@ -67,176 +63,150 @@ def _replace(ways: Ways, way: Way, facilitator: Facilitator) -> None:
     assert ways.find(way.network, way.scheme) is way
 
 
-async def balance(desk: Desk, payment: Payment) -> tuple[int, int]:
-    """What its account has, and how much of that is not final."""
-    now = desk.clock.now()
-    return await desk.store.write(
-        lambda conn: (
-            settle_account(conn, payment.account, now=now).posted,
-            unconfirmed(conn, payment.account),
-        )
-    )
-
-
-async def reload(desk: Desk, payment: Payment) -> Payment:
-    return await desk.store.read(lambda conn: records.load(conn, payment.id))
-
-
-async def follow(desk: Desk, payment: Payment, wanted: State) -> Payment:
-    """Let the reconciler look as often as it would within ten minutes, in no time."""
-    for _ in range(40):
-        found = await reload(desk, payment)
-        if found.state is wanted:
-            return found
-        desk.clock.ahead += (found.look_at or desk.clock.now()) - desk.clock.now()
-        await desk.x402.reconciler.round()
-    raise AssertionError(f"it stayed {found.state}, {found.reason}")
-
-
 async def test_no_answer_before_the_broadcast_is_pending_and_paid_once(
-    desk: Desk, faulty: Faulty, wallet: str
+    use_cases: Desk, faulty: Faulty, wallet: str
 ) -> None:
     faulty.fault = "before"
-    payload = await desk.pay(wallet)
-    payment = await desk.buy(payload)
+    payload = await use_cases.pay(wallet)
+    payment = await use_cases.buy(payload)
     assert payment.state is State.SETTLEMENT_PENDING
-    assert await balance(desk, payment) == (0, 0)
+    assert await balance(use_cases, payment) == (0, 0)
     # Presenting it again is no second charge.
-    assert (await desk.buy(payload)).id == payment.id
+    assert (await use_cases.buy(payload)).id == payment.id
     assert faulty.settles == 1
     faulty.fault = None
-    await follow(desk, payment, State.CONFIRMED)
-    assert await balance(desk, payment) == (1000, 0)
-    assert desk.chain.balance(address_of(wallet)) == 4_000_000
+    await follow(use_cases, payment, State.CONFIRMED)
+    assert await balance(use_cases, payment) == (1000, 0)
+    assert use_cases.chain.balance(address_of(wallet)) == 4_000_000
 
 
 async def test_a_nonce_whose_payment_bought_nothing_pays_again_once_its_offer_is_over(
-    desk: Desk, wallet: str, monkeypatch: pytest.MonkeyPatch
+    use_cases: Desk, wallet: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a wallet does whose nonces are counted: what was never sent leaves its nonce to the next payment."""
     monkeypatch.setattr("x402.mechanisms.evm.exact.client.create_nonce", lambda: "0x" + "ab" * 32)
-    first = await desk.pay(wallet)
-    presented = desk.x402.checkout.present(headers_of(first))
+    first = await use_cases.pay(wallet)
+    presented = use_cases.x402.checkout.present(headers_of(first))
     assert presented is not None
-    async with desk.x402.checkout.take(presented, topup()) as taken:
-        await desk.x402.checkout.withdraw(taken.payment.id, "could not be made")
+    async with use_cases.x402.checkout.take(presented, topup()) as taken:
+        await use_cases.x402.checkout.withdraw(taken.payment.id, "could not be made")
         # While somebody is at it, no other takes its place.
         with pytest.raises(Conflict):
-            await desk.buy(await desk.pay(wallet, sats=2000))
-    second = await desk.pay(wallet, sats=2000)
-    paid = await desk.buy(second)
+            await use_cases.buy(await use_cases.pay(wallet, sats=2000))
+    second = await use_cases.pay(wallet, sats=2000)
+    paid = await use_cases.buy(second)
     assert (paid.id, paid.state, paid.sats) == (taken.payment.id, State.CONFIRMED, 2000)
-    assert await balance(desk, paid) == (2000, 0)
+    assert await balance(use_cases, paid) == (2000, 0)
     with pytest.raises(Conflict) as refused:
-        await desk.buy(first)
+        await use_cases.buy(first)
     assert refused.value.facts["reason"] == "conflicting_nonce"
 
 
 async def test_an_answer_lost_after_the_broadcast_is_found_on_the_chain(
-    desk: Desk, faulty: Faulty, wallet: str
+    use_cases: Desk, faulty: Faulty, wallet: str
 ) -> None:
     faulty.fault = "after"
-    payment = await desk.buy(await desk.pay(wallet))
+    payment = await use_cases.buy(await use_cases.pay(wallet))
     assert payment.state is State.CONFIRMED
     assert payment.txid is not None
-    assert (await balance(desk, payment), faulty.settles) == ((1000, 0), 1)
+    assert (await balance(use_cases, payment), faulty.settles) == ((1000, 0), 1)
 
 
 async def test_a_settler_that_says_no_and_did_it_is_not_believed(
-    desk: Desk, faulty: Faulty, wallet: str
+    use_cases: Desk, faulty: Faulty, wallet: str
 ) -> None:
     faulty.fault = "lie"
-    payment = await desk.buy(await desk.pay(wallet))
+    payment = await use_cases.buy(await use_cases.pay(wallet))
     assert payment.state is State.CONFIRMED
-    assert await balance(desk, payment) == (1000, 0)
+    assert await balance(use_cases, payment) == (1000, 0)
 
 
 async def test_a_payment_that_nobody_could_settle_fails_when_it_expires_on_the_chain(
-    desk: Desk, faulty: Faulty, wallet: str
+    use_cases: Desk, faulty: Faulty, wallet: str
 ) -> None:
     faulty.fault = "before"
-    payment = await desk.buy(await desk.pay(wallet))
-    snapshot = desk.chain.snapshot()
-    desk.chain.advance(400)
-    over = await follow(desk, payment, State.FAILED)
+    payment = await use_cases.buy(await use_cases.pay(wallet))
+    snapshot = use_cases.chain.snapshot()
+    use_cases.chain.advance(400)
+    over = await follow(use_cases, payment, State.FAILED)
     assert over.reason == "expired"
-    assert await balance(desk, payment) == (0, 0)
-    assert desk.chain.balance(address_of(wallet)) == 5_000_000
-    desk.chain.revert(snapshot)
+    assert await balance(use_cases, payment) == (0, 0)
+    assert use_cases.chain.balance(address_of(wallet)) == 5_000_000
+    use_cases.chain.revert(snapshot)
 
 
 async def test_few_confirmations_are_pending_credit_within_the_payers_limit(
     evm: Anvil, sqlite_store: Store, tmp_path: Path, wallet: str
 ) -> None:
     network = {"confirmations": 3}
-    async with open_desk(evm, sqlite_store, tmp_path, network=network, pending_limit_sats=600) as desk:
-        payment = await desk.buy(await desk.pay(wallet))
+    async with open_desk(evm, sqlite_store, tmp_path, network=network, pending_limit_sats=600) as use_cases:
+        payment = await use_cases.buy(await use_cases.pay(wallet))
         assert payment.state is State.MEMPOOL
-        assert await balance(desk, payment) == (600, 600)
+        assert await balance(use_cases, payment) == (600, 600)
         evm.mine(3)
-        await follow(desk, payment, State.CONFIRMED)
-        assert await balance(desk, payment) == (1000, 0)
+        await follow(use_cases, payment, State.CONFIRMED)
+        assert await balance(use_cases, payment) == (1000, 0)
 
 
 async def test_a_reorganisation_takes_the_credit_back_and_the_payment_is_made_again(
-    desk: Desk, faulty: Faulty, wallet: str
+    use_cases: Desk, faulty: Faulty, wallet: str
 ) -> None:
-    snapshot = desk.chain.snapshot()
-    payment = await desk.buy(await desk.pay(wallet))
-    assert (payment.state, await balance(desk, payment)) == (State.CONFIRMED, (1000, 0))
-    desk.chain.revert(snapshot)
-    assert desk.chain.balance(address_of(wallet)) == 5_000_000
+    snapshot = use_cases.chain.snapshot()
+    payment = await use_cases.buy(await use_cases.pay(wallet))
+    assert (payment.state, await balance(use_cases, payment)) == (State.CONFIRMED, (1000, 0))
+    use_cases.chain.revert(snapshot)
+    assert use_cases.chain.balance(address_of(wallet)) == 5_000_000
     faulty.fault = "before"
-    desk.chain.mine(2)
-    await follow(desk, payment, State.DOUBTED)
-    assert await balance(desk, payment) == (1000, 0)
-    desk.chain.mine(12)
-    pending = await follow(desk, payment, State.SETTLEMENT_PENDING)
-    assert await balance(desk, pending) == (0, 0)
+    use_cases.chain.mine(2)
+    await follow(use_cases, payment, State.DOUBTED)
+    assert await balance(use_cases, payment) == (1000, 0)
+    use_cases.chain.mine(12)
+    pending = await follow(use_cases, payment, State.SETTLEMENT_PENDING)
+    assert await balance(use_cases, pending) == (0, 0)
     faulty.fault = None
-    await follow(desk, pending, State.CONFIRMED)
-    assert desk.chain.balance(address_of(wallet)) == 4_000_000
-    assert await balance(desk, payment) == (1000, 0)
+    await follow(use_cases, pending, State.CONFIRMED)
+    assert use_cases.chain.balance(address_of(wallet)) == 4_000_000
+    assert await balance(use_cases, payment) == (1000, 0)
 
 
-async def test_what_is_deep_enough_is_not_watched_for_ever(desk: Desk, wallet: str) -> None:
-    payment = await desk.buy(await desk.pay(wallet))
+async def test_what_is_deep_enough_is_not_watched_for_ever(use_cases: Desk, wallet: str) -> None:
+    payment = await use_cases.buy(await use_cases.pay(wallet))
     assert payment.look_at is not None
-    desk.chain.mine(20)
-    desk.clock.ahead += payment.look_at - desk.clock.now()
-    await desk.x402.reconciler.round()
-    assert (await reload(desk, payment)).look_at is None
+    use_cases.chain.mine(20)
+    use_cases.clock.ahead += payment.look_at - use_cases.clock.now()
+    await use_cases.x402.reconciler.round()
+    assert (await reload(use_cases, payment)).look_at is None
 
 
-async def test_one_payer_has_few_payments_under_way(desk: Desk, faulty: Faulty, wallet: str) -> None:
+async def test_one_payer_has_few_payments_under_way(use_cases: Desk, faulty: Faulty, wallet: str) -> None:
     faulty.fault = "before"
-    for _ in range(desk.x402.settings.unsettled_limit):
-        assert (await desk.buy(await desk.pay(wallet))).state is State.SETTLEMENT_PENDING
+    for _ in range(use_cases.x402.settings.unsettled_limit):
+        assert (await use_cases.buy(await use_cases.pay(wallet))).state is State.SETTLEMENT_PENDING
     with pytest.raises(Conflict) as refused:
-        await desk.buy(await desk.pay(wallet))
+        await use_cases.buy(await use_cases.pay(wallet))
     assert refused.value.facts["reason"] == "too_many_unsettled"
-    other = desk.chain.new_wallet(5_000_000)
+    other = use_cases.chain.new_wallet(5_000_000)
     faulty.fault = None
-    assert (await desk.buy(await desk.pay(other))).state is State.CONFIRMED
+    assert (await use_cases.buy(await use_cases.pay(other))).state is State.CONFIRMED
 
 
-async def test_a_slow_chain_is_pending_with_the_transactions_id(desk: Desk, wallet: str) -> None:
+async def test_a_slow_chain_is_pending_with_the_transactions_id(use_cases: Desk, wallet: str) -> None:
     """Broadcast, and no block comes: the payer is served within his limit, and charged once."""
-    before = desk.chain.balance(SHOP)
-    payload = await desk.pay(wallet)
-    desk.chain.pause()
+    before = use_cases.chain.balance(SHOP)
+    payload = await use_cases.pay(wallet)
+    use_cases.chain.pause()
     try:
         async with asyncio.timeout(20):
-            payment = await desk.buy(payload)
+            payment = await use_cases.buy(payload)
         assert payment.state is State.MEMPOOL
         assert payment.txid is not None
-        assert await balance(desk, payment) == (1000, 1000)
-        assert (await desk.buy(payload)).id == payment.id
+        assert await balance(use_cases, payment) == (1000, 1000)
+        assert (await use_cases.buy(payload)).id == payment.id
     finally:
-        desk.chain.resume()
-    await follow(desk, payment, State.CONFIRMED)
-    assert await balance(desk, payment) == (1000, 0)
-    assert desk.chain.balance(SHOP) - before == 1_000_000
+        use_cases.chain.resume()
+    await follow(use_cases, payment, State.CONFIRMED)
+    assert await balance(use_cases, payment) == (1000, 0)
+    assert use_cases.chain.balance(SHOP) - before == 1_000_000
 
 
 class Lagging:
@@ -253,8 +223,8 @@ class Lagging:
 
 
 @pytest.fixture
-def lagging(desk: Desk) -> Lagging:
-    way = desk.x402.ways.find(desk.chain.network, "exact")
+def lagging(use_cases: Desk) -> Lagging:
+    way = use_cases.x402.ways.find(use_cases.chain.network, "exact")
     assert way is not None
     assert isinstance(way.watcher, EvmWatcher)
     node = Lagging(way.watcher._node)
@@ -263,40 +233,40 @@ def lagging(desk: Desk) -> Lagging:
 
 
 async def test_a_spent_nonce_whose_event_is_not_shown_yet_is_asked_for_again(
-    desk: Desk, faulty: Faulty, lagging: Lagging, wallet: str
+    use_cases: Desk, faulty: Faulty, lagging: Lagging, wallet: str
 ) -> None:
     faulty.fault = "after"
-    payment = await desk.buy(await desk.pay(wallet))
+    payment = await use_cases.buy(await use_cases.pay(wallet))
     assert payment.state is State.SETTLEMENT_PENDING
-    desk.clock.ahead = timedelta(hours=23)
-    await desk.x402.reconciler.round()
-    assert (await reload(desk, payment)).state is State.SETTLEMENT_PENDING
+    use_cases.clock.ahead = timedelta(hours=23)
+    await use_cases.x402.reconciler.round()
+    assert (await reload(use_cases, payment)).state is State.SETTLEMENT_PENDING
     lagging.is_behind = False
-    await follow(desk, payment, State.CONFIRMED)
-    assert await balance(desk, payment) == (1000, 0)
+    await follow(use_cases, payment, State.CONFIRMED)
+    assert await balance(use_cases, payment) == (1000, 0)
     assert faulty.settles == 1
 
 
 async def test_a_spent_nonce_is_given_up_after_a_day_of_asking(
-    desk: Desk, faulty: Faulty, lagging: Lagging, wallet: str
+    use_cases: Desk, faulty: Faulty, lagging: Lagging, wallet: str
 ) -> None:
     faulty.fault = "after"
-    payment = await desk.buy(await desk.pay(wallet))
-    desk.clock.ahead = UNFOUND_FOR
+    payment = await use_cases.buy(await use_cases.pay(wallet))
+    use_cases.clock.ahead = UNFOUND_FOR
     # Old enough, but we may have been away all that time.
     with pytest.raises(ChainUnavailable):
-        await desk.x402.checkout.look(payment)
-    seen = await desk.x402.checkout.look(replace(payment, looks=UNFOUND_LOOKS))
+        await use_cases.x402.checkout.look(payment)
+    seen = await use_cases.x402.checkout.look(replace(payment, looks=UNFOUND_LOOKS))
     assert (seen.fate, seen.reason) == (Fate.FAILED, "nonce_spent")
 
 
-async def test_a_cancelled_authorization_fails_at_once(desk: Desk, faulty: Faulty, wallet: str) -> None:
+async def test_a_cancelled_authorization_fails_at_once(use_cases: Desk, faulty: Faulty, wallet: str) -> None:
     faulty.fault = "before"
-    payment = await desk.buy(await desk.pay(wallet))
-    _cancel(desk.chain, wallet, payment.nonce)
-    over = await follow(desk, payment, State.FAILED)
+    payment = await use_cases.buy(await use_cases.pay(wallet))
+    _cancel(use_cases.chain, wallet, payment.nonce)
+    over = await follow(use_cases, payment, State.FAILED)
     assert over.reason == "nonce_spent"
-    assert desk.chain.balance(address_of(wallet)) == 5_000_000
+    assert use_cases.chain.balance(address_of(wallet)) == 5_000_000
 
 
 def _cancel(chain: Anvil, key: str, nonce: str) -> None:
@@ -321,10 +291,10 @@ def _cancel(chain: Anvil, key: str, nonce: str) -> None:
     send(chain, KEYS[5], call)
 
 
-async def test_payments_that_buy_something_now_count_for_their_payer(desk: Desk, wallet: str) -> None:
+async def test_payments_that_buy_something_now_count_for_their_payer(use_cases: Desk, wallet: str) -> None:
     """All would be verified against the same balance, and only the first settled from it."""
-    most = desk.x402.settings.unsettled_limit
-    payloads = [await desk.pay(wallet) for _ in range(most + 2)]
+    most = use_cases.x402.settings.unsettled_limit
+    payloads = [await use_cases.pay(wallet) for _ in range(most + 2)]
     counted = asyncio.Event()
     answers: list[object] = []
 
@@ -334,10 +304,10 @@ async def test_payments_that_buy_something_now_count_for_their_payer(desk: Desk,
             counted.set()
 
     async def create(payload: PaymentPayload) -> None:
-        presented = desk.x402.checkout.present(headers_of(payload))
+        presented = use_cases.x402.checkout.present(headers_of(payload))
         assert presented is not None
         try:
-            async with desk.x402.checkout.take(presented, topup()):
+            async with use_cases.x402.checkout.take(presented, topup()):
                 note("taken")
                 await counted.wait()
         except Conflict as error:
@@ -348,22 +318,24 @@ async def test_payments_that_buy_something_now_count_for_their_payer(desk: Desk,
             group.create_task(create(payload))
     assert (answers.count("taken"), answers.count("too_many_unsettled")) == (most, 2)
     # What bought nothing stands in nobody's way.
-    assert (await desk.buy(payloads[0])).state is State.CONFIRMED
+    assert (await use_cases.buy(payloads[0])).state is State.CONFIRMED
 
 
-async def test_payments_presented_again_count_for_their_payer(desk: Desk, wallet: str) -> None:
-    most = desk.x402.settings.unsettled_limit
-    presented = [desk.x402.checkout.present(headers_of(await desk.pay(wallet))) for _ in range(most + 1)]
+async def test_payments_presented_again_count_for_their_payer(use_cases: Desk, wallet: str) -> None:
+    most = use_cases.x402.settings.unsettled_limit
+    presented = [
+        use_cases.x402.checkout.present(headers_of(await use_cases.pay(wallet))) for _ in range(most + 1)
+    ]
     for one in presented:
         assert one is not None
-        async with desk.x402.checkout.take(one, topup()) as taken:
-            await desk.x402.checkout.withdraw(taken.payment.id, "provision failed")
+        async with use_cases.x402.checkout.take(one, topup()) as taken:
+            await use_cases.x402.checkout.withdraw(taken.payment.id, "provision failed")
     async with AsyncExitStack() as stack:
         for one in presented[:most]:
             assert one is not None
-            await stack.enter_async_context(desk.x402.checkout.take(one, topup()))
+            await stack.enter_async_context(use_cases.x402.checkout.take(one, topup()))
         last = presented[most]
         assert last is not None
         with pytest.raises(Conflict) as refused:
-            await stack.enter_async_context(desk.x402.checkout.take(last, topup()))
+            await stack.enter_async_context(use_cases.x402.checkout.take(last, topup()))
     assert refused.value.facts["reason"] == "too_many_unsettled"

@@ -25,9 +25,9 @@ from sandboxer.payments.tables import payments
 from sandboxer.store.databases import open_database
 from testchains.evm import Anvil
 from testchains.evm.anvil import address_of
-from tests.payments.x402.conftest import RATES, paying_client, settings_for
 from tests.payments.x402.facilitator import Facilitator, running_facilitator
 from tests.payments.x402.shop_process import Plan, ShopProcess, state_of
+from tests.support.payments.x402 import RATES, paying_client, settings_for
 
 ROUTES: dict[str, dict[str, Any]] = {"/v1/topups": {"sats": 1000}, "/v1/sandboxes": {}}
 ONCE = {"Idempotency-Key": "order-1"}

@@ -13,11 +13,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from sandboxer.kernel.errors import InvalidRequest, Unavailable
 from sandboxer.payments.lifecycle import State
-from sandboxer.payments.x402.credentials import read_credentials
+from sandboxer.payments.x402.evm.facilitators import read_credentials
 from sandboxer.store.engine import Store
 from testchains.evm import Anvil
-from tests.payments.x402.conftest import open_desk
 from tests.payments.x402.lying_node import OTHER_CHAIN, LyingNode
+from tests.support.payments.x402 import open_desk
 
 
 def asset(chain: Anvil, **changes: str) -> dict[str, Any]:
@@ -38,33 +38,33 @@ async def test_a_token_that_is_another_than_configured_is_not_offered(
     evm: Anvil, sqlite_store: Store, tmp_path: Path, change: dict[str, str], why: str
 ) -> None:
     network = {"assets": [asset(evm, **change)]}
-    async with open_desk(evm, sqlite_store, tmp_path, network=network) as desk:
-        assert why in (desk.x402.ways.why_off(evm.network) or "")
-        assert (await desk.offer()).accepts == []
+    async with open_desk(evm, sqlite_store, tmp_path, network=network) as use_cases:
+        assert why in (use_cases.x402.ways.why_off(evm.network) or "")
+        assert (await use_cases.offer()).accepts == []
 
 
 async def test_a_node_of_another_chain_takes_no_payment_until_it_is_the_right_one(
     evm: Anvil, sqlite_store: Store, tmp_path: Path, wallet: str
 ) -> None:
     with LyingNode(evm) as node:
-        async with open_desk(evm, sqlite_store, tmp_path, network={"rpc_url": node.url}) as desk:
-            payload = await desk.pay(wallet)
+        async with open_desk(evm, sqlite_store, tmp_path, network={"rpc_url": node.url}) as use_cases:
+            payload = await use_cases.pay(wallet)
             node.lies = OTHER_CHAIN
-            await desk.x402.rails.check_all()
-            assert desk.x402.ways.why_off(evm.network) == "its node is of eip155:424242"
+            await use_cases.x402.rails.check_all()
+            assert use_cases.x402.ways.why_off(evm.network) == "its node is of eip155:424242"
             with pytest.raises(Unavailable, match="nothing was taken"):
-                await desk.buy(payload)
+                await use_cases.buy(payload)
             node.is_honest()
-            await desk.x402.rails.check_all()
-            assert desk.x402.ways.why_off(evm.network) is None
-            assert (await desk.buy(payload)).state is State.CONFIRMED
+            await use_cases.x402.rails.check_all()
+            assert use_cases.x402.ways.why_off(evm.network) is None
+            assert (await use_cases.buy(payload)).state is State.CONFIRMED
 
 
 async def test_a_node_that_cannot_be_reached_keeps_nobody_from_starting(
     evm: Anvil, sqlite_store: Store, tmp_path: Path
 ) -> None:
-    async with open_desk(evm, sqlite_store, tmp_path, network={"rpc_url": "http://127.0.0.1:9"}) as desk:
-        assert "does not answer" in (desk.x402.ways.why_off(evm.network) or "")
+    async with open_desk(evm, sqlite_store, tmp_path, network={"rpc_url": "http://127.0.0.1:9"}) as use_cases:
+        assert "does not answer" in (use_cases.x402.ways.why_off(evm.network) or "")
 
 
 def kept(folder: Path, text: str, mode: int = 0o600) -> str:

@@ -12,7 +12,6 @@ from sandboxer.payments.records import Payment
 from sandboxer.store.engine import Store
 from testchains.evm import Anvil
 from testchains.evm.anvil import address_of
-from tests.payments.x402.conftest import Desk, open_desk
 from tests.payments.x402.lying_node import (
     FORGETFUL,
     NULL_RECEIPTS,
@@ -21,7 +20,7 @@ from tests.payments.x402.lying_node import (
     SLOW,
     LyingNode,
 )
-from tests.payments.x402.test_following import balance, follow, reload
+from tests.support.payments.x402 import Desk, balance, follow, open_desk, reload
 
 
 @pytest.fixture
@@ -38,19 +37,21 @@ def second(evm: Anvil) -> Iterator[LyingNode]:
 
 @pytest.fixture
 async def lied_to(evm: Anvil, sqlite_store: Store, tmp_path: Path, node: LyingNode) -> AsyncIterator[Desk]:
-    async with open_desk(evm, sqlite_store, tmp_path, network={"rpc_url": node.url}) as desk:
-        yield desk
+    async with open_desk(evm, sqlite_store, tmp_path, network={"rpc_url": node.url}) as use_cases:
+        yield use_cases
 
 
-async def look(desk: Desk, payment: Payment, *, times: int = 1, blocks: int = 0) -> Payment:
+async def look(use_cases: Desk, payment: Payment, *, times: int = 1, blocks: int = 0) -> Payment:
     """Let the reconciler look so often, with so many new blocks before each look."""
     for _ in range(times):
         if blocks:
-            desk.chain.mine(blocks)
-        found = await reload(desk, payment)
-        desk.clock.ahead += max(found.look_at or desk.clock.now(), desk.clock.now()) - desk.clock.now()
-        await desk.x402.reconciler.round()
-    return await reload(desk, payment)
+            use_cases.chain.mine(blocks)
+        found = await reload(use_cases, payment)
+        use_cases.clock.ahead += (
+            max(found.look_at or use_cases.clock.now(), use_cases.clock.now()) - use_cases.clock.now()
+        )
+        await use_cases.x402.reconciler.round()
+    return await reload(use_cases, payment)
 
 
 @pytest.mark.parametrize("behind", [1, 2, 50])
@@ -94,11 +95,11 @@ async def test_two_nodes_must_agree_before_anything_is_taken_back(
     evm: Anvil, sqlite_store: Store, tmp_path: Path, node: LyingNode, second: LyingNode, wallet: str
 ) -> None:
     network = {"rpc_url": node.url, "second_rpc_url": second.url}
-    async with open_desk(evm, sqlite_store, tmp_path, network=network) as desk:
-        payment = await desk.buy(await desk.pay(wallet))
+    async with open_desk(evm, sqlite_store, tmp_path, network=network) as use_cases:
+        payment = await use_cases.buy(await use_cases.pay(wallet))
         node.lies = OTHER_FORK
-        after = await look(desk, payment, times=5, blocks=5)
-        assert (after.state, await balance(desk, after)) == (State.CONFIRMED, (1000, 0))
+        after = await look(use_cases, payment, times=5, blocks=5)
+        assert (after.state, await balance(use_cases, after)) == (State.CONFIRMED, (1000, 0))
         # One that cannot be asked agrees with nobody.
         second.lies = SLOW
         second.behind = 3

@@ -17,15 +17,14 @@ from sandboxer.kernel.errors import Conflict
 from sandboxer.money.buckets import settle_account
 from sandboxer.payments.lifecycle import State
 from sandboxer.payments.records import Payment
-from sandboxer.payments.x402.refusals import Wanted
+from sandboxer.payments.x402.presented import Wanted
 from sandboxer.payments.x402.ways import Fate, Way
 from sandboxer.store.engine import Store
 from testchains.evm import KEYS, Anvil
 from testchains.evm.anvil import address_of
 from testchains.evm.permit2 import cancel_nonce, deploy_permit2, send
-from tests.payments.x402.conftest import SHOP, SIGNER_KEY, Desk, headers_of, open_desk, topup
-from tests.payments.x402.test_attacks import altered, refusal
 from tests.payments.x402.upto import UPTO, carry, pay_upto, ready_wallet, signed_upto
+from tests.support.payments.x402 import SHOP, SIGNER_KEY, Desk, altered, headers_of, open_desk, refusal, topup
 
 
 @pytest.fixture
@@ -40,8 +39,8 @@ def wallet(upto: Desk) -> str:
     return ready_wallet(upto.chain)
 
 
-def way_of(desk: Desk) -> Way:
-    way = desk.x402.ways.find(desk.chain.network, "upto")
+def way_of(use_cases: Desk) -> Way:
+    way = use_cases.x402.ways.find(use_cases.chain.network, "upto")
     assert way is not None
     return way
 
@@ -50,16 +49,16 @@ def topup_of(sats: int) -> Wanted:
     return replace(topup(sats), most_sats=sats)
 
 
-async def credited(desk: Desk, account: str) -> int:
-    now = desk.clock.now()
-    return (await desk.store.write(lambda conn: settle_account(conn, account, now=now))).posted
+async def credited(use_cases: Desk, account: str) -> int:
+    now = use_cases.clock.now()
+    return (await use_cases.store.write(lambda conn: settle_account(conn, account, now=now))).posted
 
 
-async def taken(desk: Desk, payload: PaymentPayload, wanted: Wanted) -> Payment:
+async def taken(use_cases: Desk, payload: PaymentPayload, wanted: Wanted) -> Payment:
     """Verified and written down, and then nothing happens."""
-    presented = desk.x402.checkout.present(headers_of(payload))
+    presented = use_cases.x402.checkout.present(headers_of(payload))
     assert presented is not None
-    async with desk.x402.checkout.take(presented, wanted) as found:
+    async with use_cases.x402.checkout.take(presented, wanted) as found:
         return found.payment
 
 
@@ -69,10 +68,10 @@ def inner(payload: PaymentPayload, **authorization: Any) -> PaymentPayload:
     return payload.model_copy(update={"payload": changed})
 
 
-async def settled_by_hand(desk: Desk, payload: PaymentPayload, **requirements: str) -> SettleResponse:
+async def settled_by_hand(use_cases: Desk, payload: PaymentPayload, **requirements: str) -> SettleResponse:
     """By the facilitator itself, whatever the checkout would say."""
     wanted = payload.accepted.model_copy(update=requirements)
-    return await way_of(desk).facilitator.settle(payload, wanted)
+    return await way_of(use_cases).facilitator.settle(payload, wanted)
 
 
 async def test_all_of_it_moves_where_all_of_it_is_needed(upto: Desk, wallet: str) -> None:

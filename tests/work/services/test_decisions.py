@@ -22,7 +22,7 @@ from sandboxer.sandboxes import lifecycle
 from sandboxer.work.services.keeping.decisions import Ground, after_exit, ground, sleeps_at
 from sandboxer.work.services.keeping.logs import MAX_FILE_BYTES, LineCutter, ServiceLog
 from sandboxer.work.services.keeping.means import Means
-from sandboxer.work.services.keeping.pump import AT_ONCE, LINE_COSTS, RATE, Pump
+from sandboxer.work.services.keeping.processes import AT_ONCE, LINE_COSTS, RATE, Pump
 from sandboxer.work.services.specs import PORTS, Policy, Restart, Spec, from_json, next_port, to_json
 from sandboxer.work.services.states import TRANSITIONS, Signal, State, next_state
 

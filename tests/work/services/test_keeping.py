@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from sandboxer.work.services.requests import Redeploy
-from sandboxer.work.services.specs import Policy, Spec
+from sandboxer.work.services.specs import Policy, Redeploy, Spec
 from sandboxer.work.services.states import State
-from tests.work.services.conftest import ONCE, OWNER, QUICK, SERVE, Ground
+from tests.support.services import ONCE, OWNER, QUICK, SERVE, Ground
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from sandboxer.sdk.sync.client import Sandboxer
-from tests.servers.platforms import destroy_everything, free_port, remove_ground, start_server, why_not_real
-from tests.work.services.conftest import APP
+from tests.support.platforms import end_everything, free_port, start_server, why_not_real
+from tests.support.services import APP
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_after_a_kill_services_are_found_again_and_none_is_started_twice(tmp_path: Path) -> None:
     if why := why_not_real():
         pytest.skip(why)
@@ -53,7 +54,4 @@ def test_after_a_kill_services_are_found_again_and_none_is_started_twice(tmp_pat
             platform.services.remove("hello")
             platform.services.remove("asleep")
     finally:
-        destroy_everything(up)
-        server.terminate()
-        server.wait(30)
-        remove_ground(state_dir)
+        end_everything(up, server)

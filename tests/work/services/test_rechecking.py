@@ -9,12 +9,11 @@ from typing import cast
 import pytest
 
 from sandboxer.kernel.errors import Conflict
-from sandboxer.work.services.book import ServiceBook
-from sandboxer.work.services.names.asking import ELSEWHERE
-from sandboxer.work.services.names.policy import DomainPolicy
-from sandboxer.work.services.names.rechecking import Rechecking
+from sandboxer.work.services.domain_proof import ELSEWHERE
+from sandboxer.work.services.domains import DomainPolicy, Rechecking
 from sandboxer.work.services.records import Domain
-from tests.identity.conftest import StillClock
+from sandboxer.work.services.repository import ServiceRepository
+from tests.support.identity import StillClock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -52,6 +51,6 @@ async def test_a_domain_that_cannot_be_looked_at_does_not_end_the_round(
         raise Conflict(why="it is gone", found=ELSEWHERE)
 
     policy = DomainPolicy(every=timedelta(hours=1), grace=timedelta(hours=2))
-    await Rechecking(cast(ServiceBook, shelf), StillClock(NOW), ask, policy).look()
+    await Rechecking(cast(ServiceRepository, shelf), StillClock(NOW), ask, policy).look()
     assert sorted(shelf.put) == sorted(names[1:])
     assert names[0] in caplog.text

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from sandboxer.kernel.errors import Conflict
-from sandboxer.work.services.requests import NewFile, Redeploy
+from sandboxer.work.services.specs import NewFile, Redeploy
 from sandboxer.work.services.states import State
-from tests.work.services.conftest import APP, OWNER, QUICK, SERVE, Ground
+from tests.support.services import APP, OWNER, QUICK, SERVE, Ground
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

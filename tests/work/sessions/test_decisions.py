@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from sandboxer.backends.guest import Exit, Output, Process, Stream
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.kernel.errors import GuestMisbehaved, IllegalTransition, InvalidRequest
-from sandboxer.work.languages.tiers import TIERS
-from sandboxer.work.sessions import frames, lifetime
+from sandboxer.work.languages.table import TIERS
+from sandboxer.work.sessions import frames
+from sandboxer.work.sessions import lifecycle as lifetime
 from sandboxer.work.sessions.attached import RATE, Attached
 from sandboxer.work.sessions.cells import KEPT_CELLS, RESULTS_BYTES, RESULTS_LIMIT, Cell
 from sandboxer.work.sessions.interpreters import INTERPRETERS, driver_text, find_interpreter

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sandboxer.sdk.errors import ApiError
-from tests.servers.platforms import destroy_everything, free_port, remove_ground, start_server, why_not_real
-from tests.work.test_jobs_killed import client, kill
+from tests.support.jobs import client, kill
+from tests.support.platforms import end_everything, free_port, start_server, why_not_real
 
 
 def until(is_so: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -56,7 +56,4 @@ def test_after_a_kill_interpreters_know_what_they_knew_and_their_limits_hold(tmp
             with pytest.raises(ApiError, match="has ended"):
                 platform.sessions.get(short.id).run("1")
     finally:
-        destroy_everything(up)
-        server.terminate()
-        server.wait(30)
-        remove_ground(state_dir)
+        end_everything(up, server)

@@ -3,19 +3,28 @@
 A deny that matches wins over every allow; what nothing matches gets the default. An address is only
 ever named exactly, or by `*`. Where the rules of a host look at methods or paths, its TLS is opened and the
 question is asked again for each request in it.
+
+`Denials` keep what a sandbox was not allowed to reach, lately: bounded, and the same thing over and over is
+one entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit
 
-from sandboxer.access.egress.names import is_address
-from sandboxer.access.egress.paths import is_plain, readings
+from sandboxer.access.egress.names import BadName, host_of, is_address, is_plain, readings
 from sandboxer.access.egress.rules import WEB_PORTS, Action, Injection, Limits, Policy, Rule
+from sandboxer.kernel.errors import InvalidRequest
 
 # Methods whose answer repeats the request.
 _ECHOES = frozenset({"TRACE", "TRACK"})
+KEPT = 200
+_CUT = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,27 @@ class Deny:
     reason: str
     why: str
     rule: Rule | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    ask: Ask
+    verdict: Allow | Deny
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denial:
+    first_at: datetime
+    last_at: datetime
+    count: int
+    host: str
+    # 0: what was asked for had none.
+    port: int
+    method: str
+    path: str
+    reason: str
+    why: str
+    rule: str
 
 
 class Rules:
@@ -144,3 +174,88 @@ def _no_rule(rules: Rules, ask: Ask) -> str:
     if not any(rule.is_about(ask.port) for rule in near):
         return f"{ask.host} is allowed, but not on port {ask.port}"
     return f"{ask.host} is allowed, but not {ask.method} {ask.path}"
+
+
+def ask_of(url: str, method: str) -> Ask:
+    try:
+        parts = urlsplit(url if "://" in url else f"https://{url}")
+        port = parts.port
+    except ValueError:
+        raise InvalidRequest(field="url", why="it is not a URL") from None
+    if parts.scheme not in ("https", "http") or "@" in parts.netloc or "[" in parts.netloc:
+        raise InvalidRequest(field="url", why="it must be an http or https URL without a user or brackets")
+    try:
+        host = host_of(parts.hostname or "")
+    except BadName as error:
+        raise InvalidRequest(field="url", why=str(error)) from None
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    is_tls = parts.scheme == "https"
+    return Ask(host, port or (443 if is_tls else 80), is_tls, method.upper(), path)
+
+
+class Denials:
+    def __init__(self, kept: Sequence[Denial] = ()) -> None:
+        self._kept = OrderedDict((_key(one), one) for one in kept)
+        self.is_new = False
+
+    def add(self, deny: Deny, ask: Ask | None, said: str, now: datetime) -> None:
+        one = Denial(
+            first_at=now,
+            last_at=now,
+            count=1,
+            host=said[:_CUT] if ask is None else ask.host,
+            port=0 if ask is None else ask.port,
+            method="" if ask is None else ask.method or "CONNECT",
+            path="" if ask is None else (ask.path or "").partition("?")[0][:_CUT],
+            reason=deny.reason,
+            why=deny.why[:_CUT],
+            rule="" if deny.rule is None else deny.rule.words(),
+        )
+        known = self._kept.pop(_key(one), None)
+        if known is not None:
+            one = replace(one, first_at=known.first_at, count=known.count + 1)
+        self._kept[_key(one)] = one
+        if len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        self.is_new = True
+
+    def latest(self) -> list[Denial]:
+        return list(reversed(self._kept.values()))
+
+
+def _key(one: Denial) -> tuple[str, int, str, str]:
+    return one.host, one.port, one.method, one.reason
+
+
+def to_json(denials: Denials) -> list[dict[str, Any]]:
+    """Oldest first."""
+    return [
+        {
+            "first_at": one.first_at.isoformat(),
+            "last_at": one.last_at.isoformat(),
+            "count": one.count,
+            "host": one.host,
+            "port": one.port,
+            "method": one.method,
+            "path": one.path,
+            "reason": one.reason,
+            "why": one.why,
+            "rule": one.rule,
+        }
+        for one in reversed(denials.latest())
+    ]
+
+
+def from_json(kept: Sequence[Mapping[str, Any]]) -> Denials:
+    return Denials(
+        [
+            Denial(
+                **{
+                    **one,
+                    "first_at": datetime.fromisoformat(one["first_at"]),
+                    "last_at": datetime.fromisoformat(one["last_at"]),
+                }
+            )
+            for one in kept
+        ]
+    )

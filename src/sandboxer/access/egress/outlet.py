@@ -1,6 +1,8 @@
 """One sandbox's way out: the rules it lives by now, what goes through it, and what was refused.
 
 A change of rules is felt at once: connections that they no longer allow are ended where they stand.
+
+`Idle` keeps connections to the world that may carry another request: one sandbox's, to one host, for a while.
 """
 
 from __future__ import annotations
@@ -12,23 +14,21 @@ from datetime import datetime
 from typing import Protocol
 
 from sandboxer.access.egress.authority import Authority
-from sandboxer.access.egress.decision import Allow, Ask, Deny, Rules, decide
-from sandboxer.access.egress.denials import Denials
-from sandboxer.access.egress.proxy.idle import Idle
+from sandboxer.access.egress.decision import Allow, Ask, Denials, Deny, Rules, decide
+from sandboxer.access.egress.proxy.wire import Wire
 
 # What may burst beyond the rate, in seconds of it.
 _BURST_S = 0.25
+# Shorter than any server's own patience with idle connections that we know of (Node: 5 s).
+IDLE_S = 4.0
+# After it a name is looked up and judged again, however busy the connection is.
+AGE_S = 60.0
+MOST = 16
 
 
 class Secrets(Protocol):
     async def value_of(self, account: str, name: str) -> str | None:
         """The secret of that name in the account's vault."""
-
-
-class NoSecrets:
-    async def value_of(self, account: str, name: str) -> str | None:
-        del account, name
-        return None
 
 
 class Flow(Protocol):
@@ -45,6 +45,15 @@ class Flow(Protocol):
 
     def leave(self) -> None:
         """It rests between two requests, and its place is wanted."""
+
+
+Where = tuple[str, int, bool]
+
+
+class NoSecrets:
+    async def value_of(self, account: str, name: str) -> str | None:
+        del account, name
+        return None
 
 
 class Outlet:
@@ -148,3 +157,63 @@ class Outlet:
         if spent is not None:
             for flow in tuple(self.flows):
                 flow.end(spent)
+
+
+class Idle:
+    def __init__(self) -> None:
+        self._kept: dict[Where, list[tuple[float, Wire]]] = {}
+        self._count = 0
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def take(self, where: Where) -> Wire | None:
+        kept = self._kept.get(where)
+        while kept:
+            _, wire = kept.pop()
+            self._count -= 1
+            if not kept:
+                del self._kept[where]
+            # Whatever it said unasked is no answer to what is asked next.
+            if not wire.has_ended and not wire.has_early_bytes:
+                return wire
+            wire.abort()
+        return None
+
+    def give(self, where: Where, wire: Wire) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if wire.has_ended or wire.is_full or self._count >= MOST or now - wire.born > AGE_S:
+            wire.close()
+            return
+        self._kept.setdefault(where, []).append((now, wire))
+        self._count += 1
+        if self._sweep is None:
+            self._sweep = loop.call_later(IDLE_S, self._close_old, now)
+
+    def close(self) -> None:
+        """The rules changed, or the sandbox is gone."""
+        kept, self._kept, self._count = self._kept, {}, 0
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for wires in kept.values():
+            for _, wire in wires:
+                wire.abort()
+
+    def _close_old(self, before: float) -> None:
+        """Those that lie here since then, and those that hung up."""
+        self._sweep = None
+        kept, self._kept, self._count = self._kept, {}, 0
+        oldest: float | None = None
+        for where, wires in kept.items():
+            for since, wire in wires:
+                if since <= before or wire.has_ended:
+                    wire.abort()
+                    continue
+                self._kept.setdefault(where, []).append((since, wire))
+                self._count += 1
+                oldest = since if oldest is None else min(oldest, since)
+        if oldest is not None:
+            self._sweep = asyncio.get_running_loop().call_at(oldest + IDLE_S, self._close_old, oldest)

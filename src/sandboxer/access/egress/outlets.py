@@ -1,4 +1,7 @@
-"""The ways out of all sandboxes of trust level `semi`: opened as they start, closed as they stop, counted."""
+"""The ways out of all sandboxes of trust level `semi`: opened as they start, closed as they stop, counted.
+
+What bytes outwards cost is charged in batches, in the transaction that counts them, and each is paid once.
+"""
 
 from __future__ import annotations
 
@@ -6,38 +9,46 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 
 from sqlalchemy import Connection
 
 from sandboxer.access.egress import records
-from sandboxer.access.egress.authority import Authority, KeptAuthority, make_authority
-from sandboxer.access.egress.charging import EgressCharges
-from sandboxer.access.egress.decision import Rules
-from sandboxer.access.egress.denials import from_json, to_json
-from sandboxer.access.egress.inside import ENVIRONMENT, PROXY_PORT, place_files
+from sandboxer.access.egress.authority import (
+    ENVIRONMENT,
+    PROXY_PORT,
+    Authority,
+    KeptAuthority,
+    make_authority,
+    place_files,
+)
+from sandboxer.access.egress.decision import Rules, from_json, to_json
 from sandboxer.access.egress.outlet import NoSecrets, Outlet, Secrets
-from sandboxer.access.egress.proxy.dialing import Dialer, Resolver, SystemResolver
-from sandboxer.access.egress.proxy.means import Means, Patience
+from sandboxer.access.egress.proxy.connection import relay_calls
+from sandboxer.access.egress.proxy.dialer import Dialer, Means, Patience, Resolver, SystemResolver
 from sandboxer.access.egress.records import KeptOutlet, KeptPolicy
-from sandboxer.access.egress.relaying import relay_calls
 from sandboxer.access.egress.rules import Policy, first_policy
 from sandboxer.backends.contract import Trust
 from sandboxer.backends.guest import Guest, Relay, Relays
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.dial_judge import Network
-from sandboxer.kernel.errors import NotAvailable, SandboxerError
+from sandboxer.kernel.errors import NotAvailable, NotFound, SandboxerError
 from sandboxer.kernel.tasks import TaskOwner
-from sandboxer.sandboxes.book import Step
-from sandboxer.sandboxes.furnishing import OpenGuest
+from sandboxer.money import quotes
+from sandboxer.money.metering import charge_once
+from sandboxer.money.meters import Use
+from sandboxer.money.pricing import Pricing, egress_msats
+from sandboxer.sandboxes.dependencies import OpenGuest, SandboxDependencies
 from sandboxer.sandboxes.lifecycle import FINAL, LIVE
 from sandboxer.sandboxes.profiles import NetworkDefault
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.sandboxes.room import Room
+from sandboxer.sandboxes.repository import Step
 from sandboxer.store.engine import Store
 
 log = logging.getLogger(__name__)
 FLUSH_S = 2.0
+_GB = 1 << 30
 
 
 @dataclass(slots=True)
@@ -50,10 +61,47 @@ class _Open:
     is_closed: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class EgressCharges:
+    pricing: Pricing
+
+    def charge(self, conn: Connection, sandbox: Sandbox, kept: KeptOutlet, *, now: datetime) -> KeptOutlet:
+        """The record with everything sent so far paid for. Free profiles and slots of a tier pay none."""
+        if kept.sent == kept.charged:
+            return kept
+        paid = replace(kept, charged=kept.sent)
+        if sandbox.terms.is_free or sandbox.terms.is_entitled:
+            return paid
+        # By the sum, not by the batch: rounding up is paid once.
+        msats = self._msats(conn, sandbox, kept.sent) - self._msats(conn, sandbox, kept.charged)
+        if msats <= 0:
+            return paid
+        charge_once(
+            conn,
+            sandbox.account,
+            id=f"egress:{sandbox.id}:{kept.charges + 1}",
+            subject=sandbox.id,
+            use=Use.EGRESS,
+            msats=msats,
+            now=now,
+        )
+        return replace(paid, charges=kept.charges + 1)
+
+    def _msats(self, conn: Connection, sandbox: Sandbox, count: int) -> int:
+        if sandbox.terms.quote_id is None:
+            return egress_msats(sandbox.profile, count, self.pricing)
+        try:
+            price = quotes.find(conn, sandbox.terms.quote_id, sandbox.account).quote.egress_gb_msats
+        except NotFound:
+            # Old quotes are pruned; what is charged by them goes on at the prices of now.
+            return egress_msats(sandbox.profile, count, self.pricing)
+        return -(-price * count // _GB)
+
+
 class Outlets:
     def __init__(
         self,
-        room: Room,
+        dependencies: SandboxDependencies,
         store: Store,
         seal: Seal,
         tasks: TaskOwner,
@@ -64,16 +112,16 @@ class Outlets:
         patience: Patience | None = None,
         never: Sequence[Network] = (),
     ) -> None:
-        self._room = room
+        self._dependencies = dependencies
         self._store = store
-        self._clock = room.clock
+        self._clock = dependencies.clock
         self._seal = seal
         self._tasks = tasks
         self._charges = charges
         self._means = Means(
             dialer=Dialer(resolver or SystemResolver(), never=never),
             secrets=secrets or NoSecrets(),
-            now=room.clock.now,
+            now=dependencies.clock.now,
             patience=patience or Patience(),
         )
         self._open: dict[str, _Open] = {}
@@ -81,9 +129,9 @@ class Outlets:
         self._settling = asyncio.Lock()
         # Rules are read and put in force by one at a time: what was read earlier must not win.
         self._ruling = asyncio.Lock()
-        room.book.on_change(self._changed)
+        dependencies.repository.on_change(self._changed)
 
-    # ---- what the room below asks (sandboxes/furnishing.py) ----
+    # ---- what the room below asks (sandboxes/dependencies.py) ----
 
     async def check(self, account: str, secret_refs: Sequence[str]) -> None:
         """None of them is ours."""
@@ -93,7 +141,7 @@ class Outlets:
             return {}
         return {name: value for name, value in ENVIRONMENT.items() if name not in sandbox.env}
 
-    async def furnish(self, sandbox: Sandbox, open_guest: OpenGuest) -> None:
+    async def on_start(self, sandbox: Sandbox, open_guest: OpenGuest) -> None:
         """Its inside port leads out from now on. Raises NotAvailable where the backend cannot relay."""
         if not self._leads_out(sandbox):
             return
@@ -111,7 +159,7 @@ class Outlets:
 
     def _leads_out(self, sandbox: Sandbox) -> bool:
         """Those made before the operator forbade it run on without a way out."""
-        return sandbox.trust is Trust.SEMI and self._room.trust_max is Trust.SEMI
+        return sandbox.trust is Trust.SEMI and self._dependencies.trust_max is Trust.SEMI
 
     async def _relay(self, outlet: Outlet, relay: Relay) -> None:
         try:
@@ -122,12 +170,12 @@ class Outlets:
 
     async def reopen(self) -> None:
         """After a restart of the server: whoever called meanwhile is waiting inside."""
-        for sandbox in self._room.book.living():
+        for sandbox in self._dependencies.repository.living():
             if not self._leads_out(sandbox) or sandbox.state not in LIVE or sandbox.handle is None:
                 continue
-            guest = partial(self._room.backend_of(sandbox).guest, sandbox.handle)
+            guest = partial(self._dependencies.backend_of(sandbox).guest, sandbox.handle)
             try:
-                await self.furnish(sandbox, guest)
+                await self.on_start(sandbox, guest)
             except SandboxerError:
                 # One sandbox must not keep the server from starting for all others.
                 log.exception("the way out of %s could not be opened again", sandbox.id)
@@ -185,10 +233,10 @@ class Outlets:
         entry.is_closed = True
 
     async def _again(self, sandbox_id: str) -> Relay | None:
-        sandbox = self._room.book.peek(sandbox_id)
+        sandbox = self._dependencies.repository.peek(sandbox_id)
         if sandbox is None or sandbox.handle is None or sandbox.state not in LIVE:
             return None
-        return await _listen(await self._room.backend_of(sandbox).guest(sandbox.handle), sandbox)
+        return await _listen(await self._dependencies.backend_of(sandbox).guest(sandbox.handle), sandbox)
 
     # ---- records ----
 
@@ -239,7 +287,7 @@ class Outlets:
         return kept, policy.policy, [] if wider is None else [wider.policy]
 
     def _first(self, sandbox: Sandbox) -> Policy:
-        profile = self._room.profiles.find(sandbox.profile)
+        profile = self._dependencies.profiles.find(sandbox.profile)
         if profile is None:
             return Policy()
         return first_policy(

@@ -7,11 +7,48 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    delete,
+    insert,
+    select,
+    update,
+)
 
 from sandboxer.access.egress.rules import Action, Injection, Limits, Policy, Rule
-from sandboxer.access.egress.tables import outlets, policies
 from sandboxer.kernel.errors import Conflict
+from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
+
+policies = Table(
+    "egress_policies",
+    metadata,
+    # The id of a sandbox, or the name of an account for what holds in all of its own.
+    Column("subject", Text, primary_key=True),
+    Column("account", Text, nullable=False),
+    Column("policy", JsonValue, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("changed_at", UtcDateTime, nullable=False),
+)
+outlets = Table(
+    "egress_outlets",
+    metadata,
+    Column("sandbox_id", Text, primary_key=True),
+    Column("account", Text, nullable=False),
+    Column("certificate", LargeBinary, nullable=False),
+    Column("sealed_key", LargeBinary, nullable=False),
+    # Bytes outwards and back; of those outwards, how many are paid for, in how many charges.
+    Column("sent", BigInteger, nullable=False),
+    Column("received", BigInteger, nullable=False),
+    Column("charged", BigInteger, nullable=False),
+    Column("charges", Integer, nullable=False),
+    Column("denials", JsonValue, nullable=False),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

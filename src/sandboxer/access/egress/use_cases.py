@@ -1,24 +1,33 @@
-"""Egress for the edges: a sandbox's rules, read, changed and explained; what it moved and was refused."""
+"""Egress for the edges: a sandbox's rules, read, changed and explained; what it moved and was refused.
+
+`AccountRules` hold in all sandboxes of an account, beside their own: what any of them denies is denied.
+`open_egress` opens the ways out: relays of what runs already, a hook for what starts, a loop that counts and
+charges.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlalchemy import Connection
 
 from sandboxer.access.egress import records
-from sandboxer.access.egress.account_rules import AccountRules
-from sandboxer.access.egress.asking import Explained, ask_of
-from sandboxer.access.egress.decision import Rules, decide
-from sandboxer.access.egress.denials import Denial, from_json
-from sandboxer.access.egress.outlets import Outlets
+from sandboxer.access.egress.decision import Denial, Deny, Explained, Rules, ask_of, decide, from_json
+from sandboxer.access.egress.outlet import Secrets
+from sandboxer.access.egress.outlets import EgressCharges, Outlets
 from sandboxer.access.egress.records import KeptOutlet, KeptPolicy
-from sandboxer.access.egress.rules import Policy, check_policy
+from sandboxer.access.egress.rules import Policy, Rule, check_policy
 from sandboxer.backends.contract import Trust
 from sandboxer.identity.keys import Caller
+from sandboxer.identity.seal import Seal
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.dial_judge import Network
 from sandboxer.kernel.errors import Conflict
+from sandboxer.kernel.tasks import own_tasks
+from sandboxer.money.pricing import Pricing
 from sandboxer.observe import events
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.use_cases import SandboxUseCases
@@ -34,12 +43,24 @@ class Shown:
     ended: int = 0
 
 
+Decide = Callable[[tuple[Rule, ...]], tuple[Rule, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountShown:
+    rules: tuple[Rule, ...] = ()
+    # 0: there were never any.
+    version: int = 0
+    # Open connections that the change just made ended.
+    ended: int = 0
+
+
 class Egress:
     def __init__(self, sandboxes: SandboxUseCases, store: Store, outlets: Outlets) -> None:
         self._sandboxes = sandboxes
         self._store = store
         self.outlets = outlets
-        self.account = AccountRules(store, sandboxes.room.clock, outlets)
+        self.account = AccountRules(store, sandboxes.dependencies.clock, outlets)
 
     async def show(self, sandbox_id: str, caller: Caller) -> Shown:
         """Raises NotFound, Conflict for one of trust level `zero`."""
@@ -56,7 +77,7 @@ class Egress:
     ) -> Shown:
         """Felt at once. With `version` only if that one stands. Raises Conflict, InvalidRequest."""
         sandbox = await self._semi(sandbox_id, caller)
-        now = self._sandboxes.room.clock.now()
+        now = self._sandboxes.dependencies.clock.now()
 
         await self._store.write(lambda conn: self._write(conn, sandbox, caller, decide_policy, version, now))
         ended = await self.outlets.renew(sandbox.account, sandbox.id)
@@ -123,3 +144,71 @@ class Egress:
             at=now,
             data={"version": changed.version, "rules": len(policy.rules), "default": policy.default.value},
         )
+
+
+class AccountRules:
+    def __init__(self, store: Store, clock: Clock, outlets: Outlets) -> None:
+        self._store = store
+        self._clock = clock
+        self._outlets = outlets
+
+    async def show(self, caller: Caller) -> AccountShown:
+        kept = await self._store.read(lambda conn: records.load_policy(conn, caller.account))
+        return AccountShown() if kept is None else AccountShown(rules=kept.policy.rules, version=kept.version)
+
+    async def explain(self, caller: Caller, url: str, method: str) -> Explained:
+        """What these rules alone say, for all sandboxes."""
+        ask = ask_of(url, method)
+        verdict = decide(Rules(Policy(rules=(await self.show(caller)).rules)), ask)
+        if isinstance(verdict, Deny) and verdict.rule is None:
+            why = f"{verdict.why} in all sandboxes; those decide whose own rules are about it"
+            verdict = Deny(verdict.reason, why)
+        return Explained(ask=ask, verdict=verdict)
+
+    async def change(self, caller: Caller, decide_rules: Decide, *, version: int | None) -> AccountShown:
+        """Felt at once. With `version` only if that one stands. Raises InvalidRequest, Conflict."""
+        now = self._clock.now()
+        changed = await self._store.write(
+            lambda conn: _save(conn, caller.account, decide_rules, version, now)
+        )
+        ended = await self._outlets.renew(caller.account)
+        return AccountShown(rules=changed.policy.rules, version=changed.version, ended=ended)
+
+
+def _save(
+    conn: Connection, account: str, decide_rules: Decide, version: int | None, now: datetime
+) -> KeptPolicy:
+    standing = records.load_policy(conn, account)
+    number, rules = (0, ()) if standing is None else (standing.version, standing.policy.rules)
+    if version is not None and version != number:
+        raise Conflict(why=f"the account's rules are at version {number} by now, not {version}")
+    policy = check_policy(Policy(rules=decide_rules(rules)))
+    changed = KeptPolicy(subject=account, account=account, policy=policy, version=number + 1, changed_at=now)
+    records.save_policy(conn, changed)
+    return changed
+
+
+@asynccontextmanager
+async def open_egress(
+    sandboxes: SandboxUseCases,
+    store: Store,
+    seal: Seal,
+    *,
+    secrets: Secrets,
+    pricing: Pricing | None,
+    never: Sequence[Network] = (),
+) -> AsyncIterator[Egress]:
+    """`pricing` None: nobody pays here. `never`: networks that are not to be reached by anybody."""
+    dependencies = sandboxes.dependencies
+    charges = None if pricing is None else EgressCharges(pricing)
+    async with own_tasks() as relays:
+        outlets = Outlets(dependencies, store, seal, relays, secrets=secrets, charges=charges, never=never)
+        dependencies.start_hooks.append(outlets)
+        try:
+            await outlets.reopen()
+            async with own_tasks() as loops:
+                loops.start(outlets.run(), name="egress traffic")
+                yield Egress(sandboxes, store, outlets)
+        finally:
+            dependencies.start_hooks.remove(outlets)
+            await outlets.flush()

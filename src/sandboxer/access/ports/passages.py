@@ -11,17 +11,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from sandboxer.access.ports.targets import Target
-from sandboxer.access.ports.waking import MayWake, Waker
+from sandboxer.access.ports.targets import MayWake, Target, Waker
 from sandboxer.backends.guest import Connection
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import BackendLost, GuestRefused, IllegalTransition
 from sandboxer.sandboxes.access import ActivityKind
 from sandboxer.sandboxes.activity import Activity
-from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.charging import is_frozen
 from sandboxer.sandboxes.lifecycle import FINAL, State
 from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.repository import Step
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 
 # For how long a sandbox counts as working after its last request.
@@ -103,12 +102,12 @@ class Passages:
         self._waker = waker
         self._passages: dict[str, Passage] = {}
         self._leavers: list[Callable[[str], None]] = []
-        sandboxes.room.book.on_change(self._changed)
+        sandboxes.dependencies.repository.on_change(self._changed)
 
     def of(self, sandbox_id: str) -> Passage:
         known = self._passages.get(sandbox_id)
         if known is None:
-            known = self._passages[sandbox_id] = Passage(sandbox_id, self._sandboxes.room.activity)
+            known = self._passages[sandbox_id] = Passage(sandbox_id, self._sandboxes.dependencies.activity)
         return known
 
     def traffic(self, sandbox_id: str) -> Traffic:

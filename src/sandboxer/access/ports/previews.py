@@ -1,21 +1,40 @@
-"""The book of preview links: making, listing, revoking, and asking whether one opens a port.
+"""Preview links: making, listing, revoking, and asking whether one opens a port.
 
 Those of a sandbox are remembered once they were asked for: one server owns one database, and a page of a
 hundred pictures must not be a hundred reads. `version` changes with every write, for memories further up.
+
+A private port is opened without a key by tokens in links, and by the cookie that a browser gets for one.
+Both name a preview and carry a MAC over everything that the preview is for. They are no secret store: whether
+the preview still stands is looked up each time, so that a revoked one opens nothing.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    Row,
+    Table,
+    Text,
+    delete,
+    insert,
+    select,
+    update,
+)
 
-from sandboxer.access.ports.tables import previews
-from sandboxer.access.ports.tokens import Minter, Preview, preview_id_of
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, NotFound, Unauthenticated
@@ -23,12 +42,55 @@ from sandboxer.kernel.ids import new_id
 from sandboxer.observe.events import record
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.store.engine import Store
+from sandboxer.store.metadata import UtcDateTime, metadata
 
 MAX_STANDING = 64
 # Of those that are over, the newest are kept: whoever comes by an old link is told that it is.
 MAX_OVER = 64
 _REMEMBERED = 10_000
+_TOKEN = re.compile(r"(prv_[0-9a-hjkmnp-tv-z]{26})\.([A-Za-z0-9_-]{43})")
+COOKIE = "sandboxer_preview"
+QUERY = "sandboxer_token"
+previews = Table(
+    "previews",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("sandbox_id", Text, nullable=False),
+    Column("account", Text, nullable=False),
+    Column("port", Integer, nullable=False),
+    Column("is_public", Boolean, nullable=False),
+    Column("is_one_time", Boolean, nullable=False),
+    Column("wakes", Boolean, nullable=False),
+    Column("hold_s", Integer, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime, nullable=True),
+    Column("used_at", UtcDateTime, nullable=True),
+    Column("revoked_at", UtcDateTime, nullable=True),
+    Index(None, "sandbox_id", "created_at"),
+)
 _t = previews.c
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    id: str
+    sandbox_id: str
+    account: str
+    port: int
+    # Open to everyone, no token needed.
+    is_public: bool
+    # Its link works once; whoever used it goes on by cookie.
+    is_one_time: bool
+    wakes: bool
+    hold_s: int
+    created_at: datetime
+    # None: until revoked.
+    expires_at: datetime | None
+    used_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+    def stands(self, now: datetime) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
 class Previews:
@@ -219,3 +281,32 @@ def _refused(reason: str, why: str) -> Unauthenticated:
     return Unauthenticated(
         why=why, reason=reason, hint="Ask whoever owns the sandbox for a new link (POST …/previews)."
     )
+
+
+class Minter:
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def link_token(self, preview: Preview) -> str:
+        return self._token(preview, "link")
+
+    def cookie_token(self, preview: Preview) -> str:
+        return self._token(preview, "cookie")
+
+    def is_link_token(self, token: str, preview: Preview) -> bool:
+        return hmac.compare_digest(token.encode(), self.link_token(preview).encode())
+
+    def is_cookie_token(self, token: str, preview: Preview) -> bool:
+        return hmac.compare_digest(token.encode(), self.cookie_token(preview).encode())
+
+    def _token(self, preview: Preview, use: str) -> str:
+        until = "" if preview.expires_at is None else str(int(preview.expires_at.timestamp()))
+        said = "\n".join((use, preview.id, preview.account, preview.sandbox_id, str(preview.port), until))
+        mac = hmac.new(self._key, said.encode(), hashlib.sha256).digest()
+        return f"{preview.id}.{base64.urlsafe_b64encode(mac).rstrip(b'=').decode()}"
+
+
+def preview_id_of(token: str) -> str | None:
+    """The preview that a token claims to be for; None: it is no token."""
+    match = _TOKEN.fullmatch(token)
+    return None if match is None else match[1]

@@ -2,10 +2,31 @@
 
 The proxy knows sandboxes and ports. Names (a service's, a customer's own domain) are somebody else's to keep,
 so it asks for them here.
+
+By the `Waker` a request for a sandbox that sleeps wakes it, once however many come, if its address says so.
 """
 
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
+from weakref import WeakValueDictionary
+
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import NotFound, SandboxerError, Unavailable
+from sandboxer.sandboxes.charging import is_frozen
+from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.use_cases import SandboxUseCases
+
+# Those who come while a wake has just failed are told the same, without another try.
+FAILED_FOR_S = 1.0
+_MOST_FAILED = 1000
+_AWAKE = frozenset({State.READY, State.ACTIVE, State.GRACE})
+_GONE = frozenset({State.EXPIRED, State.DESTROYING, State.DESTROYED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +71,10 @@ class Targets(Protocol):
         ...
 
 
+# Counts one wake by whoever asks. Raises TooManyRequests when that visitor, or this address, had its share.
+MayWake = Callable[[], None]
+
+
 class NoTargets:
     """Nobody gives ports a name."""
 
@@ -74,3 +99,73 @@ class NoTargets:
 
     def touched(self, sandbox_id: str) -> None:
         del sandbox_id
+
+
+class Waker:
+    def __init__(self, sandboxes: SandboxUseCases, targets: Callable[[], Targets]) -> None:
+        self._sandboxes = sandboxes
+        self._targets = targets
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._failed: dict[str, tuple[float, SandboxerError]] = {}
+
+    async def awake(self, target: Target, may_wake: MayWake | None = None) -> bool:
+        """Returns when it answers: True if it slept.
+
+        Raises NotFound, Unavailable, TooManyRequests (`may_wake` said no), or why it cannot wake.
+        """
+        if _is_awake(await self._find(target)):
+            return False
+        lock = self._locks.get(target.sandbox_id)
+        if lock is None:
+            lock = self._locks[target.sandbox_id] = asyncio.Lock()
+        async with lock:
+            sandbox = await self._find(target)
+            if _is_awake(sandbox):
+                return True
+            until, error = self._failed.get(target.sandbox_id, (0.0, None))
+            if error is not None and time.monotonic() < until:
+                # Without where it was raised before: each of them would hang on to all requests before it.
+                raise error.with_traceback(None)
+            if may_wake is not None and target.wakes:
+                may_wake()
+            try:
+                await self._wake(sandbox, target)
+            except SandboxerError as error:
+                now = time.monotonic()
+                if len(self._failed) >= _MOST_FAILED:
+                    self._failed = {name: one for name, one in self._failed.items() if one[0] > now}
+                self._failed[target.sandbox_id] = (now + FAILED_FOR_S, error)
+                raise
+            self._failed.pop(target.sandbox_id, None)
+            await self._targets().woken(target)
+            return True
+
+    async def _wake(self, sandbox: Sandbox, target: Target) -> None:
+        caller = Caller(public_key="system:proxy", account=target.account)
+        if sandbox.state not in (State.FROZEN, State.STOPPED):
+            raise _asleep(sandbox, "which no request can change")
+        if not target.wakes:
+            raise _asleep(sandbox, "and this address does not wake it")
+        if sandbox.state is State.FROZEN:
+            await self._sandboxes.thaw(sandbox.id, caller)
+        else:
+            await self._sandboxes.resume(sandbox.id, caller)
+
+    async def _find(self, target: Target) -> Sandbox:
+        sandbox = await self._sandboxes.dependencies.repository.find(target.sandbox_id)
+        if sandbox is None or sandbox.state in _GONE or sandbox.account != target.account:
+            raise NotFound(what="sandbox", id=target.sandbox_id)
+        return sandbox
+
+
+def _is_awake(sandbox: Sandbox) -> bool:
+    return sandbox.state in _AWAKE and not is_frozen(sandbox)
+
+
+def _asleep(sandbox: Sandbox, why: str) -> Unavailable:
+    return Unavailable(
+        why=f"the sandbox is {sandbox.state.value}, {why}",
+        reason="asleep",
+        state=sandbox.state.value,
+        hint="Its owner can thaw, resume or pay for it; then the same address works again.",
+    )

@@ -1,21 +1,38 @@
-"""The book of what was injected where. Remembered sealed, so that starting a command reads no database."""
+"""What was injected where. Remembered sealed, so that starting a command reads no database.
+
+Secrets as files inside are in memory (/dev/shm), never on the disk, which is kept and copied. /run is part of
+a sandbox's disk, so /run/secrets is a link into memory; a snapshot keeps the link alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select
 
-from sandboxer.access.secrets.tables import sandbox_secrets
+from sandboxer.access.secrets.vault import sandbox_secrets
+from sandboxer.backends.guest import Command, Exit, FileKind, Guest
 from sandboxer.identity.seal import Seal
+from sandboxer.kernel.errors import Conflict, PathNotFound
 from sandboxer.observe.events import record
 from sandboxer.sandboxes.lifecycle import FINAL
-from sandboxer.sandboxes.records import load_record
+from sandboxer.sandboxes.records import rows
 from sandboxer.store.engine import Store
 
+_ALL = select(sandbox_secrets)
+FOLDER = "/run/secrets"
+# Where they really are: the only memory that every sandbox has mounted.
+_MEMORY = "/dev/shm/secrets"
+_LINK_S = 10.0
+# A folder somebody made there is theirs: taken only if it is empty.
+_MAKE_LINK = f"""
+[ "$(readlink {FOLDER})" = {_MEMORY} ] && exit 0
+mkdir -p /run && {{ [ ! -d {FOLDER} ] || [ -L {FOLDER} ] || rmdir {FOLDER}; }} && ln -sfn {_MEMORY} {FOLDER}
+"""
 _t = sandbox_secrets.c
 
 
@@ -30,7 +47,7 @@ class Injected:
     injected_at: datetime
 
 
-class InjectedBook:
+class InjectedSecrets:
     def __init__(self, store: Store, seal: Seal) -> None:
         self._store = store
         self._seal = seal
@@ -97,11 +114,8 @@ class InjectedBook:
             self._memory.pop(sandbox_id, None)
 
 
-_ALL = select(sandbox_secrets)
-
-
 def _ended(conn: Connection, sandbox_ids: Sequence[str]) -> list[str]:
-    records = {sandbox_id: load_record(conn, sandbox_id) for sandbox_id in sandbox_ids}
+    records = {sandbox_id: rows.load(conn, sandbox_id) for sandbox_id in sandbox_ids}
     return [one for one, sandbox in records.items() if sandbox is None or sandbox.state in FINAL]
 
 
@@ -127,3 +141,51 @@ def _tell(
 
 def _context(sandbox_id: str, name: str) -> str:
     return f"sandbox-secret:{sandbox_id}:{name}"
+
+
+async def place(guest: Guest, values: Mapping[str, bytes]) -> None:
+    """Each a file of its own, read by root inside only. Raises Conflict if /run/secrets is something else."""
+    await guest.files.mkdir(_MEMORY, mode=0o700)
+    for name, data in values.items():
+        await guest.files.write(f"{_MEMORY}/{name}", _whole(data), mode=0o400)
+    if not await _is_linked(guest):
+        await _link(guest)
+
+
+async def unplace(guest: Guest, names: Iterable[str]) -> None:
+    """Not there is success."""
+    for name in names:
+        try:
+            await guest.files.remove(f"{_MEMORY}/{name}")
+        except PathNotFound:
+            continue
+
+
+async def _is_linked(guest: Guest) -> bool:
+    try:
+        found = await guest.files.stat(FOLDER, follow=False)
+    except PathNotFound:
+        return False
+    return found.kind is FileKind.SYMLINK and found.link_target == _MEMORY
+
+
+async def _link(guest: Guest) -> None:
+    """By a command: the supervisor makes no links."""
+    command = Command(argv=("/bin/sh", "-c", _MAKE_LINK), env={"PATH": "/usr/bin:/bin"}, keep=False)
+    code = -1
+    try:
+        async with asyncio.timeout(_LINK_S), await guest.run(command) as process:
+            async for item in process.output():
+                if isinstance(item, Exit):
+                    code = item.code
+    except TimeoutError:
+        pass
+    if code != 0:
+        raise Conflict(
+            why=f"{FOLDER} in the sandbox could not become a link into memory",
+            hint=f"Move away what is in {FOLDER}, or inject as environment.",
+        )
+
+
+async def _whole(data: bytes) -> AsyncIterator[bytes]:
+    yield data

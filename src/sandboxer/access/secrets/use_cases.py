@@ -2,29 +2,38 @@
 
 Commands find them in their environment from the injection on; a process that has them already keeps them:
 no system can take a variable back. Files lie in memory and are placed again whenever processes begin anew.
+
+`open_secrets` opens them with what was injected before, gives it to sandboxes as they start, and drops what
+ended ones had.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sandboxer.access.secrets.bounds import check_name, check_sum, check_value
-from sandboxer.access.secrets.injected import Injected, InjectedBook
-from sandboxer.access.secrets.placing import place, unplace
-from sandboxer.access.secrets.vault import Vault
+from sandboxer.access.secrets.injected import Injected, InjectedSecrets, place, unplace
+from sandboxer.access.secrets.vault import Vault, check_name, check_sum, check_value
 from sandboxer.identity.keys import Caller
+from sandboxer.identity.seal import Seal
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, NotFound
+from sandboxer.kernel.tasks import own_tasks
 from sandboxer.sandboxes.access import ActivityKind
 from sandboxer.sandboxes.charging import is_frozen
-from sandboxer.sandboxes.furnishing import OpenGuest
-from sandboxer.sandboxes.lifecycle import LIVE, State
+from sandboxer.sandboxes.dependencies import OpenGuest
+from sandboxer.sandboxes.lifecycle import FINAL, LIVE, State
 from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.repository import Step
 from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.store.engine import Store
 
 _TAKING = frozenset({*LIVE, State.STOPPED, State.REAPED})
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +55,12 @@ class Wiped:
 
 
 class Secrets:
-    def __init__(self, sandboxes: SandboxUseCases, clock: Clock, vault: Vault, book: InjectedBook) -> None:
+    def __init__(
+        self, sandboxes: SandboxUseCases, clock: Clock, vault: Vault, repository: InjectedSecrets
+    ) -> None:
         self._sandboxes = sandboxes
         self._clock = clock
-        self._book = book
+        self._repository = repository
         self.vault = vault
 
     async def inject(self, sandbox_id: str, caller: Caller, wanted: Injection) -> Sequence[Injected]:
@@ -60,24 +71,24 @@ class Secrets:
         async def act() -> Sequence[Injected]:
             sandbox = await self._sandboxes.get(sandbox_id, caller)
             _check_state(sandbox, wanted)
-            rows = self._book.sealed(
+            rows = self._repository.sealed(
                 sandbox_id,
                 values,
                 in_env=wanted.as_env,
                 in_file=wanted.as_files,
                 injected_at=self._clock.now(),
             )
-            before = [one for one in self._book.of(sandbox_id) if one.name in values]
-            kept = [one.size_bytes for one in self._book.of(sandbox_id) if one.name not in values]
+            before = [one for one in self._repository.of(sandbox_id) if one.name in values]
+            kept = [one.size_bytes for one in self._repository.of(sandbox_id) if one.name not in values]
             check_sum([*kept, *(row.size_bytes for row in rows)])
             await self._put(sandbox, rows, before, caller)
-            return self._book.of(sandbox_id)
+            return self._repository.of(sandbox_id)
 
-        return await self._sandboxes.room.operations.perform(sandbox_id, "secrets", act)
+        return await self._sandboxes.dependencies.operations.perform(sandbox_id, "secrets", act)
 
     async def list(self, sandbox_id: str, caller: Caller) -> Sequence[Injected]:
         await self._sandboxes.get(sandbox_id, caller)
-        return self._book.of(sandbox_id)
+        return self._repository.of(sandbox_id)
 
     async def wipe(self, sandbox_id: str, caller: Caller, name: str | None = None) -> Wiped:
         """All of them, or the one. Raises NotFound for one it does not have."""
@@ -85,52 +96,56 @@ class Secrets:
 
         async def act() -> Wiped:
             sandbox = await self._sandboxes.get(sandbox_id, caller)
-            gone = [one for one in self._book.of(sandbox_id) if name in (None, one.name)]
+            gone = [one for one in self._repository.of(sandbox_id) if name in (None, one.name)]
             if name is not None and not gone:
                 raise NotFound(what="secret in this sandbox", id=name)
             held = await self._wipe_inside(sandbox, gone, caller)
             names = [one.name for one in gone]
             if names:
                 now = self._clock.now()
-                await self._book.remove(sandbox_id, names, actor=caller.public_key, at=now)
+                await self._repository.remove(sandbox_id, names, actor=caller.public_key, at=now)
             return Wiped(names=names, may_still_hold=held)
 
-        return await self._sandboxes.room.operations.perform(sandbox_id, "secrets", act)
+        return await self._sandboxes.dependencies.operations.perform(sandbox_id, "secrets", act)
 
-    # -- what the room below asks (sandboxes/furnishing.py)
+    # -- what the room below asks (sandboxes/dependencies.py)
 
     async def check(self, account: str, secret_refs: Sequence[str]) -> None:
         await self.vault.demand(account, secret_refs)
 
     def env(self, sandbox: Sandbox) -> Mapping[str, str]:
-        if not self._book.holds(sandbox.id):
+        if not self._repository.holds(sandbox.id):
             return {}
-        return {one.name: self._book.value(one).decode() for one in self._book.of(sandbox.id) if one.in_env}
+        return {
+            one.name: self._repository.value(one).decode()
+            for one in self._repository.of(sandbox.id)
+            if one.in_env
+        }
 
-    async def furnish(self, sandbox: Sandbox, open_guest: OpenGuest) -> None:
+    async def on_start(self, sandbox: Sandbox, open_guest: OpenGuest) -> None:
         await self._add_refs(sandbox)
-        files = [one for one in self._book.of(sandbox.id) if one.in_file]
+        files = [one for one in self._repository.of(sandbox.id) if one.in_file]
         if files:
-            await place(await open_guest(), {one.name: self._book.value(one) for one in files})
+            await place(await open_guest(), {one.name: self._repository.value(one) for one in files})
 
     async def drop(self, sandbox_id: str) -> None:
-        await self._book.drop([sandbox_id])
+        await self._repository.drop([sandbox_id])
 
     def holds(self, sandbox_id: str) -> bool:
-        return self._book.holds(sandbox_id)
+        return self._repository.holds(sandbox_id)
 
     # -- steps
 
     async def _add_refs(self, sandbox: Sandbox) -> None:
         """What the profile asks for, as the account has it now; only while the sandbox is being made."""
-        profile = self._sandboxes.room.profiles.find(sandbox.profile)
+        profile = self._sandboxes.dependencies.profiles.find(sandbox.profile)
         if sandbox.state is not State.PROVISIONING or profile is None or not profile.setup.secret_refs:
             return
         values = await self.vault.demand(sandbox.account, profile.setup.secret_refs)
         now = self._clock.now()
         data = {name: value.encode() for name, value in values.items()}
-        rows = self._book.sealed(sandbox.id, data, in_env=True, in_file=True, injected_at=now)
-        await self._book.put(sandbox.id, rows, actor="system:setup", at=now)
+        rows = self._repository.sealed(sandbox.id, data, in_env=True, in_file=True, injected_at=now)
+        await self._repository.put(sandbox.id, rows, actor="system:setup", at=now)
 
     async def _values(self, caller: Caller, wanted: Injection) -> dict[str, bytes]:
         if not wanted.as_env and not wanted.as_files:
@@ -147,9 +162,9 @@ class Secrets:
     async def _put(
         self, sandbox: Sandbox, rows: Sequence[Injected], before: Sequence[Injected], caller: Caller
     ) -> None:
-        """Book first: what is inside is always in the book, and can so be wiped."""
+        """The repository first: what is inside is always recorded, and can so be wiped."""
         now, actor = self._clock.now(), caller.public_key
-        await self._book.put(sandbox.id, rows, actor=actor, at=now)
+        await self._repository.put(sandbox.id, rows, actor=actor, at=now)
         if sandbox.state not in LIVE:
             return
         files = [row for row in rows if row.in_file]
@@ -161,7 +176,7 @@ class Secrets:
             async with self._sandboxes.line(sandbox.id, caller, activity=activity) as guest:
                 await unplace(guest, stale)
                 if files:
-                    await place(guest, {row.name: self._book.value(row) for row in files})
+                    await place(guest, {row.name: self._repository.value(row) for row in files})
         except BaseException:
             await self._take_back(sandbox.id, rows, before, actor, now)
             raise
@@ -174,9 +189,9 @@ class Secrets:
         actor: str,
         now: datetime,
     ) -> None:
-        await self._book.remove(sandbox_id, [row.name for row in rows], actor=actor, at=now)
+        await self._repository.remove(sandbox_id, [row.name for row in rows], actor=actor, at=now)
         if before:
-            await self._book.put(sandbox_id, before, actor=actor, at=now)
+            await self._repository.put(sandbox_id, before, actor=actor, at=now)
 
     async def _wipe_inside(self, sandbox: Sandbox, gone: Sequence[Injected], caller: Caller) -> Sequence[str]:
         if sandbox.state not in LIVE or not gone:
@@ -194,3 +209,38 @@ def _check_state(sandbox: Sandbox, wanted: Injection) -> None:
     frozen_files = wanted.as_files and sandbox.state in LIVE and is_frozen(sandbox)
     if sandbox.state not in _TAKING or frozen_files:
         raise IllegalTransition(signal="secrets", state=sandbox.state.value, reason=sandbox.reason)
+
+
+@asynccontextmanager
+async def open_secrets(
+    sandboxes: SandboxUseCases, store: Store, clock: Clock, seal: Seal, *, is_charged: bool
+) -> AsyncIterator[Secrets]:
+    """Before anything that starts processes in sandboxes."""
+    repository = InjectedSecrets(store, seal)
+    await repository.load()
+    secrets = Secrets(sandboxes, clock, Vault(store, clock, seal, is_charged=is_charged), repository)
+    sandboxes.dependencies.start_hooks.append(secrets)
+    ended: asyncio.Queue[str] = asyncio.Queue()
+
+    def changed(sandbox: Sandbox, steps: Sequence[Step]) -> None:
+        del steps
+        if sandbox.state in FINAL and secrets.holds(sandbox.id):
+            ended.put_nowait(sandbox.id)
+
+    sandboxes.dependencies.repository.on_change(changed)
+    async with own_tasks() as tasks:
+        tasks.start(_drop_ended(secrets, ended), name="secrets of ended sandboxes")
+        try:
+            yield secrets
+        finally:
+            sandboxes.dependencies.start_hooks.remove(secrets)
+
+
+async def _drop_ended(secrets: Secrets, ended: asyncio.Queue[str]) -> None:
+    while True:
+        sandbox_id = await ended.get()
+        try:
+            await secrets.drop(sandbox_id)
+        except Exception:
+            # They are dropped at the next start.
+            log.exception("the secrets of %s could not be dropped", sandbox_id)

@@ -1,23 +1,47 @@
-"""An account's named secrets: put, listed by name, removed, and opened for whoever acts on its behalf."""
+"""An account's named secrets: put, listed by name, removed, and opened for whoever acts on its behalf.
+
+What a secret may be called and how large it may be is checked by plain functions. Values are stored sealed.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Connection,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 
-from sandboxer.access.secrets.bounds import MAX_OF_ACCOUNT, check_name, check_value
-from sandboxer.access.secrets.tables import secrets
-from sandboxer.identity.keys import Caller
+from sandboxer.accounts.storage import demand_funds_for_rows
+from sandboxer.identity.keys import OWNER_ACCOUNT, Caller
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import Conflict, NotFound
+from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound, TooLarge
 from sandboxer.observe.events import record
 from sandboxer.store.engine import Store
+from sandboxer.store.metadata import UtcDateTime, metadata
 
-_t = secrets.c
+# A name is a variable and a file name at once.
+NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
+MAX_VALUE_BYTES = 64 * 1024
+MAX_OF_ACCOUNT = 256
+MAX_IN_SANDBOX = 64
+# All of a sandbox's together: an environment has to fit into one execve beside everything else.
+MAX_IN_SANDBOX_BYTES = 512 * 1024
+_NAME = re.compile(NAME)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +54,41 @@ class SecretInfo:
     updated_at: datetime
 
 
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("account", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),
+    Column("size_bytes", Integer, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
+)
+_t = secrets.c
+# Copies, so that a file inside and the environment always agree; a rotated secret is injected again.
+sandbox_secrets = Table(
+    "sandbox_secrets",
+    metadata,
+    Column("sandbox_id", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),
+    Column("size_bytes", Integer, nullable=False),
+    Column("in_env", Boolean, nullable=False),
+    Column("in_file", Boolean, nullable=False),
+    Column("injected_at", UtcDateTime, nullable=False),
+)
+
+
 class Vault:
-    def __init__(self, store: Store, clock: Clock, seal: Seal) -> None:
+    def __init__(self, store: Store, clock: Clock, seal: Seal, *, is_charged: bool = False) -> None:
+        """`is_charged`: people pay here, so whoever has not yet keeps little."""
+        self._is_charged = is_charged
         self._store = store
         self._clock = clock
         self._seal = seal
 
     async def put(self, name: str, value: str, caller: Caller) -> SecretInfo:
-        """New, or in place of the one of this name."""
+        """New, or in place of the one of this name. Raises Conflict, or InsufficientCredit, for too many."""
         check_name(name)
         data = check_value(name, value)
         account, now = caller.account, self._clock.now()
@@ -46,6 +97,11 @@ class Vault:
 
         def write(conn: Connection) -> SecretInfo:
             known = _load(conn, account, [name])
+            if self._is_charged and account != OWNER_ACCOUNT:
+                count, size = _others(conn, account, name)
+                demand_funds_for_rows(
+                    conn, account, what="secrets", count=count + 1, size_bytes=size + len(data), now=now
+                )
             if known:
                 conn.execute(update(secrets).where(_t.account == account, _t.name == name).values(changed))
                 made = known[0].created_at
@@ -61,6 +117,13 @@ class Vault:
     async def list(self, caller: Caller) -> Sequence[SecretInfo]:
         """By name."""
         return await self._store.read(lambda conn: _load(conn, caller.account, None))
+
+    async def get(self, name: str, caller: Caller) -> SecretInfo:
+        """Raises NotFound."""
+        found = await self._store.read(lambda conn: _load(conn, caller.account, [name]))
+        if not found:
+            raise NotFound(what="secret", id=name)
+        return found[0]
 
     async def remove(self, name: str, caller: Caller) -> None:
         """What was injected of it stays where it is until wiped there. Raises NotFound."""
@@ -105,6 +168,13 @@ def _load(conn: Connection, account: str, names: list[str] | None) -> list[Secre
     return [SecretInfo(**row._asdict()) for row in conn.execute(query.order_by(_t.name))]
 
 
+def _others(conn: Connection, account: str, name: str) -> tuple[int, int]:
+    """How many it has beside this one, and how large they are together."""
+    query = select(func.count(), func.coalesce(func.sum(_t.size_bytes), 0))
+    count, size = conn.execute(query.where(_t.account == account, _t.name != name)).one()
+    return int(count), int(size)
+
+
 def _refuse_many(conn: Connection, account: str) -> None:
     count = conn.execute(select(func.count()).select_from(secrets).where(_t.account == account)).scalar_one()
     if count >= MAX_OF_ACCOUNT:
@@ -125,3 +195,34 @@ def _tell(conn: Connection, caller: Caller, kind: str, name: str, now: datetime)
 
 def _context(account: str, name: str) -> str:
     return f"secret:{account}:{name}"
+
+
+def check_name(name: str) -> None:
+    if _NAME.fullmatch(name) is None:
+        raise InvalidRequest(
+            field="name", why="a secret's name has letters, digits and _, no digit first, at most 128"
+        )
+
+
+def check_value(name: str, value: str) -> bytes:
+    """Its bytes. The errors name the secret and never show it."""
+    try:
+        data = value.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest(field=name, why="the value is not text that UTF-8 can hold") from None
+    if not data:
+        raise InvalidRequest(field=name, why="the value is empty")
+    if b"\0" in data:
+        raise InvalidRequest(field=name, why="the value holds a NUL, which no variable can")
+    if len(data) > MAX_VALUE_BYTES:
+        raise TooLarge(what=f"the value of {name}", limit=f"{MAX_VALUE_BYTES} bytes")
+    return data
+
+
+def check_sum(sizes: Iterable[int]) -> None:
+    """May a sandbox hold secrets of these sizes?"""
+    held = list(sizes)
+    if len(held) > MAX_IN_SANDBOX:
+        raise Conflict(why=f"a sandbox holds at most {MAX_IN_SANDBOX} secrets", hint="Wipe what is not used.")
+    if sum(held) > MAX_IN_SANDBOX_BYTES:
+        raise TooLarge(what="all secrets of a sandbox together", limit=f"{MAX_IN_SANDBOX_BYTES} bytes")

@@ -1,30 +1,75 @@
 """Public keys that open sandboxes: added, listed, revoked, and asked for at the gateway.
 
 All that stand are in memory: whoever knocks without a key costs no database access.
+
+`read_public_key` reads one as `ssh-keygen` writes it; what we do not fully understand is refused. `Ssh` is
+what the edges hold: the keys, and where the gateway listens, if it does.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from sqlalchemy import Column, Connection, Index, Row, Table, Text, insert, select, update
 
-from sandboxer.access.ssh.public_keys import read_public_key
-from sandboxer.access.ssh.tables import ssh_keys
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import Conflict, NotFound
+from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound
 from sandboxer.kernel.ids import new_id
 from sandboxer.observe.events import record
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.store.engine import Store
+from sandboxer.store.metadata import UtcDateTime, metadata
 
 MAX_OF_ACCOUNT = 100
 _GONE = frozenset({State.EXPIRED, State.DESTROYING, State.DESTROYED})
+MAX_LINE = 16 * 1024
+MIN_RSA_BITS = 2048
+# No DSA: broken, and refused by every current client.
+ALGORITHMS = frozenset(
+    {
+        "ssh-ed25519",
+        "ssh-rsa",
+        "ecdsa-sha2-nistp256",
+        "ecdsa-sha2-nistp384",
+        "ecdsa-sha2-nistp521",
+        "sk-ssh-ed25519@openssh.com",
+        "sk-ecdsa-sha2-nistp256@openssh.com",
+    }
+)
+# In the state folder; whoever restores a backup keeps it, or every client would see another host.
+HOST_KEY_FILE = "ssh_host_ed25519_key"
+ssh_keys = Table(
+    "ssh_keys",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("account", Text, nullable=False),
+    # Who added it: its rights are this caller's, for as long as that one has them.
+    Column("created_by", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    # None: every sandbox of the account.
+    Column("sandbox_id", Text),
+    Column("algorithm", Text, nullable=False),
+    # As in authorized_keys, without the comment.
+    Column("public_key", Text, nullable=False),
+    # SHA256:…, as ssh-keygen prints it.
+    Column("fingerprint", Text, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime),
+    Column("revoked_at", UtcDateTime),
+    Index(None, "account", "created_at"),
+    Index(None, "fingerprint"),
+)
 _t = ssh_keys.c
 
 
@@ -48,6 +93,31 @@ class SshKey:
     def caller(self) -> Caller:
         """Whoever comes by this key acts as who added it, in that account's sandboxes only."""
         return Caller(public_key=self.created_by, account=self.account)
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKey:
+    algorithm: str
+    # Algorithm and base64, without the comment.
+    text: str
+    fingerprint: str
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    host: str
+    port: int
+    # As in known_hosts, without the name.
+    host_key: str
+    fingerprint: str
+
+
+@dataclass(slots=True)
+class Ssh:
+    keys: SshKeys
+    # Set by the edge that listens; None while none does.
+    gateway: Gateway | None = field(default=None)
 
 
 class SshKeys:
@@ -130,7 +200,7 @@ class SshKeys:
         now = self._clock.now()
         for key in self._by_fingerprint.get(fingerprint, ()):
             if key.stands(now) and key.sandbox_id in (None, sandbox_id):
-                sandbox = self._sandboxes.room.book.peek(sandbox_id)
+                sandbox = self._sandboxes.dependencies.repository.peek(sandbox_id)
                 if sandbox is not None and sandbox.account == key.account and sandbox.state not in _GONE:
                     return key
         return None
@@ -197,3 +267,49 @@ def _tell(conn: Connection, key: SshKey, kind: str, actor: str, now: datetime) -
     data = {"ssh_key": key.id, "name": key.name, "fingerprint": key.fingerprint}
     subject = key.sandbox_id or key.account
     record(conn, subject=subject, kind=kind, actor=actor, reason="asked", at=now, data=data)
+
+
+def read_public_key(line: str) -> PublicKey:
+    """Raises InvalidRequest; a private key is named as such, and never repeated."""
+    line = line.strip()
+    if "PRIVATE KEY" in line:
+        raise _wrong("this is a private key: keep it, and give the .pub beside it")
+    if len(line) > MAX_LINE or "\n" in line or "\r" in line or "\0" in line:
+        raise _wrong("one line of an authorized_keys file is wanted, at most 16 KiB")
+    algorithm, _, rest = line.partition(" ")
+    encoded, _, comment = rest.strip().partition(" ")
+    if algorithm not in ALGORITHMS:
+        raise _wrong(f"it has to begin with one of {', '.join(sorted(ALGORITHMS))}; options are not taken")
+    try:
+        blob = base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError):
+        raise _wrong("what follows the algorithm is not base64") from None
+    _check_blob(algorithm, encoded, blob)
+    return PublicKey(algorithm, f"{algorithm} {encoded}", fingerprint_of(blob), comment.strip()[:200])
+
+
+def fingerprint_of(blob: bytes) -> str:
+    """As ssh-keygen -l prints it."""
+    return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
+
+
+def _check_blob(algorithm: str, encoded: str, blob: bytes) -> None:
+    name = algorithm.encode()
+    if blob[: 4 + len(name)] != len(name).to_bytes(4, "big") + name:
+        raise _wrong("the key inside is of another algorithm than the line says")
+    try:
+        key = load_ssh_public_key(f"{algorithm} {encoded}".encode())
+    except (ValueError, UnsupportedAlgorithm):
+        raise _wrong("it is no well-formed key") from None
+    if isinstance(key, RSAPublicKey) and key.key_size < MIN_RSA_BITS:
+        raise _wrong(f"an RSA key needs {MIN_RSA_BITS} bits, this one has {key.key_size}")
+
+
+def _wrong(why: str) -> InvalidRequest:
+    return InvalidRequest(field="public_key", why=why)
+
+
+async def open_ssh(sandboxes: SandboxUseCases, store: Store, clock: Clock) -> Ssh:
+    keys = SshKeys(store, clock, sandboxes)
+    await keys.load()
+    return Ssh(keys)

@@ -1,8 +1,8 @@
 """Base images: a recipe in `images/*.yaml` becomes a root tree that every sandbox shares, read-only."""
 
+from sandboxer.artifacts.images.bootstrap import Progress, Report
 from sandboxer.artifacts.images.build import build_image
 from sandboxer.artifacts.images.catalog import Image, find_image, list_images
-from sandboxer.artifacts.images.progress import Progress, Report
 from sandboxer.artifacts.images.recipe import Recipe, parse_recipe
 
 __all__ = [

@@ -1,20 +1,112 @@
-"""Unpacks a recipe's packages with mmdebstrap, and ends all of it when we are interrupted."""
+"""Unpacks a recipe's packages with mmdebstrap, and ends all of it when we are interrupted. How far it is,
+and why it failed in words an operator can act on, is read from what mmdebstrap and apt say as they go.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from sandboxer.artifacts.images.build_network import open_build_network
-from sandboxer.artifacts.images.complaints import explain
 from sandboxer.artifacts.images.mirrors import Mirrors
-from sandboxer.artifacts.images.progress import Progress, ProgressReader, Report
 from sandboxer.artifacts.images.recipe import Recipe
 from sandboxer.kernel.errors import ImageBuildFailed
+
+_UNREACHABLE = re.compile(
+    r"Temporary failure resolving|Could not resolve|Could not connect|Connection (?:timed out|refused|failed)"
+    r"|Network is unreachable|Unable to connect"
+)
+_UNKNOWN_PACKAGE = re.compile(r"Unable to locate package (\S+)|Package (\S+) has no installation candidate")
+_UNSIGNED = re.compile(r"NO_PUBKEY|is not signed|signatures couldn't be verified")
+_PASSWORD = re.compile(r"//[^/@]*@")
+_SHOWN = 6
+
+
+def explain(tail: list[str], mirrors: Mirrors) -> str:
+    text = "\n".join(tail)
+    uris = (_PASSWORD.sub("//", source.uri) for source in mirrors.building)
+    hosts = ", ".join(dict.fromkeys(uris))
+    if "No space left on device" in text:
+        return "the disk is full; free some space and build again"
+    if _UNREACHABLE.search(text):
+        return f"no network: cannot reach the package mirrors ({hosts}); check /etc/apt and the network"
+    if unknown := _UNKNOWN_PACKAGE.search(text):
+        package = unknown[1] or unknown[2]
+        return f"{mirrors.distribution} {mirrors.suite} has no package {package}; correct the recipe"
+    if _UNSIGNED.search(text):
+        return (
+            f"the mirror's signature cannot be checked; "
+            f"install {mirrors.distribution}-archive-keyring (Ubuntu: ubuntu-keyring)"
+        )
+    last = [line for line in tail if line.strip()][-_SHOWN:]
+    return "mmdebstrap failed; its last words: " + " | ".join(last)
+
+
+_NEW = re.compile(r"(\d+) newly installed")
+_STEP = re.compile(r"(?:Get:\d+|Unpacking|Setting up) (.*)")
+# Each package of a stage is fetched, unpacked and set up.
+_STEPS_PER_PACKAGE = 3
+
+# What mmdebstrap announces → our phase, and the share of the whole build done when it begins (measured).
+_PHASES = (
+    ("running apt-get update", "package lists", 0.0),
+    ("downloading packages with apt", "base system", 0.05),
+    ("extracting archives", "base system", 0.12),
+    ("installing essential packages", "base system", 0.18),
+    ("installing remaining packages", "packages", 0.30),
+    ("cleaning package lists", "cleaning", 0.95),
+)
+
+
+@dataclass(frozen=True)
+class Progress:
+    phase: str
+    fraction: float  # of the whole build, 0 to 1
+    detail: str = ""
+
+
+Report = Callable[[Progress], None]
+
+
+class ProgressReader:
+    """Turns output lines into progress that never goes back."""
+
+    def __init__(self) -> None:
+        self._phase = "starting"
+        self._begins = 0.0
+        self._ends = _PHASES[0][2]
+        self._expected = 0
+        self._steps = 0
+
+    def read(self, line: str) -> Progress | None:
+        for index, (words, phase, begins) in enumerate(_PHASES):
+            if line.startswith("I: ") and words in line:
+                self._phase, self._begins, self._expected, self._steps = phase, begins, 0, 0
+                self._ends = _PHASES[index + 1][2] if index + 1 < len(_PHASES) else 0.97
+                return Progress(phase, begins)
+        if new := _NEW.search(line):
+            self._expected = int(new[1]) * _STEPS_PER_PACKAGE
+        if not (step := _STEP.match(line)):
+            return None
+        self._steps += 1
+        share = min(self._steps / self._expected, 1.0) if self._expected else 0.0
+        return Progress(self._phase, self._begins + (self._ends - self._begins) * share, _subject(step[0]))
+
+
+def _subject(line: str) -> str:
+    """`Get:7 http://… bookworm/main amd64 bash amd64 5.2 [1 kB]` and `Unpacking bash (5.2)`: bash."""
+    words = line.split()
+    if words[0].startswith("Get:"):
+        return words[4] if len(words) > 7 else words[2]
+    return words[2] if words[0] == "Setting" else words[1]
+
 
 _TAIL = 40
 

@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
-from sandboxer.artifacts.images.bootstrap import bootstrap
+from sandboxer.artifacts.images.bootstrap import Progress, Report, bootstrap
 from sandboxer.artifacts.images.catalog import RECORD, Image, find_image
-from sandboxer.artifacts.images.finishing import finish
+from sandboxer.artifacts.images.finish import finish, install_from_pypi
 from sandboxer.artifacts.images.mirrors import (
     Mirrors,
     Source,
@@ -25,13 +25,10 @@ from sandboxer.artifacts.images.mirrors import (
     parse_list,
     parse_os_release,
 )
-from sandboxer.artifacts.images.progress import Progress, Report
-from sandboxer.artifacts.images.pypi import install_from_pypi
 from sandboxer.artifacts.images.recipe import Recipe, extend, parse_recipe
 from sandboxer.kernel.errors import ImageBuildFailed, InvalidRequest, NotFound
+from sandboxer.kernel.shipped import RECIPES
 
-# In a checkout the recipes stand beside `src/`.
-RECIPES = Path(__file__).resolve().parents[4] / "images"
 _NEEDED_BYTES = 1_500_000_000  # packages, the tree, and room to work
 _BYTES_EACH = 70_000_000  # measured: what one asked-for package brings with it, at most, on average
 

@@ -9,18 +9,159 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import http.client
 import os
+import selectors
 import socket
+import socketserver
 import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
+from typing import Self
 from urllib.parse import urlsplit
 
-from sandboxer.artifacts.images.mirror_proxy import MirrorProxy, Place
 from sandboxer.artifacts.images.mirrors import Mirrors
 from sandboxer.kernel.errors import ImageBuildFailed
+
+# Host and port.
+Place = tuple[str, int]
+_BLOCK = 64 * 1024
+_TIMEOUT_S = 60.0
+# Of one connection, not of the whole way (RFC 9110 7.6.1).
+_HOP_BY_HOP = frozenset(
+    ("connection", "keep-alive", "proxy-authorization", "proxy-connection", "te", "trailer", "upgrade")
+)
+
+
+class MirrorProxy:
+    """The proxy through which a build fetches packages: plain HTTP and CONNECT, to a few named places only.
+    Serves a listening socket until the block ends, and closes it. `allowed`: places that may be asked for,
+    and by which proxy each is reached; None: directly.
+    """
+
+    def __init__(self, listening: socket.socket, allowed: Mapping[Place, Place | None]) -> None:
+        self._server = _Server(listening, allowed)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.2,), name="mirror proxy")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    daemon_threads = True
+    # A build that ends leaves connections half way, which need not be waited for.
+    block_on_close = False
+
+    def __init__(self, listening: socket.socket, allowed: Mapping[Place, Place | None]) -> None:
+        super().__init__(listening.getsockname(), _Request, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
+        self.allowed = allowed
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """apt hangs up whenever it likes; what went wrong otherwise is in its own words."""
+
+
+class _Request(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = _TIMEOUT_S
+    server: _Server
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        place = (parts.hostname or "", parts.port or 80)
+        if parts.scheme != "http" or place not in self.server.allowed:
+            self._refuse(place)
+            return
+        via = self.server.allowed[place]
+        target = self.path if via else parts._replace(scheme="", netloc="").geturl() or "/"
+        upstream = http.client.HTTPConnection(*(via or place), timeout=_TIMEOUT_S)
+        try:
+            upstream.putrequest(self.command, target, skip_host=True, skip_accept_encoding=True)
+            for name, value in self.headers.items():
+                if name.lower() not in _HOP_BY_HOP:
+                    upstream.putheader(name, value)
+            upstream.endheaders()
+            answer = upstream.getresponse()
+        except (OSError, http.client.error) as error:
+            upstream.close()
+            self.close_connection = True
+            self.send_error(502, f"mirror not reached ({type(error).__name__})")
+            return
+        with closing(upstream):
+            self._pass_on(answer)
+
+    do_HEAD = do_GET
+
+    def do_CONNECT(self) -> None:
+        host, _, port = self.path.rpartition(":")
+        place = (host.strip("[]"), int(port) if port.isdecimal() else 0)
+        if place not in self.server.allowed:
+            self._refuse(place)
+            return
+        self.close_connection = True
+        via = self.server.allowed[place]
+        try:
+            upstream = socket.create_connection(via or place, timeout=_TIMEOUT_S)
+        except OSError as error:
+            self.send_error(502, f"mirror not reached ({type(error).__name__})")
+            return
+        with upstream:
+            if via:
+                # That proxy answers for itself, and its answer is passed on with the rest.
+                upstream.sendall(f"CONNECT {self.path} HTTP/1.1\r\nHost: {self.path}\r\n\r\n".encode())
+            else:
+                self.send_response(200, "Connection established")
+                self.end_headers()
+            _bridge(self.connection, upstream)
+
+    def log_message(self, *_: object) -> None:
+        """Builds tell their progress themselves."""
+
+    def _refuse(self, place: Place) -> None:
+        self.close_connection = True
+        self.send_error(403, "not a mirror", f"{place[0]}:{place[1]} is none of the mirrors in /etc/apt")
+
+    def _pass_on(self, answer: http.client.HTTPResponse) -> None:
+        self.send_response_only(answer.status, answer.reason)
+        length = answer.getheader("content-length")
+        for name, value in answer.getheaders():
+            if name.lower() not in (*_HOP_BY_HOP, "transfer-encoding"):
+                self.send_header(name, value)
+        bodiless = self.command == "HEAD" or answer.status in (204, 304)
+        if length is None and not bodiless:
+            # Where it ends is told by the end.
+            self.close_connection = True
+            self.send_header("Connection", "close")
+        self.end_headers()
+        while not bodiless and (block := answer.read(_BLOCK)):
+            self.wfile.write(block)
+        if length is not None and not bodiless and answer.length:
+            # Cut short: the client must not take it for the whole.
+            self.close_connection = True
+
+
+def _bridge(one: socket.socket, other: socket.socket) -> None:
+    """Bytes both ways until either end closes, or nothing moved for a while."""
+    with selectors.DefaultSelector() as ready:
+        ready.register(one, selectors.EVENT_READ, other)
+        ready.register(other, selectors.EVENT_READ, one)
+        while events := ready.select(_TIMEOUT_S):
+            for key, _ in events:
+                block = key.fileobj.recv(_BLOCK)  # type: ignore[union-attr]
+                if not block:
+                    return
+                key.data.sendall(block)
+
 
 # Free in a namespace that has nothing else.
 PORT = 3128

@@ -1,11 +1,12 @@
-"""Snapshots as rows: the value, its tables, and the few queries on them. They decide nothing."""
+"""Snapshots as rows: the value, its tables, and the few queries on them. They decide nothing. What came from
+what, snapshots and the sandboxes made from them, is shown as a tree.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import (
     JSON,
@@ -15,7 +16,6 @@ from sqlalchemy import (
     Connection,
     Index,
     Integer,
-    Row,
     Table,
     Text,
     delete,
@@ -23,14 +23,15 @@ from sqlalchemy import (
     insert,
     select,
     type_coerce,
-    update,
 )
 
-from sandboxer.artifacts.snapshots.lifecycle import OVER, State
+from sandboxer.artifacts.snapshots.lifecycle import OVER, USABLE, State
 from sandboxer.artifacts.snapshots.policy import Holding
 from sandboxer.backends.contract import Content, Resources
+from sandboxer.kernel.ids import is_volume_id
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
-from sandboxer.store.paging import newest_first, next_cursor
+from sandboxer.store.paging import Page
+from sandboxer.store.rows import MAPPING, Rows, enumerated, parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,37 +112,19 @@ disk_heads = Table(
     Column("snapshot_id", Text, nullable=False),
 )
 
-_FIELDS = tuple(f.name for f in fields(Snapshot))
-_RESOURCES = tuple(f.name for f in fields(Resources))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotPage:
-    snapshots: Sequence[Snapshot]
-    next_cursor: str | None
-
-
-def insert_record(conn: Connection, snapshot: Snapshot) -> None:
-    conn.execute(insert(snapshots).inline(), _to_row(snapshot))
-
-
-def replace_record(conn: Connection, before: Snapshot, after: Snapshot) -> bool:
-    """Unless someone wrote first; False then, and nothing is changed."""
-    fenced = update(snapshots).where(snapshots.c.id == before.id, snapshots.c.version == before.version)
-    return conn.execute(fenced.values(**_to_row(after))).rowcount == 1
-
-
-def load(conn: Connection, snapshot_id: str) -> Snapshot | None:
-    row = conn.execute(select(snapshots).where(snapshots.c.id == snapshot_id)).one_or_none()
-    return None if row is None else _from_row(row)
-
-
-def load_living(conn: Connection, account: str | None = None) -> list[Snapshot]:
-    """All of which something may be left."""
-    query = select(snapshots).where(snapshots.c.state.not_in([state.value for state in OVER]))
-    if account is not None:
-        query = query.where(snapshots.c.account == account)
-    return [_from_row(row) for row in conn.execute(query)]
+rows = Rows(
+    snapshots,
+    Snapshot,
+    prefix="snp_",
+    over=OVER,
+    cells={
+        "state": enumerated(State),
+        "content": enumerated(Content),
+        "labels": MAPPING,
+        "took_ms": MAPPING,
+        "resources": parts(Resources),
+    },
+)
 
 
 def load_tree(conn: Connection, account: str, *, limit: int) -> list[Snapshot]:
@@ -152,12 +135,12 @@ def load_tree(conn: Connection, account: str, *, limit: int) -> list[Snapshot]:
         .order_by(snapshots.c.created_at.desc(), snapshots.c.id.desc())
         .limit(limit)
     )
-    return [_from_row(row) for row in conn.execute(query)]
+    return rows.all(conn, query)
 
 
 def holding(conn: Connection, account: str) -> Holding:
     query = select(func.count(), func.coalesce(func.sum(snapshots.c.size_bytes), 0)).where(
-        snapshots.c.account == account, snapshots.c.state.not_in([state.value for state in OVER])
+        snapshots.c.account == account, rows.is_left
     )
     count, size = conn.execute(query).one()
     return Holding(count=int(count), size_bytes=int(size))
@@ -173,15 +156,6 @@ def set_head(conn: Connection, sandbox_id: str, snapshot_id: str) -> None:
     conn.execute(insert(disk_heads).inline(), {"sandbox_id": sandbox_id, "snapshot_id": snapshot_id})
 
 
-def owners_of_snapshots(conn: Connection, subjects: Iterable[str]) -> dict[str, str]:
-    """The account of each subject that is a snapshot."""
-    wanted = [subject for subject in subjects if subject.startswith("snp_")]
-    if not wanted:
-        return {}
-    rows = conn.execute(select(snapshots.c.id, snapshots.c.account).where(snapshots.c.id.in_(wanted)))
-    return {row.id: row.account for row in rows}
-
-
 def load_page(
     conn: Connection,
     *,
@@ -191,7 +165,7 @@ def load_page(
     labels: Mapping[str, str],
     cursor: str | None,
     limit: int,
-) -> SnapshotPage:
+) -> Page[Snapshot]:
     """Newest first. `account` None: everyone's. No states: all of which something is left."""
     query = select(snapshots)
     if account is not None:
@@ -201,32 +175,63 @@ def load_page(
     if states:
         query = query.where(snapshots.c.state.in_([state.value for state in states]))
     else:
-        query = query.where(snapshots.c.state.not_in([state.value for state in OVER]))
+        query = query.where(rows.is_left)
     for key, value in labels.items():
         # An account keeps few: no table of its own, as sandboxes have.
         query = query.where(type_coerce(snapshots.c.labels, JSON)[key].as_string() == value)
-    query = newest_first(query, snapshots, cursor=cursor, limit=limit)
-    found = [_from_row(row) for row in conn.execute(query)]
-    return SnapshotPage(snapshots=found[:limit], next_cursor=next_cursor(found, limit))
+    return rows.page(conn, query, cursor=cursor, limit=limit)
 
 
-def _to_row(snapshot: Snapshot) -> dict[str, Any]:
-    row: dict[str, Any] = {name: getattr(snapshot, name) for name in _FIELDS}
-    row["state"] = snapshot.state.value
-    row["content"] = snapshot.content.value
-    row["labels"] = dict(snapshot.labels)
-    row["took_ms"] = dict(snapshot.took_ms)
-    row["resources"] = {name: getattr(snapshot.resources, name) for name in _RESOURCES}
-    return row
+@dataclass(frozen=True, slots=True)
+class Branch:
+    snapshot: Snapshot
+    # Sandboxes whose disk began as a copy of it, or was last taken to it or put back to it.
+    sandbox_ids: tuple[str, ...] = ()
+    # The same of volumes.
+    volume_ids: tuple[str, ...] = ()
+    branches: tuple[Branch, ...] = field(default_factory=tuple)
 
 
-def _from_row(row: Row[Any]) -> Snapshot:
-    cells = {name: row._mapping[name] for name in _FIELDS}
-    return Snapshot(
-        **{
-            **cells,
-            "state": State(cells["state"]),
-            "content": Content(cells["content"]),
-            "resources": Resources(**cells["resources"]),
-        }
-    )
+def grow(snapshots: Iterable[Snapshot], disks: Iterable[tuple[str, str]]) -> Sequence[Branch]:
+    """`disks` are (id of a sandbox or volume, id of the snapshot its disk descends from).
+
+    What is gone is left out, unless something that is not gone descends from it.
+    """
+    known = {one.id: one for one in snapshots}
+    children: dict[str | None, list[Snapshot]] = {}
+    for one in sorted(known.values(), key=lambda each: (each.created_at, each.id)):
+        children.setdefault(one.parent_id if one.parent_id in known else None, []).append(one)
+    living: dict[str, list[str]] = {}
+    for id_, snapshot_id in disks:
+        living.setdefault(snapshot_id, []).append(id_)
+    # From the leaves up, without recursion: a lineage may be a thousand deep.
+    grown: dict[str, Branch | None] = {}
+    for one in _leaves_first(children):
+        below = tuple(b for child in children.get(one.id, ()) if (b := grown[child.id]) is not None)
+        held = sorted(living.get(one.id, ()))
+        volumes = tuple(id_ for id_ in held if is_volume_id(id_))
+        others = tuple(id_ for id_ in held if not is_volume_id(id_))
+        is_shown = bool(below or held) or one.state in USABLE
+        grown[one.id] = Branch(one, others, volumes, below) if is_shown else None
+    return [b for root in children.get(None, ()) if (b := grown[root.id]) is not None]
+
+
+def _leaves_first(children: dict[str | None, list[Snapshot]]) -> list[Snapshot]:
+    order: list[Snapshot] = []
+    waiting = list(children.get(None, ()))
+    while waiting:
+        one = waiting.pop()
+        order.append(one)
+        waiting.extend(children.get(one.id, ()))
+    return order[::-1]
+
+
+def flattened(branches: Sequence[Branch]) -> list[tuple[int, Branch]]:
+    """Line by line, parents before children, with how deep each lies."""
+    lines: list[tuple[int, Branch]] = []
+    waiting = [(0, branch) for branch in reversed(branches)]
+    while waiting:
+        depth, branch = waiting.pop()
+        lines.append((depth, branch))
+        waiting.extend((depth + 1, below) for below in reversed(branch.branches))
+    return lines

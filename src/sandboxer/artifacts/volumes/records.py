@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -14,14 +13,12 @@ from sqlalchemy import (
     Connection,
     Index,
     Integer,
-    Row,
     Table,
     Text,
     UniqueConstraint,
     func,
     insert,
     select,
-    update,
 )
 
 from sandboxer.artifacts.volumes.lifecycle import OVER, State
@@ -29,11 +26,11 @@ from sandboxer.artifacts.volumes.policy import Held
 from sandboxer.sandboxes.lifecycle import State as SandboxState
 from sandboxer.sandboxes.records import sandboxes
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
-from sandboxer.store.paging import newest_first, next_cursor
+from sandboxer.store.paging import Page
+from sandboxer.store.rows import MAPPING, Rows, enumerated
 
 # A sandbox in one of these has nothing attached: no process of it is left, and none will come.
 _LET_GO = (SandboxState.DESTROYED.value, SandboxState.FAILED.value)
-_OVER = [state.value for state in OVER]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,49 +105,28 @@ volume_attachments = Table(
     Column("attached_at", UtcDateTime, nullable=False),
 )
 
-_FIELDS = tuple(f.name for f in fields(Volume))
+
+def taken_name(account: str, name: str) -> str:
+    return f"{account}/{name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VolumePage:
-    volumes: Sequence[Volume]
-    next_cursor: str | None
-
-
-def insert_record(conn: Connection, volume: Volume) -> None:
-    conn.execute(insert(volumes).inline(), _to_row(volume))
-
-
-def replace_record(conn: Connection, before: Volume, after: Volume) -> bool:
-    """Unless someone wrote first; False then, and nothing is changed."""
-    fenced = update(volumes).where(volumes.c.id == before.id, volumes.c.version == before.version)
-    return conn.execute(fenced.values(**_to_row(after))).rowcount == 1
-
-
-def load(conn: Connection, volume_id: str, *, lock: bool = False) -> Volume | None:
-    """`lock`: nobody else decides about it before this transaction ends."""
-    query = select(volumes).where(volumes.c.id == volume_id)
-    row = conn.execute(query.with_for_update() if lock else query).one_or_none()
-    return None if row is None else _from_row(row)
+rows = Rows(
+    volumes,
+    Volume,
+    prefix="vol_",
+    over=OVER,
+    cells={"state": enumerated(State), "labels": MAPPING},
+    derived={"taken_name": lambda one: None if one.state in OVER else taken_name(one.account, one.name)},
+)
 
 
 def load_named(conn: Connection, account: str, name: str) -> Volume | None:
-    query = select(volumes).where(volumes.c.taken_name == taken_name(account, name))
-    row = conn.execute(query).one_or_none()
-    return None if row is None else _from_row(row)
-
-
-def load_living(conn: Connection, account: str | None = None) -> list[Volume]:
-    """All of which something may be left."""
-    query = select(volumes).where(volumes.c.state.not_in(_OVER))
-    if account is not None:
-        query = query.where(volumes.c.account == account)
-    return [_from_row(row) for row in conn.execute(query)]
+    return rows.one(conn, volumes.c.taken_name == taken_name(account, name))
 
 
 def held_by(conn: Connection, account: str) -> Held:
     query = select(func.count(), func.coalesce(func.sum(volumes.c.size_mb), 0)).where(
-        volumes.c.account == account, volumes.c.state.not_in(_OVER)
+        volumes.c.account == account, rows.is_left
     )
     count, size_mb = conn.execute(query).one()
     return Held(count=int(count), size_mb=int(size_mb))
@@ -178,15 +154,6 @@ def insert_attachment(conn: Connection, attachment: Attachment) -> None:
     conn.execute(insert(volume_attachments).inline(), values)
 
 
-def owners_of_volumes(conn: Connection, subjects: Iterable[str]) -> dict[str, str]:
-    """The account of each subject that is a volume."""
-    wanted = [subject for subject in subjects if subject.startswith("vol_")]
-    if not wanted:
-        return {}
-    rows = conn.execute(select(volumes.c.id, volumes.c.account).where(volumes.c.id.in_(wanted)))
-    return {row.id: row.account for row in rows}
-
-
 def load_page(
     conn: Connection,
     *,
@@ -194,7 +161,7 @@ def load_page(
     states: Sequence[State],
     cursor: str | None,
     limit: int,
-) -> VolumePage:
+) -> Page[Volume]:
     """Newest first. `account` None: everyone's. No states: all of which something is left."""
     query = select(volumes)
     if account is not None:
@@ -202,24 +169,5 @@ def load_page(
     if states:
         query = query.where(volumes.c.state.in_([state.value for state in states]))
     else:
-        query = query.where(volumes.c.state.not_in(_OVER))
-    query = newest_first(query, volumes, cursor=cursor, limit=limit)
-    found = [_from_row(row) for row in conn.execute(query)]
-    return VolumePage(volumes=found[:limit], next_cursor=next_cursor(found, limit))
-
-
-def taken_name(account: str, name: str) -> str:
-    return f"{account}/{name}"
-
-
-def _to_row(volume: Volume) -> dict[str, Any]:
-    row: dict[str, Any] = {name: getattr(volume, name) for name in _FIELDS}
-    row["state"] = volume.state.value
-    row["labels"] = dict(volume.labels)
-    row["taken_name"] = None if volume.state in OVER else taken_name(volume.account, volume.name)
-    return row
-
-
-def _from_row(row: Row[Any]) -> Volume:
-    cells = {name: row._mapping[name] for name in _FIELDS}
-    return Volume(**{**cells, "state": State(cells["state"])})
+        query = query.where(rows.is_left)
+    return rows.page(conn, query, cursor=cursor, limit=limit)

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from sandboxer.backends.checks import commands, files, making, pauses, sizes, snapshots, volumes
+from sandboxer.backends.checks import commands, files, lifecycle, snapshots, volumes
 from sandboxer.backends.checks.suite import Bench, Check, CheckResult, MakeOrder, Reopen, Verdict, run_check
 from sandboxer.backends.contract import Backend
 from sandboxer.kernel.errors import InvalidRequest
 
 CHECKS: Sequence[Check] = (
-    *making.suite.checks,
+    *lifecycle.suite.checks,
     *commands.suite.checks,
     *files.suite.checks,
-    *pauses.suite.checks,
-    *sizes.suite.checks,
     *snapshots.suite.checks,
     *volumes.suite.checks,
 )

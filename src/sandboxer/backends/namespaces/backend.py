@@ -27,37 +27,29 @@ from sandboxer.backends.contract import (
     VolumeUsage,
 )
 from sandboxer.backends.guest import Guest
-from sandboxer.backends.namespaces.box import Box, BoxFolder, Stage
-from sandboxer.backends.namespaces.cgroups import Cgroups
-from sandboxer.backends.namespaces.deaths import DeathWatch
-from sandboxer.backends.namespaces.ending import Ending
+from sandboxer.backends.namespaces.box import Box, BoxFolder, DeathWatch, Stage, boot_id, pidfd_of
+from sandboxer.backends.namespaces.cgroups import Cgroups, favour_moves, find_hierarchies
+from sandboxer.backends.namespaces.creation import Making, resize_box
+from sandboxer.backends.namespaces.dependencies import BackendDependencies, lock_state, maskable, measure_host
 from sandboxer.backends.namespaces.fingerprint import examine
-from sandboxer.backends.namespaces.ground import Ground, lock_state, maskable, measure_host
 from sandboxer.backends.namespaces.guest import NamespacesGuest, answers
 from sandboxer.backends.namespaces.health import parts_of, watch_launcher
-from sandboxer.backends.namespaces.hierarchies import favour_moves, find_hierarchies
 from sandboxer.backends.namespaces.holdings import Holdings
-from sandboxer.backends.namespaces.kept.copies import Copies
-from sandboxer.backends.namespaces.kept.counting import Counting
-from sandboxer.backends.namespaces.kept.keeping import Keeping
+from sandboxer.backends.namespaces.kept.copies import Copies, Counting
+from sandboxer.backends.namespaces.kept.disks import Keeping, Shaping
 from sandboxer.backends.namespaces.kept.records import HeritageFolder
-from sandboxer.backends.namespaces.kept.shaping import Shaping
+from sandboxer.backends.namespaces.kernel_objects import ObjectWatch
 from sandboxer.backends.namespaces.launcher import Launcher
-from sandboxer.backends.namespaces.making import Making
-from sandboxer.backends.namespaces.object_watch import ObjectWatch
 from sandboxer.backends.namespaces.pool import MB, open_pool
-from sandboxer.backends.namespaces.recovery import boot_id, pidfd_of
-from sandboxer.backends.namespaces.resizing import resize_box
+from sandboxer.backends.namespaces.removal import Ending
 from sandboxer.backends.namespaces.settings import NamespacesSettings
-from sandboxer.backends.namespaces.settled import in_thread, to_the_end
-from sandboxer.backends.namespaces.uid_claims import UidClaims
-from sandboxer.backends.namespaces.uids import UidRanges
+from sandboxer.backends.namespaces.uids import UidClaims, UidRanges
 from sandboxer.backends.namespaces.volumes import VolumeKeeping
 from sandboxer.backends.supervisor.client import SupervisorGuest
 from sandboxer.backends.supervisor.line import Gate
 from sandboxer.kernel.errors import BackendLost, Broken, NotFound, Unavailable
 from sandboxer.kernel.ids import is_sandbox_id
-from sandboxer.kernel.tasks import own_tasks
+from sandboxer.kernel.tasks import in_thread, own_tasks, to_the_end
 
 log = logging.getLogger(__name__)
 NAME = "ext.namespaces"
@@ -69,16 +61,16 @@ THREADS = 16
 
 
 class NamespacesBackend:
-    def __init__(self, ground: Ground) -> None:
-        self.ground = ground
+    def __init__(self, dependencies: BackendDependencies) -> None:
+        self.dependencies = dependencies
         # Read before this server leaves its own: what the last one left is the sign of life that counts.
-        self._last_beat = _last_beat(ground)
-        self._ending = Ending(ground)
-        self._keeping = Keeping(ground, self._ending)
-        self._shaping = Shaping(ground, self._keeping)
-        self._volumes = VolumeKeeping(ground, self._keeping)
-        self._making = Making(ground, self._ending, self._keeping)
-        self._holdings = Holdings(ground)
+        self._last_beat = _last_beat(dependencies)
+        self._ending = Ending(dependencies)
+        self._keeping = Keeping(dependencies, self._ending)
+        self._shaping = Shaping(dependencies, self._keeping)
+        self._volumes = VolumeKeeping(dependencies, self._keeping)
+        self._making = Making(dependencies, self._ending, self._keeping)
+        self._holdings = Holdings(dependencies)
         self._guests: dict[str, NamespacesGuest] = {}
 
     @property
@@ -86,72 +78,73 @@ class NamespacesBackend:
         return NAME
 
     async def fingerprint(self) -> Fingerprint:
-        return await asyncio.to_thread(examine, self.ground.settings, self.ground.pool)
+        return await asyncio.to_thread(examine, self.dependencies.settings, self.dependencies.pool)
 
     def check_image(self, image: str) -> None:
-        self.ground.image_tree(image)
+        self.dependencies.image_tree(image)
 
     def parts(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
-        return parts_of(self.ground)
+        return parts_of(self.dependencies)
 
     async def lies_over(self) -> Mapping[str, str]:
-        return await in_thread(self.ground.threads, self.ground.lies_over)
+        return await in_thread(self.dependencies.threads, self.dependencies.lies_over)
 
     async def check_host(self) -> None:
-        await in_thread(self.ground.threads, self._holdings.check_host)
+        await in_thread(self.dependencies.threads, self._holdings.check_host)
 
     async def capacity(self) -> Capacity:
-        return await in_thread(self.ground.threads, self.ground.capacity)
+        return await in_thread(self.dependencies.threads, self.dependencies.capacity)
 
     async def provision(self, order: Order) -> Handle:
-        async with self.ground.one_at_a_time(order.sandbox_id):
+        async with self.dependencies.one_at_a_time(order.sandbox_id):
             box, timings = await self._making.make(order)
         return _handle(box, timings)
 
     async def recover(self, handle: Handle) -> Observation:
-        async with self.ground.one_at_a_time(handle.sandbox_id):
+        async with self.dependencies.one_at_a_time(handle.sandbox_id):
             return await self._observe(handle.sandbox_id)
 
     async def inventory(self) -> Sequence[str]:
-        ground = self.ground
+        dependencies = self.dependencies
         found = await in_thread(
-            ground.threads, lambda: {*ground.boxes.ids(), *ground.pool.ids(), *ground.cgroups.ids()}
+            dependencies.threads,
+            lambda: {*dependencies.boxes.ids(), *dependencies.pool.ids(), *dependencies.cgroups.ids()},
         )
-        return sorted(found | set(ground.known))
+        return sorted(found | set(dependencies.known))
 
     async def mark(self) -> str | None:
-        return await in_thread(self.ground.threads, self._holdings.mark)
+        return await in_thread(self.dependencies.threads, self._holdings.mark)
 
     async def set_mark(self, text: str) -> None:
-        await in_thread(self.ground.threads, self._holdings.set_mark, text)
+        await in_thread(self.dependencies.threads, self._holdings.set_mark, text)
 
     async def disks(self) -> Sequence[str]:
-        return await in_thread(self.ground.threads, self._holdings.disks)
+        return await in_thread(self.dependencies.threads, self._holdings.disks)
 
     async def spares(self) -> Sequence[str]:
-        return [box.sandbox_id for box in self.ground.known.values() if box.is_spare]
+        return [box.sandbox_id for box in self.dependencies.known.values() if box.is_spare]
 
     async def give_away(self, sandbox_id: str) -> None:
-        async with self.ground.one_at_a_time(sandbox_id):
-            await in_thread(self.ground.threads, self._holdings.give_away, sandbox_id)
+        async with self.dependencies.one_at_a_time(sandbox_id):
+            await in_thread(self.dependencies.threads, self._holdings.give_away, sandbox_id)
 
     async def strays(self) -> Mapping[str, str]:
-        return await in_thread(self.ground.threads, self._holdings.strays)
+        return await in_thread(self.dependencies.threads, self._holdings.strays)
 
     async def end_stray(self, stray_id: str) -> None:
-        await in_thread(self.ground.threads, self._holdings.end_stray, stray_id)
+        await in_thread(self.dependencies.threads, self._holdings.end_stray, stray_id)
 
     async def guest(self, handle: Handle) -> Guest:
         sandbox_id = handle.sandbox_id
-        box = self.ground.known.get(sandbox_id)
-        if box is None or not self.ground.has_processes(box):
+        box = self.dependencies.known.get(sandbox_id)
+        if box is None or not self.dependencies.has_processes(box):
             raise BackendLost(why="the sandbox is not running")
         return self._guest(sandbox_id)
 
     async def usage(self, handle: Handle) -> Usage:
         box = self._box(handle.sandbox_id)
-        counted = self.ground.cgroups.counted(box.sandbox_id)
-        disk = await in_thread(self.ground.threads, self.ground.pool.usage, box.sandbox_id)
+        counted = self.dependencies.cgroups.counted(box.sandbox_id)
+        disk = await in_thread(self.dependencies.threads, self.dependencies.pool.usage, box.sandbox_id)
         return Usage(
             cpu_s=counted.cpu_s,
             memory_bytes=counted.memory_bytes,
@@ -165,24 +158,24 @@ class NamespacesBackend:
     async def teardown(self, sandbox_id: str) -> None:
         if not is_sandbox_id(sandbox_id):
             raise NotFound(what="sandbox", id=sandbox_id)
-        async with self.ground.one_at_a_time(sandbox_id):
+        async with self.dependencies.one_at_a_time(sandbox_id):
             self._guests.pop(sandbox_id, None)
             await to_the_end(self._ending.remove(sandbox_id))
 
     def deaths(self) -> AsyncIterator[str]:
-        return self.ground.deaths.ended()
+        return self.dependencies.deaths.ended()
 
     async def stop(self, handle: Handle) -> None:
         box = self._box(handle.sandbox_id)
-        async with self.ground.one_at_a_time(box.sandbox_id):
+        async with self.dependencies.one_at_a_time(box.sandbox_id):
             if self._box(box.sandbox_id).stage is not Stage.STOPPED:
                 await self._stop(box.sandbox_id)
 
     async def resume(self, handle: Handle, order: Order) -> Handle:
         sandbox_id = handle.sandbox_id
-        async with self.ground.one_at_a_time(sandbox_id):
+        async with self.dependencies.one_at_a_time(sandbox_id):
             box = self._box(sandbox_id)
-            if box.stage is Stage.RUNNING and self.ground.has_processes(box):
+            if box.stage is Stage.RUNNING and self.dependencies.has_processes(box):
                 return _handle(box, {})
             if box.stage is not Stage.STOPPED:
                 await self._stop(sandbox_id)
@@ -196,12 +189,12 @@ class NamespacesBackend:
         await self._set_frozen(handle.sandbox_id, False)
 
     async def take(self, handle: Handle, disk_id: str) -> KeptDisk:
-        async with self.ground.one_at_a_time(handle.sandbox_id):
+        async with self.dependencies.one_at_a_time(handle.sandbox_id):
             return await to_the_end(self._keeping.take(self._box(handle.sandbox_id), disk_id))
 
     async def restore(self, handle: Handle, order: Order, disk_id: str, *, start: bool) -> Handle:
         sandbox_id = handle.sandbox_id
-        async with self.ground.one_at_a_time(sandbox_id):
+        async with self.dependencies.one_at_a_time(sandbox_id):
             box = await to_the_end(self._replace_disk(sandbox_id, disk_id))
             if not start:
                 return _handle(box, {})
@@ -254,18 +247,18 @@ class NamespacesBackend:
         return await self._volumes.all()
 
     async def resize(self, handle: Handle, resources: Resources) -> None:
-        async with self.ground.one_at_a_time(handle.sandbox_id):
-            await to_the_end(resize_box(self.ground, self._box(handle.sandbox_id), resources))
+        async with self.dependencies.one_at_a_time(handle.sandbox_id):
+            await to_the_end(resize_box(self.dependencies, self._box(handle.sandbox_id), resources))
 
     async def close(self) -> None:
-        self.ground.deaths.close()
-        await self.ground.launcher.close()
+        self.dependencies.deaths.close()
+        await self.dependencies.launcher.close()
 
     async def beat(self) -> None:
         """Leaves the time in a file, so that after a reboot the last moment of life is known."""
         while True:
             try:
-                _touch(self.ground)
+                _touch(self.dependencies)
             except OSError as error:
                 # It must go on: the disk may take writes again.
                 log.error("the heartbeat cannot be written: %s", error)
@@ -273,12 +266,12 @@ class NamespacesBackend:
 
     async def _set_frozen(self, sandbox_id: str, frozen: bool) -> None:
         box = self._box(sandbox_id)
-        if not self.ground.has_processes(box):
+        if not self.dependencies.has_processes(box):
             raise BackendLost(why="the sandbox is not running")
-        cgroups = self.ground.cgroups
+        cgroups = self.dependencies.cgroups
         try:
             done = await in_thread(
-                self.ground.threads, cgroups.set_frozen, sandbox_id, frozen, FREEZE_TIMEOUT_S
+                self.dependencies.threads, cgroups.set_frozen, sandbox_id, frozen, FREEZE_TIMEOUT_S
             )
         except FileNotFoundError:
             raise BackendLost(why="the sandbox is not running") from None
@@ -291,14 +284,14 @@ class NamespacesBackend:
 
     async def _replace_disk(self, sandbox_id: str, disk_id: str) -> Box:
         box = self._box(sandbox_id)
-        if box.holds_processes and not self.ground.has_processes(box):
+        if box.holds_processes and not self.dependencies.has_processes(box):
             # The host was started anew, and nobody has asked for it since.
             await self._stop(sandbox_id)
         self._guests.pop(sandbox_id, None)
         return await self._keeping.replace_disk(self._box(sandbox_id), disk_id)
 
     def _box(self, sandbox_id: str) -> Box:
-        box = self.ground.known.get(sandbox_id)
+        box = self.dependencies.known.get(sandbox_id)
         if box is None:
             raise NotFound(what="sandbox", id=sandbox_id)
         return box
@@ -306,24 +299,24 @@ class NamespacesBackend:
     def _guest(self, sandbox_id: str) -> NamespacesGuest:
         guest = self._guests.get(sandbox_id)
         if guest is None:
-            gate = Gate(self.ground.settings.streams)
-            line = SupervisorGuest(self.ground.boxes.dial_path(sandbox_id), gate=gate)
-            guest = NamespacesGuest(sandbox_id, line, self.ground.cgroups, self.ground.pool)
+            gate = Gate(self.dependencies.settings.streams)
+            line = SupervisorGuest(self.dependencies.boxes.dial_path(sandbox_id), gate=gate)
+            guest = NamespacesGuest(sandbox_id, line, self.dependencies.cgroups, self.dependencies.pool)
             self._guests[sandbox_id] = guest
         return guest
 
     async def _observe(self, sandbox_id: str) -> Observation:
-        ground = self.ground
-        box = ground.known.get(sandbox_id)
-        has_disk = box is not None and ground.pool.has_disk(sandbox_id)
-        if box is not None and not has_disk and not ground.pool.is_there:
+        dependencies = self.dependencies
+        box = dependencies.known.get(sandbox_id)
+        has_disk = box is not None and dependencies.pool.has_disk(sandbox_id)
+        if box is not None and not has_disk and not dependencies.pool.is_there:
             # Whoever took the absence of all disks for the loss of this one would remove its record.
             raise Unavailable(why="the storage pool is not mounted", reason="pool_gone")
         if box is None or box.stage is Stage.MAKING or not has_disk:
             return Observation(presence=Presence.GONE, reason="never_made" if box else None)
         if box.stage is Stage.STOPPED:
             return Observation(presence=Presence.STOPPED)
-        if box.boot_id != ground.boot_id:
+        if box.boot_id != dependencies.boot_id:
             await self._stop(sandbox_id)
             return Observation(
                 presence=Presence.STOPPED, reason="host_rebooted", last_seen_alive=self._last_beat
@@ -331,21 +324,21 @@ class NamespacesBackend:
         return await self._observe_running(box)
 
     async def _observe_running(self, box: Box) -> Observation:
-        ground = self.ground
+        dependencies = self.dependencies
         pidfd = pidfd_of(box.pid, box.started) if box.stage is Stage.RUNNING else None
         if pidfd is None:
-            killed = ground.cgroups.counters(box.sandbox_id).oom_kills > 0
+            killed = dependencies.cgroups.counters(box.sandbox_id).oom_kills > 0
             await self._stop(box.sandbox_id)
             return Observation(presence=Presence.STOPPED, reason="oom_killed" if killed else "exited")
-        if not await answers(SupervisorGuest(ground.boxes.dial_path(box.sandbox_id)), ANSWER_TIMEOUT_S):
+        if not await answers(SupervisorGuest(dependencies.boxes.dial_path(box.sandbox_id)), ANSWER_TIMEOUT_S):
             os.close(pidfd)
             await self._stop(box.sandbox_id)
             return Observation(presence=Presence.STOPPED, reason="not_answering")
-        if ground.deaths.watches(box.sandbox_id):
+        if dependencies.deaths.watches(box.sandbox_id):
             os.close(pidfd)
         else:
-            ground.deaths.watch(box.sandbox_id, pidfd)
-        frozen = ground.cgroups.is_frozen(box.sandbox_id)
+            dependencies.deaths.watch(box.sandbox_id, pidfd)
+        frozen = dependencies.cgroups.is_frozen(box.sandbox_id)
         return Observation(presence=Presence.FROZEN if frozen else Presence.RUNNING)
 
 
@@ -376,7 +369,7 @@ async def open_backend(settings: NamespacesSettings) -> AsyncIterator[Namespaces
             lock_fd=lock_fd,
             held_fds=(claims.fd,),
         )
-        ground = Ground(
+        dependencies = BackendDependencies(
             settings=settings,
             boot_id=boot_id(),
             host=measure_host(pool, settings.pool_headroom_mb),
@@ -393,14 +386,14 @@ async def open_backend(settings: NamespacesSettings) -> AsyncIterator[Namespaces
             counting=Counting(pool, copies, heritages),
             masked=maskable(),
         )
-        ground.remember_all()
-        backend = NamespacesBackend(ground)
+        dependencies.remember_all()
+        backend = NamespacesBackend(dependencies)
         stack.push_async_callback(backend.close)
         await launcher.start()
         async with own_tasks() as loops:
             loops.start(backend.beat(), name="heartbeat")
             loops.start(watch_launcher(launcher), name="whether the launcher answers")
-            loops.start(ObjectWatch(ground).watch(), name="kernel objects of sandboxes")
+            loops.start(ObjectWatch(dependencies).watch(), name="kernel objects of sandboxes")
             yield backend
 
 
@@ -433,14 +426,14 @@ def _handle(box: Box, timings: dict[str, float]) -> Handle:
     return Handle(sandbox_id=box.sandbox_id, backend=NAME, version=HANDLE_VERSION, data=data)
 
 
-def _touch(ground: Ground) -> None:
-    path = ground.settings.run_dir / "alive"
+def _touch(dependencies: BackendDependencies) -> None:
+    path = dependencies.settings.run_dir / "alive"
     path.touch()
     os.utime(path)
 
 
-def _last_beat(ground: Ground) -> datetime | None:
+def _last_beat(dependencies: BackendDependencies) -> datetime | None:
     try:
-        return datetime.fromtimestamp((ground.settings.run_dir / "alive").stat().st_mtime, UTC)
+        return datetime.fromtimestamp((dependencies.settings.run_dir / "alive").stat().st_mtime, UTC)
     except FileNotFoundError:
         return None

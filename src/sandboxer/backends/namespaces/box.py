@@ -2,21 +2,25 @@
 
 Written before the first thing of a sandbox is made and after each change: whatever the server was doing when
 it was killed, the next one finds every sandbox that owns anything, and what it had.
+
+The next one tells by it whether a recorded process is still that process, on this boot.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 
-from sandboxer.backends.contract import Order, Resources
+from sandboxer.backends.contract import Lack, Order, Resources
+from sandboxer.backends.namespaces.settings import NamespacesSettings
 from sandboxer.backends.namespaces.walls import WALLS_VERSION
 from sandboxer.kernel.errors import Broken
 from sandboxer.kernel.ids import is_sandbox_id
@@ -24,6 +28,10 @@ from sandboxer.kernel.ids import is_sandbox_id
 RECORD = "box.json"
 RECORD_BYTES = 2048
 SOCKET = "guest.sock"
+# State letters of a process that has ended but was not reaped.
+_ENDED = frozenset("ZXx")
+# Named one by one up to here.
+NAMED = 10
 
 
 class Stage(StrEnum):
@@ -163,3 +171,101 @@ def read_box(folder: Path) -> Box | None:
         return Box(**{**known, "stage": Stage(raw["stage"]), "volumes": volumes})
     except (FileNotFoundError, ValueError, TypeError, KeyError):
         return None
+
+
+def boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def pidfd_of(pid: int, started: int) -> int | None:
+    """An fd of the very process that was recorded, None when it has ended. A pid is reused, and a zombie
+    keeps both pid and start time: neither alone proves life."""
+    if pid <= 0:
+        return None
+    try:
+        # Any other error (no descriptors left) says nothing about the process: a living one must not be taken
+        # for dead, and be ended for it.
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    try:
+        is_alive = started_at(pid) == started
+    except BaseException:
+        os.close(fd)
+        raise
+    if is_alive:
+        return fd
+    os.close(fd)
+    return None
+
+
+def started_at(pid: int) -> int | None:
+    """When the process with this number began, in clock ticks since boot; None when it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text[text.rindex(b")") + 2 :].split()
+    return None if fields[0].decode() in _ENDED else int(fields[19])
+
+
+class DeathWatch:
+    def __init__(self) -> None:
+        self._fds: dict[str, int] = {}
+        self._ended: asyncio.Queue[str] = asyncio.Queue()
+
+    def watch(self, sandbox_id: str, pidfd: int) -> None:
+        """Takes the fd over."""
+        self.forget(sandbox_id)
+        self._fds[sandbox_id] = pidfd
+        asyncio.get_running_loop().add_reader(pidfd, self._hear, sandbox_id, pidfd)
+
+    def forget(self, sandbox_id: str) -> None:
+        """Before one is ended on purpose: nobody is told of that."""
+        fd = self._fds.pop(sandbox_id, None)
+        if fd is not None:
+            asyncio.get_running_loop().remove_reader(fd)
+            os.close(fd)
+
+    def watches(self, sandbox_id: str) -> bool:
+        return sandbox_id in self._fds
+
+    async def ended(self) -> AsyncIterator[str]:
+        while True:
+            yield await self._ended.get()
+
+    def close(self) -> None:
+        for sandbox_id in list(self._fds):
+            self.forget(sandbox_id)
+
+    def _hear(self, sandbox_id: str, pidfd: int) -> None:
+        if self._fds.get(sandbox_id) == pidfd:
+            self.forget(sandbox_id)
+            self._ended.put_nowait(sandbox_id)
+
+
+def behind_older_walls(settings: NamespacesSettings) -> list[Box]:
+    """Those that run now, by their records on disk. Looks, changes nothing; an unreadable folder has none."""
+    try:
+        ids = sorted(name for name in os.listdir(settings.run_dir) if is_sandbox_id(name))
+        found = [read_box(settings.run_dir / sandbox_id) for sandbox_id in ids]
+    except OSError:
+        return []
+    return [box for box in found if box is not None and is_behind(box, boot_id())]
+
+
+def is_behind(box: Box, boot: str) -> bool:
+    return box.stage is Stage.RUNNING and box.boot_id == boot and box.walls < WALLS_VERSION
+
+
+def lack_of_new_walls(boxes: Iterable[Box]) -> Lack | None:
+    ids = [box.sandbox_id for box in boxes]
+    if not ids:
+        return None
+    more = f" and {len(ids) - NAMED} more" if len(ids) > NAMED else ""
+    return Lack(
+        what="the newest walls",
+        why=f"started before the last upgrade of the walls: {', '.join(ids[:NAMED])}{more}",
+        remedy="stop and resume each (or destroy it): it then starts behind the newest walls",
+    )

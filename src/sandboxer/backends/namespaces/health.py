@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from sandboxer.backends.disk_probe import write_there
-from sandboxer.backends.namespaces.ground import Ground
+from sandboxer.backends.namespaces.dependencies import BackendDependencies
 from sandboxer.backends.namespaces.launcher import Launcher
 from sandboxer.backends.namespaces.pool import Pool
 from sandboxer.kernel.errors import Unavailable
@@ -23,10 +23,10 @@ LAUNCHER_HANGS_AFTER_S = 10.0
 LAUNCHER_WATCH_EVERY_S = 5.0
 
 
-def parts_of(ground: Ground) -> Mapping[str, Callable[[], Awaitable[None]]]:
+def parts_of(dependencies: BackendDependencies) -> Mapping[str, Callable[[], Awaitable[None]]]:
     return {
-        "pool": lambda: beside(lambda: try_pool(ground.pool)),
-        "launcher": lambda: ground.launcher.ping(within_s=LAUNCHER_ANSWERS_WITHIN_S),
+        "pool": lambda: beside(lambda: try_pool(dependencies.pool)),
+        "launcher": lambda: dependencies.launcher.ping(within_s=LAUNCHER_ANSWERS_WITHIN_S),
     }
 
 

@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from sandboxer.backends.namespaces.ground import Ground
-from sandboxer.backends.namespaces.recovery import pidfd_of, started_at
-from sandboxer.backends.namespaces.uid_claims import uids_of_processes
-from sandboxer.kernel.errors import Unavailable
-from sandboxer.kernel.exhaustion import host_exhausted
+from sandboxer.backends.namespaces.box import pidfd_of, started_at
+from sandboxer.backends.namespaces.dependencies import BackendDependencies
+from sandboxer.backends.namespaces.uids import uids_of_processes
+from sandboxer.kernel.errors import Unavailable, host_exhausted
 
 # In the pool's own folder; no id looks like it.
 MARK = ".installation"
@@ -26,18 +25,18 @@ _LEAST_INODES = 16
 
 
 class Holdings:
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
+    def __init__(self, dependencies: BackendDependencies) -> None:
+        self._dependencies = dependencies
 
     def mark(self) -> str | None:
         try:
-            with open(self._ground.pool.path / MARK, encoding="utf-8", errors="replace") as file:
+            with open(self._dependencies.pool.path / MARK, encoding="utf-8", errors="replace") as file:
                 return file.read(_MOST_BYTES)
         except FileNotFoundError:
             return None
 
     def set_mark(self, text: str) -> None:
-        place = self._ground.pool.path / MARK
+        place = self._dependencies.pool.path / MARK
         draft = place.with_name(MARK + ".new")
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -48,32 +47,32 @@ class Holdings:
         os.rename(draft, place)
 
     def disks(self) -> list[str]:
-        ground = self._ground
-        return [*ground.pool.ids(), *ground.copies.ids(), *ground.pool.volume_ids()]
+        dependencies = self._dependencies
+        return [*dependencies.pool.ids(), *dependencies.copies.ids(), *dependencies.pool.volume_ids()]
 
     def give_away(self, sandbox_id: str) -> None:
-        box = self._ground.known.get(sandbox_id)
+        box = self._dependencies.known.get(sandbox_id)
         if box is not None and box.is_spare:
-            given = self._ground.known[sandbox_id] = replace(box, is_spare=False)
-            self._ground.boxes.write(given)
+            given = self._dependencies.known[sandbox_id] = replace(box, is_spare=False)
+            self._dependencies.boxes.write(given)
 
     def check_host(self) -> None:
         """Raises Unavailable where the next write of a create would fail for certain."""
         try:
             os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-            for place in (self._ground.settings.run_dir, self._ground.pool.path):
+            for place in (self._dependencies.settings.run_dir, self._dependencies.pool.path):
                 check_writable(os.statvfs(place))
         except OSError as error:
             raise host_exhausted(error) or Unavailable(why=f"a disk of the host: {error.strerror}") from error
 
     def strays(self) -> Mapping[str, str]:
         """In the folder of all sandboxes instead of one's own, or with a uid of ours and in none of them."""
-        ground = self._ground
-        parents = ground.cgroups.in_parents()
+        dependencies = self._dependencies
+        parents = dependencies.cgroups.in_parents()
         found = dict.fromkeys(parents, "it is in the cgroup above all sandboxes")
         for pid, uids in uids_of_processes():
-            is_ours = pid not in found and any(map(ground.ranges.owns, uids))
-            if is_ours and not ground.cgroups.is_in_a_sandbox(pid):
+            is_ours = pid not in found and any(map(dependencies.ranges.owns, uids))
+            if is_ours and not dependencies.cgroups.is_in_a_sandbox(pid):
                 found[pid] = "it has a uid of sandboxes, and is in none"
         strays = {}
         for pid, why in found.items():

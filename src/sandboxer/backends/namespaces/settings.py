@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sandboxer.backends.namespaces.uid_claims import CLAIMS
+from sandboxer.backends.namespaces.uids import CLAIMS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

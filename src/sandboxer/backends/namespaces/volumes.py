@@ -11,46 +11,46 @@ from dataclasses import replace
 
 from sandboxer.backends.contract import Content, KeptDisk, Order, Resources, VolumeMount, VolumeUsage
 from sandboxer.backends.namespaces import admission, btrfs
-from sandboxer.backends.namespaces.ground import VOLUME, Ground
-from sandboxer.backends.namespaces.kept.keeping import Keeping
+from sandboxer.backends.namespaces.dependencies import VOLUME, BackendDependencies
+from sandboxer.backends.namespaces.kept.disks import Keeping
 from sandboxer.backends.namespaces.kept.records import Heritage
 from sandboxer.backends.namespaces.pool import BIRTH, MB
-from sandboxer.backends.namespaces.settled import in_thread
 from sandboxer.backends.volume_paths import check_volume_paths
 from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound
 from sandboxer.kernel.ids import is_kept_id, is_volume_id
+from sandboxer.kernel.tasks import in_thread
 
 LEAST_MB = 16
 
 
 class VolumeKeeping:
-    def __init__(self, ground: Ground, keeping: Keeping) -> None:
-        self._ground = ground
+    def __init__(self, dependencies: BackendDependencies, keeping: Keeping) -> None:
+        self._dependencies = dependencies
         self._keeping = keeping
 
     async def make(self, volume_id: str, *, size_mb: int, origin: str | None) -> None:
-        ground = self._ground
+        dependencies = self._dependencies
         if not is_volume_id(volume_id):
             raise InvalidRequest(field="volume_id", why="not an id of a volume")
         if size_mb < LEAST_MB:
             raise InvalidRequest(field="size_mb", why=f"at least {LEAST_MB}")
-        if ground.pool.has_disk(volume_id):
+        if dependencies.pool.has_disk(volume_id):
             raise Conflict(why=f"{volume_id} exists already")
         source = None if origin is None else await self._origin(origin, size_mb)
         self._promise(size_mb)
         try:
-            await in_thread(ground.threads, self._make_now, volume_id, size_mb, source)
+            await in_thread(dependencies.threads, self._make_now, volume_id, size_mb, source)
         except BaseException:
             self._take_back(size_mb)
             raise
 
     async def resize(self, volume_id: str, *, size_mb: int) -> None:
-        ground = self._ground
+        dependencies = self._dependencies
         if size_mb < LEAST_MB:
             raise InvalidRequest(field="size_mb", why=f"at least {LEAST_MB}")
         usage = await self.usage(volume_id)
         if size_mb * MB < usage.limit_bytes:
-            await in_thread(ground.threads, self._flush_now, volume_id)
+            await in_thread(dependencies.threads, self._flush_now, volume_id)
             usage = await self.usage(volume_id)
         if usage.used_bytes > size_mb * MB:
             raise Conflict(
@@ -62,7 +62,7 @@ class VolumeKeeping:
         if size_mb > before_mb:
             self._promise(size_mb - before_mb)
         try:
-            await in_thread(ground.threads, ground.pool.set_limit, volume_id, size_mb)
+            await in_thread(dependencies.threads, dependencies.pool.set_limit, volume_id, size_mb)
         except BaseException:
             if size_mb > before_mb:
                 self._take_back(size_mb - before_mb)
@@ -74,56 +74,60 @@ class VolumeKeeping:
         self._check_there(volume_id)
         if not is_kept_id(disk_id):
             raise InvalidRequest(field="disk_id", why="not an id of a kept disk")
-        ground = self._ground
-        if volume_id in ground.exchanged:
+        dependencies = self._dependencies
+        if volume_id in dependencies.exchanged:
             raise _being_restored(volume_id)
-        ground.taken[volume_id] += 1
+        dependencies.taken[volume_id] += 1
         try:
-            heritage = await in_thread(ground.threads, self._take_now, volume_id, disk_id)
+            heritage = await in_thread(dependencies.threads, self._take_now, volume_id, disk_id)
         finally:
-            ground.taken[volume_id] -= 1
-            if not ground.taken[volume_id]:
-                del ground.taken[volume_id]
+            dependencies.taken[volume_id] -= 1
+            if not dependencies.taken[volume_id]:
+                del dependencies.taken[volume_id]
         return KeptDisk(disk_id=disk_id, content=Content.FILES, at_most_bytes=heritage.at_most_bytes)
 
     async def restore(self, volume_id: str, disk_id: str) -> None:
-        ground = self._ground
+        dependencies = self._dependencies
         usage = await self.usage(volume_id)
         size_mb = usage.limit_bytes // MB
         source = await self._origin(disk_id, size_mb or None, field="snapshot")
-        left_mb = await in_thread(ground.threads, ground.counting.left_behind_mb, volume_id)
-        wanted = ground.promised.with_kept(ground.promised.kept_mb + left_mb)
-        admission.admit(ground.host, ground.settings.overcommit, wanted)
+        left_mb = await in_thread(dependencies.threads, dependencies.counting.left_behind_mb, volume_id)
+        wanted = dependencies.promised.with_kept(dependencies.promised.kept_mb + left_mb)
+        admission.admit(dependencies.host, dependencies.settings.overcommit, wanted)
         self._refuse_attached(volume_id)
-        if volume_id in ground.taken:
+        if volume_id in dependencies.taken:
             raise Conflict(
                 why=f"a snapshot of {volume_id} is being taken",
                 reason="snapshotting",
                 hint="Try again in a moment.",
             )
-        ground.exchanged.add(volume_id)
+        dependencies.exchanged.add(volume_id)
         try:
-            kept_mb = await in_thread(ground.threads, self._exchange_now, volume_id, size_mb, source)
+            kept_mb = await in_thread(dependencies.threads, self._exchange_now, volume_id, size_mb, source)
         finally:
-            ground.exchanged.discard(volume_id)
-        ground.promised = ground.promised.with_kept(kept_mb)
+            dependencies.exchanged.discard(volume_id)
+        dependencies.promised = dependencies.promised.with_kept(kept_mb)
 
     async def drop(self, volume_id: str) -> None:
         if not is_volume_id(volume_id):
             raise NotFound(what="volume", id=volume_id)
-        ground = self._ground
+        dependencies = self._dependencies
         self._refuse_attached(volume_id)
-        size_mb = ground.pool.usage(volume_id).limit_bytes // MB if ground.pool.has_disk(volume_id) else 0
-        kept_mb = await in_thread(ground.threads, self._drop_now, volume_id)
+        size_mb = (
+            dependencies.pool.usage(volume_id).limit_bytes // MB
+            if dependencies.pool.has_disk(volume_id)
+            else 0
+        )
+        kept_mb = await in_thread(dependencies.threads, self._drop_now, volume_id)
         self._take_back(size_mb)
-        ground.promised = ground.promised.with_kept(kept_mb)
+        dependencies.promised = dependencies.promised.with_kept(kept_mb)
 
     async def usage(self, volume_id: str) -> VolumeUsage:
         self._check_there(volume_id)
-        return await in_thread(self._ground.threads, self._usage_now, volume_id)
+        return await in_thread(self._dependencies.threads, self._usage_now, volume_id)
 
     async def all(self) -> list[str]:
-        return await in_thread(self._ground.threads, self._ground.pool.volume_ids)
+        return await in_thread(self._dependencies.threads, self._dependencies.pool.volume_ids)
 
     async def _origin(self, disk_id: str, size_mb: int | None, *, field: str = "from_snapshot") -> Heritage:
         """`size_mb` None: nothing limits it."""
@@ -140,7 +144,11 @@ class VolumeKeeping:
         return heritage
 
     def _make_now(self, volume_id: str, size_mb: int, source: Heritage | None) -> None:
-        copies, heritages, pool = self._ground.copies, self._ground.heritages, self._ground.pool
+        copies, heritages, pool = (
+            self._dependencies.copies,
+            self._dependencies.heritages,
+            self._dependencies.pool,
+        )
         if source is None:
             copies.prepare_empty(volume_id, limit_mb=size_mb, image=VOLUME)
         else:
@@ -157,91 +165,91 @@ class VolumeKeeping:
             copies.discard(volume_id)
 
     def _exchange_now(self, volume_id: str, size_mb: int, source: Heritage) -> int:
-        ground = self._ground
-        ground.copies.prepare(source.id, volume_id, limit_mb=size_mb, image=VOLUME)
+        dependencies = self._dependencies
+        dependencies.copies.prepare(source.id, volume_id, limit_mb=size_mb, image=VOLUME)
         try:
-            os.chmod(ground.copies.prepared(volume_id), 0o755)
-            older = ground.heritages.known.get(volume_id)
+            os.chmod(dependencies.copies.prepared(volume_id), 0o755)
+            older = dependencies.heritages.known.get(volume_id)
             both = {*source.owners, *(() if older is None else older.owners)}
             # Either disk may be there after a crash.
-            ground.heritages.write(Heritage(id=volume_id, owners=tuple(sorted(both))))
-            ground.copies.swap(volume_id)
-            ground.heritages.write(Heritage(id=volume_id, owners=source.owners))
+            dependencies.heritages.write(Heritage(id=volume_id, owners=tuple(sorted(both))))
+            dependencies.copies.swap(volume_id)
+            dependencies.heritages.write(Heritage(id=volume_id, owners=source.owners))
         finally:
-            ground.copies.discard(volume_id)
-        return ground.counting.kept_mb()
+            dependencies.copies.discard(volume_id)
+        return dependencies.counting.kept_mb()
 
     def _take_now(self, volume_id: str, disk_id: str) -> Heritage:
-        ground = self._ground
-        owners = ground.counting.inherited(volume_id)
-        ground.copies.keep(volume_id, disk_id)
-        seen = ground.copies.look(disk_id)
+        dependencies = self._dependencies
+        owners = dependencies.counting.inherited(volume_id)
+        dependencies.copies.keep(volume_id, disk_id)
+        seen = dependencies.copies.look(disk_id)
         heritage = Heritage(id=disk_id, owners=owners, image=VOLUME)
         if seen is not None:
             heritage = replace(heritage, uuid=seen.uuid, changed=seen.changed)
         try:
-            heritage = replace(heritage, at_most_bytes=ground.counting.at_most(owners))
-            ground.heritages.write(heritage)
+            heritage = replace(heritage, at_most_bytes=dependencies.counting.at_most(owners))
+            dependencies.heritages.write(heritage)
         except BaseException:
-            ground.copies.drop(disk_id)
+            dependencies.copies.drop(disk_id)
             raise
         return heritage
 
     def _drop_now(self, volume_id: str) -> int:
-        ground = self._ground
-        ground.pool.remove_disk(volume_id)
+        dependencies = self._dependencies
+        dependencies.pool.remove_disk(volume_id)
         # Last: as long as anything is left, the record is.
-        ground.heritages.remove(volume_id)
-        return ground.counting.kept_mb()
+        dependencies.heritages.remove(volume_id)
+        return dependencies.counting.kept_mb()
 
     def _flush_now(self, volume_id: str) -> None:
-        fd = os.open(self._ground.pool.disk(volume_id), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = os.open(self._dependencies.pool.disk(volume_id), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             btrfs.flush(fd)
         finally:
             os.close(fd)
 
     def _usage_now(self, volume_id: str) -> VolumeUsage:
-        ground = self._ground
-        own = ground.pool.usage(volume_id)
-        older = ground.heritages.known.get(volume_id)
-        inherited = 0 if older is None else ground.counting.at_most(older.owners)
+        dependencies = self._dependencies
+        own = dependencies.pool.usage(volume_id)
+        older = dependencies.heritages.known.get(volume_id)
+        inherited = 0 if older is None else dependencies.counting.at_most(older.owners)
         return VolumeUsage(used_bytes=own.used_bytes + inherited, limit_bytes=own.limit_bytes)
 
     def _check_there(self, volume_id: str) -> None:
-        if not is_volume_id(volume_id) or not self._ground.pool.has_disk(volume_id):
+        if not is_volume_id(volume_id) or not self._dependencies.pool.has_disk(volume_id):
             raise NotFound(what="volume", id=volume_id)
 
     def _refuse_attached(self, volume_id: str) -> None:
-        if holder := next(iter(self._ground.attached(volume_id)), None):
+        if holder := next(iter(self._dependencies.attached(volume_id)), None):
             raise Conflict(why=f"{volume_id} is attached to {holder}", reason="attached", sandbox_id=holder)
-        if volume_id in self._ground.exchanged:
+        if volume_id in self._dependencies.exchanged:
             raise _being_restored(volume_id)
 
     def _promise(self, size_mb: int) -> None:
         """Raises NoCapacity. No await between question and promise."""
-        ground = self._ground
-        wanted = ground.promised.with_disk(_disk(size_mb))
-        admission.admit(ground.host, ground.settings.overcommit, wanted)
-        ground.promised = wanted
+        dependencies = self._dependencies
+        wanted = dependencies.promised.with_disk(_disk(size_mb))
+        admission.admit(dependencies.host, dependencies.settings.overcommit, wanted)
+        dependencies.promised = wanted
 
     def _take_back(self, size_mb: int) -> None:
-        self._ground.promised = self._ground.promised.with_disk(_disk(size_mb), -1)
+        self._dependencies.promised = self._dependencies.promised.with_disk(_disk(size_mb), -1)
 
 
-def check_attachable(ground: Ground, order: Order) -> None:
+def check_attachable(dependencies: BackendDependencies, order: Order) -> None:
     """Whether its volumes are there, and free for it. No await may come before the order's box is known."""
     check_volume_paths(order.volumes)
     for mount in order.volumes:
-        if not is_volume_id(mount.volume_id) or not ground.pool.has_disk(mount.volume_id):
+        if not is_volume_id(mount.volume_id) or not dependencies.pool.has_disk(mount.volume_id):
             raise NotFound(what="volume", id=mount.volume_id)
-        if mount.volume_id in ground.exchanged:
+        if mount.volume_id in dependencies.exchanged:
             raise _being_restored(mount.volume_id)
-        _refuse_taken(ground, order.sandbox_id, mount)
+        _refuse_taken(dependencies, order.sandbox_id, mount)
 
 
-def _refuse_taken(ground: Ground, sandbox_id: str, mount: VolumeMount) -> None:
-    for holder, is_read_only in ground.attached(mount.volume_id).items():
+def _refuse_taken(dependencies: BackendDependencies, sandbox_id: str, mount: VolumeMount) -> None:
+    for holder, is_read_only in dependencies.attached(mount.volume_id).items():
         if holder != sandbox_id and not (is_read_only and mount.is_read_only):
             how = "read-only" if is_read_only else "read-write"
             raise Conflict(

@@ -34,8 +34,7 @@ from sandboxer.backends.contract import (
 from sandboxer.backends.guest import Guest
 from sandboxer.backends.scripted.box import Box, ScriptedGuest
 from sandboxer.backends.scripted.disk import Disk
-from sandboxer.backends.scripted.images import ScriptedFolders
-from sandboxer.backends.scripted.volumes import ScriptedVolumes
+from sandboxer.backends.scripted.kept_disks import ScriptedFolders, ScriptedVolumes
 from sandboxer.kernel.clock import Clock, SystemClock
 from sandboxer.kernel.errors import (
     BackendLost,

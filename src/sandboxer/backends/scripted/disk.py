@@ -1,26 +1,34 @@
-"""A disk in memory: folders, files, links, FIFOs, with the errors a real one gives. No policy, no await."""
+"""A disk in memory: folders, files, links, FIFOs, with the errors a real one gives. No policy, no await.
+
+`ScriptedFiles` are the contract's files over it.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import stat as modes
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from sandboxer.backends.guest import FileChange, FileEvent, FileInfo, FileKind
+from sandboxer.backends.guest import FileChange, FileEvent, FileInfo, FileKind, ListingPage
 from sandboxer.kernel.errors import (
     DirectoryNotEmpty,
     DiskFull,
     GuestRefused,
     IsADirectory,
     NotADirectory,
+    NotARegularFile,
     PathExists,
     PathNotFound,
 )
 
 MAX_LINKS = 40
+_FOLDERS = ("/tmp", "/root", "/etc", "/bin", "/workspace")
+CHUNK = 64 * 1024
 
 
 @dataclass(slots=True)
@@ -31,9 +39,6 @@ class Node:
     target: str = ""
     children: dict[str, Node] = field(default_factory=dict)
     modified_at: float = field(default_factory=time.time)
-
-
-_FOLDERS = ("/tmp", "/root", "/etc", "/bin", "/workspace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,3 +263,71 @@ def _info(path: str, node: Node) -> FileInfo:
         modified_at=node.modified_at,
         link_target=node.target if node.kind is FileKind.SYMLINK else None,
     )
+
+
+class ScriptedFiles:
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
+        return self._disk.info(path, follow=follow)
+
+    async def list(self, path: str, *, depth: int = 1) -> AsyncIterator[FileInfo]:
+        for info in self._disk.below(path, depth):
+            yield info
+
+    async def list_page(
+        self, path: str, *, depth: int = 1, after: bytes | None = None, limit: int
+    ) -> ListingPage:
+        found = {os.fsencode(info.path): info for info in self._disk.below(path, depth)}
+        names = sorted(name for name in found if after is None or name > after)
+        kept = names[:limit]
+        more = len(names) > len(kept)
+        return ListingPage(
+            files=[found[name] for name in kept], next_after=kept[-1] if more and kept else None
+        )
+
+    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
+        _, node = self._disk.find(path)
+        if node.kind is FileKind.DIRECTORY:
+            raise IsADirectory(path=path, errno_name="EISDIR")
+        if node.kind is not FileKind.FILE:
+            raise NotARegularFile(path=path, errno_name="EINVAL")
+        data = node.data[offset:] if length is None else node.data[offset : offset + length]
+        for start in range(0, len(data), CHUNK):
+            yield data[start : start + CHUNK]
+
+    async def write(
+        self, path: str, chunks: AsyncIterator[bytes], *, mode: int | None = None, parents: bool = True
+    ) -> FileInfo:
+        whole = bytearray()
+        async for chunk in chunks:
+            whole += chunk
+        return self._disk.write(path, bytes(whole), mode=mode, parents=parents)
+
+    async def mkdir(self, path: str, *, mode: int = 0o755, parents: bool = True) -> None:
+        self._disk.mkdir(path, mode, parents=parents)
+
+    async def move(self, source: str, target: str, *, overwrite: bool = False) -> None:
+        self._disk.move(source, target, overwrite=overwrite)
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        self._disk.remove(path, recursive=recursive)
+
+    async def watch(self, path: str, *, recursive: bool = False) -> AsyncIterator[FileEvent]:
+        real, _ = self._disk.find(path)
+        heard: asyncio.Queue[FileEvent] = asyncio.Queue()
+        prefix = real.rstrip("/") + "/"
+
+        def listen(event: FileEvent) -> None:
+            below = event.path.removeprefix(prefix)
+            is_below = event.path.startswith(prefix) and (recursive or "/" not in below)
+            if is_below or event.path == real:
+                heard.put_nowait(event)
+
+        leave = self._disk.listen(listen)
+        try:
+            while True:
+                yield await heard.get()
+        finally:
+            leave()

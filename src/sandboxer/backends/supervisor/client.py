@@ -1,13 +1,15 @@
 """The host's end of a guest supervisor: `Guest` over the path of its listening socket.
 
 Stateless and cheap to make: every operation dials its own line, so nothing is lost when the server restarts.
+
+A `SupervisorConnection` is a byte stream to a port inside a sandbox.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from sandboxer.backends.guest import Command, Connection, Guest, ProcessInfo
+from sandboxer.backends.guest import Command, Connection, Guest, HandedOver, ProcessInfo
 from sandboxer.backends.supervisor.codec import (
     MAX_PAYLOAD,
     VERSION_TAKEN,
@@ -17,26 +19,30 @@ from sandboxer.backends.supervisor.codec import (
     Tag,
     fields,
     frame,
+    refusal,
     text,
     u32,
     u64,
 )
-from sandboxer.backends.supervisor.connection import SupervisorConnection
 from sandboxer.backends.supervisor.files import ANSWER_S, WORK_S, SupervisorFiles
 from sandboxer.backends.supervisor.line import Gate, Line, dial
-from sandboxer.backends.supervisor.process import SupervisorProcess, read_exit
-from sandboxer.backends.supervisor.refusals import refusal
-from sandboxer.backends.supervisor.relay import SupervisorRelay
-from sandboxer.backends.supervisor.stdin import feed_silently
-from sandboxer.kernel.errors import GuestMisbehaved, GuestRefused, InvalidRequest, NotAvailable, TooLarge
+from sandboxer.backends.supervisor.process import SupervisorProcess, feed_silently, read_exit
+from sandboxer.kernel.errors import (
+    BackendLost,
+    GuestMisbehaved,
+    GuestRefused,
+    InvalidRequest,
+    NotAvailable,
+    TooLarge,
+)
 from sandboxer.kernel.ids import new_id
 
 # Of output: nothing that is kept, only what comes from now on.
 _FROM_NOW = (1 << 64) - 1
-OnKill = Callable[[], Awaitable[None]]
 MAX_ITEMS = 4096
 # And together; what a process was started with is in its item, at most 256 KiB.
 MAX_ITEM_BYTES = 4 * 1024 * 1024
+OnKill = Callable[[], Awaitable[None]]
 
 
 class SupervisorGuest(Guest):
@@ -251,3 +257,62 @@ def _process_info(payload: bytes) -> ProcessInfo:
         deadline=None,
         stdin_bytes=facts.u64(Tag.TAKEN) if Tag.TAKEN in facts else None,
     )
+
+
+class SupervisorConnection(Connection):
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._rest = b""
+        self._ended = False
+
+    async def read(self, limit: int = 65536) -> bytes:
+        if not self._rest and not self._ended:
+            try:
+                kind, self._rest = await self._line.next(None)
+            except BackendLost:
+                # A relay that ends looks the same whether the server inside or the sandbox went away.
+                self._ended = True
+                return b""
+            if kind != Frame.RAW:
+                raise GuestMisbehaved(why=f"frame {kind:#x} in a relayed stream")
+        piece, self._rest = self._rest[:limit], self._rest[limit:]
+        return piece
+
+    async def write(self, data: bytes) -> None:
+        self._line.send(data)
+        await self._line.drain()
+
+    async def close_write(self) -> None:
+        self._line.shut_write()
+
+    async def close(self) -> None:
+        """What was written still arrives: whoever sends and hangs up at once loses nothing."""
+        self._line.finish()
+
+    def hand_over(self) -> HandedOver:
+        """The bare socket. This object is of no use afterwards."""
+        handed = self._line.hand_over()
+        received, self._rest, self._ended = self._rest + handed.received, b"", True
+        return HandedOver(handed.sock, received, handed.closed)
+
+
+class SupervisorRelay:
+    def __init__(self, line: Line, port: int, dial: Callable[[int], Awaitable[Connection]]) -> None:
+        self._line = line
+        self._port = port
+        self._dial = dial
+
+    async def next_call(self) -> int:
+        kind, payload = await self._line.next(None)
+        if kind != Frame.ANNOUNCE:
+            raise GuestMisbehaved(why=f"frame {kind:#x} instead of an announcement")
+        announced = Fields(payload)
+        if announced.u32(Tag.PORT) != self._port:
+            raise GuestMisbehaved(why="a call to a port that was not asked about")
+        return announced.u64(Tag.CALL)
+
+    async def accept(self, call: int) -> Connection:
+        return await self._dial(call)
+
+    async def close(self) -> None:
+        self._line.close()

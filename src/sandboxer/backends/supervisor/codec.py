@@ -1,16 +1,36 @@
 """The protocol of guest/PROTOCOL.md as pure functions: numbers, building, reading what a hostile guest sent.
 
 Nothing here does I/O. Whatever does not fit raises GuestMisbehaved.
+
+`refusal` turns an ERROR frame into the one error a caller can act on. An errno alone says too little: the
+stage tells whose path it was about.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from collections.abc import Iterator
 from enum import IntEnum, IntFlag
 
-from sandboxer.kernel.errors import GuestMisbehaved
+from sandboxer.kernel.errors import (
+    Conflict,
+    DirectoryNotEmpty,
+    DiskFull,
+    GuestMisbehaved,
+    GuestRefused,
+    InvalidRequest,
+    IsADirectory,
+    NotADirectory,
+    NotARegularFile,
+    NotAvailable,
+    NotFound,
+    PathExists,
+    PathNotFound,
+    PermissionDenied,
+    SandboxerError,
+)
 
 VERSION = 2
 OLDEST = 1
@@ -22,6 +42,18 @@ HEADER = struct.Struct("<IB")
 TLV = struct.Struct("<HI")
 U32 = struct.Struct("<I")
 U64 = struct.Struct("<Q")
+_BY_ERRNO: dict[int, type[GuestRefused]] = {
+    errno.ENOENT: PathNotFound,
+    errno.EEXIST: PathExists,
+    errno.ENOTDIR: NotADirectory,
+    errno.EISDIR: IsADirectory,
+    errno.EACCES: PermissionDenied,
+    errno.EPERM: PermissionDenied,
+    errno.EROFS: PermissionDenied,
+    errno.ENOTEMPTY: DirectoryNotEmpty,
+    errno.ENOSPC: DiskFull,
+    errno.EDQUOT: DiskFull,
+}
 
 
 class Frame(IntEnum):
@@ -146,6 +178,19 @@ class Stage(IntEnum):
     LISTEN = 17
 
 
+_STREAMED = frozenset({Frame.STDOUT, Frame.STDERR, Frame.DATA})
+# What {path} stands for in the message when the error is about no path.
+_SUBJECT = {
+    Stage.FORK: "a new process",
+    Stage.CGROUP: "entering the command's cgroup",
+    Stage.TERMINAL: "a new terminal",
+    Stage.STDIO: "/dev/null",
+    Stage.LIMIT: "one more process or stream",
+    Stage.WATCH: "one more watch",
+    Stage.REQUEST: "the request",
+}
+
+
 def frame(kind: Frame, payload: bytes = b"") -> bytes:
     return HEADER.pack(len(payload), kind) + payload
 
@@ -225,9 +270,6 @@ class Fields:
         return number
 
 
-_STREAMED = frozenset({Frame.STDOUT, Frame.STDERR, Frame.DATA})
-
-
 class Deframer:
     """Cuts a byte stream into frames. Those that carry plain bytes are passed on in pieces, as they come."""
 
@@ -271,3 +313,50 @@ class Deframer:
                 if self._raw_after_done and kind == Frame.DONE:
                     self._kind = Frame.RAW
                 yield kind, data[body:at]
+
+
+def refusal(
+    payload: bytes, *, subject: str, target: str = "", cwd: str = "", user: str = ""
+) -> SandboxerError:
+    """`subject` is what the request was about: a path, a process id, the program."""
+    answer = Fields(payload)
+    number, stage = answer.u32(Tag.ERRNO, most=4095), answer.u32(Tag.STAGE, most=255)
+    name = errno.errorcode.get(number, f"E{number}")
+    match stage:
+        case Stage.VERSION:
+            return GuestMisbehaved(why="it speaks no version that we know")
+        case Stage.USER if number in (errno.ENOENT, errno.EINVAL):
+            return InvalidRequest(field="user", why=f"no user {user!r} in the sandbox")
+        case Stage.PROCESS:
+            return _about_process(number, name, subject)
+        case Stage.REQUEST if number == errno.ENOSYS:
+            return NotAvailable(what="this operation", why="the sandbox has an older supervisor")
+        case Stage.NOT_REGULAR:
+            return NotARegularFile(path=subject, errno_name=name)
+        case Stage.PATH | Stage.EXEC | Stage.CWD | Stage.TARGET:
+            path = {Stage.CWD: cwd, Stage.TARGET: target}.get(Stage(stage), subject)
+            return _BY_ERRNO.get(number, GuestRefused)(path=path, errno_name=name)
+        case Stage.CONNECT:
+            return GuestRefused(path=subject, errno_name=name)
+        case _:
+            return GuestRefused(path=_SUBJECT.get(_stage(stage), subject), errno_name=name)
+
+
+def _stage(number: int) -> Stage:
+    return Stage(number) if number in Stage._value2member_map_ else Stage.REQUEST
+
+
+def _about_process(number: int, name: str, process_id: str) -> SandboxerError:
+    match number:
+        case errno.ESRCH:
+            return NotFound(what="process", id=process_id)
+        case errno.EEXIST:
+            return Conflict(why=f"process id {process_id} is in use")
+        case errno.EBUSY:
+            return Conflict(why=f"process {process_id} still runs or is being read")
+        case errno.ENOTTY:
+            return Conflict(why=f"process {process_id} has no terminal")
+        case errno.EINVAL:
+            return InvalidRequest(field="signal or size", why="out of range")
+        case _:
+            return GuestRefused(path=process_id, errno_name=name)

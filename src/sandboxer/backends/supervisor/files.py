@@ -1,8 +1,14 @@
-"""Files inside a sandbox over its supervisor: one line per operation, closed when the operation ends."""
+"""Files inside a sandbox over its supervisor: one line per operation, closed when the operation ends.
+
+A `PageOfEntries` is one page of a folder inside, chosen from what its guest says. A guest of protocol version
+2 sends the page and nothing else. An older one sends the whole folder: of each entry only the path is looked
+at, and of those that are kept the rest at the end.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, nullcontext
 
@@ -10,6 +16,7 @@ from sandboxer.backends.guest import FileChange, FileEvent, FileInfo, FileKind, 
 from sandboxer.backends.supervisor.codec import (
     HEADER,
     MAX_PAYLOAD,
+    TLV,
     Fields,
     Flag,
     Frame,
@@ -17,13 +24,12 @@ from sandboxer.backends.supervisor.codec import (
     field,
     fields,
     frame,
+    refusal,
     text,
     u32,
     u64,
 )
 from sandboxer.backends.supervisor.line import Gate, Line, dial
-from sandboxer.backends.supervisor.listing import PageOfEntries
-from sandboxer.backends.supervisor.refusals import refusal
 from sandboxer.kernel.errors import GuestMisbehaved, InvalidRequest
 
 # A question that is one system call inside, and work that may take a while (a large tree, a slow disk).
@@ -32,7 +38,6 @@ WORK_S = 600.0
 PIECE_S = 60.0
 # Entries of a listing that are read before others get their turn: about a millisecond.
 AT_A_TIME = 50
-
 _KINDS = {1: FileKind.FILE, 2: FileKind.DIRECTORY, 3: FileKind.SYMLINK, 4: FileKind.OTHER}
 _CHANGES = {
     1: FileChange.CREATED,
@@ -41,6 +46,7 @@ _CHANGES = {
     4: FileChange.MOVED,
     5: FileChange.OVERFLOW,
 }
+MAX_PATH = 32 * 1024
 
 
 def _path(tag: Tag, path: str) -> bytes:
@@ -242,3 +248,65 @@ def _file_event(entry: Fields) -> FileEvent:
     if change is None:
         raise GuestMisbehaved(why="an unknown kind of change")
     return FileEvent(path=entry.text(Tag.PATH), change=change)
+
+
+class _Backwards:
+    """Orders a heap largest first, so that the largest of the kept ones is the one to drop."""
+
+    __slots__ = ("entry", "path")
+
+    def __init__(self, path: bytes, entry: bytes) -> None:
+        self.path = path
+        self.entry = entry
+
+    def __lt__(self, other: _Backwards) -> bool:
+        return self.path > other.path
+
+
+class PageOfEntries:
+    """The `limit` smallest entries above `after` of all that are taken."""
+
+    def __init__(self, after: bytes | None, limit: int) -> None:
+        self._after = after or b""
+        self._limit = limit
+        self._heap: list[_Backwards] = []
+        self._dropped = False
+
+    def take(self, payload: bytes) -> None:
+        """The ENTRIES of one frame."""
+        heap, after, limit = self._heap, self._after, self._limit
+        for tag, entry in fields(payload):
+            if tag != Tag.ENTRY:
+                continue
+            path = _path_of(entry)
+            if path <= after:
+                continue
+            if len(heap) < limit:
+                heapq.heappush(heap, _Backwards(path, entry))
+                continue
+            self._dropped = True
+            if path < heap[0].path:
+                heapq.heapreplace(heap, _Backwards(path, entry))
+
+    def entries(self) -> list[bytes]:
+        return [one.entry for one in sorted(self._heap, key=lambda one: one.path)]
+
+    def next_after(self, done: bytes) -> bytes | None:
+        """Where the next page begins, by what the guest says at the end, or by what we dropped ourselves."""
+        told = Fields(done)
+        if Tag.AFTER in told:
+            after = told.raw(Tag.AFTER)
+            if not self._after < after or len(after) > MAX_PATH:
+                raise GuestMisbehaved(why="a page that begins before its end")
+            return after
+        return max(one.path for one in self._heap) if self._dropped and self._heap else None
+
+
+def _path_of(entry: bytes) -> bytes:
+    """Every guest names the path first."""
+    if len(entry) < TLV.size:
+        raise GuestMisbehaved(why="a field is cut off")
+    tag, length = TLV.unpack_from(entry)
+    if tag != Tag.PATH or length > min(MAX_PATH, len(entry) - TLV.size):
+        raise GuestMisbehaved(why="an entry that does not begin with its path")
+    return entry[TLV.size : TLV.size + length]

@@ -17,8 +17,10 @@ from sandboxer.backends.supervisor.codec import HELLO, OLDEST, VERSION, Deframer
 from sandboxer.kernel.errors import BackendLost, GuestMisbehaved, NoCapacity, SandboxerError
 
 _SMALL, _LARGE = 64 * 1024, 256 * 1024
-# Bytes taken from the guest and not yet asked for; beyond it the guest has to wait.
+# Bytes taken from the guest and not yet asked for; beyond it the guest has to wait. All lines to one sandbox
+# share a whole: alone, a line has as much as it can use, and among many never less than a small read.
 _READ_AHEAD = 1024 * 1024
+_READ_AHEAD_OF_ALL = 8 * 1024 * 1024
 # Bytes that a frame takes here beside its payload: a million empty ones are not nothing.
 _FRAME_COSTS = 128
 # Bytes given to us and not yet taken by the guest; beyond it the caller has to wait.
@@ -37,6 +39,11 @@ class Gate:
         self._open = 0
         # Listings take processor time inside, and ours: a tenant who asks for more at once waits for himself.
         self.listing = asyncio.Semaphore(LISTINGS_AT_ONCE)
+
+    @property
+    def read_ahead(self) -> int:
+        """Bytes that each line may have taken from the guest beyond what was asked for."""
+        return min(_READ_AHEAD, max(_SMALL, _READ_AHEAD_OF_ALL // max(1, self._open)))
 
     def enter(self) -> None:
         if self._open >= self._limit:
@@ -97,7 +104,7 @@ class Line:
         kind, payload = self._frames.popleft()
         # Nothing left is zero, whatever headers were counted: a reader that caught up must never stay paused.
         self._queued = self._queued - len(payload) - _FRAME_COSTS if self._frames else 0
-        if not self._reading and self._queued < _READ_AHEAD:
+        if not self._reading and self._queued < self._ahead():
             self._resume()
         if not self._greeted:
             self._check_welcome(kind, payload)
@@ -158,7 +165,7 @@ class Line:
 
     def _readable(self) -> None:
         try:
-            data = self._sock.recv(_LARGE if self._queued else _SMALL)
+            data = self._sock.recv(min(_LARGE, self._ahead()) if self._queued else _SMALL)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -175,10 +182,13 @@ class Line:
             return
         costs = len(data) + (len(self._frames) - before) * _FRAME_COSTS
         self._queued = self._queued + costs if self._frames else 0
-        if self._queued >= _READ_AHEAD:
+        if self._queued >= self._ahead():
             self._pause()
         if self._waiter and self._frames and not self._waiter.done():
             self._waiter.set_result(None)
+
+    def _ahead(self) -> int:
+        return _READ_AHEAD if self._gate is None else self._gate.read_ahead
 
     def _fail(self, error: SandboxerError) -> None:
         self._failure = self._failure or error

@@ -1,32 +1,61 @@
-"""One attached process: its output as it comes, its input, and what is asked about it on other lines."""
+"""One attached process: its output as it comes, its input, and what is asked about it on other lines.
+
+Nobody is told that input was written before the process's pipe has it. A guest of protocol version 2 settles
+each STDIN and STDIN_EOF with one TAKEN, in order. An older one says nothing. On a line that stays open until
+the process ends nothing can be lost even there; a line that was dialled for one piece of input
+(`feed_silently`) is half-closed and read until the guest closes it, which it does only after it dealt with
+everything before: the bytes are in the pipe, or the process closed its stdin.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import errno
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
 from sandboxer.backends.guest import Exit, Output, Process, Stream, TerminalSize
 from sandboxer.backends.supervisor.codec import (
+    HEADER,
+    MAX_PAYLOAD,
+    VERSION_TAKEN,
     Fields,
     Flag,
     Frame,
     Tag,
+    frame,
+    refusal,
     text,
     u32,
 )
 from sandboxer.backends.supervisor.line import Line
-from sandboxer.backends.supervisor.refusals import refusal
-from sandboxer.backends.supervisor.stdin import ProcessInput
-from sandboxer.kernel.errors import GuestMisbehaved, NotFound
+from sandboxer.kernel.errors import (
+    BackendLost,
+    Conflict,
+    GuestMisbehaved,
+    NotFound,
+    SandboxerError,
+    StdinNotTaken,
+)
 
 _STREAMS = {Frame.STDOUT: Stream.STDOUT, Frame.STDERR: Stream.STDERR}
 SIGKILL = 9
+_WHY = {
+    errno.ESRCH: "it has ended",
+    errno.EPIPE: "its stdin is closed",
+    errno.ERANGE: "bytes before these are missing",
+}
 
 
 class Ask(Protocol):
     """One request on a line of its own, answered by DONE."""
 
     async def __call__(self, kind: Frame, payload: bytes, *, subject: str) -> None: ...
+
+
+# A piece of input is settled by how many of its bytes were taken, and the errno of why no more were.
+Settled = tuple[int, int]
 
 
 def read_exit(answer: Fields) -> Exit:
@@ -124,3 +153,118 @@ class SupervisorProcess(Process):
             await self._ask(Frame.SIGNAL, payload, subject=self._process_id)
         except NotFound:
             return  # ended already
+
+
+class ProcessInput:
+    """The input side of one attached process."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._waiting: deque[tuple[asyncio.Future[Settled], int]] = deque()
+        self._over: SandboxerError | None = None
+        self._ended = False
+        self._is_told = line.version >= VERSION_TAKEN
+        if self._is_told:
+            line.divert(self)
+
+    async def write(self, data: bytes) -> None:
+        """Returns when the process's pipe has all of it. Raises StdinNotTaken, BackendLost.
+
+        Cancelled, it may be taken in part; the rest of a piece under way follows while the line is open.
+        """
+        view, taken = memoryview(data), 0
+        for at in range(0, len(view), MAX_PAYLOAD):
+            piece = view[at : at + MAX_PAYLOAD]
+            if not self._is_told:
+                self._line.send(HEADER.pack(len(piece), Frame.STDIN), piece)
+                await self._line.drain()
+                continue
+            count, number = await self._settled(len(piece), HEADER.pack(len(piece), Frame.STDIN), piece)
+            taken += count
+            if count < len(piece):
+                raise not_taken(taken, len(data), number)
+
+    async def close(self) -> None:
+        """Returns when it is closed, after everything written before was taken. Closed already is success."""
+        if self._is_told:
+            await self._settled(0, frame(Frame.STDIN_EOF))
+        else:
+            self._line.send(frame(Frame.STDIN_EOF))
+
+    async def _settled(self, length: int, *parts: bytes | memoryview) -> Settled:
+        if self._ended:
+            return 0, errno.ESRCH
+        if self._over:
+            raise self._over
+        settled: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
+        self._waiting.append((settled, length))
+        self._line.send(*parts)
+        return await settled
+
+    # ---- of the line ----
+
+    def heard(self, kind: int, payload: bytes) -> bool:
+        if kind == Frame.TAKEN:
+            if not self._waiting:
+                raise GuestMisbehaved(why="input was taken that nobody sent")
+            answer = Fields(payload)
+            settled, length = self._waiting.popleft()
+            count = answer.u64(Tag.COUNT, most=length)
+            number = answer.u32(Tag.ERRNO, most=4095) if Tag.ERRNO in answer else 0
+            if not settled.done():
+                settled.set_result((count, number))
+            return True
+        if kind in (Frame.EXIT, Frame.ERROR):
+            # The reader of the output learns how it ended; whoever writes, that it did.
+            self._ended = True
+            while self._waiting:
+                settled, _ = self._waiting.popleft()
+                if not settled.done():
+                    settled.set_result((0, errno.ESRCH))
+        return False
+
+    def lost(self, error: SandboxerError) -> None:
+        self._over = self._over or error
+        while self._waiting:
+            settled, _ = self._waiting.popleft()
+            if not settled.done():
+                settled.set_exception(error)
+
+
+def not_taken(taken: int, offered: int, number: int) -> SandboxerError:
+    why = _WHY.get(number, errno.errorcode.get(number, "no reason was given"))
+    if number == errno.ERANGE:
+        return Conflict(why=f"{why}: ask how many its stdin took", reason="stdin_gap")
+    reason = "ended" if number == errno.ESRCH else "closed"
+    return StdinNotTaken(taken_bytes=taken, offered_bytes=offered, why=why, reason=reason)
+
+
+async def feed_silently(line: Line, data: bytes, *, close: bool, process_id: str) -> None:
+    """Feeds a process of a guest that settles nothing. The line is spent afterwards."""
+    async with asyncio.TaskGroup() as group:
+        closing = group.create_task(_until_closed(line, process_id))
+        view = memoryview(data)
+        for at in range(0, len(view), MAX_PAYLOAD):
+            piece = view[at : at + MAX_PAYLOAD]
+            line.send(HEADER.pack(len(piece), Frame.STDIN), piece)
+            await line.drain()
+        if close:
+            line.send(frame(Frame.STDIN_EOF))
+        line.shut_write()
+        has_ended = await closing
+    if has_ended and data:
+        why = "it has ended, and its older supervisor does not say how much it took"
+        raise StdinNotTaken(taken_bytes="some", offered_bytes=len(data), why=why, reason="ended")
+
+
+async def _until_closed(line: Line, process_id: str) -> bool:
+    """True: the process ended first."""
+    while True:
+        try:
+            kind, payload = await line.next(None)
+        except BackendLost:
+            return False
+        if kind == Frame.EXIT:
+            return True
+        if kind == Frame.ERROR:
+            raise refusal(payload, subject=process_id)

@@ -4,12 +4,12 @@ on the database itself, so that a backup can be proven and a platform that does 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
-from sqlalchemy import Connection
 
 from sandboxer.accounts import audit
 from sandboxer.accounts.audit import Checkpoint
@@ -51,7 +51,7 @@ def verify_ledger(
         sandboxer ledger verify --offline --state-dir /var/lib/sandboxer --json
     """
     if offline:
-        found = _read(state_dir, verification.verify)
+        found = _read(state_dir, lambda store: store.read(verification.verify))
         proof = LedgerProof(
             is_whole=found.is_whole,
             accounts=found.accounts,
@@ -97,7 +97,7 @@ def verify_audit(
     if file is not None:
         proof = _of_file(file, kept)
     elif offline:
-        found = _read(state_dir, lambda conn: audit.verify(conn, anchor=kept))
+        found = _read(state_dir, lambda store: store.read(partial(audit.verify, anchor=kept)))
         proof = AuditProof(
             is_whole=found.is_whole,
             rows=found.rows,
@@ -138,11 +138,11 @@ def export_audit(
         typer.echo(platform.operator.export_audit().decode(), nl=False)
 
 
-def _read(state_dir: Path | None, look: Callable[[Connection], T]) -> T:
+def _read(state_dir: Path | None, look: Callable[[Store], Awaitable[T]]) -> T:
     async def read() -> T:
         store = _open(state_dir)
         try:
-            return await store.read(look)
+            return await look(store)
         finally:
             await store.close()
 

@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from sandboxer.edges.cli.options import Json, StateDir, Url, client
-from sandboxer.edges.cli.output import columns, facts_table, out, print_json, until
+from sandboxer.edges.cli.output import columns, facts_table, out, plain, print_answer, print_json, until
+from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.accounts import Balance
 
 app = typer.Typer(rich_markup_mode="rich")
@@ -23,8 +25,8 @@ Id = Annotated[
 Reason = Annotated[str, typer.Option("--reason", help="Why; it is written down.")]
 
 
-@crediting.command("show")
-def show(account: Account = None, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(crediting, "show")
+def show(platform: Sandboxer, account: Account = None) -> Answer:
     """Show what an account has, holds and owes.
 
     Examples:
@@ -33,16 +35,12 @@ def show(account: Account = None, json: Json = False, url: Url = None, state_dir
 
         sandboxer credits show --account search-team --json
     """
-    with client(url, state_dir) as platform:
-        report = platform.account.me() if account is None else platform.operator.account(account)
-    if json:
-        print_json(report)
-        return
+    report = platform.account.me() if account is None else platform.operator.account(account)
     shown = report.account
     facts = [("account", shown.id), ("public id", shown.public_id), ("status", shown.status)]
     if shown.tier is not None:
         facts.append(("tier", f"{shown.tier} for {until(shown.entitled_until)}"))
-    out.print(facts_table([*facts, *_money(report.money)]))
+    return Answer(report, facts_table([*facts, *_money(report.money)]))
 
 
 def _money(money: Balance | None) -> list[tuple[str, object]]:
@@ -60,16 +58,14 @@ def _money(money: Balance | None) -> list[tuple[str, object]]:
     return words if money.dry_at is None else [*words, ("dry in", until(money.dry_at))]
 
 
-@crediting.command("add")
+@verb(crediting, "add")
 def add(
+    platform: Sandboxer,
     account: Annotated[str, typer.Argument(help="The account's id.")],
     sats: Annotated[int, typer.Argument(help="How many; below zero takes.")],
     reason: Reason,
     id: Id = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Give sats to an account, or take them; for the operator, and written into the audit log.
 
     Examples:
@@ -79,51 +75,39 @@ def add(
         sandboxer credits add search-team --reason "typing slip" -- -500
     """
     chosen = id or secrets.token_hex(8)
-    with client(url, state_dir) as platform:
-        moved = platform.operator.adjust(account, sats, id=chosen, reason=reason)
-    if json:
-        print_json(moved)
-    else:
-        out.print(
-            f"{sats:+} sats for {account} ({moved.id})" if moved.is_new else f"done before ({moved.id})"
-        )
+    moved = platform.operator.adjust(account, sats, id=chosen, reason=reason)
+    return Answer(
+        moved, f"{sats:+} sats for {account} ({moved.id})" if moved.is_new else f"done before ({moved.id})"
+    )
 
 
-@crediting.command("transfer")
+@verb(crediting, "transfer")
 def transfer(
+    platform: Sandboxer,
     to: Annotated[str, typer.Argument(help="The receiver's public id (pub_…).")],
     sats: Annotated[int, typer.Argument(help="How many.")],
     reason: Reason = "transfer",
     id: Id = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Give sats of this account to another one.
 
     Examples:
 
         sandboxer credits transfer pub_0123… 500 --reason "your share"
     """
-    with client(url, state_dir) as platform:
-        moved = platform.account.send(to, sats, id=id or secrets.token_hex(8), reason=reason)
-    if json:
-        print_json(moved)
-    else:
-        out.print(
-            f"gave {moved.sats} sats to {to} ({moved.id})" if moved.is_new else f"done before ({moved.id})"
-        )
+    moved = platform.account.send(to, sats, id=id or secrets.token_hex(8), reason=reason)
+    return Answer(
+        moved, f"gave {moved.sats} sats to {to} ({moved.id})" if moved.is_new else f"done before ({moved.id})"
+    )
 
 
-@crediting.command("statement")
+@verb(crediting, "statement")
 def statement(
+    platform: Sandboxer,
     account: Account = None,
     csv: Annotated[bool, typer.Option("--csv", help="The whole history as CSV, oldest first.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=500, help="How many of the newest.")] = 50,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer | None:
     """Show the transfers of an account, newest first.
 
     Examples:
@@ -132,19 +116,15 @@ def statement(
 
         sandboxer credits statement --csv > statement.csv
     """
-    with client(url, state_dir) as platform:
-        if csv:
-            typer.echo(platform.account.statement(of=account).decode(), nl=False)
-            return
-        page = platform.account.transfers(of=account, limit=limit)
-    if json:
-        print_json(page)
-        return
+    if csv:
+        typer.echo(platform.account.statement(of=account).decode(), nl=False)
+        return None
+    page = platform.account.transfers(of=account, limit=limit)
     rows = [
         (one.at.strftime("%Y-%m-%d %H:%M:%S"), one.kind, f"{one.change:+}", one.phase, one.reason, one.id)
         for one in page.transfers
     ]
-    out.print(columns(rows, "AT", "KIND", "SATS", "PHASE", "REASON", "ID"))
+    return Answer(page, columns(rows, "AT", "KIND", "SATS", "PHASE", "REASON", "ID"))
 
 
 @app.command("pricing")
@@ -173,17 +153,15 @@ def pricing(json: Json = False, url: Url = None, state_dir: StateDir = None) -> 
     out.print(columns(monthly, "\nTIER", "\nA MONTH", "\nREQUESTS/MIN", "\nFREE SLOTS"))
 
 
-@app.command("quote")
+@verb(app, "quote")
 def quote(
+    platform: Sandboxer,
     profile: Annotated[str | None, typer.Option(help="Recipe, as in `profile.agent-dev`.")] = None,
     duration: Annotated[str, typer.Option(help="How long it would run: 30m, 4h.")] = "1h",
     vcpus: Annotated[float | None, typer.Option(help="CPU cores.")] = None,
     memory_mb: Annotated[int | None, typer.Option(help="Memory in MiB.")] = None,
     disk_mb: Annotated[int | None, typer.Option(help="Disk in MiB.")] = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Say what a sandbox would cost; one `create --quote` or `extend-ttl --quote` pays exactly these rates.
 
     Examples:
@@ -194,11 +172,7 @@ def quote(
     """
     wishes = {"vcpus": vcpus, "memory_mb": memory_mb, "disk_mb": disk_mb}
     resources = {field: value for field, value in wishes.items() if value is not None}
-    with client(url, state_dir) as platform:
-        given = platform.account.quote(profile=profile, resources=resources or None, duration=duration)
-    if json:
-        print_json(given)
-        return
+    given = platform.account.quote(profile=profile, resources=resources or None, duration=duration)
     rates = f"{given.running_msats} running, {given.frozen_msats} frozen, {given.stored_msats} stored"
     facts = [
         ("id", given.id),
@@ -207,9 +181,70 @@ def quote(
         ("msats a second", rates),
         ("holds until", given.expires_at.strftime("%Y-%m-%d %H:%M:%S %Z")),
     ]
-    out.print(facts_table(facts))
+    return Answer(given, facts_table(facts))
 
 
 @app.callback()
 def _entry() -> None:
     """One verb is still a verb."""
+
+
+@verb(crediting, "usage")
+def usage(
+    platform: Sandboxer,
+    account: Account = None,
+    since: Annotated[str | None, typer.Option(help="From when (RFC 3339).")] = None,
+    until: Annotated[str | None, typer.Option(help="Until when (RFC 3339).")] = None,
+) -> object:
+    """Show what was spent, by sandbox and key.
+
+    Examples:
+
+        sandboxer credits usage --since 2027-01-01T00:00:00Z
+    """
+    return platform.account.usage(of=account, since=since, until=until)
+
+
+@crediting.command("segments")
+def segments(
+    account: Account = None,
+    all_accounts: Annotated[bool, typer.Option("--all-accounts", help="Of everybody (operator).")] = False,
+    after: Annotated[int, typer.Option(min=0, help="Go on after this number.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=1, help="How many.")] = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """List what was used, each closed segment once, one page.
+
+    Examples:
+
+        sandboxer credits segments --json
+    """
+    with client(url, state_dir) as platform:
+        page = platform.account.usage_segments(
+            of=account, all_accounts=all_accounts, after=after, limit=limit
+        )
+    print_answer(page if json else page.segments, is_json=json)
+
+
+@crediting.command("events")
+def events(
+    after: Annotated[int, typer.Option(min=0, help="Go on after this event.")] = 0,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="And what happens from now on.")] = False,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Show what happened to the account: low, dry, funded.
+
+    Examples:
+
+        sandboxer credits events --follow
+    """
+    with client(url, state_dir) as platform:
+        for event in platform.account.events(after=after, follow=follow):
+            if json:
+                print_json(event)
+            else:
+                out.print(event.at.isoformat(), plain(event.kind), plain(event.reason or ""))

@@ -1,34 +1,51 @@
-"""`doctor`: what this host can and cannot do, why, and what to do about it. Leaves nothing changed."""
+"""`doctor`: what this host can and cannot do, why, and what to do about it. Leaves nothing changed.
+
+It tries instead of believing: whether disks take writes, and what a running platform says. Which ways to be
+paid are off, and why, is told by the platform that runs, or found by asking the nodes.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import shutil
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import httpx
 import typer
 from rich.text import Text
 
 from sandboxer.artifacts.images import list_images
 from sandboxer.backends.contract import Fingerprint, Lack, Wall
+from sandboxer.backends.disk_probe import write_there
+from sandboxer.backends.namespaces.box import behind_older_walls, lack_of_new_walls
 from sandboxer.backends.namespaces.fingerprint import examine
-from sandboxer.backends.namespaces.older_walls import behind_older_walls, lack_of_new_walls
-from sandboxer.backends.namespaces.pool import look_at_pool
-from sandboxer.edges.cli.doctor_payments import payments_off
-from sandboxer.edges.cli.doctor_tries import tried
+from sandboxer.backends.namespaces.health import try_pool
+from sandboxer.backends.namespaces.pool import Pool, look_at_pool
 from sandboxer.edges.cli.exits import Exit
 from sandboxer.edges.cli.options import Json
 from sandboxer.edges.cli.output import columns, facts_table, out, print_json, size
+from sandboxer.kernel.clock import SystemClock
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.payments.chains.configuration import open_chains
+from sandboxer.payments.chains.contract import Checkable
+from sandboxer.payments.rails import Rails, Standings
 from sandboxer.settings import Settings, load_settings
+from sandboxer.store.lock import is_held
 from sandboxer.wiring import namespaces_settings
 
-app = typer.Typer(rich_markup_mode="rich")
 # Decided when the pool is opened, which a look must not do.
 AT_START = {Wall.DISK: "known once the platform has opened its storage pool"}
 NEEDED_FREE_GB = 2
+DEADLINE_S = 8.0
+PAYMENT_CHECKS = ("x402/", "invoices/")
+REMEDY = "mend the node or the settings; the platform looks again by itself within a minute"
+app = typer.Typer(rich_markup_mode="rich")
 
 
 @app.command("doctor")
@@ -146,3 +163,96 @@ def _existing(folder: Path) -> Path:
     while not folder.exists():
         folder = folder.parent
     return folder
+
+
+def tried(settings: Settings, pool: Pool | None) -> Iterator[Lack]:
+    is_served = settings.state_dir.exists() and is_held(settings.state_dir)
+    if settings.state_dir.is_dir():
+        yield from _disk(
+            "state folder", lambda: write_there(settings.state_dir), "free space, or mend the disk"
+        )
+    if pool is not None:
+        yield from _disk("storage pool", lambda: try_pool(pool), "see docs/guides/runbooks/disk-full.md")
+    elif is_served and namespaces_settings(settings).pool_file.exists():
+        yield Lack(
+            what="storage pool",
+            why=f"a platform runs, but its pool is not mounted at {settings.state_dir / 'pool'}",
+            remedy="stop the platform and start it: it mounts the pool again",
+        )
+    if is_served:
+        yield from _served(settings.owner_file)
+
+
+def _disk(what: str, attempt: Callable[[], None], remedy: str) -> Iterator[Lack]:
+    """With a deadline: a disk that hangs must not take this command with it."""
+    found: list[str] = []
+
+    def run() -> None:
+        try:
+            attempt()
+        except Exception as error:
+            found.append(str(error))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(DEADLINE_S)
+    if thread.is_alive():
+        found.append(f"it does not answer within {DEADLINE_S:g} s")
+    for why in found:
+        yield Lack(what=what, why=why, remedy=remedy)
+
+
+def _served(owner_file: Path) -> Iterator[Lack]:
+    """The platform that has this state folder knows best what it cannot do."""
+    remedy = "read the platform's log; stop it and start it"
+    try:
+        url = str(json.loads(owner_file.read_text())["url"])
+        answer = httpx.get(f"{url}/health", timeout=DEADLINE_S, trust_env=False)
+        checks: dict[str, str] = answer.json().get("checks", {})
+    except (OSError, ValueError, KeyError, httpx.HTTPError) as error:
+        yield Lack(what="running platform", why=f"it does not say how it is: {error}", remedy=remedy)
+        return
+    for name, check in checks.items():
+        # Ways to be paid are told with their reasons, and keep nobody from making sandboxes.
+        if check != "ok" and not name.startswith(PAYMENT_CHECKS):
+            yield Lack(what="running platform", why=f"its {name} is failing", remedy=remedy)
+
+
+def payments_off(settings: Settings) -> Iterator[Lack]:
+    is_served = settings.state_dir.exists() and is_held(settings.state_dir)
+    if is_served:
+        yield from _told(settings)
+    elif settings.chains:
+        yield from asyncio.run(_asked(settings))
+
+
+def _told(settings: Settings) -> Iterator[Lack]:
+    try:
+        url = str(json.loads(settings.owner_file.read_text())["url"])
+        answer = httpx.get(f"{url}/v1/pricing", timeout=DEADLINE_S, trust_env=False)
+        prices: dict[str, Any] = answer.json()
+    except (OSError, ValueError, KeyError, httpx.HTTPError):
+        # That it does not answer is told already.
+        return
+    rails = [(each["network"], each) for each in prices.get("networks", ())]
+    rails += [(each["coin"], each) for each in prices.get("coins", ())]
+    for name, standing in rails:
+        if not standing["is_on"]:
+            yield _lack(name, str(standing.get("reason")))
+
+
+async def _asked(settings: Settings) -> list[Lack]:
+    """Only whether the nodes are the right ones: whether their wallets are, is seen at the start, which makes
+    a missing one."""
+    standings = Standings()
+    try:
+        async with open_chains(settings.chain_plans) as chains:
+            checks = {code: each.why_wrong for code, each in chains.items() if isinstance(each, Checkable)}
+            await Rails(standings, checks, SystemClock()).check_all()
+    except InvalidRequest as error:
+        return [_lack("invoices", str(error))]
+    return [_lack(code, why) for code in settings.chains if (why := standings.why_off(code)) is not None]
+
+
+def _lack(rail: str, why: str) -> Lack:
+    return Lack(what=f"payments in {rail}", why=why, remedy=REMEDY)

@@ -62,3 +62,24 @@ class CommandFailed(SandboxerError):
         super().__init__(why=why)
         # Each failure of the CLI itself knows its own remedy.
         self.remedy = next_step or self.next_step
+
+
+# Modules of Python itself that other systems than Linux have not.
+_OF_LINUX = frozenset({"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"})
+_OF_PAYERS = frozenset({"eth_account", "x402"})
+
+
+def missing_part(error: ModuleNotFoundError) -> Exception:
+    """What to say where a part is not installed: the client alone has no platform in it."""
+    name = (error.name or "").partition(".")[0]
+    if name in _OF_LINUX:
+        return CommandFailed(
+            f"This needs Python's {name}, which this system has not.", next_step="Run it on Linux."
+        )
+    if name == "sandboxer":
+        return error
+    extra = "payer" if name in _OF_PAYERS else "server"
+    return CommandFailed(
+        f"This needs more than the client: {name} is not installed.",
+        next_step=f"Install it: pip install 'sandboxer[{extra}]'",
+    )

@@ -9,10 +9,11 @@ from typing import Annotated
 
 import typer
 
+from sandboxer.edges import qr
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import Json, StateDir, Url, client
 from sandboxer.edges.cli.output import ago, columns, facts_table, out, print_json, until
-from sandboxer.payments.chains import qr
+from sandboxer.edges.cli.verbs import Answer, verb
 from sandboxer.sdk.credentials import NOBODY
 from sandboxer.sdk.errors import MissingCredentials
 from sandboxer.sdk.sync.client import Sandboxer
@@ -288,30 +289,24 @@ def refund(
         out.print(f"{done.atomic} of the coin's smallest unit are queued to go back.")
 
 
-@giving.command("list")
+@verb(giving, "list")
 def listing(
+    platform: Sandboxer,
     state: Annotated[str | None, typer.Option(help="Only those in this state.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=500)] = 50,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """List cards, newest first (operator).
 
     Examples:
 
         sandboxer gift list --state active
     """
-    with client(url, state_dir) as platform:
-        found = platform.gift_cards.page(state=state, limit=limit)
-    if json:
-        print_json(found)
-        return
+    found = platform.gift_cards.page(state=state, limit=limit)
     rows = [
         (one.id, one.state, _dollars(one.cents), _dollars(one.left_cents), one.source, ago(one.created_at))
         for one in found.cards
     ]
-    out.print(columns(rows, "ID", "STATE", "WORTH", "LEFT", "PAID BY", "CREATED"))
+    return Answer(found, columns(rows, "ID", "STATE", "WORTH", "LEFT", "PAID BY", "CREATED"))
 
 
 def _anyone(url: str | None, state_dir: Path | None) -> tuple[Sandboxer, bool]:
@@ -393,3 +388,14 @@ def _print_redemption(done: Redemption, key: NewKey | None = None) -> None:
     elif isinstance(done, NewRedemption) and done.claim is not None:
         facts.append(("claim (keep it)", done.claim))
     out.print(facts_table(facts))
+
+
+@verb(giving, "pricing")
+def pricing(platform: Sandboxer) -> object:
+    """Show what gift cards cost and may hold.
+
+    Examples:
+
+        sandboxer gift pricing
+    """
+    return platform.gift_cards.pricing()

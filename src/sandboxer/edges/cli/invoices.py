@@ -9,9 +9,10 @@ from typing import Annotated, Literal
 import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
+from sandboxer.edges import qr
 from sandboxer.edges.cli.options import Json, StateDir, Url, client
-from sandboxer.edges.cli.output import ago, columns, facts_table, out, print_json, until
-from sandboxer.payments.chains import qr
+from sandboxer.edges.cli.output import ago, columns, facts_table, out, print_answer, print_json, until
+from sandboxer.edges.cli.verbs import Answer, verb
 from sandboxer.sdk.credentials import NOBODY
 from sandboxer.sdk.errors import MissingCredentials, SdkError
 from sandboxer.sdk.sync.client import Sandboxer
@@ -93,30 +94,24 @@ def show(
         _print_invoice(seen)
 
 
-@paying.command("list")
+@verb(paying, "list")
 def listing(
+    platform: Sandboxer,
     state: Annotated[str | None, typer.Option(help="Only those in this state.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=500)] = 50,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """List invoices, newest first (operator).
 
     Examples:
 
         sandboxer invoices list --state confirming
     """
-    with client(url, state_dir) as platform:
-        found = platform.invoices.page(state=state, limit=limit)
-    if json:
-        print_json(found)
-        return
+    found = platform.invoices.page(state=state, limit=limit)
     rows = [
         (one.id, one.state, one.kind, f"{one.amount} {one.currency}", one.sats, ago(one.created_at))
         for one in found.invoices
     ]
-    out.print(columns(rows, "ID", "STATE", "FOR", "AMOUNT", "SATS", "CREATED"))
+    return Answer(found, columns(rows, "ID", "STATE", "FOR", "AMOUNT", "SATS", "CREATED"))
 
 
 @paying.command("look")
@@ -135,28 +130,22 @@ def look(id: Id, json: Json = False, url: Url = None, state_dir: StateDir = None
         _print_invoice(seen)
 
 
-@returning.command("list")
+@verb(returning, "list")
 def refunds(
+    platform: Sandboxer,
     state: Annotated[
         Literal["queued", "sending", "sent", "confirmed", "withdrawn"] | None,
         typer.Option(help="Only those in this state."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=500)] = 50,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """List refunds, oldest first. Each spends the very output it returns.
 
     Examples:
 
         sandboxer refunds list --state queued --json
     """
-    with client(url, state_dir) as platform:
-        found = platform.invoices.refunds(state=state, limit=limit)
-    if json:
-        print_json(found)
-        return
+    found = platform.invoices.refunds(state=state, limit=limit)
     rows = [
         (
             one.id,
@@ -169,29 +158,23 @@ def refunds(
         )
         for one in found.refunds
     ]
-    out.print(columns(rows, "ID", "STATE", "WHY", "AMOUNT", "TO", "SPENDS", "HELD"))
+    return Answer(found, columns(rows, "ID", "STATE", "WHY", "AMOUNT", "TO", "SPENDS", "HELD"))
 
 
-@returning.command("sent")
+@verb(returning, "sent")
 def sent(
+    platform: Sandboxer,
     id: Annotated[str, typer.Argument(help="Id of the refund (rfd_…).", metavar="ID")],
     txid: Annotated[str, typer.Argument(help="The transaction it was sent in.")],
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Say that a refund was signed and sent.
 
     Examples:
 
         sandboxer refunds sent rfd_0123… 4f1c…
     """
-    with client(url, state_dir) as platform:
-        done = platform.invoices.refund_sent(id, txid)
-    if json:
-        print_json(done)
-    else:
-        out.print(f"{done.amount} {done.currency} to {done.address} in {done.sent_txid}")
+    done = platform.invoices.refund_sent(id, txid)
+    return Answer(done, f"{done.amount} {done.currency} to {done.address} in {done.sent_txid}")
 
 
 @app.command("rates")
@@ -304,3 +287,23 @@ def _print_invoice(seen: Invoice) -> None:
             for one in seen.payments
         ]
         out.print(columns(rows, "TRANSACTION", "AMOUNT", "DEPTH", "IN TIME", "BECAME", "SATS"))
+
+
+@paying.command("qr")
+def draw(
+    id: Id,
+    to: Annotated[Path, typer.Argument(help="File to write (SVG).", metavar="FILE")],
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Write the picture that a wallet scans.
+
+    Examples:
+
+        sandboxer invoices qr inv_0123456789abcdefghjkmnpqrs invoice.svg
+    """
+    with client(url, state_dir) as platform:
+        picture = platform.invoices.qr_svg(id)
+    to.write_bytes(picture)
+    print_answer({"file": str(to), "bytes": len(picture)}, is_json=json)

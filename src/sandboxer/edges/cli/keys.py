@@ -7,50 +7,42 @@ from typing import Annotated
 import typer
 from pydantic import BaseModel
 
-from sandboxer.edges.cli.confirming import GivenProof, Wallet, with_wallet
-from sandboxer.edges.cli.options import Json, StateDir, Url, client
-from sandboxer.edges.cli.output import ago, columns, err, facts_table, out, print_json
+from sandboxer.edges.cli.output import ago, columns, facts_table
+from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.keys import KeyNode
 
 app = typer.Typer(help="Make, delegate, list and end keys.", no_args_is_help=True, rich_markup_mode="rich")
 groups = {"keys": app}
 
 
-@app.command("create")
+@verb(app, "create")
 def create_key(
+    platform: Sandboxer,
     name: Annotated[str, typer.Argument(help="A name for people.")],
     account: Annotated[str, typer.Option(help="Whose sandboxes it sees.")] = "default",
     accepts_v1: Annotated[
         bool, typer.Option("--accepts-v1", help="Also accept version 1 signatures (no replay protection).")
     ] = False,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> object:
     """Make a key. Its secret is shown now and never again.
 
     Examples:
 
         sandboxer keys create laptop --account search-team
     """
-    with client(url, state_dir) as platform:
-        key = platform.keys.create(name, account, accepts_v1=accepts_v1)
-    _show_once(key, json)
+    return _show_once(platform.keys.create(name, account, accepts_v1=accepts_v1))
 
 
-@app.command("list")
-def list_keys(json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "list")
+def list_keys(platform: Sandboxer) -> Answer:
     """List keys.
 
     Examples:
 
         sandboxer keys list --json
     """
-    with client(url, state_dir) as platform:
-        keys = platform.keys.list()
-    if json:
-        print_json(list(keys))
-        return
+    keys = platform.keys.list()
     rows = [
         (
             key.public_key,
@@ -63,42 +55,33 @@ def list_keys(json: Json = False, url: Url = None, state_dir: StateDir = None) -
         )
         for key in keys
     ]
-    out.print(columns(rows, "KEY", "NAME", "ACCOUNT", "", "SIGNATURES", "CREATED", ""))
+    return Answer(list(keys), columns(rows, "KEY", "NAME", "ACCOUNT", "", "SIGNATURES", "CREATED", ""))
 
 
-@app.command("revoke")
+@verb(app, "revoke")
 def revoke_key(
-    public_key: Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")],
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+    platform: Sandboxer, public_key: Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")]
+) -> Answer:
     """End a key at once, and every key that was cut from it. Its account's sandboxes stay.
 
     Examples:
 
         sandboxer keys revoke sbx-pk-…
     """
-    with client(url, state_dir) as platform:
-        platform.keys.revoke(public_key)
-    if json:
-        print_json({"public_key": public_key, "revoked": True})
-    else:
-        out.print(f"revoked {public_key}")
+    platform.keys.revoke(public_key)
+    return Answer({"public_key": public_key, "revoked": True}, f"revoked {public_key}")
 
 
-@app.command("cut")
+@verb(app, "cut")
 def cut_key(
+    platform: Sandboxer,
     name: Annotated[str, typer.Argument(help="A name for people.")],
     scope: Annotated[list[str], typer.Option("--scope", help="What it may do; repeat it.")],
     budget: Annotated[int, typer.Option(min=0, help="Sats, moved from your bucket.")] = 0,
     depth: Annotated[int, typer.Option(min=0, help="Generations it may cut below itself.")] = 0,
     slots: Annotated[int | None, typer.Option(min=0, help="Sandboxes at once.")] = None,
     expires_at: Annotated[str | None, typer.Option(help="When it ends (RFC 3339).")] = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> object:
     """Cut a child key: a part of what this key has, never more. Its secret is shown now and never again.
 
     Examples:
@@ -106,25 +89,21 @@ def cut_key(
         sandboxer keys cut worker --scope sandboxes:create --scope exec --budget 1000
     """
     wish = {"budget_sats": budget, "depth": depth, "slots": slots, "expires_at": expires_at}
-    with client(url, state_dir) as platform:
-        key = platform.keys.cut(name, scope, **wish)
-    _show_once(key, json)
+    return _show_once(platform.keys.cut(name, scope, **wish))
 
 
-@app.command("tree")
-def show_tree(json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "tree")
+def show_tree(platform: Sandboxer) -> Answer:
     """Show this account and every key below it, with what each has spent.
 
     Examples:
 
         sandboxer keys tree --json
     """
-    with client(url, state_dir) as platform:
-        root = platform.keys.tree()
-    if json:
-        print_json(root)
-        return
-    out.print(columns(_branches(root, 0), "KEY", "STATE", "GIVEN", "SPENT", "BALANCE", "SUBTREE SPENT"))
+    root = platform.keys.tree()
+    return Answer(
+        root, columns(_branches(root, 0), "KEY", "STATE", "GIVEN", "SPENT", "BALANCE", "SUBTREE SPENT")
+    )
 
 
 def _branches(node: KeyNode, depth: int) -> list[tuple[object, ...]]:
@@ -134,72 +113,57 @@ def _branches(node: KeyNode, depth: int) -> list[tuple[object, ...]]:
     return [row, *(line for child in node.children for line in _branches(child, depth + 1))]
 
 
-@app.command("rotate")
+@verb(app, "rotate", may_need_proof=True)
 def rotate_key(
-    public_key: Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")],
-    wallet: Wallet = None,
-    proof: GivenProof = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+    platform: Sandboxer, public_key: Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")]
+) -> object:
     """Give a key a new secret; the old one ends at once. The operator just does; others confirm it.
 
     Examples:
 
         sandboxer keys rotate sbx-pk-… --wallet ~/.wallet.key
     """
-    with client(url, state_dir, confirm=with_wallet(wallet, proof)) as platform:
-        key = platform.keys.regenerate(public_key)
-    _show_once(key, json)
+    return _show_once(platform.keys.regenerate(public_key))
 
 
-@app.command("suspend")
+@verb(app, "suspend")
 def suspend_key(
+    platform: Sandboxer,
     public_key: Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")],
     why: Annotated[str, typer.Option(help="Told to whoever holds the secret.")],
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Let a key sign nothing until it is unsuspended (operator).
 
     Examples:
 
         sandboxer keys suspend sbx-pk-… --why "seen in a public repository"
     """
-    with client(url, state_dir) as platform:
-        platform.keys.suspend(public_key, why=why)
-    _tell(public_key, "suspended", json)
+    platform.keys.suspend(public_key, why=why)
+    return _done(public_key, "suspended")
 
 
-@app.command("unsuspend")
+@verb(app, "unsuspend")
 def unsuspend_key(
+    platform: Sandboxer,
     public_key: Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")],
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Let a suspended key sign again (operator).
 
     Examples:
 
         sandboxer keys unsuspend sbx-pk-…
     """
-    with client(url, state_dir) as platform:
-        platform.keys.unsuspend(public_key)
-    _tell(public_key, "unsuspended", json)
+    platform.keys.unsuspend(public_key)
+    return _done(public_key, "unsuspended")
 
 
-@app.command("expire")
+@verb(app, "expire")
 def expire_key(
+    platform: Sandboxer,
     public_key: Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")],
     at: Annotated[str | None, typer.Option(help="When (RFC 3339).")] = None,
     never: Annotated[bool, typer.Option("--never", help="Not by itself.")] = False,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Say when a key ends by itself (operator).
 
     Examples:
@@ -210,23 +174,45 @@ def expire_key(
     """
     if (at is None) is not never:
         raise typer.BadParameter("say when it ends: --at MOMENT, or --never")
-    with client(url, state_dir) as platform:
-        platform.keys.set_expiry(public_key, at)
-    _tell(public_key, f"expires {at or 'never'}", json)
+    platform.keys.set_expiry(public_key, at)
+    return _done(public_key, f"expires {at or 'never'}")
 
 
-def _tell(public_key: str, word: str, is_json: bool) -> None:
-    if is_json:
-        print_json({"public_key": public_key, "done": word})
-    else:
-        out.print(f"{word} {public_key}")
+def _done(public_key: str, word: str) -> Answer:
+    return Answer({"public_key": public_key, "done": word}, f"{word} {public_key}")
 
 
-def _show_once(key: BaseModel, as_json: bool) -> None:
+def _show_once(key: BaseModel) -> Answer:
     """A key with its secret, and that this was the only time."""
-    if as_json:
-        print_json(key)
-        return
     facts = key.model_dump(exclude_none=True)
-    out.print(facts_table((name, ", ".join(v) if isinstance(v, list) else v) for name, v in facts.items()))
-    err.print("[yellow]Keep the secret now: it is not shown again.[/]")
+    shown = facts_table((name, ", ".join(v) if isinstance(v, list) else v) for name, v in facts.items())
+    return Answer(key, shown, note="[yellow]Keep the secret now: it is not shown again.[/]")
+
+
+@verb(app, "check")
+def check(
+    platform: Sandboxer, public_key: Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")]
+) -> object:
+    """Say whether a key is known and may sign.
+
+    Examples:
+
+        sandboxer keys check sbx-pk-…
+    """
+    return platform.keys.validate(public_key)
+
+
+@verb(app, "top-up")
+def top_up(
+    platform: Sandboxer,
+    public_key: Annotated[str, typer.Argument(help="The public key (sbx-pk-…).")],
+    sats: Annotated[int, typer.Argument(min=1, help="How many, from your bucket.")],
+    id: Annotated[str, typer.Option(help="The same id gives once.")],
+) -> object:
+    """Give a child key more sats.
+
+    Examples:
+
+        sandboxer keys top-up sbx-pk-… 1000 --id 2027-01-01
+    """
+    return platform.keys.top_up(public_key, sats, id=id)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 from unicodedata import category
@@ -197,3 +198,30 @@ def _whole(cells: Sequence[Sequence[Text]], headings: Sequence[str], width: int)
             whole.add(number)
             left -= needed
     return whole
+
+
+def print_answer(answer: object, *, is_json: bool) -> None:
+    """Any answer of the platform: its facts, a line each; a list in columns."""
+    found = as_json(answer)
+    if is_json:
+        print_json(found)
+    elif isinstance(found, dict):
+        out.print(facts_table(found.items()))
+    elif isinstance(found, list) and found:
+        names = [name for name in found[0] if any(row.get(name) not in (None, "", [], {}) for row in found)]
+        rows = [[_cell(row.get(name)) for name in names] for row in found]
+        out.print(columns(rows, *(name.upper() for name in names)))
+
+
+def _cell(value: object) -> object:
+    return "" if value is None else value
+
+
+@contextmanager
+def waiting(words: str, *, is_json: bool) -> Iterator[None]:
+    """Something moves while a person waits for the platform."""
+    if is_json or not err.is_terminal:
+        yield
+        return
+    with err.status(words):
+        yield

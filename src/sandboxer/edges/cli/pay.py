@@ -14,9 +14,9 @@ from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import Json, Url
 from sandboxer.edges.cli.output import facts_table, out, print_json
 from sandboxer.edges.cli.wallet import DEFAULT, PasswordFile, open_file
-from sandboxer.identity.private_files import create_private_file
+from sandboxer.identity.seal import create_private_file
 from sandboxer.kernel.clock import SystemClock
-from sandboxer.payments.wallet.x402 import X402Purse, token_named
+from sandboxer.payments.wallet.x402 import X402Payer, token_named
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.payments import Bought
 
@@ -103,10 +103,10 @@ def topup(
 
         sandboxer pay topup 10000 --account pub_0123… --asset SBTC --stacks-node https://node.example
     """
-    purse = _purse(wallet, password_file, asset, token, stacks_node)
-    with Sandboxer(url=url, wallet=purse) as platform:
+    payer = _payer(wallet, password_file, asset, token, stacks_node)
+    with Sandboxer(url=url, wallet=payer) as platform:
         bought = platform.payments.top_up(sats, account=account)
-        _tell(bought, purse, platform.credentials.url, save_key, is_json=json)
+        _tell(bought, payer, platform.credentials.url, save_key, is_json=json)
 
 
 @app.command("key")
@@ -128,10 +128,10 @@ def key(
 
         sandboxer pay key 1 --months 3 --wallet agent.wallet --save-key key.json
     """
-    purse = _purse(wallet, password_file, asset, token, stacks_node)
-    with Sandboxer(url=url, wallet=purse) as platform:
+    payer = _payer(wallet, password_file, asset, token, stacks_node)
+    with Sandboxer(url=url, wallet=payer) as platform:
         bought = platform.payments.buy_key(tier, months)
-        _tell(bought, purse, platform.credentials.url, save_key, is_json=json)
+        _tell(bought, payer, platform.credentials.url, save_key, is_json=json)
 
 
 def _become(words: list[str]) -> NoReturn:
@@ -141,15 +141,15 @@ def _become(words: list[str]) -> NoReturn:
     os.execv(words[0], words)
 
 
-def _purse(
+def _payer(
     file: Path,
     password_file: Path | None,
     assets: list[str] | None,
     tokens: list[str] | None,
     stacks_node: str | None,
-) -> X402Purse:
+) -> X402Payer:
     wallet = open_file(file, password_file)
-    return X402Purse(
+    return X402Payer(
         wallet,
         SystemClock(),
         tokens=[token_named(text) for text in tokens or ()],
@@ -158,7 +158,7 @@ def _purse(
     )
 
 
-def _tell(bought: Bought, purse: X402Purse, url: str, save_key: Path | None, *, is_json: bool) -> None:
+def _tell(bought: Bought, payer: X402Payer, url: str, save_key: Path | None, *, is_json: bool) -> None:
     """The key first: it is shown once."""
     where: Path | None = None
     if bought.key is not None and save_key is not None:
@@ -173,7 +173,7 @@ def _tell(bought: Bought, purse: X402Purse, url: str, save_key: Path | None, *, 
         ("payment", payment.id),
         ("state", payment.state),
         ("sats", payment.sats),
-        ("paid", "" if purse.signed is None else f"{purse.signed.amount} {purse.signed.code}"),
+        ("paid", "" if payer.signed is None else f"{payer.signed.amount} {payer.signed.code}"),
         ("on", payment.network),
         ("transaction", payment.transaction or "not known yet"),
         ("account", bought.account),

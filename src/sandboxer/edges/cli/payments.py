@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
 from sandboxer.edges.cli.options import Json, StateDir, Url, client
 from sandboxer.edges.cli.output import ago, columns, facts_table, out, print_json
-from sandboxer.sdk.payers import Cap, EvmPayer
+from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.kernel.late import late
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.payments import Payment
+
+if TYPE_CHECKING:
+    from sandboxer.sdk import payers
+else:
+    payers = late("sandboxer.sdk.payers")
 
 app = typer.Typer(rich_markup_mode="rich")
 SUMMARY = "Pay with a wallet by x402, and look at payments."
@@ -20,38 +27,31 @@ paying = typer.Typer(help=SUMMARY, no_args_is_help=True, rich_markup_mode="rich"
 groups = {"payments": paying}
 
 
-@paying.command("list")
-def list_payments(json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(paying, "list")
+def list_payments(platform: Sandboxer) -> Answer:
     """Payments for this account, newest first.
 
     Examples:
 
         sandboxer payments list --json
     """
-    with client(url, state_dir) as platform:
-        found = list(platform.payments.list())
-    if json:
-        print_json({"payments": found})
-        return
+    found = list(platform.payments.list())
     rows = [(one.id, one.state, one.purpose, one.sats, one.network, ago(one.created_at)) for one in found]
-    out.print(columns(rows, "ID", "STATE", "FOR", "SATS", "NETWORK", "MADE"))
+    return Answer({"payments": found}, columns(rows, "ID", "STATE", "FOR", "SATS", "NETWORK", "MADE"))
 
 
-@paying.command("show")
+@verb(paying, "show")
 def show(
-    id: Annotated[str, typer.Argument(help="Id of the payment (pay_…).", metavar="ID")],
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+    platform: Sandboxer, id: Annotated[str, typer.Argument(help="Id of the payment (pay_…).", metavar="ID")]
+) -> object:
     """What became of a payment.
 
     Examples:
 
         sandboxer payments show pay_0123…
     """
-    with client(url, state_dir) as platform:
-        _print(platform.payments.get(id), json)
+    payment = platform.payments.get(id)
+    return Answer(payment, _facts(payment))
 
 
 @paying.command("top-up")
@@ -74,8 +74,8 @@ def top_up(
     """
     if os.stat(key_file).st_mode & 0o077:
         raise typer.BadParameter(f"others may read {key_file}; chmod 600 it", param_hint="--key-file")
-    cap = Cap(network=network, asset=asset, per_payment=most, in_total=most)
-    wallet = EvmPayer(key_file.read_text().strip(), [cap])
+    cap = payers.Cap(network=network, asset=asset, per_payment=most, in_total=most)
+    wallet = payers.EvmPayer(key_file.read_text().strip(), [cap])
     with client(url, state_dir) as known:
         address = known.credentials.url
     with Sandboxer(url=address, wallet=wallet) as platform:
@@ -83,35 +83,28 @@ def top_up(
     if json:
         print_json(bought)
         return
-    _print(bought.payment, False)
+    out.print(_facts(bought.payment))
     if bought.key is not None:
         out.print(f"public key  {bought.key.public_key}\nsecret key  {bought.key.secret_key}  (shown once)")
 
 
-@paying.command("goods")
-def goods(json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(paying, "goods")
+def goods(platform: Sandboxer) -> Answer:
     """What can be paid for in the request itself.
 
     Examples:
 
         sandboxer payments goods
     """
-    with client(url, state_dir) as platform:
-        found = platform.payments.goods()
-    if json:
-        print_json({"items": list(found)})
-        return
+    found = platform.payments.goods()
     networks = [sorted({str(offer["network"]) for offer in good.accepts}) for good in found]
     rows = [
         (good.operation, good.resource, ", ".join(names)) for good, names in zip(found, networks, strict=True)
     ]
-    out.print(columns(rows, "OPERATION", "RESOURCE", "NETWORKS"))
+    return Answer({"items": list(found)}, columns(rows, "OPERATION", "RESOURCE", "NETWORKS"))
 
 
-def _print(payment: Payment, json: bool) -> None:
-    if json:
-        print_json(payment)
-        return
+def _facts(payment: Payment) -> Table:
     facts = [
         ("id", payment.id),
         ("state", f"{payment.state} ({payment.reason})"),
@@ -121,4 +114,4 @@ def _print(payment: Payment, json: bool) -> None:
         ("by", payment.payer),
         ("transaction", payment.transaction or "–"),
     ]
-    out.print(facts_table(facts))
+    return facts_table(facts)

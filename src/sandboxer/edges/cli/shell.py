@@ -8,21 +8,27 @@ import select
 import shutil
 import signal
 import sys
-import termios
 import threading
 import time
-import tty
 from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import SandboxId, StateDir, Url, client
 from sandboxer.edges.cli.output import err
+from sandboxer.kernel.late import late
 from sandboxer.sdk.errors import SdkError
 from sandboxer.sdk.sync.sandbox import Sandbox
 from sandboxer.sdk.sync.terminal import Session
+
+# Windows has neither.
+if TYPE_CHECKING:
+    import termios
+    import tty
+else:
+    termios, tty = late("termios"), late("tty")
 
 app = typer.Typer(rich_markup_mode="rich")
 # Ctrl-], as in telnet: rarely typed, and it reaches us even when everything inside hangs.

@@ -17,9 +17,8 @@ from sandboxer.edges.cli.output import columns, err, facts_table, out, print_jso
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.payments.assets import ASSETS, as_text, asset_named, to_atomic
 from sandboxer.payments.chains.configuration import CHAINS, ChainPlan, chains_from_json
-from sandboxer.payments.wallet.agent import AgentWallet, create_wallet, open_wallet
+from sandboxer.payments.wallet.agent import AgentWallet, create_wallet, open_payer, open_wallet
 from sandboxer.payments.wallet.caps import DAY, Cap
-from sandboxer.payments.wallet.opening import open_purse
 
 app = typer.Typer(help="Keep a wallet of your own, with caps.", no_args_is_help=True, rich_markup_mode="rich")
 groups = {"wallet": app}
@@ -155,8 +154,8 @@ def balance(
     wallet = open_file(file, password_file)
 
     async def ask() -> int:
-        async with open_purse(wallet, plan, SystemClock()) as purse:
-            return await purse.balance()
+        async with open_payer(wallet, plan, SystemClock()) as payer:
+            return await payer.balance()
 
     amount = as_text(asyncio.run(ask()), ASSETS[plan.code])
     if json:
@@ -191,8 +190,8 @@ def send(
     wallet = open_file(file, password_file)
 
     async def pay() -> str:
-        async with open_purse(wallet, plan, SystemClock()) as purse:
-            return await purse.send(to, atomic)
+        async with open_payer(wallet, plan, SystemClock()) as payer:
+            return await payer.send(to, atomic)
 
     txid = asyncio.run(pay())
     if json:

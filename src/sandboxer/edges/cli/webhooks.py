@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.console import Group
+from rich.text import Text
 
 from sandboxer.edges.cli.exits import Exit
 from sandboxer.edges.cli.options import Json, StateDir, Url, client
 from sandboxer.edges.cli.output import columns, facts_table, out, print_json, until
+from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.webhooks import Delivery, NewWebhook
 
 telling = typer.Typer(
@@ -23,17 +27,15 @@ Kinds = Annotated[
 ]
 
 
-@telling.command("add")
+@verb(telling, "add")
 def add(
+    platform: Sandboxer,
     target: Annotated[str, typer.Argument(help="Where to: an https URL.", metavar="TARGET")],
     kind: Kinds = None,
     all_accounts: Annotated[
         bool, typer.Option("--all-accounts", help="Hear of every account (operator).")
     ] = False,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> object:
     """Send what happens to a URL; prints the secret, once.
 
     Examples:
@@ -42,24 +44,18 @@ def add(
 
         sandboxer webhooks add https://billing.example.com/hook --kind "usage.*" --all-accounts
     """
-    with client(url, state_dir) as platform:
-        made = platform.webhooks.create(target, kinds=kind, all_accounts=all_accounts)
-    _show_secret(made, json=json)
+    return _show_secret(platform.webhooks.create(target, kinds=kind, all_accounts=all_accounts))
 
 
-@telling.command("list")
-def listed(json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(telling, "list")
+def listed(platform: Sandboxer) -> Answer:
     """List this account's webhooks.
 
     Examples:
 
         sandboxer webhooks list --json
     """
-    with client(url, state_dir) as platform:
-        found = platform.webhooks.list()
-    if json:
-        print_json(found)
-        return
+    found = platform.webhooks.list()
     rows = [
         (
             one.id,
@@ -70,44 +66,36 @@ def listed(json: Json = False, url: Url = None, state_dir: StateDir = None) -> N
         )
         for one in found
     ]
-    out.print(columns(rows, "ID", "URL", "KINDS", "OF", "STATE"))
+    return Answer(found, columns(rows, "ID", "URL", "KINDS", "OF", "STATE"))
 
 
-@telling.command("test")
-def try_now(id: Id, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(telling, "test")
+def try_now(platform: Sandboxer, id: Id) -> object:
     """Send a test message now, and say how that went; exit code 1 if it was not accepted.
 
     Examples:
 
         sandboxer webhooks test whk_0123…
     """
-    with client(url, state_dir) as platform:
-        sent = platform.webhooks.test(id)
-    _show_delivery(sent, json=json)
+    return _show_delivery(platform.webhooks.test(id))
 
 
-@telling.command("deliveries")
+@verb(telling, "deliveries")
 def deliveries(
+    platform: Sandboxer,
     id: Id,
     state: Annotated[
         str | None, typer.Option("--state", help="pending, retrying, delivered or dead.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=500, help="How many of the newest.")] = 50,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Show what was sent and what waits, newest first.
 
     Examples:
 
         sandboxer webhooks deliveries whk_0123… --state dead
     """
-    with client(url, state_dir) as platform:
-        page = platform.webhooks.deliveries(id, state=state, limit=limit)
-    if json:
-        print_json(page)
-        return
+    page = platform.webhooks.deliveries(id, state=state, limit=limit)
     rows = [
         (
             one.id,
@@ -119,38 +107,30 @@ def deliveries(
         )
         for one in page.deliveries
     ]
-    out.print(columns(rows, "ID", "KIND", "STATE", "TRIES", "REASON", "NEXT TRY"))
+    return Answer(page, columns(rows, "ID", "KIND", "STATE", "TRIES", "REASON", "NEXT TRY"))
 
 
-@telling.command("redeliver")
+@verb(telling, "redeliver")
 def redeliver(
-    id: Id,
-    delivery: Annotated[str, typer.Argument(help="Id of the delivery (dlv_…).")],
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+    platform: Sandboxer, id: Id, delivery: Annotated[str, typer.Argument(help="Id of the delivery (dlv_…).")]
+) -> object:
     """Send a message again now, whatever became of it.
 
     Examples:
 
         sandboxer webhooks redeliver whk_0123… dlv_0123…
     """
-    with client(url, state_dir) as platform:
-        sent = platform.webhooks.redeliver(id, delivery)
-    _show_delivery(sent, json=json)
+    return _show_delivery(platform.webhooks.redeliver(id, delivery))
 
 
-@telling.command("rotate")
+@verb(telling, "rotate")
 def rotate(
+    platform: Sandboxer,
     id: Annotated[str, typer.Argument(help="Id of the webhook, or `once`.", metavar="ID")],
     overlap: Annotated[
         str, typer.Option("--overlap", help="How long the old secret signs beside the new one.")
     ] = "24h",
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> object:
     """Give a webhook a new secret; prints it, once.
 
     Examples:
@@ -159,9 +139,7 @@ def rotate(
 
         sandboxer webhooks rotate once
     """
-    with client(url, state_dir) as platform:
-        made = platform.webhooks.rotate_secret(id, overlap=overlap)
-    _show_secret(made, json=json)
+    return _show_secret(platform.webhooks.rotate_secret(id, overlap=overlap))
 
 
 @telling.command("set")
@@ -204,26 +182,27 @@ def remove(id: Id, json: Json = False, url: Url = None, state_dir: StateDir = No
         out.print(f"removed {id}", markup=False)
 
 
-def _show_secret(made: NewWebhook, *, json: bool) -> None:
-    if json:
-        print_json(made)
-        return
+def _show_secret(made: NewWebhook) -> Answer:
     facts = [("id", made.id), ("url", made.url), ("kinds", " ".join(made.kinds)), ("secret", made.secret)]
-    out.print(facts_table(facts))
-    out.print("The secret is not shown again.", style="yellow")
+    return Answer(made, Group(facts_table(facts), Text("The secret is not shown again.", style="yellow")))
 
 
-def _show_delivery(sent: Delivery, *, json: bool) -> None:
-    if json:
-        print_json(sent)
-    else:
-        tries = [
-            (one.at.strftime("%H:%M:%S"), one.status or "", one.outcome, one.reason, f"{one.took_ms} ms")
-            for one in sent.attempts
-        ]
-        out.print(
-            facts_table([("id", sent.id), ("state", sent.state), ("next try", until(sent.next_try_at))])
-        )
-        out.print(columns(tries, "AT", "STATUS", "OUTCOME", "REASON", "TOOK"))
-    if sent.state != "delivered":
-        raise typer.Exit(Exit.ERROR)
+def _show_delivery(sent: Delivery) -> Answer:
+    tries = [
+        (one.at.strftime("%H:%M:%S"), one.status or "", one.outcome, one.reason, f"{one.took_ms} ms")
+        for one in sent.attempts
+    ]
+    facts = facts_table([("id", sent.id), ("state", sent.state), ("next try", until(sent.next_try_at))])
+    seen = Group(facts, columns(tries, "AT", "STATUS", "OUTCOME", "REASON", "TOOK"))
+    return Answer(sent, seen, code=0 if sent.state == "delivered" else Exit.ERROR)
+
+
+@verb(telling, "show")
+def look(platform: Sandboxer, id: Id) -> object:
+    """Show one webhook.
+
+    Examples:
+
+        sandboxer webhooks show whk_0123456789abcdefghjkmnpqrs
+    """
+    return platform.webhooks.get(id)

@@ -3,6 +3,8 @@
 A silent connection costs its descriptor and its place: no transport, parser or task exists for it before its
 first byte. One poll object watches all of them. What an accepting turn may take is bounded in time, so that
 whoever is being served gets a turn between thousands that arrive.
+
+What a listener says before any route was asked are whole messages that close the connection.
 """
 
 from __future__ import annotations
@@ -10,16 +12,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import http
+import json
 import logging
 import math
 import select
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from sandboxer.access.front.connections import Front, Slot
-from sandboxer.edges.front import answers
+from sandboxer.access.connections import Front, Slot
+from sandboxer.edges.http.problems import PROBLEM_JSON
+from sandboxer.kernel.ids import new_id
+from sandboxer.wire.words import PROBLEM_TYPE_PREFIX
 
 log = logging.getLogger(__name__)
 # How long newcomers are accepted before others get their turn.
@@ -30,7 +36,8 @@ SPOKEN_AT_ONCE = 16
 REST_S = 0.2
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _RESET = struct.pack("ii", 1, 0)
-
+CALLER, SANDBOX, PLATFORM = "caller", "sandbox", "platform"
+_TRY_LATER = frozenset({429, 503, 504})
 Make = Callable[[Slot], asyncio.BaseProtocol]
 
 
@@ -122,7 +129,7 @@ class Acceptor:
         silent.slot = self._front.enter(str(peer[0]) if isinstance(peer, tuple) else None, silent)
         if silent.slot is None:
             with contextlib.suppress(OSError):
-                sock.send(answers.too_many_connections())
+                sock.send(too_many_connections())
             sock.close()
             return
         self._silent[sock.fileno()] = silent
@@ -168,3 +175,67 @@ class Acceptor:
 
     def _resume(self) -> None:
         self._loop.add_reader(self._listening.fileno(), self._accept)
+
+
+def problem(
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    fault: str,
+    next_step: str,
+    facts: Mapping[str, object] | None = None,
+) -> bytes:
+    """Closes the connection: what is left of a refused request is not worth reading."""
+    members = {
+        **{name: value for name, value in (facts or {}).items() if isinstance(value, str | int)},
+        "type": PROBLEM_TYPE_PREFIX + code,
+        "title": code.replace("_", " ").capitalize(),
+        "status": status,
+        "detail": detail,
+        "code": code,
+        "fault": fault,
+        "next_step": next_step,
+        "request_id": new_id("req"),
+    }
+    headers = {"content-type": PROBLEM_JSON, "cache-control": "no-store"}
+    if status in _TRY_LATER:
+        headers["retry-after"] = str((facts or {}).get("retry_after_s", 1))
+    return message(status, headers, json.dumps(members).encode())
+
+
+def bad_request(why: str, status: int = 400) -> bytes:
+    return problem(
+        status,
+        "bad_request",
+        f"The request was not passed on: {why}.",
+        fault=CALLER,
+        next_step="Send a plain HTTP/1.1 request.",
+    )
+
+
+def too_slow() -> bytes:
+    return problem(
+        408,
+        "too_slow",
+        "The request came too slowly.",
+        fault=CALLER,
+        next_step="Send it without long pauses.",
+    )
+
+
+def too_many_connections() -> bytes:
+    return problem(
+        503,
+        "too_many_connections",
+        "Too many connections are open.",
+        fault=CALLER,
+        next_step="Close some, or use them for several requests.",
+    )
+
+
+def message(status: int, headers: Mapping[str, str], body: bytes) -> bytes:
+    phrase = http.HTTPStatus(status).phrase
+    lines = [f"HTTP/1.1 {status} {phrase}", *(f"{name}: {value}" for name, value in headers.items())]
+    lines += [f"content-length: {len(body)}", "connection: close", "", ""]
+    return "\r\n".join(lines).encode("latin-1", "replace") + body

@@ -13,10 +13,10 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from sandboxer.access.front.connections import Front, Slot
+from sandboxer.access.connections import Front, Slot
 from sandboxer.access.http1.framing import BadChunk, Body, Counted, Rechunked
 from sandboxer.access.http1.heads import BadHead, judge_request
-from sandboxer.edges.front import answers
+from sandboxer.edges.front import acceptor
 
 # Where a request finds the place of its connection.
 SLOT = "sandboxer.connection"
@@ -99,7 +99,7 @@ class StrictHttp(HttpToolsProtocol):
         end = buffer.find(b"\r\n\r\n")
         if end < 0 or end > MAX_HEAD:
             if len(buffer) > MAX_HEAD:
-                self.refuse(answers.bad_request("its head is too long", 431))
+                self.refuse(acceptor.bad_request("its head is too long", 431))
             elif buffer:
                 self.deadline = min(self.deadline, self.loop.time() + self.front.patience.head_s)
             return
@@ -109,7 +109,7 @@ class StrictHttp(HttpToolsProtocol):
         try:
             length = judge_request(whole, most_target=MAX_TARGET)
         except BadHead as error:
-            self.refuse(answers.bad_request(error.why, error.status))
+            self.refuse(acceptor.bad_request(error.why, error.status))
             return
         self._buffer = b""
         self._begin(length, whole, buffer[end + 4 :])
@@ -141,7 +141,7 @@ class StrictHttp(HttpToolsProtocol):
         try:
             payload = body.feed(data)
         except BadChunk as error:
-            self._break_off(answers.bad_request(str(error)))
+            self._break_off(acceptor.bad_request(str(error)))
             return
         if self._is_answered() and not self._drop(data):
             return
@@ -221,7 +221,7 @@ class StrictHttp(HttpToolsProtocol):
             else:
                 self.transport.abort()
         elif self._buffer and self._is_answered():
-            self.refuse(answers.too_slow())
+            self.refuse(acceptor.too_slow())
         else:
             self.transport.close()
 

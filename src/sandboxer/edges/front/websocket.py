@@ -2,22 +2,25 @@
 
 A client that does not read gets no more pongs than fit: one of many is answered, and none while there is no
 room. What came is looked at in small pieces, so that a thousand tiny messages do not become a thousand
-objects before the first of them is wanted.
+objects before the first of them is wanted; and one piece in a turn of the loop, so that whoever sends frames
+as fast as it can does not keep everybody else waiting.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
+import time
 from typing import Any
 
 from uvicorn._types import ASGIReceiveEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 
-from sandboxer.access.front.connections import Front, Slot
+from sandboxer.access.connections import Front, Slot
 from sandboxer.edges.front.http import SLOT
 
-# Looked at in one go; what follows waits until the messages in it were taken.
+# Looked at in one turn of the loop; what follows waits until the messages in it were taken.
 AT_ONCE = 4 * 1024
 # Fragments of one message; its bytes are bounded by `ws_max_size`.
 MAX_FRAGMENTS = 1024
@@ -30,6 +33,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self._slot: Slot | None = None
         self._front: Front | None = None
         self._held = b""
+        self._next_look: asyncio.Handle | None = None
         self._unsent = 0
         self.deadline = math.inf
 
@@ -45,13 +49,16 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._held = b""
+        if self._next_look is not None:
+            self._next_look.cancel()
         if self._slot is not None:
             self._slot.leave()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         self._held = self._held + data if self._held else data
-        self._look()
+        if self._next_look is None:
+            self._look()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -70,14 +77,29 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             data, self._held = self._held, b""
             super().data_received(data)
             return
-        while self._held and not self.read_paused and not self.transport.is_closing():
-            piece, self._held = self._held[:AT_ONCE], self._held[AT_ONCE:]
-            super().data_received(piece)
+        if not self._held or self.read_paused or self.transport.is_closing():
+            return
+        began = time.monotonic()
+        piece, self._held = self._held[:AT_ONCE], self._held[AT_ONCE:]
+        super().data_received(piece)
+        if self._held and not self.transport.is_closing():
+            self.transport.pause_reading()
+            wait_s = 0.0 if self._front is None else self._front.spend(self._slot, time.monotonic() - began)
+            self._next_look = self.loop.call_later(wait_s, self._look_again)
+
+    def _look_again(self) -> None:
+        self._next_look = None
+        self._look()
+        if not self._held and not self.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     async def receive(self) -> ASGIReceiveEvent:
         message = await super().receive()
-        if self._held and not self.read_paused:
-            self._look()
+        if self._held and not self.read_paused and not self.transport.is_closing():
+            # The last message is taken, which let uvicorn read on; what is held comes first.
+            self.transport.pause_reading()
+            if self._next_look is None:
+                self._next_look = self.loop.call_soon(self._look_again)
         return message
 
     def handle_cont(self, event: Frame) -> None:

@@ -12,12 +12,12 @@ from starlette.responses import Response
 
 from sandboxer.backends import guest
 from sandboxer.backends.contract import VolumeMount
-from sandboxer.kernel.durations import format_duration
+from sandboxer.kernel.clock import format_duration
 from sandboxer.observe import events
 from sandboxer.sandboxes import records
 from sandboxer.sandboxes.charging import rate_now
-from sandboxer.wire import events as wire_events
-from sandboxer.wire import files, processes, sandboxes, terminals
+from sandboxer.wire import files, processes, sandboxes
+from sandboxer.wire import sandboxes as wire_events
 
 
 def json_response(model: BaseModel, status: int = 200) -> Response:
@@ -101,8 +101,8 @@ def process(info: guest.ProcessInfo) -> processes.Process:
     )
 
 
-def terminal(info: guest.ProcessInfo) -> terminals.Terminal:
-    return terminals.Terminal.model_construct(
+def terminal(info: guest.ProcessInfo) -> processes.Terminal:
+    return processes.Terminal.model_construct(
         terminal_id=info.process_id,
         argv=[printable(argument) for argument in info.argv],
         started_at=moment(info.started_at),

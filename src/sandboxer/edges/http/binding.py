@@ -24,19 +24,21 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from sandboxer.edges.http.answers import json_response, nothing
-from sandboxer.edges.http.failures import responses_of
 from sandboxer.edges.http.idempotency import IdempotencyKey
 from sandboxer.edges.http.key_scopes import demand_body_scopes
 from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.problems import responses_of
 from sandboxer.edges.http.state import caller, lease_of, platform_of, require_owner
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.budget import SMALL, Lease
 from sandboxer.wire.operations.declaration import (
     A,
+    Access,
     Answered,
     AnsweredOrEvents,
     AnyOperation,
     B,
+    Idempotency,
     InHeader,
     Json,
     Operation,
@@ -45,7 +47,6 @@ from sandboxer.wire.operations.declaration import (
     Q,
     Stream,
 )
-from sandboxer.wire.operations.terms import Access, Idempotency
 from sandboxer.wiring import Platform
 
 
@@ -83,7 +84,7 @@ def bind(
     websocket: Callable[..., Awaitable[None]] | None = None,
 ) -> Binding:
     upgraded = None if websocket is None else APIWebSocketRoute(operation.path, websocket)
-    return Binding(operation, OperationRoute(operation, handler), upgraded)
+    return Binding(operation, partial(OperationRoute, operation, handler), upgraded)
 
 
 class OperationRoute(APIRoute):
@@ -102,7 +103,8 @@ class OperationRoute(APIRoute):
             response_class=JSONResponse if isinstance(answer, Answered | AnsweredOrEvents) else Response,
             tags=[operation.noun],
             summary=operation.summary,
-            openapi_extra=_streamed(operation),
+            deprecated=operation.deprecated is not None or None,
+            openapi_extra=_streamed(operation) | _sunset(operation),
         )
 
     def get_route_handler(self) -> Serve:
@@ -223,8 +225,20 @@ def _defaults(query: type[Parameters]) -> Parameters | None:
     return query() if is_plain else None
 
 
-def _streamed(operation: AnyOperation) -> dict[str, Any] | None:
+def _streamed(operation: AnyOperation) -> dict[str, Any]:
     if not isinstance(operation.body, Stream):
-        return None
+        return {}
     content = {operation.body.media_type: {"schema": {"type": "string", "format": "binary"}}}
     return {"requestBody": {"required": True, "content": content}}
+
+
+def _sunset(operation: AnyOperation) -> dict[str, Any]:
+    if operation.deprecated is None:
+        return {}
+    told = {"x-deprecated-since": operation.deprecated.since, "x-sunset": operation.deprecated.sunset}
+    shown = {name: day.isoformat() for name, day in told.items()}
+    return (
+        shown
+        if operation.deprecated.instead is None
+        else {**shown, "x-instead": operation.deprecated.instead}
+    )

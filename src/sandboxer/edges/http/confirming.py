@@ -5,12 +5,12 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from sandboxer.edges.http.state import caller, platform_of
-from sandboxer.identity.genesis.proof import proof_from_headers as genesis_proof
+from sandboxer.identity.genesis.gate import GenesisProof
+from sandboxer.identity.genesis.gate import proof_from_headers as proof_of_genesis
 from sandboxer.identity.keys import is_public_key
 from sandboxer.identity.second_proof import Factor, proof_from_headers
-from sandboxer.kernel.errors import Conflict, NotAvailable
+from sandboxer.kernel.errors import Conflict
 from sandboxer.sandboxes.locks import Lockable, is_guarded
-from sandboxer.sandboxes.profiles import Genesis
 
 
 def is_wallet(request: Request) -> bool:
@@ -38,7 +38,7 @@ async def confirm_new_factor(
     """Before an account gets another key or wallet. As long as something of it is locked, both kinds agree:
     else whoever holds one could end the other, put its own in that place, and unlock with the two."""
     platform, account = platform_of(request), caller(request).account
-    living = platform.sandboxes.room.book.living()
+    living = platform.sandboxes.dependencies.repository.living()
     is_locked = any(one.account == account and is_guarded(one) for one in living)
     kept = platform.artifacts
     is_locked = is_locked or await kept.snapshots.has_locked(account) or await kept.images.has_locked(account)
@@ -66,18 +66,9 @@ async def confirm_locked(request: Request, thing: Lockable, *, action: str) -> b
 
 async def pass_gate(request: Request, profile_id: str | None) -> None:
     """Where the operator or the profile demands it: who is this by the registry? Each proof admits once."""
-    platform, who = platform_of(request), caller(request)
-    profile = platform.sandboxes.room.profiles.find(profile_id or platform.settings.default_profile)
-    is_demanded = platform.settings.genesis_demanded or (
-        profile is not None and profile.genesis is Genesis.REQUIRED
-    )
-    if not is_demanded or who.is_owner:
-        return
-    gate = platform.wallets.gate
-    if gate is None:
-        # Closed, not open: who wrote the profile wanted to know whom it serves.
-        raise NotAvailable(
-            what=f"profile {profile_id}",
-            why="it asks for a genesis proof, and the operator named no registry",
-        )
-    await gate.admit(who.account, genesis_proof(request.scope["headers"]))
+    await platform_of(request).admission.pass_gate(profile_id, caller(request), gate_proof(request))
+
+
+def gate_proof(request: Request) -> GenesisProof | None:
+    """What it brings for the genesis gate."""
+    return proof_of_genesis(request.scope["headers"])

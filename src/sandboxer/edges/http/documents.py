@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from sandboxer import __version__
 from sandboxer.edges.http.binding import OperationRoute
-from sandboxer.wire import events, exec, files, terminals
-from sandboxer.wire.operations.declaration import AnyOperation
-from sandboxer.wire.operations.terms import Access
-from sandboxer.wire.problems import Problem
+from sandboxer.edges.http.matching import Binding
+from sandboxer.wire import files, processes, sandboxes
+from sandboxer.wire.operations.declaration import Access, AnyOperation
+from sandboxer.wire.words import Problem
 
 DESCRIPTION = """\
 Walled computers for agents. Every request but the few marked as public is signed with HMAC-SHA256.
@@ -50,29 +49,30 @@ _SECURITY: list[dict[str, list[str]]] = [
 # Told in streams and terminals, so no route names them as its answer.
 _STREAMED = (
     Problem,
-    events.Event,
-    exec.ExecStarted,
-    exec.ExecOutput,
-    exec.ExecExit,
+    sandboxes.Event,
+    processes.ExecStarted,
+    processes.ExecOutput,
+    processes.ExecExit,
     files.FileEvent,
     files.WatchReady,
-    terminals.Resize,
-    terminals.TerminalReady,
-    terminals.TerminalExit,
-    terminals.TerminalProblem,
+    processes.Resize,
+    processes.TerminalReady,
+    processes.TerminalExit,
+    processes.TerminalProblem,
 )
 
 
-def build(app: FastAPI) -> dict[str, Any]:
+def build(bindings: Iterable[Binding]) -> dict[str, Any]:
+    routes = [route for binding in bindings for route in binding.routes()]
     document = get_openapi(
         title="sandboxer",
         version=__version__,
         openapi_version="3.1.0",
         description=DESCRIPTION,
-        routes=app.routes,
+        routes=routes,
     )
     _add_schemas(document)
-    _add_security(document, [route.operation for route in app.routes if isinstance(route, OperationRoute)])
+    _add_security(document, [route.operation for route in routes if isinstance(route, OperationRoute)])
     for operation in _operations(document):
         _add_request_id(operation)
     return document

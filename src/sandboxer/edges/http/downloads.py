@@ -10,7 +10,7 @@ from typing import cast
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from sandboxer.edges.http.disconnect import until_client_goes
+from sandboxer.edges.http.hanging_up import until_client_goes
 from sandboxer.edges.http.problems import request_id_of
 from sandboxer.kernel.errors import SandboxerError
 

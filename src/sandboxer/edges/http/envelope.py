@@ -1,7 +1,7 @@
 """What every answer carries, and what happens when nobody else caught an error. Outermost, raw ASGI.
 
-A request id (the caller's own if it is sane), headers that keep browsers from guessing, one count and one
-duration per route template.
+A request id (the caller's own if it is sane), headers that keep browsers from guessing, what is deprecated,
+the trace it belongs to, one count and one duration per route template.
 """
 
 from __future__ import annotations
@@ -9,15 +9,21 @@ from __future__ import annotations
 import logging
 import re
 import time
+from datetime import UTC, datetime
+from datetime import time as time_of_day
+from email.utils import format_datetime
+from functools import cache
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandboxer.edges.http import problems
-from sandboxer.edges.http.disconnect import ClientGone
-from sandboxer.kernel.errors import Broken
-from sandboxer.kernel.exhaustion import host_exhausted
+from sandboxer.edges.http.hanging_up import ClientGone
+from sandboxer.edges.http.matching import operation_of
+from sandboxer.kernel.errors import Broken, host_exhausted
 from sandboxer.kernel.ids import new_id
 from sandboxer.observe.metrics import Metrics
+from sandboxer.observe.traces import CURRENT, FACTS, Attribute, RequestTrace, Span, SpanSink
+from sandboxer.wire.operations.declaration import Deprecation
 
 log = logging.getLogger(__name__)
 _SANE_ID = re.compile(rb"[A-Za-z0-9._-]{8,128}")
@@ -31,17 +37,22 @@ _HEADERS: tuple[tuple[bytes, bytes], ...] = (
 
 
 class Envelope:
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(
+        self, app: ASGIApp, metrics: Metrics, spans: SpanSink | None = None, *, is_logged: bool = False
+    ) -> None:
         self._app = app
         self._metrics = metrics
+        self._spans = spans
+        self._is_logged = is_logged
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        request_id = _request_id(scope)
+        tracked = _tracked(scope)
+        request_id = tracked.request_id
         scope[problems.REQUEST_ID] = request_id
-        head = (b"x-request-id", request_id.encode())
+        head = ((b"x-request-id", request_id.encode()), *_deprecation(scope))
         began = time.perf_counter()
         status = 0
 
@@ -49,12 +60,13 @@ class Envelope:
             nonlocal status
             if message["type"] in ("http.response.start", "websocket.http.response.start"):
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), head, *_HEADERS]
+                message["headers"] = [*message.get("headers", ()), *head, *_trace(tracked), *_HEADERS]
             elif message["type"] == "websocket.accept":
                 status = 101
-                message["headers"] = [*message.get("headers", ()), head]
+                message["headers"] = [*message.get("headers", ()), *head]
             await send(message)
 
+        outer = CURRENT.set(tracked)
         try:
             await self._app(scope, receive, enveloped)
         except ClientGone:
@@ -67,17 +79,71 @@ class Envelope:
             # Otherwise the answer has begun: leaving it unfinished tells the client that it is not whole.
         finally:
             self._count(_template(scope), _method(scope), status, time.perf_counter() - began)
+            if self._is_logged or self._spans is not None:
+                self._tell(scope, tracked, status, time.perf_counter() - began)
+            CURRENT.reset(outer)
 
     def _count(self, route: str, method: str, status: int, seconds: float) -> None:
         self._metrics.requests.labels(method, route, str(status)).inc()
         self._metrics.request_seconds.labels(route).observe(seconds)
 
+    def _tell(self, scope: Scope, tracked: RequestTrace, status: int, seconds: float) -> None:
+        route, method = _template(scope), _method(scope)
+        if self._is_logged:
+            facts = {"method": method, "route": route, "status": status, "ms": round(seconds * 1000, 3)}
+            log.info("%s %s %d, %.1f ms", method, route, status, seconds * 1000, extra={FACTS: facts})
+        if self._spans is not None:
+            attributes: dict[str, Attribute] = {
+                "http.request.method": method,
+                "http.route": route,
+                "http.response.status_code": status,
+                "sandboxer.request_id": tracked.request_id,
+            }
+            ended = time.time_ns()
+            self._spans.record(
+                Span(
+                    name=f"{method} {route}",
+                    trace=tracked.trace,
+                    began_ns=ended - int(seconds * 1e9),
+                    ended_ns=ended,
+                    attributes=attributes,
+                    is_failed=status >= 500,
+                    is_request=True,
+                )
+            )
 
-def _request_id(scope: Scope) -> str:
+
+def _tracked(scope: Scope) -> RequestTrace:
+    request_id, given, traces = None, None, 0
     for name, value in scope["headers"]:
-        if name == b"x-request-id" and _SANE_ID.fullmatch(value):
-            return bytes(value).decode()
-    return new_id("req")
+        if name == b"x-request-id" and request_id is None and _SANE_ID.fullmatch(value):
+            request_id = bytes(value).decode()
+        elif name == b"traceparent":
+            given, traces = value, traces + 1
+    # Who names two traces names none.
+    return RequestTrace(request_id or new_id("req"), given if traces == 1 else None)
+
+
+def _trace(tracked: RequestTrace) -> tuple[tuple[bytes, bytes], ...]:
+    """To a caller that takes part in tracing."""
+    return ((b"traceparent", tracked.trace.traceparent.encode()),) if tracked.is_told else ()
+
+
+def _deprecation(scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
+    """RFC 9745 and RFC 8594, where what was asked for will go."""
+    operation = operation_of(scope)
+    return () if operation is None or operation.deprecated is None else _told(operation.deprecated)
+
+
+@cache
+def _told(deprecated: Deprecation) -> tuple[tuple[bytes, bytes], ...]:
+    since, sunset = (
+        datetime.combine(day, time_of_day(), UTC) for day in (deprecated.since, deprecated.sunset)
+    )
+    return (
+        (b"deprecation", f"@{int(since.timestamp())}".encode()),
+        (b"sunset", format_datetime(sunset, usegmt=True).encode()),
+    )
 
 
 def _template(scope: Scope) -> str:

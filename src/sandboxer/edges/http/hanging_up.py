@@ -1,5 +1,5 @@
 """What lasts lives no longer than the credentials that opened it: a stream, a terminal, a command, an upload
-or a download is ended within a second of their being revoked, suspended or expired.
+or a download is ended within a second of their being revoked, suspended, replaced or expired.
 
 Asked twice a second while it is open; the answer comes from memory. Whatever answers in pieces is asked from
 its first piece on; ordinary requests are over before that could matter, and are not asked.
@@ -11,8 +11,9 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -38,17 +39,24 @@ Standing = Callable[[], Awaitable[None]]
 def may_last(scope: Scope) -> bool:
     """Can this request stay open for long before its answer begins?"""
     operation = operation_of(scope)
-    return operation is not None and isinstance(operation.answer, AnsweredOrEvents | Events | Upgrade)
+    if operation is None:
+        return False
+    # Some reads wait for something to happen; none of them is left half done.
+    return operation.method == "GET" or isinstance(operation.answer, AnsweredOrEvents | Events | Upgrade)
 
 
-def standing_of(platform: Platform, caller: Caller, token: str | None) -> Standing:
-    """Raises what would refuse this caller now."""
+def standing_of(
+    platform: Platform, caller: Caller, token: str | None, *, since: datetime | None = None
+) -> Standing:
+    """Raises what would refuse this caller now. A key's secret that was replaced refuses too: the one that
+    signed, or, with `since`, any that was in use then."""
 
     async def check() -> None:
         if token is not None:
             await platform.wallets.sessions.authenticate(token)
         elif is_public_key(caller.public_key):
-            if await platform.keys.find(caller.public_key) is None:
+            key = await platform.keys.find(caller.public_key)
+            if key is None or _is_replaced(key.caller.rotated_at, caller, since):
                 raise _ended()
         else:
             known = await platform.wallets.wallets.find(caller.public_key)
@@ -58,6 +66,12 @@ def standing_of(platform: Platform, caller: Caller, token: str | None) -> Standi
             demand_active(await platform.authorities.of(caller), now=platform.clock.now())
 
     return check
+
+
+def _is_replaced(rotated_at: datetime | None, caller: Caller, since: datetime | None) -> bool:
+    if since is None:
+        return rotated_at != caller.rotated_at
+    return rotated_at is not None and rotated_at >= since
 
 
 async def serve_while_standing(
@@ -179,3 +193,34 @@ def _ended() -> Unauthenticated:
         reason="unknown_key",
         hint="Open it again with credentials that stand.",
     )
+
+
+class ClientGone(Exception):
+    """The client closed its connection; there is nobody to answer."""
+
+
+@asynccontextmanager
+async def until_client_goes(receive: Receive) -> AsyncIterator[None]:
+    """Runs the body; if the client goes away meanwhile, cancels it and raises ClientGone.
+
+    Use it only after the request's body was read to its end.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(_watch(receive))
+            yield
+            watching.cancel()
+    except BaseExceptionGroup as found:
+        raise single(found) from None
+
+
+async def _watch(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    raise ClientGone
+
+
+def single(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """A body fails with one error; the group around it would hide its type."""
+    first = group.exceptions[0]
+    return single(first) if isinstance(first, BaseExceptionGroup) else first

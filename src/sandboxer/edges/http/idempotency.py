@@ -10,7 +10,6 @@ from functools import partial
 from typing import Annotated
 
 from fastapi import Header
-from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -22,12 +21,10 @@ from sandboxer.store.idempotency import Dropped, Fresh, InFlight, Made, Replay, 
 
 _FORM = re.compile(r"[\x21-\x7e]{1,255}")
 _KEPT_HEADERS = ("content-type", "location", "payment-response", "x-payment-id")
-# Called in the transaction that makes the thing, with its id.
-Bind = Callable[[Connection, str], None]
+Bind = idempotency.Bind
+BindOne = idempotency.BindOne
 Act = Callable[[Bind | None], Awaitable[Response]]
 Recall = Callable[[str], Awaitable[Response | None]]
-# The same for one of several things made under one key, with its number.
-BindOne = Callable[[Connection, int, str], None]
 ActMany = Callable[[Mapping[int, str], BindOne | None], Awaitable[Response]]
 
 IdempotencyKey = Annotated[
@@ -65,11 +62,7 @@ async def once_many(request: Request, act: ActMany) -> Response:
         return None
 
     async def act_on(bind: Bind | None) -> Response:
-        def bind_one(conn: Connection, number: int, id_: str) -> None:
-            if bind is not None:
-                bind(conn, f"{number}={id_}")
-
-        return await act(begun, None if bind is None else bind_one)
+        return await act(begun, None if bind is None else idempotency.numbered(bind))
 
     return await once_bound(request, act_on, recall=recall, is_many=True)
 
@@ -108,7 +101,7 @@ async def once_bound(
     if isinstance(begun, Made) and recall is None and not keep_answer:
         await store.write(lambda conn: idempotency.spend(conn, fresh))
         return _again(Spent(at=platform_of(request).clock.now()))
-    give_up: Callable[[Connection, Fresh], object] = idempotency.abandon
+    give_up: idempotency.Ending = idempotency.abandon
     try:
         answer = await recall(begun.id) if isinstance(begun, Made) and recall is not None else None
         if answer is None:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from sandboxer.accounts.authority import demand
 from sandboxer.accounts.scopes import Scope
 from sandboxer.edges.http.state import caller, platform_of
-from sandboxer.wire.operations.terms import BodyScope
+from sandboxer.wire.operations.declaration import BodyScope
 
 
 async def demand_scope(request: Request, scope: Scope) -> None:
@@ -25,7 +25,7 @@ async def demand_scope(request: Request, scope: Scope) -> None:
 async def demand_body_scopes(request: Request, adds: Sequence[BodyScope], body: object) -> None:
     """Demands the scopes that fields of the body add."""
     for one in adds:
-        if (getattr(body, one.field) is not None) is one.is_given:
+        if bool(getattr(body, one.field)) is one.is_given:
             await demand_scope(request, one.scope)
 
 

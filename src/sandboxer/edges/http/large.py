@@ -1,55 +1,106 @@
-"""Answers with much text in them: put into JSON piece by piece as they are sent.
+"""Much text in requests and answers: put into JSON, and read from base 64, in small pieces.
 
 In JSON a control character takes six bytes: 64 MiB of zeros made whole would be 400 MB of answer at once, and
-nobody else would be served meanwhile. Here few pieces exist at a time, and others are served between them.
+nobody else would be served meanwhile. A thread would not help: one call of the encoder keeps the
+interpreter's lock to its end. Here few pieces exist at a time, and others have their turn between them.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import codecs
 import json
-from collections.abc import Iterator, Mapping
+import secrets
+import time
+from collections.abc import Iterator
 
 from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from sandboxer.edges.http.disconnect import until_client_goes
+from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.hanging_up import until_client_goes
+from sandboxer.edges.http.state import lease_of
+from sandboxer.kernel.budget import SMALL, Lease
 
-# A multiple of three, so that pieces of base 64 follow each other without padding.
-PIECE = 48 * 1024
+# About half a millisecond as JSON. A multiple of three: pieces of base 64 follow each other without padding.
+PIECE = 24 * 1024
+# Of base 64 read at a time: a multiple of four.
+READ = 64 * 1024
+
+
+class Texts:
+    """What commands printed, on its way into an answer. What is large leaves a mark and follows later."""
+
+    def __init__(self) -> None:
+        self._mark = secrets.token_hex(16)
+        self._large: list[Iterator[bytes]] = []
+
+    def of(self, data: bytes | bytearray, encoding: str) -> str:
+        """`data` in words, or the mark for it."""
+        if len(data) <= SMALL:
+            return in_words(data, encoding)
+        return self._follows(in_pieces(data, encoding))
+
+    def text(self, text: str) -> str:
+        """The same of what is text already."""
+        return text if len(text) <= PIECE else self._follows(_escaped(text))
+
+    def answer(self, model: BaseModel, status: int = 200) -> Response:
+        """`model` with a text in the place of each mark."""
+        return LargeAnswer(model, self, status) if self.are_large else json_response(model, status)
+
+    @property
+    def are_large(self) -> bool:
+        return bool(self._large)
+
+    def pieces(self, model: BaseModel) -> Iterator[bytes]:
+        """The answer, once."""
+        first, *others = model.model_dump_json().encode().split(self._mark.encode())
+        yield first
+        for rest in others:
+            yield from self._large[int(rest[:8])]
+            yield rest[8:]
+
+    def _follows(self, pieces: Iterator[bytes]) -> str:
+        self._large.append(pieces)
+        return f"{self._mark}{len(self._large) - 1:08}"
 
 
 class LargeAnswer(Response):
-    """`model` with the fields in `large` told in pieces, written as `encoding` says."""
-
     media_type = "application/json"
 
-    def __init__(self, model: BaseModel, large: Mapping[str, bytes | bytearray], encoding: str) -> None:
-        super().__init__(status_code=200)
+    def __init__(self, model: BaseModel, texts: Texts, status: int) -> None:
+        super().__init__(status_code=status)
         del self.headers["content-length"]
-        self._rest = model.model_dump_json(exclude=set(large)).encode()
-        self._large = large
-        self._encoding = encoding
+        self._pieces = texts.pieces(model)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with until_client_goes(receive):
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            for piece in self._pieces():
+            await send(
+                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            )
+            lease, began = lease_of(scope), time.monotonic()
+            for piece in self._pieces:
+                took_s = time.monotonic() - began
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
                 # Sending waits only for a slow reader; a quick one must not keep the loop for itself.
-                await asyncio.sleep(0)
+                await lease.in_turn(took_s, len(piece))
+                began = time.monotonic()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _pieces(self) -> Iterator[bytes]:
-        before = b"{"
-        for name, data in self._large.items():
-            yield before + json.dumps(name).encode() + b':"'
-            yield from in_pieces(data, self._encoding)
-            before = b'",'
-        yield before + self._rest[1:] if self._rest != b"{}" else b'"}'
+
+async def in_turns(pieces: Iterator[bytes], lease: Lease) -> bytes:
+    """All of them in one. If there is one only, at once."""
+    whole, began = next(pieces), time.monotonic()
+    await lease.grow(len(whole))
+    parts = [whole]
+    for piece in pieces:
+        await lease.grow(len(piece))
+        parts.append(piece)
+        await lease.in_turn(time.monotonic() - began, len(piece))
+        began = time.monotonic()
+    return b"".join(parts) if len(parts) > 1 else whole
 
 
 def in_pieces(data: bytes | bytearray, encoding: str) -> Iterator[bytes]:
@@ -64,3 +115,33 @@ def in_pieces(data: bytes | bytearray, encoding: str) -> Iterator[bytes]:
         is_last = start + PIECE >= len(data)
         text = decoder.decode(bytes(view[start : start + PIECE]), final=is_last)
         yield json.dumps(text, ensure_ascii=False)[1:-1].encode()
+
+
+def _escaped(text: str) -> Iterator[bytes]:
+    for start in range(0, len(text), PIECE):
+        yield json.dumps(text[start : start + PIECE], ensure_ascii=False)[1:-1].encode()
+
+
+def in_words(data: bytes | bytearray, encoding: str) -> str:
+    return data.decode("utf-8", "replace") if encoding == "utf-8" else base64.b64encode(data).decode()
+
+
+def in_bytes(text: str, encoding: str) -> bytes:
+    """Raises ValueError for text that is not base 64."""
+    return text.encode() if encoding == "utf-8" else base64.b64decode(text, validate=True)
+
+
+async def read_bytes(text: str, encoding: str, lease: Lease) -> bytes:
+    """What `text` says. Raises ValueError for text that is not base 64."""
+    if encoding == "utf-8" or len(text) <= READ:
+        return in_bytes(text, encoding)
+    await lease.grow(len(text) // 4 * 3)
+    whole = bytearray()
+    for start in range(0, len(text), READ):
+        began = time.monotonic()
+        piece = text[start : start + READ]
+        if "=" in piece and start + READ < len(text):
+            raise ValueError("it ends before its end")
+        whole += in_bytes(piece, encoding)
+        await lease.in_turn(time.monotonic() - began)
+    return bytes(whole)

@@ -8,38 +8,23 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from datetime import timedelta
 
 from starlette.requests import Request
 
-from sandboxer.accounts.offers import Offer, Payable
+from sandboxer.accounts.offers import Offer
 from sandboxer.edges.http.authentication import STRANGER
 from sandboxer.edges.http.problems import ANSWER_HEADERS
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.identity.authenticate import unsigned
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import InsufficientCredit, PaymentNeeded
-from sandboxer.money.amounts import sats_for
-from sandboxer.money.pricing import Quote, quote
-from sandboxer.sandboxes.charging import size_of
-from sandboxer.sandboxes.planning import check_trust, plan
-from sandboxer.sandboxes.requests import CreateRequest
-from sandboxer.wiring import Platform
+from sandboxer.sandboxes.purchase import Price
 
-_NOBODY = Caller(public_key="", account="")
 SIGN_IN = {
     "api_key": "Sign the request with an API key (HMAC-SHA256): docs/reference/auth.md.",
     "session": "POST /v1/auth/challenge, sign its message with a wallet, POST /v1/auth/session.",
     "sign_in_with_x": "GET /v1/auth/siwx, then send SIGN-IN-WITH-X with the request.",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
-    payable: Payable
-    # What would be paid for what was asked, where that can be said.
-    quote: Quote | None = None
 
 
 PriceOf = Callable[[], Price]
@@ -70,45 +55,10 @@ async def offering(request: Request, price: PriceOf) -> AsyncIterator[None]:
         raise
 
 
-def price_of_create(platform: Platform, wanted: CreateRequest, account: str | None) -> Price:
-    """Raises what refuses the request itself, as the create would."""
-    profile = platform.sandboxes.room.profiles.get(wanted.profile or platform.settings.default_profile)
-    now = platform.clock.now()
-    record = plan(wanted, profile, _NOBODY, sandbox_id="", now=now)
-    check_trust(record, platform.sandboxes.room.trust_max)
-    cost = quote(profile.id, size_of(record.resources), record.ttl, platform.pricing, now=now)
-    payable = Payable(
-        operation="createSandbox",
-        path="/v1/sandboxes",
-        account=account,
-        sats=cost.sats,
-        least_sats=sats_for(cost.card.running, min(record.ttl, _least(platform))),
-        description=f"A sandbox of {profile.id}",
-    )
-    return Price(payable=payable, quote=cost)
-
-
-def price_of_extend(sandbox_id: str, account: str | None) -> Price:
-    """Nothing is said of a sandbox to who may not see it, so neither is what it costs."""
-    payable = Payable(
-        operation="extendTtl",
-        path=f"/v1/sandboxes/{sandbox_id}/ttl",
-        account=account,
-        sats=None,
-        least_sats=None,
-        description="More time for a sandbox",
-    )
-    return Price(payable=payable)
-
-
 async def _offer(request: Request, asked: Price) -> Offer:
     offer = await platform_of(request).payment_offers.offer(asked.payable)
     request.scope[ANSWER_HEADERS] = dict(offer.headers)
     return offer
-
-
-def _least(platform: Platform) -> timedelta:
-    return platform.settings.holds.slice
 
 
 def _facts(asked: Price) -> dict[str, object]:

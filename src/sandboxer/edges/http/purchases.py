@@ -1,6 +1,8 @@
 """A payment that comes with a request, on its way to the checkout and back: what every purchase shares.
 
 Order matters: the request is judged first, then an Idempotency-Key is looked up, and only then the payment.
+
+Sandboxes and time for them, paid in the request: provision, then settle; on failure neither stays.
 """
 
 from __future__ import annotations
@@ -9,16 +11,19 @@ import hashlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from x402.http.utils import encode_payment_response_header
-from x402.schemas import SettleResponse
 
 from sandboxer.accounts.offers import Payable
+from sandboxer.accounts.scopes import Scope
+from sandboxer.edges.http import answers
+from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.authentication import CALLER, STRANGER, target_of
-from sandboxer.edges.http.idempotency import Act, Recall, once_bound
+from sandboxer.edges.http.confirming import gate_proof
+from sandboxer.edges.http.idempotency import Act, Bind, Recall, once_bound
+from sandboxer.edges.http.key_scopes import demand_scope
 from sandboxer.edges.http.problems import ANSWER_HEADERS
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.identity.keys import Caller
@@ -28,18 +33,30 @@ from sandboxer.kernel.errors import (
     PaymentNeeded,
     PaymentRefused,
     SandboxerError,
+    Unauthenticated,
 )
+from sandboxer.kernel.late import late
 from sandboxer.payments.lifecycle import IN_FLIGHT, State
-from sandboxer.payments.payer_keys import key_for_payer
-from sandboxer.payments.records import Payment
-from sandboxer.payments.x402 import presenting
-from sandboxer.payments.x402.asking import as_offer
-from sandboxer.payments.x402.checkout import Taken
-from sandboxer.payments.x402.presenting import Presented
-from sandboxer.payments.x402.refusals import Wanted
+from sandboxer.payments.records import Payment, Purpose
+from sandboxer.payments.sales import key_for_payer
+from sandboxer.payments.x402 import presented as presenting
+from sandboxer.payments.x402.checkout import Taken, is_delivered, refusal_of
+from sandboxer.payments.x402.offers import as_offer
+from sandboxer.payments.x402.presented import Presented, Wanted, payer_wallet
 from sandboxer.payments.x402.room import X402
+from sandboxer.sandboxes import records
+from sandboxer.sandboxes.purchase import price_of_extend
+from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.wire import keys as wire_keys
 from sandboxer.wire import payments as wire
+from sandboxer.wire.keys import NewKey
+from sandboxer.wire.payments import PaidSandbox
+
+if TYPE_CHECKING:
+    from x402 import schemas
+    from x402.http import utils as x402_headers
+else:
+    schemas, x402_headers = late("x402.schemas"), late("x402.http.utils")
 
 PAYMENT_RESPONSE = "payment-response"
 PAYMENT_ID = "x-payment-id"
@@ -120,7 +137,7 @@ async def purchase(
 
     async def go_on(bind: Any) -> Response:
         work: Callable[[], Coroutine[Any, Any, Response]] = lambda: _awaited(act(bind))  # noqa: E731
-        return await x402.errands.finish(work(), name=f"purchase {request.url.path}")
+        return await x402.purchase_tasks.finish(work(), name=f"purchase {request.url.path}")
 
     if not is_stranger(request):
         return await once_bound(request, go_on, recall=recall, redact=without_secrets)
@@ -194,7 +211,7 @@ def shown(payment: Payment) -> wire.Payment:
 def settled_headers(payment: Payment) -> Mapping[str, str]:
     """x402's own word on the settlement; `settlement_pending` is neither success nor failure."""
     is_moving = payment.state in IN_FLIGHT and payment.state is not State.MEMPOOL
-    answer = SettleResponse(
+    answer = schemas.SettleResponse(
         success=not is_moving,
         error_reason="settlement_pending" if is_moving else None,
         transaction=payment.txid or "",
@@ -203,4 +220,126 @@ def settled_headers(payment: Payment) -> Mapping[str, str]:
         amount=str(payment.amount),
         extra={"paymentId": payment.id, "status": payment.state.value},
     )
-    return {PAYMENT_RESPONSE: encode_payment_response_header(answer), PAYMENT_ID: payment.id}
+    return {PAYMENT_RESPONSE: x402_headers.encode_payment_response_header(answer), PAYMENT_ID: payment.id}
+
+
+async def buy_sandbox(request: Request, wanted: CreateRequest, presented: Presented) -> Response:
+    """Always waits until it is ready: only what was made is paid for."""
+    was_stranger = is_stranger(request)
+    account = known_account(request)
+    purchases = platform_of(request).purchases
+    price = purchases.price(wanted, account)
+    order = Wanted(
+        purpose=Purpose.CREATE,
+        least_sats=1,
+        account=account,
+        request_hash=await request_hash(request),
+        details={},
+    )
+
+    async def act(bind: Bind | None) -> Response:
+        minimum = max(x402_of(request).settings.minimum_sats, price.payable.least_sats or 0)
+        async with asking(request, price.payable, minimum), taken(request, presented, order) as hand:
+            made, payment = await purchases.buy(
+                wanted,
+                caller(request),
+                hand,
+                x402_of(request).checkout,
+                proof=gate_proof(request),
+                also=bind,
+            )
+            key = await new_key(request, payment, is_payer=was_stranger and hand.is_new)
+            return _answer(made, payment, key)
+
+    async def recall(sandbox_id: str) -> Response | None:
+        made = await purchases.recall(sandbox_id, account)
+        return None if made is None else json_response(answers.sandbox(made), 201)
+
+    return await purchase(request, presented, act, recall=recall)
+
+
+async def named_payer(request: Request, presented: Presented) -> Caller:
+    """Who is calling, or else whom the payment names: so far only for what must be asked before it is taken.
+
+    Raises Unauthenticated for a wallet without an account.
+    """
+    if not is_stranger(request):
+        return caller(request)
+    async with proven(request, presented):
+        account = await _account_of_wallet(request, presented)
+    wallet = payer_wallet(presented)
+    request.scope[CALLER] = Caller(public_key="" if wallet is None else wallet.caip10, account=account)
+    return caller(request)
+
+
+@asynccontextmanager
+async def proven(request: Request, presented: Presented) -> AsyncIterator[None]:
+    """What refuses a stranger in here is told only to who could pay: the payment is verified first.
+
+    Else whoever names somebody's wallet would learn by the answer which sandboxes are that wallet's.
+    """
+    try:
+        yield
+    except SandboxerError:
+        if is_stranger(request):
+            await _prove(request, presented)
+        raise
+
+
+async def _prove(request: Request, presented: Presented) -> None:
+    x402 = x402_of(request)
+    sandbox_id = request.path_params["sandbox_id"]
+    payable = price_of_extend(sandbox_id, None).payable
+    async with asking(request, payable, x402.settings.minimum_sats):
+        await x402.checkout.prove(presented, await _more_time(request, sandbox_id, None))
+
+
+async def _more_time(request: Request, sandbox_id: str, account: str | None) -> Wanted:
+    return Wanted(
+        purpose=Purpose.EXTEND,
+        least_sats=1,
+        account=account,
+        request_hash=await request_hash(request),
+        details={"sandbox_id": sandbox_id},
+    )
+
+
+async def extend(request: Request, sandbox_id: str, presented: Presented) -> Payment:
+    """Pay for more time; the time itself is the caller's business, and so is whether it may be had.
+
+    `named_payer` comes first. Raises what refuses the payment.
+    """
+    account = caller(request).account
+    # A wallet may be linked to a delegated key: paying gives it no scope that the key has not.
+    await demand_scope(request, Scope.SANDBOXES_MANAGE)
+    order = await _more_time(request, sandbox_id, account)
+    x402 = x402_of(request)
+    payable = price_of_extend(sandbox_id, account).payable
+
+    async def pay() -> Payment:
+        minimum = x402.settings.minimum_sats
+        async with asking(request, payable, minimum), taken(request, presented, order) as hand:
+            payment = await x402.checkout.settle(hand.payment) if hand.is_new else hand.payment
+            if not is_delivered(payment):
+                raise refusal_of(payment)
+            return payment
+
+    return await x402.purchase_tasks.finish(pay(), name=f"extend {sandbox_id}")
+
+
+async def _account_of_wallet(request: Request, presented: Presented) -> str:
+    wallet = payer_wallet(presented)
+    wallets = platform_of(request).wallets.wallets
+    known = None if wallet is None else await wallets.find(wallet.caip10)
+    if known is None or known.revoked_at is not None:
+        raise Unauthenticated(why="this wallet has no account here", reason="wallet_unknown")
+    return known.account
+
+
+def _answer(made: records.Sandbox, payment: Payment, key: NewKey | None) -> Response:
+    seen = answers.sandbox(made)
+    body = PaidSandbox.model_construct(**dict(seen), payment=shown(payment), key=key)
+    answer = json_response(body, 201)
+    answer.headers["location"] = f"/v1/sandboxes/{made.id}"
+    answer.headers.update(settled_headers(payment))
+    return answer

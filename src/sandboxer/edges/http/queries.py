@@ -1,13 +1,22 @@
-"""Query parameters as bytes: frameworks decode them as UTF-8 and replace the rest; names must not suffer."""
+"""What a caller wrote, read strictly: labels, moments, byte ranges, volumes, names that may not be UTF-8."""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from urllib.parse import unquote_to_bytes
 
+from starlette.requests import Request
 from starlette.types import Scope
 
+from sandboxer.backends.contract import VolumeMount
+from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.sandboxes.requests import WantedVolume
+from sandboxer.wire import sandboxes as wire
 
 
 def path_of(scope: Scope, name: str = "path") -> str:
@@ -26,3 +35,74 @@ def path_of(scope: Scope, name: str = "path") -> str:
 def exact(path: str, encoding: str) -> str:
     """A path of a JSON body, whose bytes may be written percent-encoded."""
     return path if encoding == "text" else os.fsdecode(unquote_to_bytes(path))
+
+
+def labels_of(filters: list[str]) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for text in filters:
+        key, _, value = text.partition("=")
+        if labels.setdefault(key, value) != value:
+            raise InvalidRequest(field="label", why=f"{key} cannot have two values at once")
+    return labels
+
+
+def moment(text: str | None, *, field: str) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidRequest(field=field, why="there is no such moment") from None
+
+
+_FORM = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    offset: int
+    length: int
+    # False: the whole file.
+    is_part: bool
+
+    def content_range(self, size: int) -> str:
+        return f"bytes {self.offset}-{self.offset + self.length - 1}/{size}"
+
+
+class NotSatisfiable(Exception):
+    """The range begins after the end of the file."""
+
+
+def span(header: str | None, size: int) -> Span:
+    """What to send. A range we do not understand (several at once, other units) means the whole file."""
+    whole = Span(0, size, False)
+    match = _FORM.fullmatch(header.strip()) if header else None
+    if match is None or match.groups() == ("", ""):
+        return whole
+    first, last = match.groups()
+    if first == "":
+        length = min(int(last), size)
+        if length == 0:
+            raise NotSatisfiable
+        return Span(size - length, length, True)
+    start = int(first)
+    end = size - 1 if last == "" else min(int(last), size - 1)
+    if last != "" and int(last) < start:
+        return whole
+    if start >= size:
+        raise NotSatisfiable
+    return Span(start, end - start + 1, True)
+
+
+def wanted_volumes(wanted: Sequence[wire.WantedVolume]) -> tuple[WantedVolume, ...]:
+    """For a request that is completed at its admission."""
+    return tuple(
+        WantedVolume(volume=one.volume, path=one.path, is_read_only=one.mode == "ro") for one in wanted
+    )
+
+
+async def mounts(request: Request, wanted: Sequence[wire.WantedVolume]) -> tuple[VolumeMount, ...]:
+    """Raises NotFound for one that is not the caller's, InvalidRequest for where it shall be seen."""
+    if not wanted:
+        return ()
+    return await platform_of(request).artifacts.volumes.mounts(wanted_volumes(wanted), caller(request))

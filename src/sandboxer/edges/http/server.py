@@ -19,17 +19,16 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 
-from sandboxer.access.front.connections import Slot
+from sandboxer.access.connections import Slot
 from sandboxer.edges.front.acceptor import Acceptor
 from sandboxer.edges.front.http import StrictHttp
 from sandboxer.edges.front.websocket import BoundedWebSocket
 from sandboxer.edges.http.app import create_app
+from sandboxer.edges.proxy.caddy import EdgePlan, running_edge
 from sandboxer.edges.proxy.listener import listen_for_hosts, open_house
-from sandboxer.edges.proxy.path_door import PathDoor
-from sandboxer.edges.proxy.switch import api_protocol
-from sandboxer.edges.proxy.tls.caddy import EdgePlan
-from sandboxer.edges.proxy.tls.supervision import running_edge
+from sandboxer.edges.proxy.path_door import PathDoor, api_protocol
 from sandboxer.kernel.errors import NotAvailable
+from sandboxer.kernel.fairness import come_first
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
 
@@ -48,6 +47,7 @@ def run(settings: Settings, *, on_ready: OnReady | None = None) -> None:
     # A shell's usual 1024 descriptors are fewer than the sandboxes and streams of one host.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    come_first()
     uvloop.run(serve(settings, on_ready=on_ready))
 
 

@@ -2,14 +2,18 @@
 
 What fails before the first event is an ordinary problem answer. A comment every few seconds keeps proxies
 from closing a quiet stream.
+
+In the output of commands bytes become text without ever cutting a character in two.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import codecs
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import cast
@@ -18,10 +22,14 @@ from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from sandboxer.backends.guest import Output, Stream
 from sandboxer.edges.http import problems
-from sandboxer.edges.http.disconnect import until_client_goes
-from sandboxer.kernel.errors import Broken, SandboxerError
-from sandboxer.kernel.exhaustion import host_exhausted
+from sandboxer.edges.http.hanging_up import until_client_goes
+from sandboxer.edges.http.large import Texts, in_turns
+from sandboxer.edges.http.state import lease_of
+from sandboxer.kernel.budget import Lease
+from sandboxer.kernel.errors import Broken, SandboxerError, host_exhausted
+from sandboxer.wire.processes import ExecOutput
 
 log = logging.getLogger(__name__)
 EVENT_STREAM = "text/event-stream"
@@ -33,11 +41,20 @@ class ServerEvent:
     name: str
     data: BaseModel | Mapping[str, object]
     id: str | None = None
+    # What of `data` is too large for one piece.
+    texts: Texts | None = None
 
-    def encode(self) -> bytes:
-        body = self.data.model_dump_json() if isinstance(self.data, BaseModel) else json.dumps(self.data)
+    def pieces(self) -> Iterator[bytes]:
         mark = f"id: {self.id}\n" if self.id is not None else ""
-        return f"event: {self.name}\n{mark}data: {body}\n\n".encode()
+        head = f"event: {self.name}\n{mark}data: ".encode()
+        if not isinstance(self.data, BaseModel):
+            yield head + json.dumps(self.data).encode() + b"\n\n"
+        elif self.texts is None or not self.texts.are_large:
+            yield head + self.data.model_dump_json().encode() + b"\n\n"
+        else:
+            yield head
+            yield from self.texts.pieces(self.data)
+            yield b"\n\n"
 
 
 class EventStream(Response):
@@ -58,33 +75,81 @@ class EventStream(Response):
         async with aclosing(self._source) as source, until_client_goes(receive):
             first = None if self._begin_at_once else await anext(source, None)
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            lease = lease_of(scope)
             beating = asyncio.create_task(_beat(send))
             try:
                 if first is not None:
-                    await _send(send, first)
-                await self._pass_on(source, problems.request_id_of(scope), send)
+                    await _send(send, first, lease)
+                await self._pass_on(source, problems.request_id_of(scope), send, lease)
             finally:
                 beating.cancel()
                 await asyncio.wait([beating])
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _pass_on(self, source: AsyncIterator[ServerEvent], request_id: str, send: Send) -> None:
+    async def _pass_on(
+        self, source: AsyncIterator[ServerEvent], request_id: str, send: Send, lease: Lease
+    ) -> None:
         try:
             async for event in source:
-                await _send(send, event)
+                await _send(send, event, lease)
         except SandboxerError as error:
-            await _send(send, ServerEvent("error", problems.document(error, request_id)))
+            await _send(send, ServerEvent("error", problems.document(error, request_id)), lease)
         except Exception as error:
             log.error("stream broke (%s)", request_id, exc_info=error)
             told = host_exhausted(error) or Broken(why=str(error))
-            await _send(send, ServerEvent("error", problems.document(told, request_id)))
+            await _send(send, ServerEvent("error", problems.document(told, request_id)), lease)
 
 
-async def _send(send: Send, event: ServerEvent) -> None:
-    await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
+async def _send(send: Send, event: ServerEvent, lease: Lease) -> None:
+    """In one message: a heartbeat, or the word that all is over, must not come into the middle of it."""
+    body = await in_turns(event.pieces(), lease)
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    lease.shrink(len(body))
 
 
 async def _beat(send: Send) -> None:
     while True:
         await asyncio.sleep(HEARTBEAT_S)
         await send({"type": "http.response.body", "body": b": \n\n", "more_body": True})
+
+
+class OutputEvents:
+    """Turns pieces of two streams into events, and knows how far each stream was told."""
+
+    def __init__(self, encoding: str, *, stdout_at: int = 0, stderr_at: int = 0) -> None:
+        self._is_text = encoding == "utf-8"
+        self._told = {Stream.STDOUT: stdout_at, Stream.STDERR: stderr_at}
+        self._decoders = {stream: codecs.getincrementaldecoder("utf-8")("replace") for stream in Stream}
+        self._held = dict.fromkeys(Stream, 0)
+
+    @property
+    def position(self) -> str:
+        """What to give as `after` (or Last-Event-ID) to go on from here."""
+        return f"{self._told[Stream.STDOUT]}.{self._told[Stream.STDERR]}"
+
+    def piece(self, output: Output) -> ServerEvent | None:
+        """None while all there is, is the beginning of a character."""
+        stream = output.stream
+        if not self._is_text:
+            self._told[stream] += output.dropped + len(output.data)
+            return self._event(stream, base64.b64encode(output.data).decode(), output.dropped)
+        text = self._decoders[stream].decode(output.data)
+        held = len(self._decoders[stream].getstate()[0])
+        self._told[stream] += output.dropped + len(output.data) + self._held[stream] - held
+        self._held[stream] = held
+        return self._event(stream, text, output.dropped) if text or output.dropped else None
+
+    def rest(self) -> list[ServerEvent]:
+        """What an unfinished character leaves behind at the very end."""
+        events = []
+        for stream in Stream:
+            if text := self._decoders[stream].decode(b"", final=True):
+                self._told[stream] += self._held[stream]
+                self._held[stream] = 0
+                events.append(self._event(stream, text, 0))
+        return events
+
+    def _event(self, stream: Stream, data: str, dropped: int) -> ServerEvent:
+        texts = Texts()
+        shown = ExecOutput.model_construct(data=texts.text(data), dropped=dropped, offset=self._told[stream])
+        return ServerEvent(stream.value, shown, self.position, texts)

@@ -32,5 +32,5 @@ def lease_of(scope: Scope) -> Lease:
 def require_owner(connection: HTTPConnection) -> Caller:
     who = caller(connection)
     if not who.is_owner:
-        raise Forbidden(why="this is for the owner of the platform")
+        raise Forbidden(why="this is for the owner of the platform", reason="operator_only")
     return who

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Protocol
 
-from sqlalchemy import Connection
 from starlette.types import Scope
 
 from sandboxer.accounts import audit
@@ -20,8 +18,8 @@ from sandboxer.edges.http.matching import matched
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import NotFound
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.wire.operations.ports import RELAY_PORT
-from sandboxer.wire.operations.terms import Visit
+from sandboxer.wire.operations.declaration import Visit
+from sandboxer.wire.operations.previews import RELAY_PORT
 from sandboxer.wiring import Platform
 
 # Paths and queries are the caller's own words; of long ones the beginning is enough.
@@ -77,28 +75,14 @@ async def note(platform: Platform, caller: Caller, visit: Visit, id_: str, asked
     visited = await _find(platform, visit.thing, id_, caller)
     if visited is None or visited.account == caller.account:
         return
-    now = platform.clock.now()
-
-    def append(conn: Connection) -> None:
-        audit.append(
-            conn,
-            actor=f"key:{caller.public_key}",
-            action=visit.action,
-            subject=visited.id,
-            reason="asked",
-            data={"account": visited.account, **asked},
-            now=now,
-        )
-
-    await platform.store.write(append)
+    said = {"account": visited.account, **asked}
+    await audit.write_down(platform.store, caller, visit.action, {visited.id: said}, now=platform.clock.now())
 
 
 async def note_endings(platform: Platform, caller: Caller, due: Sequence[Sandbox]) -> None:
     """Before the operator ends those that are past their time."""
-    tenants = [sandbox for sandbox in due if sandbox.account != caller.account]
-    now = platform.clock.now()
-    if tenants:
-        await platform.store.write(lambda conn: _append_endings(conn, caller, tenants, now))
+    said = {sandbox.id: {"account": sandbox.account} for sandbox in due if sandbox.account != caller.account}
+    await audit.write_down(platform.store, caller, "sandbox.expire", said, now=platform.clock.now())
 
 
 class _Owned(Protocol):
@@ -124,19 +108,6 @@ async def _find(platform: Platform, thing: str, id_: str, caller: Caller) -> _Ow
             case "volume":
                 return await platform.artifacts.volumes.get(id_, caller)
             case _:
-                return await platform.sandboxes.room.book.find(id_)
+                return await platform.sandboxes.dependencies.repository.find(id_)
     except NotFound:
         return None
-
-
-def _append_endings(conn: Connection, caller: Caller, ended: Sequence[Sandbox], now: datetime) -> None:
-    for sandbox in ended:
-        audit.append(
-            conn,
-            actor=f"key:{caller.public_key}",
-            action="sandbox.expire",
-            subject=sandbox.id,
-            reason="asked",
-            data={"account": sandbox.account},
-            now=now,
-        )

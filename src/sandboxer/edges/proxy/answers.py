@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandboxer.edges.front.answers import (
+from sandboxer.edges.front.acceptor import (
     CALLER,
     PLATFORM,
     SANDBOX,

@@ -14,16 +14,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from sandboxer.access.front.connections import Front, Slot
+from sandboxer.access.connections import Front, Slot
 from sandboxer.access.http1.heads import MAX_HEAD, BadHead, read_request
 from sandboxer.access.ports.targets import Targets
 from sandboxer.accounts.limits import Network
 from sandboxer.edges.proxy import answers
-from sandboxer.edges.proxy.doors import Admission, Door
+from sandboxer.edges.proxy.doors import Admission, Door, Peer, Visits, peer_of
 from sandboxer.edges.proxy.exchange import Exchange
-from sandboxer.edges.proxy.peers import Peer, peer_of
 from sandboxer.edges.proxy.upstream import Pool, Upstream
-from sandboxer.edges.proxy.visits import Visits
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.kernel.tasks import TaskOwner
 

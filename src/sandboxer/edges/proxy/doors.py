@@ -1,17 +1,66 @@
-"""What a door decides about a request before it is passed on: which port it is for, and that it may."""
+"""What a door decides about a request before it is passed on: which port it is for, and that it may.
+
+`Visits` bound how often visitors may knock in vain at ports, and wake what sleeps behind them. A refusal
+costs a look-up and an id can be guessed; a wake is paid for by whoever owns the sandbox. Both are counted by
+the visitor's address; wakes by the sandbox too, so that many addresses together wake it no more. Programs
+that only look whether something is there (crawlers, monitors, browsers in search of an icon) wake nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Protocol
 
 from sandboxer.access.http1.heads import RequestHead
 from sandboxer.access.ports.passages import Again, Passage
 from sandboxer.access.ports.targets import Target
+from sandboxer.accounts.authority import AuthorityRepository, demand_active
+from sandboxer.accounts.limits import Limiter, LimitPolicy, Network, Quota, Sender, client_address, quotas
 from sandboxer.edges.proxy.origins import Origin
-from sandboxer.edges.proxy.peers import Peer
 from sandboxer.identity.authenticate import BodyCheck
+from sandboxer.identity.keys import OWNER_ACCOUNT, Caller
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import Forbidden, NotFound, Unauthenticated, Unavailable
+from sandboxer.wire.operations.declaration import RateClass
+
+_SCHEMES = frozenset({b"http", b"https"})
+# When who only looks may look again.
+RETRY_LOOK_S = 60
+_LOOKS = frozenset({b"HEAD", b"OPTIONS", b"TRACE"})
+_LOOKED_FOR = frozenset({b"/robots.txt", b"/favicon.ico"})
+_PREFLIGHT = b"access-control-request-method:"
+# Raises Forbidden unless this account may act now; answers from memory.
+Owners = Callable[[str], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    address: str
+    is_trusted: bool
+    # What a stranger's requests are given, but for the host.
+    lines: bytes
+
+    def scheme(self, head: RequestHead) -> bytes:
+        given = head.values(b"x-forwarded-proto")
+        if self.is_trusted and given and given[-1] in _SCHEMES:
+            return given[-1]
+        return b"http"
+
+    def forwarded(self, head: RequestHead, prefix: bytes) -> bytes:
+        """X-Forwarded-*: what a stranger says about itself is replaced, what our own proxy says is kept."""
+        after = b"" if not prefix else b"X-Forwarded-Prefix: " + prefix + b"\r\n"
+        if not self.is_trusted:
+            return self.lines + head.host + b"\r\n" + after
+        chain = b", ".join([*head.values(b"x-forwarded-for"), self.address.encode()])
+        given = head.values(b"x-forwarded-host")
+        host = given[0] if given else head.host
+        said = b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: %b\r\nX-Forwarded-Host: %b\r\n"
+        return said % (chain, self.scheme(head), host) + after
+
 
 # Raises what would refuse the request now.
 Standing = Callable[[], Awaitable[None]]
@@ -55,3 +104,88 @@ class Door(Protocol):
     def is_mine(self, data: bytes) -> bool:
         """Does the request that begins so come through this door?"""
         ...
+
+
+def owners(authorities: AuthorityRepository, clock: Clock) -> Owners:
+    async def demand(account: str) -> None:
+        if account == OWNER_ACCOUNT:
+            return
+        authority = await authorities.of(Caller(public_key="system:proxy", account=account))
+        try:
+            demand_active(authority, now=clock.now())
+        except Forbidden:
+            # Why is between its owner and the operator.
+            raise Forbidden(
+                why="what is served here is not served at present",
+                reason="owner_not_active",
+                hint="Its owner has to ask the operator of this platform.",
+            ) from None
+
+    return demand
+
+
+def peer_of(name: object, trusted: Sequence[Network]) -> Peer:
+    """`name` is a transport's peername."""
+    address = str(name[0]) if isinstance(name, tuple) and name else "unknown"
+    address = address.removeprefix("::ffff:").partition("%")[0]
+    lines = b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: " % address.encode()
+    return Peer(address, _is_trusted(address, trusted), lines)
+
+
+def _is_trusted(address: str, trusted: Sequence[Network]) -> bool:
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return False
+    return any(parsed.version == network.version and parsed in network for network in trusted)
+
+
+class Visits:
+    def __init__(self, limiter: Limiter, policy: LimitPolicy, trusted: Sequence[Network]) -> None:
+        self._limiter = limiter
+        self._policy = policy
+        self._trusted = trusted
+
+    def count(self, head: RequestHead, peer: Peer, sender: Sender | None) -> None:
+        """Count a signed request as the API counts its own. Raises TooManyRequests."""
+        address = self._address(head, peer)
+        wanted = quotas(RateClass.API, address=address, caller=sender, policy=self._policy)
+        self._limiter.admit(wanted, now=time.monotonic())
+
+    @contextmanager
+    def counting_refusals(self, head: RequestHead, peer: Peer) -> Iterator[None]:
+        """Raises TooManyRequests before anything is looked up for an address that was refused too often."""
+        refused = Quota(f"refused-address:{self._address(head, peer)}", self._policy.port_refusals)
+        if self._limiter.wait_s((refused,), now=time.monotonic()):
+            self._limiter.admit((refused,), now=time.monotonic())
+        try:
+            yield
+        except (NotFound, Unauthenticated):
+            self._limiter.admit((refused,), now=time.monotonic())
+            raise
+
+    def count_wake(self, head: RequestHead, peer: Peer, target: Target, asked: bytes) -> None:
+        """`asked`: as the program inside would see it. Raises Unavailable for a stranger who only looks, and
+        TooManyRequests when this visitor, or all of them together, woke enough for a minute."""
+        if target.is_public and only_looks(head, asked):
+            raise Unavailable(
+                why="the sandbox sleeps, and requests of this kind do not wake it",
+                reason="asleep",
+                retry_after_s=RETRY_LOOK_S,
+                hint="A GET of a page wakes it; so does any request with a preview's token.",
+            )
+        address = Quota(f"wakes-address:{self._address(head, peer)}", self._policy.wakes_address)
+        sandbox = Quota(f"wakes-sandbox:{target.sandbox_id}", self._policy.wakes_sandbox)
+        self._limiter.admit((address, sandbox), now=time.monotonic())
+
+    def _address(self, head: RequestHead, peer: Peer) -> str:
+        forwarded = [value.decode("latin-1") for value in head.values(b"x-forwarded-for")]
+        return client_address(peer.address, forwarded, self._trusted)
+
+
+def only_looks(head: RequestHead, asked: bytes) -> bool:
+    """Whether a request is for something about the site and not for the site. A browser's question before a
+    request from another origin announces that request, and without an answer it would never come."""
+    if head.method == b"OPTIONS":
+        return not any(line[: len(_PREFLIGHT)].lower() == _PREFLIGHT for line in head.lines)
+    return head.method in _LOOKS or asked.partition(b"?")[0] in _LOOKED_FOR

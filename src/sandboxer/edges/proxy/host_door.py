@@ -2,6 +2,7 @@
 
 A private port opens to a preview's token (in the address once, or in a header) or to the cookie that it was
 exchanged for. What was found out is remembered for a moment, and forgotten with every change of a preview.
+A program's own headers reach it as they came; what would name a caller to the platform does not.
 """
 
 from __future__ import annotations
@@ -12,20 +13,17 @@ from dataclasses import dataclass
 from functools import partial
 from urllib.parse import unquote
 
-from sandboxer.access.http1.heads import PREVIEW_HEADER, RequestHead
-from sandboxer.access.ports.hosts import is_ours, read_host, without_port
+from sandboxer.access.http1.heads import CREDENTIALS, PREVIEW_HEADER, RequestHead
 from sandboxer.access.ports.passages import Again
-from sandboxer.access.ports.ports import Ports, closed, widened
+from sandboxer.access.ports.ports import Ports, closed, is_ours, read_host, widened, without_port
+from sandboxer.access.ports.previews import COOKIE, QUERY, Preview
 from sandboxer.access.ports.targets import Target
-from sandboxer.access.ports.tokens import COOKIE, QUERY, Preview
 from sandboxer.edges.proxy import answers
-from sandboxer.edges.proxy.doors import Admission, Standing, Way
+from sandboxer.edges.proxy.doors import Admission, Owners, Peer, Standing, Visits, Way
 from sandboxer.edges.proxy.origins import Origin
-from sandboxer.edges.proxy.owners import Owners
-from sandboxer.edges.proxy.peers import Peer
-from sandboxer.edges.proxy.visits import Visits
+from sandboxer.identity.sessions.tokens import HEADER
 from sandboxer.kernel.errors import NotFound, Unauthenticated
-from sandboxer.work.services.names.asking import WELL_KNOWN
+from sandboxer.work.services.domain_proof import WELL_KNOWN
 
 REMEMBERED_S = 1.0
 _MOST = 4096
@@ -34,6 +32,8 @@ _HOST_COOKIE = b"__Host-" + _COOKIE
 _COOKIES = (_HOST_COOKIE, _COOKIE)
 _QUERY = QUERY.encode() + b"="
 _PROOF = WELL_KNOWN.encode()
+_SESSION, _KEY = HEADER.encode(), b"sbx-pk-"
+_OF_SESSIONS = frozenset({b"authorization", b"sign-in-with-x"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,11 @@ class HostDoor:
         known = self._known.get((head.host, None)) or self._known.get((head.host, _cookie(head)))
         if known is None or known.until < time.monotonic():
             return None
+        _hide_credentials(head)
         return Admission(known.way, head.target, _other_cookies(head), None, known.stands, known.again)
 
     async def admit(self, head: RequestHead, peer: Peer) -> Admission | bytes:
+        _hide_credentials(head)
         with self._visits.counting_refusals(head, peer):
             return await self._admit(head, peer)
 
@@ -182,6 +184,19 @@ def _cookie_of(scheme: bytes) -> bytes:
     """The name of our cookie. By TLS it has the prefix that keeps a neighbour below the same domain from
     giving our visitors one of his; a browser takes that by TLS only."""
     return _HOST_COOKIE if scheme == b"https" else _COOKIE
+
+
+def _hide_credentials(head: RequestHead) -> None:
+    """A signed call or a session that was sent to the wrong host: the program inside could repeat it."""
+    told = {line[: line.find(b":")].lower(): line for line in head.lines}
+    given = told.get(b"authorization", b"")
+    if _KEY in given:
+        hidden = CREDENTIALS
+    elif _SESSION in given or b"sign-in-with-x" in told:
+        hidden = _OF_SESSIONS
+    else:
+        return
+    head.lines[:] = [line for line in head.lines if line[: line.find(b":")].lower() not in hidden]
 
 
 def _cookie(head: RequestHead, names: Sequence[bytes] = _COOKIES) -> bytes | None:

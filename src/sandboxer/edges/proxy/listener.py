@@ -8,15 +8,13 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from sandboxer.access.front.connections import Front
-from sandboxer.access.front.patience import Patience
+from sandboxer.access.connections import Front, Patience
 from sandboxer.access.ports.ports import Where
 from sandboxer.edges.front.acceptor import Acceptor
 from sandboxer.edges.proxy.client import ClientConnection, House
+from sandboxer.edges.proxy.doors import Visits, owners
 from sandboxer.edges.proxy.host_door import HostDoor
-from sandboxer.edges.proxy.owners import owners
 from sandboxer.edges.proxy.upstream import Pool
-from sandboxer.edges.proxy.visits import Visits
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.wiring import Platform
 
@@ -31,7 +29,7 @@ async def open_house(platform: Platform, *, patience: Patience | None = None) ->
     front = (
         platform.front
         if patience is None
-        else Front(platform.front.bounds, platform.trusted_proxies, patience)
+        else Front(platform.front.bounds, platform.trusted_proxies, patience, platform.budget.turns)
     )
     async with own_tasks() as tasks:
         pool = Pool(ports.passages, tasks)

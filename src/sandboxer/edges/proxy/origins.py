@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from sandboxer.access.ports.tokens import COOKIE
+from sandboxer.access.ports.previews import COOKIE
 
 
 class Origin(Enum):

@@ -2,6 +2,11 @@
 
 Opens to a signature (or a wallet's session) of somebody who may see the sandbox, to a preview's token, and to
 everyone if the port is public. It shares the platform's origin, so answers are kept from acting in its name.
+
+The API's listener serves ports by path as well: a connection changes hands with each request that asks so.
+
+Only at the very beginning of a request, when the one before is read and answered in full: nothing that came
+as a body is ever taken for a request.
 """
 
 from __future__ import annotations
@@ -9,25 +14,23 @@ from __future__ import annotations
 import re
 from functools import partial
 
+from sandboxer.access.connections import Slot
 from sandboxer.access.http1.heads import CREDENTIALS, PREVIEW_HEADER, RequestHead
-from sandboxer.access.ports.hosts import PortAddress, read_path
-from sandboxer.access.ports.ports import closed, widened
+from sandboxer.access.ports.ports import PortAddress, closed, read_path, widened
 from sandboxer.access.ports.targets import Target
 from sandboxer.accounts.authority import demand_active, demand_needs
+from sandboxer.edges.front.http import StrictHttp
 from sandboxer.edges.http.hanging_up import standing_of
 from sandboxer.edges.http.visiting import note_relay
-from sandboxer.edges.proxy.doors import Admission, Standing, Way
+from sandboxer.edges.proxy.client import ClientConnection, House
+from sandboxer.edges.proxy.doors import Admission, Peer, Standing, Visits, Way, owners
 from sandboxer.edges.proxy.host_door import private, without_token
 from sandboxer.edges.proxy.origins import Origin
-from sandboxer.edges.proxy.owners import owners
-from sandboxer.edges.proxy.peers import Peer
-from sandboxer.edges.proxy.visits import Visits
 from sandboxer.identity.authenticate import BodyCheck
 from sandboxer.identity.keys import Caller
-from sandboxer.identity.sessions.bearer import session_token
-from sandboxer.identity.sessions.tokens import HEADER
+from sandboxer.identity.sessions.tokens import HEADER, session_token
 from sandboxer.kernel.errors import NotFound, Unauthenticated
-from sandboxer.wire.operations.ports import RELAY_PORT
+from sandboxer.wire.operations.previews import RELAY_PORT
 from sandboxer.wiring import Platform
 
 _MINE = re.compile(rb"[A-Z]{1,16} /v1/sandboxes/sbx_[0-9a-z]{26}/ports/[0-9]{1,5}[/? ]")
@@ -145,7 +148,7 @@ class PathDoor:
                 reason="v1_not_allowed",
                 hint="Add X-Nonce and X-Content-SHA256, or use a preview's token.",
             )
-        verdict.verify_v1(b"")
+        verdict.verify(b"")
         return verdict.caller, None, None
 
     async def _judge(self, head: RequestHead, peer: Peer, caller: Caller) -> None:
@@ -169,3 +172,48 @@ def _is_credential_of_ours(line: bytes) -> bool:
 
 def _pairs(head: RequestHead) -> list[tuple[bytes, bytes]]:
     return [(_name(line), line[line.find(b":") + 1 :].strip(b" \t\r\n")) for line in head.lines]
+
+
+def api_protocol(house: House, door: PathDoor) -> type[StrictHttp]:
+    """The API's protocol, which hands requests for ports to the proxy."""
+
+    class ApiProtocol(StrictHttp):
+        front = house.front
+
+        def _is_for_another(self, buffer: bytes) -> bool:
+            if not door.is_mine(buffer) or self._slot is None:
+                return False
+            self._buffer = b""
+            self.connections.discard(self)
+            taker = PortsByPath(house, door, self, self._slot)
+            self.transport.set_protocol(taker)
+            taker.connection_made(self.transport)
+            taker.data_received(buffer)
+            return True
+
+        def take_back(self, data: bytes) -> None:
+            self.connections.add(self)
+            self.transport.set_protocol(self)
+            if self._slot is not None:
+                self._slot.holder = self
+            self.deadline = self._idle_until()
+            self.data_received(data)
+
+    return ApiProtocol
+
+
+class PortsByPath(ClientConnection):
+    """Serves ports until something else is asked for, and gives the connection back then."""
+
+    def __init__(self, house: House, door: PathDoor, giver: StrictHttp, slot: Slot) -> None:
+        super().__init__(house, door, slot)
+        self._giver = giver
+
+    def _pass_door(self) -> None:
+        data, self._buffer = self._buffer, b""
+        self._house.connections.discard(self)
+        self._giver.take_back(data)  # type: ignore[attr-defined]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._giver.connection_lost(exc)

@@ -14,15 +14,23 @@ from weakref import WeakSet
 
 import asyncssh
 
-from sandboxer.access.front.connections import Slot
-from sandboxer.access.ssh.keys import SshKey
-from sandboxer.access.ssh.public_keys import fingerprint_of
+from sandboxer.access.connections import Slot
+from sandboxer.access.ssh.keys import SshKey, fingerprint_of
 from sandboxer.accounts.authority import demand, demand_active
 from sandboxer.accounts.limits import client_address
 from sandboxer.accounts.scopes import Scope
 from sandboxer.edges.http.hanging_up import standing_of
-from sandboxer.edges.ssh.channels import BoundedChannel, Session, bounded_channel, unread
-from sandboxer.edges.ssh.forwards import refuse_elsewhere, refuse_no_path, to_port, to_socket
+from sandboxer.edges.ssh.channels import (
+    BoundedChannel,
+    Intake,
+    Session,
+    bounded_channel,
+    refuse_elsewhere,
+    refuse_no_path,
+    to_port,
+    to_socket,
+    unread,
+)
 from sandboxer.edges.ssh.house import House, Visit
 from sandboxer.edges.ssh.sessions import asleep, serve_session
 from sandboxer.edges.ssh.sftp import open_sftp
@@ -62,6 +70,7 @@ class Door(asyncssh.SSHServer):
         if self._slot is None or not self._house.crowd.may_knock(self._address, _now()):
             conn.abort()
             return
+        Intake(conn, self._house.platform.front, self._slot).begin()
         self._is_counted = True
         self._house.crowd.knocked(self._address)
         self._house.doors.add(self)
@@ -76,7 +85,7 @@ class Door(asyncssh.SSHServer):
             while self._channels:
                 self._close_channel()
             visit = self.visit
-            inside = None if visit is None else (visit.sandbox_id, visit.key.account)
+            inside = None if visit is None else (visit.sandbox_id, visit.root)
             self._house.crowd.left(self._address, inside)
 
     def overdue(self) -> None:
@@ -107,7 +116,7 @@ class Door(asyncssh.SSHServer):
 
     def _look_inside(self, visit: Visit) -> None:
         """Its processes ended with all they were asked by this connection. A frozen one's did not."""
-        sandbox = self._house.platform.sandboxes.room.book.peek(visit.sandbox_id)
+        sandbox = self._house.platform.sandboxes.dependencies.repository.peek(visit.sandbox_id)
         if sandbox is not None and sandbox.state not in _OVER:
             self._was_awake = True
         elif self._was_awake:
@@ -150,16 +159,17 @@ class Door(asyncssh.SSHServer):
             self.hang_up("nothing was opened")
             return
         sandbox_id = str(conn.get_extra_info("username"))
-        if not self._house.crowd.may_enter(sandbox_id, key.account):
+        root = await self._root_of(key)
+        if not self._house.crowd.may_enter(sandbox_id, root):
             # Others entered since this one was looked at.
             self.hang_up("too many connections are open")
             return
-        self._house.crowd.entered(self._address, sandbox_id, key.account)
+        self._house.crowd.entered(self._address, sandbox_id, root)
         if self._slot is not None:
             self._slot.serves()
-            self._slot.proven(key.account)
+            self._slot.proven(root)
         standing = self._standing(key, sandbox_id)
-        self.visit = Visit(self._house, sandbox_id, key, self._address, standing, conn.is_closed)
+        self.visit = Visit(self._house, sandbox_id, key, root, self._address, standing, conn.is_closed)
         try:
             # Counted here, since a connection is written down; what it asks for first is in that.
             await self.visit.count()
@@ -170,7 +180,7 @@ class Door(asyncssh.SSHServer):
         await self._house.platform.access.ssh.keys.tell_of(key, sandbox_id, self._address)
 
     async def _may_enter(self, key: SshKey, sandbox_id: str) -> bool:
-        if not self._house.crowd.may_enter(sandbox_id, key.account):
+        if not self._house.crowd.may_enter(sandbox_id, await self._root_of(key)):
             return False
         try:
             await self._standing(key, sandbox_id)()
@@ -179,9 +189,13 @@ class Door(asyncssh.SSHServer):
             return False
         return True
 
+    async def _root_of(self, key: SshKey) -> str:
+        """Whom it is counted for: all children of an account together are no more than the account."""
+        return (await self._house.platform.authorities.of(key.caller())).root
+
     def _standing(self, key: SshKey, sandbox_id: str) -> Callable[[], Awaitable[None]]:
         platform = self._house.platform
-        credentials = standing_of(platform, key.caller(), None)
+        credentials = standing_of(platform, key.caller(), None, since=key.created_at)
 
         async def check() -> None:
             if why := platform.access.ssh.keys.why_shut(key, sandbox_id):
@@ -228,16 +242,16 @@ class Door(asyncssh.SSHServer):
         return self._conn, self.visit
 
     def _open_channel(self, visit: Visit) -> None:
-        if not self._house.crowd.may_open(visit.key.account, self._channels):
+        if not self._house.crowd.may_open(visit.root, self._channels):
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_RESOURCE_SHORTAGE, "too many channels are open")
         self._channels += 1
-        self._house.crowd.opened(visit.key.account)
+        self._house.crowd.opened(visit.root)
 
     def _close_channel(self) -> None:
         # Those that were open when the connection ended are counted out by then.
         if self._channels > 0 and self.visit is not None:
             self._channels -= 1
-            self._house.crowd.closed(self.visit.key.account)
+            self._house.crowd.closed(self.visit.root)
 
 
 def _now() -> float:

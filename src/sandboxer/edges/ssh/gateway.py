@@ -13,12 +13,11 @@ from urllib.parse import urlsplit
 
 import asyncssh
 
-from sandboxer.access.ssh.crowd import Bounds, Crowd
-from sandboxer.access.ssh.public_keys import fingerprint_of
-from sandboxer.access.ssh.room import HOST_KEY_FILE, Gateway
+from sandboxer.access.ssh.keys import HOST_KEY_FILE, Gateway, fingerprint_of
+from sandboxer.access.ssh.limits import Bounds, Crowd
 from sandboxer.edges.ssh.door import Door
 from sandboxer.edges.ssh.house import House
-from sandboxer.identity.private_files import create_private_file
+from sandboxer.identity.seal import create_private_file
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.wiring import Platform
 

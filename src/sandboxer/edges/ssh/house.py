@@ -9,14 +9,14 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sandboxer.access.ssh.crowd import Crowd
 from sandboxer.access.ssh.keys import SshKey
-from sandboxer.access.ssh.pace import Pace
+from sandboxer.access.ssh.limits import Crowd, Pace
 from sandboxer.accounts.limits import quotas
 from sandboxer.backends.guest import Guest
 from sandboxer.identity.keys import Caller
+from sandboxer.kernel.budget import Lease
 from sandboxer.sandboxes.access import ActivityKind
-from sandboxer.wire.operations.terms import RateClass
+from sandboxer.wire.operations.declaration import RateClass
 from sandboxer.wiring import Platform
 from sandboxer.work.lines import Line, Lines
 
@@ -45,6 +45,8 @@ class Visit:
     house: House
     sandbox_id: str
     key: SshKey
+    # The account above all others, which has its bounds.
+    root: str
     # Whom its requests are counted for.
     address: str
     # Raises what would refuse it now.
@@ -69,9 +71,13 @@ class Visit:
         wanted = quotas(RateClass.API, address=self.address, caller=sender, policy=platform.limits)
         platform.limiter.admit(wanted, now=time.monotonic())
 
+    def lease(self) -> Lease:
+        """For what a transfer holds, as by HTTP."""
+        return self.house.platform.budget.lease(self.root)
+
     async def keep_pace(self, cost: float) -> None:
         """A step of a transfer: who is too fast waits."""
-        wait = self.house.pace.wait_for(self.key.account, cost, time.monotonic())
+        wait = self.house.pace.wait_for(self.root, cost, time.monotonic())
         if wait > 0:
             await asyncio.sleep(wait)
 

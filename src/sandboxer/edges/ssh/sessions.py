@@ -20,8 +20,7 @@ from sandboxer.kernel.errors import (
 )
 from sandboxer.sandboxes.access import ActivityKind
 from sandboxer.sandboxes.lifecycle import LIVE, State
-from sandboxer.work.commands import SHELLS, Wanted, launch
-from sandboxer.work.lines import Line
+from sandboxer.work.lines import SHELLS, Line, Wanted, launch
 
 SSH_TAG = "@ssh"
 _PIECE = 65536
@@ -202,7 +201,7 @@ def _tell(channel: asyncssh.SSHServerProcess[bytes], words: str) -> None:
 async def _state_after(visit: Visit) -> str | None:
     """What became of it, which is written down a moment after its processes end. None: it goes on."""
     for _ in range(_LOOKS):
-        sandbox = visit.house.platform.sandboxes.room.book.peek(visit.sandbox_id)
+        sandbox = visit.house.platform.sandboxes.dependencies.repository.peek(visit.sandbox_id)
         if sandbox is None or sandbox.state not in LIVE:
             return "gone" if sandbox is None or sandbox.state in _GONE else sandbox.state.value
         await asyncio.sleep(_LOOK_S)

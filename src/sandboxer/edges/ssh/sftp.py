@@ -1,6 +1,8 @@
 """SFTP over the supervisor's file operations: nothing has to be installed inside, and no path is the host's.
 
 What the supervisor has no word for (modes, owners, times, links) is done by the sandbox's own programs.
+
+Plain functions translate between SFTP's words and ours: paths, attributes, refusals.
 """
 
 from __future__ import annotations
@@ -17,15 +19,14 @@ import asyncssh
 from asyncssh import SFTPAttrs, SFTPName
 from asyncssh.channel import SSHChannel
 
-from sandboxer.access.ssh.pace import PROGRAM
+from sandboxer.access.ssh.limits import PROGRAM
 from sandboxer.backends.guest import Command, Exit, FileInfo, FileKind, Guest
 from sandboxer.edges.ssh.channels import MAX_WAITING, breathe
-from sandboxer.edges.ssh.house import Visit
-from sandboxer.edges.ssh.sftp_words import Listing, attributes, inside_path, refusal
+from sandboxer.edges.ssh.house import HOME, Visit
 from sandboxer.edges.ssh.uploads import Upload
-from sandboxer.kernel.errors import PathNotFound, SandboxerError
+from sandboxer.kernel.errors import PathNotFound, PermissionDenied, SandboxerError
 from sandboxer.sandboxes.access import ActivityKind
-from sandboxer.work.commands import DEFAULT_ENV
+from sandboxer.work.lines import DEFAULT_ENV
 
 MAX_OPEN = 64
 MAX_READ = 1024 * 1024
@@ -33,6 +34,12 @@ MAX_READ = 1024 * 1024
 SMALL = 16 * 1024
 _LOOK_S = 0.01
 _PROGRAM_S = 30.0
+_TYPES = {
+    FileKind.FILE: stat.S_IFREG,
+    FileKind.DIRECTORY: stat.S_IFDIR,
+    FileKind.SYMLINK: stat.S_IFLNK,
+    FileKind.OTHER: stat.S_IFIFO,
+}
 
 
 # Two handles of one file are two.
@@ -96,7 +103,7 @@ class Sftp(asyncssh.SFTPServer):
         old_size = 0 if known is None or pflags & asyncssh.FXF_TRUNC else known.size
         given = 0o666 & ~0o022 if attrs.permissions is None else attrs.permissions & 0o7777
         mode = given if known is None else known.mode & 0o7777
-        upload = Upload(where, mode, self._carry, old_size=old_size)
+        upload = Upload(where, mode, self._carry, self._visit.lease(), old_size=old_size)
         self._open.add(upload)
         return upload
 
@@ -175,6 +182,7 @@ class Sftp(asyncssh.SFTPServer):
                 yield SFTPName(name, attrs=attributes(info))
 
     async def realpath(self, path: bytes) -> bytes:
+        await self._visit.keep_pace(1)
         return inside_path(path).encode("utf-8", "surrogateescape")
 
     async def readlink(self, path: bytes) -> bytes:
@@ -241,6 +249,7 @@ class Sftp(asyncssh.SFTPServer):
 
     async def fsync(self, file_obj: object) -> None:
         """Nothing is there before it is closed."""
+        await self._visit.keep_pace(1)
 
     def statvfs(self, path: bytes) -> asyncssh.SFTPVFSAttrs:
         raise asyncssh.SFTPOpUnsupported("ask `df` inside")
@@ -295,6 +304,10 @@ class Sftp(asyncssh.SFTPServer):
 
     @asynccontextmanager
     async def _inside(self, activity: ActivityKind, *, cost: float = 1) -> AsyncIterator[Guest]:
+        if self.channel.is_closing():
+            # Thousands of its requests may have come before: each is refused, and others have their turn.
+            await asyncio.sleep(0)
+            raise asyncssh.SFTPConnectionLost("the client is gone")
         if self._shut is not None:
             raise self._shut
         # The library answers without asking whether anybody reads; so we ask before there is more.
@@ -310,3 +323,44 @@ class Sftp(asyncssh.SFTPServer):
                 yield guest
         except SandboxerError as error:
             raise refusal(error) from None
+
+
+class Listing:
+    """A folder that a client reads, piece by piece. The library lets go of it when the client closes it."""
+
+    def __init__(self, entries: AsyncIterator[SFTPName]) -> None:
+        self._entries = entries
+
+    def __aiter__(self) -> AsyncIterator[SFTPName]:
+        return self
+
+    async def __anext__(self) -> SFTPName:
+        return await anext(self._entries)
+
+
+def inside_path(given: bytes) -> str:
+    """Absolute and tidy; relative ones begin at home."""
+    if b"\0" in given:
+        raise asyncssh.SFTPNoSuchFile("a name holds a NUL")
+    joined = posixpath.normpath(posixpath.join(HOME, given.decode("utf-8", "surrogateescape")))
+    # POSIX keeps two leading slashes.
+    return "/" + joined.lstrip("/")
+
+
+def attributes(info: FileInfo) -> SFTPAttrs:
+    return SFTPAttrs(
+        size=info.size,
+        uid=info.uid,
+        gid=info.gid,
+        permissions=_TYPES[info.kind] | (info.mode & 0o7777),
+        atime=int(info.modified_at),
+        mtime=int(info.modified_at),
+    )
+
+
+def refusal(error: SandboxerError) -> asyncssh.SFTPError:
+    if isinstance(error, PathNotFound):
+        return asyncssh.SFTPNoSuchFile(str(error))
+    if isinstance(error, PermissionDenied):
+        return asyncssh.SFTPPermissionDenied(str(error))
+    return asyncssh.SFTPFailure(str(error))

@@ -2,6 +2,7 @@
 
 Clients write from front to back; the current ones open without truncating, and say the size at the end. So
 what the old file had before the first byte written, and after the last, is carried over unless they do.
+What waits here, ahead of a gap or for the sandbox, is taken from the account's budget.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from asyncssh import SFTPAttrs, SFTPFailure
 
 from sandboxer.backends.guest import Guest
+from sandboxer.kernel.budget import Lease
+from sandboxer.kernel.errors import SandboxerError
 
 # Clients send many pieces at once, which may be handled out of order.
 MAX_AHEAD = 16 * 1024 * 1024
@@ -21,7 +24,7 @@ Begin = Callable[["Upload"], Coroutine[object, object, None]]
 
 
 class Upload:
-    def __init__(self, path: str, mode: int | None, begin: Begin, *, old_size: int) -> None:
+    def __init__(self, path: str, mode: int | None, begin: Begin, lease: Lease, *, old_size: int) -> None:
         """`begin` runs `carry` with a guest, beside the writes. `old_size`: of what is not truncated."""
         self.path = path
         self.position = 0
@@ -29,6 +32,7 @@ class Upload:
         self.later: list[SFTPAttrs] = []
         self._mode = mode
         self._begin = begin
+        self._lease = lease
         self._old_size = old_size
         self._first = 0
         self._ahead: dict[int, bytes] = {}
@@ -47,8 +51,12 @@ class Upload:
                 raise SFTPFailure("a file with a hole cannot be written")
             self._first = self.position = offset
             self._start()
-        if offset < self.position or self._ahead_bytes > MAX_AHEAD:
+        if offset < self.position or offset in self._ahead or self._ahead_bytes > MAX_AHEAD:
             raise SFTPFailure("a file is written from its beginning to its end here")
+        try:
+            self._lease.grow_at_once(len(data))
+        except SandboxerError as error:
+            raise SFTPFailure(f"{error} {error.next_step}") from None
         self._ahead[offset] = data
         self._ahead_bytes += len(data)
         async with self._order:
@@ -77,6 +85,11 @@ class Upload:
         """The client is gone; the old file stays."""
         if self._task is not None:
             self._task.cancel()
+        # Now, and not when the collector finds this: task and upload hold each other.
+        self._ahead.clear()
+        while not self._queue.empty():
+            self._queue.get_nowait()
+        self._lease.close()
 
     def _start(self) -> None:
         self._task = asyncio.create_task(self._begin(self), name=f"sftp {self.path}")
@@ -97,6 +110,7 @@ class Upload:
                 yield piece
         while (queued := await self._queue.get()) is not None:
             yield queued
+            self._lease.shrink(len(queued))
         if not self._is_whole:
             raise SFTPFailure("a part of the file was never sent")
         if self.position < self._old_size:

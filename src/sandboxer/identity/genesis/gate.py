@@ -1,16 +1,50 @@
-"""Who passes the gate: asked where a profile or the operator demands it, at create and at extend."""
+"""Who passes the gate: asked where a profile or the operator demands it, at create and at extend.
+
+Whether a genesis proof holds is decided by plain functions; the registry is asked afterwards. Both signatures
+cover both addresses, the account, the server's nonce and one timestamp: neither can be taken from one proof
+into another, nor be shown twice.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from sandboxer.identity.genesis.judgement import LEVEL_NEEDED, RegistryEntry, judge
-from sandboxer.identity.genesis.proof import GenesisProof, Terms, check_proof
-from sandboxer.identity.genesis.registry import Registry
+from sandboxer.identity.genesis.registry import LEVEL_NEEDED, Registry, RegistryEntry, judge
 from sandboxer.identity.sessions.challenges import Challenges
+from sandboxer.identity.signatures.bitcoin import bitcoin_address, verify_bitcoin
+from sandboxer.identity.signatures.stacks import (
+    MAINNET_CHAIN_ID,
+    TESTNET_CHAIN_ID,
+    Ascii,
+    Sip018Domain,
+    UInt,
+    Value,
+    stacks_address,
+    verify_sip018,
+)
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Forbidden, Unauthenticated
+
+WINDOW_S = 300
+_ACTION = "genesis"
+# The names the AIBTC services use; the nonce, which theirs lack, is ours.
+_HEADERS = {
+    b"x-btc-address": "btc_address",
+    b"x-btc-signature": "btc_signature",
+    b"x-btc-timestamp": "timestamp",
+    b"x-stx-address": "stx_address",
+    b"x-stx-signature": "stx_signature",
+    b"x-stx-timestamp": "stx_timestamp",
+    b"x-genesis-nonce": "nonce",
+}
+_TIMESTAMP = re.compile(r"[1-9][0-9]{0,11}")
+_HOW = (
+    "Ask for a challenge (POST /v1/auth/genesis), sign its two messages and send X-BTC-Address,"
+    " X-BTC-Signature, X-BTC-Timestamp, X-STX-Address, X-STX-Signature and X-Genesis-Nonce."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +56,29 @@ class GenesisChallenge:
     sip018_domain: dict[str, str | int]
     sip018_message: dict[str, str]
     expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenesisProof:
+    btc_address: str
+    btc_signature: str = field(repr=False)
+    stx_address: str
+    stx_signature: str = field(repr=False)
+    timestamp: int
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What this platform asks for."""
+
+    domain: str
+    is_mainnet: bool = True
+
+    @property
+    def sip018_domain(self) -> Sip018Domain:
+        chain_id = MAINNET_CHAIN_ID if self.is_mainnet else TESTNET_CHAIN_ID
+        return Sip018Domain(name=self.domain, version="1", chain_id=chain_id)
 
 
 class GenesisGate:
@@ -83,3 +140,74 @@ class GenesisGate:
             stx_address=proof.stx_address,
             level_needed=self._level_needed,
         )
+
+
+def proof_from_headers(headers: Iterable[tuple[bytes, bytes]]) -> GenesisProof | None:
+    """None if there is no trace of a proof; Unauthenticated if it is there in part, or twice."""
+    found: dict[str, str] = {}
+    for name, value in headers:
+        part = _HEADERS.get(name)
+        if part is None:
+            continue
+        if part in found:
+            raise _incomplete(f"{name.decode()} was sent twice")
+        found[part] = value.decode("latin-1")
+    if not found:
+        return None
+    stx_timestamp = found.pop("stx_timestamp", None)
+    missing = sorted(set(_HEADERS.values()) - {"stx_timestamp"} - found.keys())
+    if missing:
+        raise _incomplete(f"the genesis proof lacks {', '.join(missing)}")
+    timestamp = found.pop("timestamp")
+    if stx_timestamp not in (None, timestamp):
+        raise _incomplete("X-BTC-Timestamp and X-STX-Timestamp differ")
+    if _TIMESTAMP.fullmatch(timestamp) is None:
+        raise _incomplete("X-BTC-Timestamp is not unix seconds")
+    return GenesisProof(timestamp=int(timestamp), **found)
+
+
+def btc_message(proof: GenesisProof, account: str) -> str:
+    return f"GENESIS {proof.btc_address}:{proof.stx_address}:{account}:{proof.timestamp}:{proof.nonce}"
+
+
+def stx_message(proof: GenesisProof, account: str) -> Value:
+    return {
+        "action": Ascii(_ACTION),
+        "btc-address": Ascii(proof.btc_address),
+        "stx-address": Ascii(proof.stx_address),
+        "account": Ascii(account),
+        "timestamp": UInt(proof.timestamp),
+        "nonce": Ascii(proof.nonce),
+    }
+
+
+def check_proof(proof: GenesisProof, *, account: str, terms: Terms, now: datetime) -> None:
+    """Raises unless both wallets signed this, now, for this account. The nonce was taken before."""
+    _check_time(proof.timestamp, now)
+    btc, stx = bitcoin_address(proof.btc_address), stacks_address(proof.stx_address)
+    wanted = "mainnet" if terms.is_mainnet else "testnet"
+    if stx.network != wanted or (btc.network == "mainnet") != terms.is_mainnet:
+        raise Forbidden(
+            why=f"both addresses must be of {wanted}",
+            reason="other_network",
+            hint=f"Sign with {wanted} addresses.",
+        )
+    if (btc.text, stx.text) != (proof.btc_address, proof.stx_address):
+        raise _incomplete("an address is not in its usual spelling")
+    verify_bitcoin(proof.btc_address, btc_message(proof, account), proof.btc_signature)
+    verify_sip018(proof.stx_address, terms.sip018_domain, stx_message(proof, account), proof.stx_signature)
+
+
+def _check_time(timestamp: int, now: datetime) -> None:
+    skew = timestamp - int(now.timestamp())
+    if abs(skew) > WINDOW_S:
+        raise Unauthenticated(
+            why=f"the proof's timestamp is {abs(skew)} s off this server's clock; {WINDOW_S} s are allowed",
+            reason="clock_skew",
+            server_time=int(now.timestamp()),
+            hint="Sign again with the current time.",
+        )
+
+
+def _incomplete(why: str) -> Unauthenticated:
+    return Unauthenticated(why=why, reason="incomplete_proof", hint=_HOW)

@@ -13,9 +13,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from sandboxer.identity.keys import Caller
-from sandboxer.identity.sessions import wallets as book
-from sandboxer.identity.sessions.challenges import Challenges
-from sandboxer.identity.sessions.messages import challenge_message
+from sandboxer.identity.sessions import wallets as repository
+from sandboxer.identity.sessions.challenges import Challenges, challenge_message
 from sandboxer.identity.sessions.tokens import Claims, TokenKeys, bad_token, fingerprint
 from sandboxer.identity.sessions.wallets import Wallets
 from sandboxer.identity.signatures.evm import recover_evm
@@ -118,7 +117,7 @@ class WalletSessions:
         wallet = self.accepted(wallet_of(address))
         verify_message(wallet, challenge_message(challenge, self._domain), signature)
         now = self._clock.now()
-        await self._store.write(lambda conn: book.link(conn, wallet, account, now))
+        await self._store.write(lambda conn: repository.link(conn, wallet, account, now))
         return wallet
 
     async def open_for(self, wallet: Wallet) -> OpenedSession:
@@ -145,7 +144,7 @@ class WalletSessions:
         """Who a wallet is that has proved itself for one request, without a session."""
         self.accepted(wallet)
         now = self._clock.now()
-        account = await self._store.write(lambda conn: book.account_of(conn, wallet, now))
+        account = await self._store.write(lambda conn: repository.account_of(conn, wallet, now))
         return Caller(public_key=wallet.caip10, account=account)
 
     async def authenticate(self, token: str) -> Caller:
@@ -196,7 +195,7 @@ class WalletSessions:
         """End every session of a wallet (CAIP-10)."""
         now = self._clock.now()
         try:
-            return await self._store.write(lambda conn: book.end_sessions(conn, address, now))
+            return await self._store.write(lambda conn: repository.end_sessions(conn, address, now))
         finally:
             self._wallets.epoch += 1
 
@@ -242,7 +241,7 @@ class WalletSessions:
     def _insert(self, conn: Connection, wallet: Wallet, claims: Claims) -> tuple[str, bool]:
         now = claims.issued_at
         conn.execute(delete(wallet_sessions).where(wallet_sessions.c.expires_at <= now))
-        account = book.account_of(conn, wallet, now)
+        account = repository.account_of(conn, wallet, now)
         own = conn.execute(
             select(wallet_sessions.c.id)
             .where(wallet_sessions.c.address == wallet.caip10)

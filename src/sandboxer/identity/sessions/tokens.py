@@ -1,6 +1,10 @@
 """The token of a session: PASETO v4.local. Pure: with the key and the time, what does a token say?
 
 A token alone opens nothing: the session it names must also be known and not revoked.
+
+The key of session tokens comes from the operator's secret or, in development, one kept sealed.
+
+`session_token` reads from a request's head, strictly, whether it comes with a session instead of a signature.
 """
 
 from __future__ import annotations
@@ -11,15 +15,27 @@ import hashlib
 import hmac
 import json
 import re
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-import pyseto
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from sqlalchemy import Connection, insert, select
 
+from sandboxer.identity.seal import Seal
+from sandboxer.identity.tables import identity_secrets
+from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import InvalidRequest, Unauthenticated
+from sandboxer.kernel.late import late
+from sandboxer.store.engine import Store
+
+if TYPE_CHECKING:
+    import pyseto
+else:
+    pyseto = late("pyseto")
 
 HEADER = "v4.local."
 _TOKEN = re.compile(r"v4\.local\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
@@ -29,6 +45,9 @@ _SALT = b"sandboxer-paseto-v4"
 _INFO = b"session-auth-symmetric-key-v1"
 # Bound into every token, so that nothing else encrypted with the same key can pass for a session.
 _ASSERTION = b"sandboxer-session-v1"
+_NAME = "session-token-key"
+_BEARER = b"bearer "
+_OF_SIGNATURES = frozenset({b"x-signature", b"x-nonce", b"x-content-sha256", b"x-api-key"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,3 +179,69 @@ def _read(payload: object) -> Claims | None:
         )
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def require_session_secret(secret: str | None, *, production: bool) -> None:
+    """Call it before anything is opened: a server in production must not start without its secret."""
+    if secret is not None:
+        derive_key(secret)
+    elif production:
+        raise InvalidRequest(
+            field="SESSION_AUTH_SECRET",
+            why="production mode needs it: sessions must not hang on a key that only this machine has",
+            hint="Set SESSION_AUTH_SECRET to the output of `openssl rand -hex 32`, and keep it.",
+        )
+
+
+async def load_token_keys(
+    store: Store, seal: Seal, clock: Clock, *, secret: str | None, production: bool = False
+) -> TokenKeys:
+    """Without a secret: a random key, made once and sealed under the master key, to outlive restarts.
+
+    Tokens of that key still open after an operator has set a secret; they end by themselves within the hour.
+    """
+    require_session_secret(secret, production=production)
+    kept = await _kept(store, seal, clock, make=secret is None)
+    keys = [derive_key(secret)] if secret is not None else []
+    return TokenKeys([*keys, *([TokenKey(kept)] if kept is not None and not production else [])])
+
+
+async def _kept(store: Store, seal: Seal, clock: Clock, *, make: bool) -> bytes | None:
+    fresh = secrets.token_bytes(32)
+
+    def keep(conn: Connection) -> bytes | None:
+        known = conn.execute(
+            select(identity_secrets.c.sealed).where(identity_secrets.c.name == _NAME)
+        ).scalar_one_or_none()
+        if known is not None or not make:
+            return None if known is None else bytes(known)
+        sealed = seal.close(fresh, context=_NAME)
+        conn.execute(insert(identity_secrets).values(name=_NAME, sealed=sealed, created_at=clock.now()))
+        return sealed
+
+    sealed = await store.write(keep)
+    return None if sealed is None else seal.open(sealed, context=_NAME)
+
+
+def session_token(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The token, if there is one; None if this request is to be judged by its signature."""
+    tokens: list[str] = []
+    is_signed = False
+    count = 0
+    for name, value in headers:
+        is_signed = is_signed or name in _OF_SIGNATURES
+        if name == b"authorization":
+            count += 1
+            if value[: len(_BEARER)].lower() == _BEARER:
+                text = value[len(_BEARER) :].strip(b" ").decode("latin-1")
+                tokens += [text] if text.startswith(HEADER) else []
+    if not tokens:
+        return None
+    if count > 1 or is_signed:
+        # Two readers could believe two different callers.
+        raise Unauthenticated(
+            why="the request carries a session and something else that names a caller",
+            reason="two_callers",
+            hint="Send a session token, or sign the request; not both.",
+        )
+    return tokens[0]

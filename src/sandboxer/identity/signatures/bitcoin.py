@@ -2,23 +2,60 @@
 
 The two cannot be taken for one another: BIP-137 is 65 bytes with a first byte of 27 to 42, which as the first
 byte of a witness would promise that many items.
+
+`bitcoin_address` takes an address apart: network, kind, hash. Two spellings of one address become one.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-import bip322
+from sandboxer.identity.signatures.recovery import (
+    bad_address,
+    bad_signature,
+    compact_size,
+    double_sha256,
+    hash160,
+    malformed_signature,
+    recover,
+)
+from sandboxer.kernel.late import late
 
-from sandboxer.identity.signatures.bitcoin_addresses import BitcoinAddress, bitcoin_address
-from sandboxer.identity.signatures.recovery import compact_size, double_sha256, hash160, recover
-from sandboxer.identity.signatures.refusals import bad_address, bad_signature, malformed_signature
+if TYPE_CHECKING:
+    import bip322
+else:
+    bip322 = late("bip322")
 
 _LONGEST_SIGNATURE = 1024
 # Newer wallets say which of BIP-322's forms follows.
 _SIMPLE_PREFIX = "smp"
 _BIP322_KINDS = frozenset({"p2sh", "p2wpkh", "p2tr"})
+_BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_BECH32 = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
+_BECH32_CONST, _BECH32M_CONST = 1, 0x2BC830A3
+_LONGEST = 90
+_VERSIONS: dict[int, tuple[Network, Kind]] = {
+    0x00: ("mainnet", "p2pkh"),
+    0x05: ("mainnet", "p2sh"),
+    0x6F: ("testnet", "p2pkh"),
+    0xC4: ("testnet", "p2sh"),
+}
+_PREFIXES: dict[str, Network] = {"bc": "mainnet", "tb": "testnet", "bcrt": "regtest"}
+Network = Literal["mainnet", "testnet", "regtest"]
+Kind = Literal["p2pkh", "p2sh", "p2wpkh", "p2wsh", "p2tr"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BitcoinAddress:
+    # The one spelling we store, compare and cache by.
+    text: str
+    # Base58 addresses of testnet and regtest look alike: those say testnet.
+    network: Network
+    kind: Kind
+    program: bytes
 
 
 def verify_bitcoin(address: str, message: str, signature: str) -> None:
@@ -77,3 +114,74 @@ def _decoded(signature: str) -> bytes:
         except (UnicodeEncodeError, binascii.Error):
             pass
     raise malformed_signature("Bitcoin", "base64, as the wallet gave it")
+
+
+def bitcoin_address(text: str) -> BitcoinAddress:
+    """Raises InvalidRequest unless `text` is a well-formed address of a kind we know."""
+    if len(text) > _LONGEST or not text.isascii():
+        raise _bad("too long, or not ASCII")
+    prefix, separator, _ = text.rpartition("1")
+    if separator and prefix.lower() in _PREFIXES:
+        return _segwit(text)
+    return _base58(text)
+
+
+def _base58(text: str) -> BitcoinAddress:
+    number = 0
+    for letter in text:
+        digit = _BASE58.find(letter)
+        if digit < 0:
+            raise _bad("a letter that base 58 does not have")
+        number = number * 58 + digit
+    leading = len(text) - len(text.lstrip("1"))
+    raw = bytes(leading) + number.to_bytes((number.bit_length() + 7) // 8, "big")
+    if len(raw) != 25 or double_sha256(raw[:21])[:4] != raw[21:]:
+        raise _bad("its checksum is wrong")
+    if raw[0] not in _VERSIONS:
+        raise _bad("another chain's version byte")
+    network, kind = _VERSIONS[raw[0]]
+    return BitcoinAddress(text=text, network=network, kind=kind, program=raw[1:21])
+
+
+def _segwit(text: str) -> BitcoinAddress:
+    if text not in (text.lower(), text.upper()):
+        raise _bad("it mixes capital and small letters")
+    text = text.lower()
+    prefix, _, data = text.rpartition("1")
+    values = [_BECH32.find(letter) for letter in data]
+    if len(values) < 8 or min(values) < 0:
+        raise _bad("a letter that bech32 does not have")
+    expanded = [ord(c) >> 5 for c in prefix] + [0] + [ord(c) & 31 for c in prefix]
+    version = values[0]
+    if _polymod(expanded + values) != (_BECH32M_CONST if version else _BECH32_CONST):
+        raise _bad("its checksum is wrong")
+    program = _eight_bit(values[1:-6])
+    kinds: dict[tuple[int, int], Kind] = {(0, 20): "p2wpkh", (0, 32): "p2wsh", (1, 32): "p2tr"}
+    kind = kinds.get((version, len(program)))
+    if kind is None:
+        raise _bad("a kind of output we do not know")
+    return BitcoinAddress(text=text, network=_PREFIXES[prefix], kind=kind, program=program)
+
+
+def _polymod(values: list[int]) -> int:
+    check = 1
+    for value in values:
+        top = check >> 25
+        check = (check & 0x1FFFFFF) << 5 ^ value
+        for bit, generator in enumerate((0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)):
+            check ^= generator if (top >> bit) & 1 else 0
+    return check
+
+
+def _eight_bit(values: list[int]) -> bytes:
+    number, bits = 0, 5 * len(values)
+    for value in values:
+        number = number << 5 | value
+    padding = bits % 8
+    if padding > 4 or number & ((1 << padding) - 1):
+        raise _bad("its padding is wrong")
+    return (number >> padding).to_bytes(bits // 8, "big")
+
+
+def _bad(why: str) -> Exception:
+    return bad_address("Bitcoin", why)

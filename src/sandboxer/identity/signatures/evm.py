@@ -7,11 +7,15 @@ Written over coincurve and keccak: the usual library takes a second and 25 MB to
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from Cryptodome.Hash import keccak
+from sandboxer.identity.signatures.recovery import bad_address, bad_signature, malformed_signature, recover
+from sandboxer.kernel.late import late
 
-from sandboxer.identity.signatures.recovery import recover
-from sandboxer.identity.signatures.refusals import bad_address, bad_signature, malformed_signature
+if TYPE_CHECKING:
+    from Cryptodome.Hash import keccak
+else:
+    keccak = late("Cryptodome.Hash.keccak")
 
 _SCHEME = "EIP-191"
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{40}")

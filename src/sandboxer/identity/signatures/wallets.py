@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sandboxer.identity.signatures.bitcoin import verify_bitcoin
-from sandboxer.identity.signatures.bitcoin_addresses import bitcoin_address
-from sandboxer.identity.signatures.c32 import stacks_address
+from sandboxer.identity.signatures.bitcoin import bitcoin_address, verify_bitcoin
 from sandboxer.identity.signatures.evm import evm_address, verify_evm
-from sandboxer.identity.signatures.refusals import bad_address
-from sandboxer.identity.signatures.stacks import verify_stacks_message
+from sandboxer.identity.signatures.recovery import bad_address
+from sandboxer.identity.signatures.stacks import stacks_address, verify_stacks_message
 
 Namespace = Literal["eip155", "stacks", "bip122"]
 # CAIP-2 references: the genesis block's first 32 hex digits for Bitcoin, chain ids for Stacks.

@@ -5,14 +5,18 @@ Plain functions inside a transaction. Secrets come sealed: this room keeps them 
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from sandboxer.kernel.errors import Conflict, NotFound
+from sandboxer.kernel.dial_judge import Address, permitted
+from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound
 from sandboxer.observe.events import record
 from sandboxer.observe.webhooks.tables import webhook_endpoints
 from sandboxer.store.workers import announce
@@ -172,3 +176,48 @@ def _row(endpoint: Endpoint) -> dict[str, Any]:
 def _endpoint(row: Row[Any]) -> Endpoint:
     values = row._asdict()
     return Endpoint(**{**values, "kinds": tuple(values["kinds"])})
+
+
+MAX_URL = 2048
+_CLEAN = re.compile(r"[\x21-\x7e]+")
+_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|[0-9A-Fa-f:.]{2,45}")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    url: str
+    host: str
+    port: int
+
+
+def parse_target(url: str, *, allow_private: bool) -> Target:
+    """Raises InvalidRequest saying what is wrong with it."""
+    if len(url) > MAX_URL or _CLEAN.fullmatch(url) is None or "\\" in url:
+        raise _wrong(f"it must be a URL of at most {MAX_URL} printable ASCII characters")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise _wrong("it is not a URL") from None
+    if parts.scheme not in (("https", "http") if allow_private else ("https",)):
+        raise _wrong("it must begin with https://")
+    if "@" in parts.netloc or parts.fragment or port == 0:
+        raise _wrong("it must not hold a user, a password, a fragment or port 0")
+    host = parts.hostname or ""
+    if _HOST.fullmatch(host) is None:
+        raise _wrong("it names no host (write international names in punycode)")
+    literal = _literal(host)
+    if literal is not None and not permitted(literal, allow_private=allow_private):
+        raise _wrong(f"{host} is not a public address")
+    return Target(url=url, host=host, port=port or (443 if parts.scheme == "https" else 80))
+
+
+def _literal(host: str) -> Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _wrong(why: str) -> InvalidRequest:
+    return InvalidRequest(field="url", why=why)

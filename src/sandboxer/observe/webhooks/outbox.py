@@ -2,25 +2,29 @@
 
 A cursor and the rows it makes move in one transaction, and the same message is put in once for each endpoint:
 killed at any point, nothing is lost and nothing is in the outbox twice.
+
+What there is to tell of are feeds that grow at their end, read by a cursor that moves with the outbox. A
+feed's positions become visible in growing order (all writers of the store wait for each other), so
+"everything after the cursor" misses nothing and repeats nothing. Upper rooms bring feeds of their own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import Connection, Row, and_, delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from sandboxer.kernel.errors import NotFound
 from sandboxer.kernel.ids import new_id
+from sandboxer.observe.events import events
 from sandboxer.observe.webhooks import endpoints
 from sandboxer.observe.webhooks.carrier import Outcome
 from sandboxer.observe.webhooks.endpoints import TOPIC, Endpoint
-from sandboxer.observe.webhooks.feeds import Feed, Happening
 from sandboxer.observe.webhooks.states import WAITING, DeliveryState, Signal, after_failure, next_state
 from sandboxer.observe.webhooks.tables import webhook_attempts, webhook_cursors, webhook_deliveries
 from sandboxer.store.workers import announce
@@ -63,6 +67,35 @@ class Attempt:
     status: int | None
     outcome: str
     reason: str
+
+
+# Says whose each subject is; those it does not know belong to the operator alone.
+Owners = Callable[[Connection, Iterable[str]], Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happening:
+    position: int
+    # The message's id, the same for every receiver and every try.
+    id: str
+    kind: str
+    # None: only endpoints that hear of everything are told.
+    account: str | None
+    at: datetime
+    data: Mapping[str, Any]
+
+
+class Feed(Protocol):
+    name: str
+
+    def last(self, conn: Connection, *, now: datetime) -> int:
+        """The newest position: where a feed nobody listened to begins."""
+
+    def read(self, conn: Connection, after: int, limit: int, *, now: datetime) -> Sequence[Happening]:
+        """What comes after a position, in order; empty when there is nothing more."""
+
+    def next_at(self, *, now: datetime) -> datetime | None:
+        """When there will be more though nothing is written; None if only writes make more."""
 
 
 def body_of(*, id: str, kind: str, account: str | None, at: datetime, data: Mapping[str, Any]) -> str:
@@ -343,3 +376,34 @@ def _set_cursor(conn: Connection, feed: str, position: int) -> None:
 def _delivery(row: Row[Any]) -> Delivery:
     values = row._asdict()
     return Delivery(**{**values, "state": DeliveryState(values["state"])})
+
+
+class EventFeed:
+    """The event log."""
+
+    name = "events"
+
+    def __init__(self, owners: Owners) -> None:
+        self._owners = owners
+
+    def last(self, conn: Connection, *, now: datetime) -> int:
+        return conn.execute(select(func.max(events.c.id))).scalar() or 0
+
+    def read(self, conn: Connection, after: int, limit: int, *, now: datetime) -> Sequence[Happening]:
+        query = select(events).where(events.c.id > after).order_by(events.c.id).limit(limit)
+        rows = conn.execute(query).all()
+        owners = self._owners(conn, {row.subject for row in rows}) if rows else {}
+        return [
+            Happening(
+                position=row.id,
+                id=f"evt_{row.id}",
+                kind=row.kind,
+                account=owners.get(row.subject),
+                at=row.at,
+                data={"subject": row.subject, "actor": row.actor, "reason": row.reason, "facts": row.data},
+            )
+            for row in rows
+        ]
+
+    def next_at(self, *, now: datetime) -> datetime | None:
+        return None

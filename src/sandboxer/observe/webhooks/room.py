@@ -1,4 +1,5 @@
-"""The room as others use it: endpoints with their secrets, one-shot messages, and the postman behind them.
+"""The room as others use it: endpoints with their secrets, one-shot messages, and the delivery worker behind
+them.
 
 open_webhooks(...) -> Webhooks
 webhooks.enqueue(conn, account=, kind=, url=, payload=, id=, now=, secret=None)   inside a transaction
@@ -18,13 +19,12 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.dial_judge import Network
 from sandboxer.kernel.ids import new_id
 from sandboxer.kernel.tasks import own_tasks
-from sandboxer.observe.webhooks import endpoints, outbox, signing
+from sandboxer.observe.webhooks import carrier as signing
+from sandboxer.observe.webhooks import endpoints, outbox
 from sandboxer.observe.webhooks.carrier import TIMEOUT_S, Carrier
-from sandboxer.observe.webhooks.endpoints import OVERLAP, Endpoint, once_id
-from sandboxer.observe.webhooks.feeds import Feed
-from sandboxer.observe.webhooks.outbox import Above, Delivery, lane_of
-from sandboxer.observe.webhooks.postman import Postman
-from sandboxer.observe.webhooks.targets import Target, parse_target
+from sandboxer.observe.webhooks.delivery_worker import DeliveryWorker
+from sandboxer.observe.webhooks.endpoints import OVERLAP, Endpoint, Target, once_id, parse_target
+from sandboxer.observe.webhooks.outbox import Above, Attempt, Delivery, Feed, lane_of
 from sandboxer.store.engine import Store
 
 TEST_KIND = "webhook.test"
@@ -60,7 +60,9 @@ class Webhooks:
         self._feeds = tuple(feeds)
         self._allow_private = allow_private
         self.carrier = Carrier(allow_private=allow_private, never=never)
-        self.postman = Postman(store, clock, self.carrier, self._feeds, self._secrets_of, above)
+        self.delivery_worker = DeliveryWorker(
+            store, clock, self.carrier, self._feeds, self._secrets_of, above
+        )
 
     def check_url(self, url: str) -> Target:
         """Raises InvalidRequest for a URL that no webhook may go to: ask before accepting one."""
@@ -210,8 +212,32 @@ class Webhooks:
 
         return await self._sent(await self._store.write(write))
 
+    async def of_account(self, account: str) -> list[Endpoint]:
+        return await self._store.read(lambda conn: endpoints.of_account(conn, account))
+
+    async def get(self, account: str, id: str) -> Endpoint:
+        """Raises NotFound."""
+        return await self._store.read(lambda conn: endpoints.load(conn, account, id))
+
+    async def deliveries(
+        self, account: str, id: str, *, before: int | None, limit: int, state: str | None
+    ) -> tuple[Sequence[Delivery], Mapping[str, Sequence[Attempt]]]:
+        """The newest first, with the attempts at each."""
+
+        def read(conn: Connection) -> tuple[Sequence[Delivery], Mapping[str, Sequence[Attempt]]]:
+            if id != once_id(account):
+                endpoints.load(conn, account, id)
+            found = outbox.page(conn, id, before=before, limit=limit, state=state)
+            return found, outbox.attempts_of(conn, [one.id for one in found])
+
+        return await self._store.read(read)
+
+    async def attempts(self, delivery: Delivery) -> Sequence[Attempt]:
+        found = await self._store.read(lambda conn: outbox.attempts_of(conn, [delivery.id]))
+        return found[delivery.id]
+
     async def _sent(self, delivery: Delivery) -> Delivery:
-        await self.postman.attempted(delivery, within=TEST_WAIT_S)
+        await self.delivery_worker.attempted(delivery, within=TEST_WAIT_S)
         found = await self._store.read(lambda conn: outbox.find(conn, delivery.id))
         return found or replace(delivery)
 
@@ -249,7 +275,7 @@ async def open_webhooks(
     webhooks = Webhooks(store, clock, seal, feeds, allow_private=allow_private, never=never, above=above)
     try:
         async with own_tasks() as tasks:
-            tasks.start(webhooks.postman.run(), name="webhooks")
+            tasks.start(webhooks.delivery_worker.run(), name="webhooks")
             yield webhooks
     finally:
         await webhooks.carrier.close()

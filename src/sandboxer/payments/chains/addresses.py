@@ -1,7 +1,13 @@
-"""Addresses of the Bitcoin family: which bytes mark which coin and network, and the script behind a text.
+"""Addresses of every coin we take: read, checked, made, and written as what a wallet scans.
+
+Addresses of the Bitcoin family: which bytes mark which coin and network, and the script behind a text.
 
 A coin sent to an address of another coin is lost, and several coins share prefixes on their test networks;
 so a text is always read for one network, never guessed.
+
+Monero's own base58 (blocks of eight bytes) and address bytes: enough to tell an address from a slip.
+
+What a paying wallet scans: BIP 21 for the Bitcoin family, Monero's own form.
 """
 
 from __future__ import annotations
@@ -9,27 +15,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-
-from embit import base58, bech32
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.late import late
+from sandboxer.payments.assets import ASSETS, as_text
+
+if TYPE_CHECKING:
+    from Cryptodome.Hash import keccak
+    from embit import base58, bech32
+else:
+    base58, bech32 = late("embit.base58"), late("embit.bech32")
+    keccak = late("Cryptodome.Hash.keccak")
 
 MAINNET = "mainnet"
-
-
-@dataclass(frozen=True)
-class Network:
-    coin: str
-    name: str
-    p2pkh: int
-    # The first is written; older ones are read too.
-    p2sh: tuple[int, ...]
-    # None: the coin has no witness programs.
-    hrp: str | None
-    # Hashes of the first blocks of the chains that use these addresses.
-    genesis: tuple[str, ...]
-
-
 # Of each coin's chainparams.cpp.
 _BTC_MAIN = ("000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f",)
 # Testnet 3 and 4, and signet, which share their addresses.
@@ -45,6 +45,47 @@ _LTC_REGTEST = ("530827f38f93b43ed12af0b3ad25a288dc02ed74d6d7857862df51fc56c416f
 _DOGE_MAIN = ("1a91e3dace36e2be3bf030a65679fe821aa1d6ef92e7c9902eb318182c355691",)
 _DOGE_TEST = ("bb0a78264637406b6360aad926284d544d7049f45189db5664f3c4d07350559e",)
 _DOGE_REGTEST = ("3d2160a3b5dc4a9d62e7e66a295f70313ac808440ef7400d6c0772171ce973a5",)
+_ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_DIGIT = {letter: value for value, letter in enumerate(_ALPHABET)}
+# How many letters write how many bytes; other lengths do not occur.
+_BYTES_OF_LETTERS = {0: 0, 2: 1, 3: 2, 5: 3, 6: 4, 7: 5, 9: 6, 10: 7, 11: 8}
+_BLOCK = 11
+_CHECKSUM = 4
+_KEYS = 64
+_PAYMENT_ID = 8
+# First byte: standard, integrated (with a payment id), subaddress.
+MONERO_PREFIXES: Mapping[str, tuple[int, int, int]] = MappingProxyType(
+    {
+        "mainnet": (18, 19, 42),
+        "testnet": (53, 54, 63),
+        "stagenet": (24, 25, 36),
+        # Monero calls it fakechain, and gives it mainnet's addresses.
+        "regtest": (18, 19, 42),
+    }
+)
+# scheme, name of the amount, name of the text
+_FORMS: Mapping[str, tuple[str, str, str]] = MappingProxyType(
+    {
+        "BTC": ("bitcoin", "amount", "label"),
+        "LTC": ("litecoin", "amount", "label"),
+        "DOGE": ("dogecoin", "amount", "label"),
+        "XMR": ("monero", "tx_amount", "tx_description"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Network:
+    coin: str
+    name: str
+    p2pkh: int
+    # The first is written; older ones are read too.
+    p2sh: tuple[int, ...]
+    # None: the coin has no witness programs.
+    hrp: str | None
+    # Hashes of the first blocks of the chains that use these addresses.
+    genesis: tuple[str, ...]
+
 
 NETWORKS: Mapping[tuple[str, str], Network] = MappingProxyType(
     {
@@ -119,3 +160,43 @@ def address_of(script: bytes, network: Network) -> str | None:
         if 0 <= version <= 16:
             return str(bech32.encode(network.hrp, version, script[2:]))
     return None
+
+
+def check_monero_address(text: str, network: str) -> None:
+    raw = _decoded(text) if 90 <= len(text) <= 110 else None
+    if raw is None or _checksum(raw[:-_CHECKSUM]) != raw[-_CHECKSUM:]:
+        raise InvalidRequest(field="address", why="not a Monero address (its checksum is wrong)")
+    standard, integrated, sub = MONERO_PREFIXES[network]
+    length = len(raw) - 1 - _CHECKSUM
+    if (raw[0], length) not in {
+        (standard, _KEYS),
+        (sub, _KEYS),
+        (integrated, _KEYS + _PAYMENT_ID),
+    }:
+        raise InvalidRequest(field="address", why=f"not an address of Monero's {network}")
+
+
+def _checksum(raw: bytes) -> bytes:
+    return keccak.new(digest_bits=256, data=raw).digest()[:_CHECKSUM]
+
+
+def _decoded(text: str) -> bytes | None:
+    out = bytearray()
+    for start in range(0, len(text), _BLOCK):
+        block = text[start : start + _BLOCK]
+        size = _BYTES_OF_LETTERS.get(len(block))
+        if size is None or any(letter not in _DIGIT for letter in block):
+            return None
+        number = 0
+        for letter in block:
+            number = number * len(_ALPHABET) + _DIGIT[letter]
+        if number >= 256**size:
+            return None
+        out += number.to_bytes(size, "big")
+    return bytes(out)
+
+
+def payment_uri(code: str, address: str, amount: int, label: str) -> str:
+    scheme, amount_name, label_name = _FORMS[code]
+    uri = f"{scheme}:{address}?{amount_name}={as_text(amount, ASSETS[code])}"
+    return f"{uri}&{label_name}={quote(label, safe='')}" if label else uri

@@ -1,23 +1,40 @@
-"""Which chains an operator listens to, read from one JSON setting. Pure: files are opened elsewhere.
+"""Which chains an operator listens to, read from one JSON setting, and opened.
 
+Reading the setting is pure: files are opened by `open_chain` alone, the only place that reads node passwords.
 Secrets are never in the setting itself, which is printed by `sandboxer config`: only where they lie.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, fields, replace
-from datetime import date
+from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.late import late
 from sandboxer.payments.assets import ASSETS
+from sandboxer.payments.chains.addresses import MONERO_PREFIXES, network_of
+from sandboxer.payments.chains.contract import Chain
+
+if TYPE_CHECKING:
+    # What reads keys and addresses of a coin is loaded only where that coin is taken.
+    from sandboxer.payments.chains import core_rpc, core_wallet, derivation, esplora, monero
+else:
+    core_rpc = late("sandboxer.payments.chains.core_rpc")
+    core_wallet = late("sandboxer.payments.chains.core_wallet")
+    derivation = late("sandboxer.payments.chains.derivation")
+    esplora = late("sandboxer.payments.chains.esplora")
+    monero = late("sandboxer.payments.chains.monero")
 
 CHAINS = ("BTC", "LTC", "DOGE", "XMR")
 _MOST_CONFIRMATIONS = 1000
+_TEXTS = ("network", "xpub", "script", "user", "wallet")
+_FILES = ("password_file", "cookie_file")
 
 
 class Source(StrEnum):
@@ -61,6 +78,7 @@ class ChainPlan:
 
 
 _OPTIONAL = {each.name for each in fields(ChainPlan)} - {"code", "source", "url"}
+Adapter: TypeAlias = "core_rpc.CoreRpc | esplora.Esplora | monero.MoneroWallet"
 
 
 def chains_from_json(raw: Mapping[str, Mapping[str, Any]]) -> tuple[ChainPlan, ...]:
@@ -95,10 +113,6 @@ def _plan(code: str, given: Mapping[str, Any]) -> ChainPlan:
     return replace(plan, **optional)
 
 
-_TEXTS = ("network", "xpub", "script", "user", "wallet")
-_FILES = ("password_file", "cookie_file")
-
-
 def _url(code: str, value: Any) -> str:
     parts = urlsplit(_text(code, "url", value))
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -131,3 +145,77 @@ def _number(code: str, name: str, value: Any, least: int, most: int) -> int:
 
 def _wrong(code: str, why: str) -> InvalidRequest:
     return InvalidRequest(field="chains", why=f"{code[:20]} {why}")
+
+
+@asynccontextmanager
+async def open_chains(
+    plans: Sequence[ChainPlan], *, watched_for: timedelta = timedelta(0)
+) -> AsyncIterator[Mapping[str, Chain]]:
+    """Adapters by code. Nothing is asked of the nodes yet: one that is down must not keep the rest from
+    starting. `watched_for`: how long after it was handed out an address may still be asked about."""
+    async with AsyncExitStack() as stack:
+        chains: dict[str, Chain] = {}
+        for plan in plans:
+            adapter = open_chain(plan, watched_for=watched_for)
+            stack.push_async_callback(adapter.close)
+            chains[plan.code] = adapter
+        yield chains
+
+
+def open_chain(plan: ChainPlan, *, watched_for: timedelta = timedelta(0)) -> Adapter:
+    user, password = login_of(plan)
+    if plan.source is Source.WALLET_RPC:
+        known = MONERO_PREFIXES
+        if plan.network not in known:
+            raise InvalidRequest(field="chains", why=f"XMR: network is one of {', '.join(known)}")
+        return monero.MoneroWallet(
+            plan.url,
+            user=user or None,
+            password=password,
+            account=plan.account,
+            network=plan.network,
+            daemon_url=plan.daemon,
+        )
+    keys = _keys(plan)
+    if plan.source is Source.ESPLORA:
+        return esplora.Esplora(keys.network, plan.url, keys=keys)
+    return core_rpc.CoreRpc(
+        keys.network,
+        plan.url,
+        user=user,
+        password=password,
+        keys=keys,
+        wallet=plan.wallet,
+        birthday=_moment(plan.birthday),
+        look_back_s=max(core_wallet.LOOK_BACK_S, int(watched_for.total_seconds())),
+    )
+
+
+def _moment(day: date | None) -> int | None:
+    return None if day is None else int(datetime.combine(day, time(), UTC).timestamp())
+
+
+def _keys(plan: ChainPlan) -> derivation.AccountKey:
+    assert plan.xpub is not None, "configuration asks for it"
+    try:
+        script = derivation.Script(plan.script) if plan.script else None
+    except ValueError:
+        raise InvalidRequest(
+            field="chains", why=f"{plan.code}: script is one of {list(derivation.Script)}"
+        ) from None
+    return derivation.read_account_key(plan.xpub, network_of(plan.code, plan.network), script)
+
+
+def login_of(plan: ChainPlan) -> tuple[str, str]:
+    """User and password, read from where the plan says they lie."""
+    if plan.cookie_file:
+        user, _, password = _secret(plan.cookie_file).partition(":")
+        return user, password
+    return plan.user or "", _secret(plan.password_file) if plan.password_file else ""
+
+
+def _secret(path: Path) -> str:
+    try:
+        return path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(field="chains", why=f"{path} cannot be read: {type(error).__name__}") from None

@@ -2,13 +2,30 @@
 
 An adapter believes nothing: an answer that cannot be true (deeper than the chain is high, to an address
 nobody asked for, a negative amount) is refused as `ChainUnavailable`, as if the node had not answered.
+
+A chain that is believed only after its node was seen to be the right one.
+
+The proof is asked for before the first question, and again after every failure: whoever restarts a node may
+start another one at the same address.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from datetime import timedelta
+from typing import Protocol, TypeVar, runtime_checkable
+
+from sandboxer.kernel.errors import ChainUnavailable
+from sandboxer.payments.chains.addresses import MAINNET, Network
+
+# Blocks come every minute to every ten; six hours without one happen to nobody who is connected.
+OLDEST_TIP = timedelta(hours=6)
+# Headers come before their blocks, so a node in step may lack one or two for a moment.
+MOST_BEHIND = 3
+# One look at one address. Slower ones leave no time for all that are watched.
+LOOKUP_LIMIT = timedelta(seconds=4)
+SLOW = f"a look-up of one address took longer than {LOOKUP_LIMIT.total_seconds():.0f} s"
 
 
 @dataclass(frozen=True)
@@ -113,3 +130,90 @@ class Funds(Protocol):
     async def fee_rate(self) -> int | None:
         """Atomic units for 1000 virtual bytes, as the node thinks right; None if it has no opinion."""
         ...
+
+
+Told = TypeVar("Told")
+
+
+class CheckedChain:
+    """`Chain` around another; one that cannot be checked is believed as it is."""
+
+    def __init__(self, chain: Chain) -> None:
+        self.code = chain.code
+        self._chain = chain
+        self._checkable = chain if isinstance(chain, Checkable) else None
+        self._is_proven = self._checkable is None
+
+    async def check(self) -> str | None:
+        """Why it should not be offered; None: all is well. Raises ChainUnavailable."""
+        if self._checkable is None:
+            return None
+        if (why := await self._prove(self._checkable)) is not None:
+            return why
+        return await self._checkable.why_unready()
+
+    # -- Chain ---------------------------------------------------------------------------------------------
+
+    async def tip(self) -> int:
+        await self._refuse_unproven()
+        return await self._asked(self._chain.tip())
+
+    async def fresh_address(self, index: int) -> str:
+        await self._refuse_unproven()
+        return await self._asked(self._chain.fresh_address(index))
+
+    async def deposits(self, addresses: Sequence[str]) -> list[Deposit]:
+        await self._refuse_unproven()
+        return await self._asked(self._chain.deposits(addresses))
+
+    def check_address(self, text: str) -> None:
+        self._chain.check_address(text)
+
+    def payment_uri(self, address: str, amount: int, label: str) -> str:
+        return self._chain.payment_uri(address, amount, label)
+
+    # -- proof ---------------------------------------------------------------------------------------------
+
+    async def _refuse_unproven(self) -> None:
+        if self._is_proven or self._checkable is None:
+            return
+        if (why := await self._prove(self._checkable)) is not None:
+            raise ChainUnavailable(chain=self.code, why=why)
+
+    async def _prove(self, checkable: Checkable) -> str | None:
+        self._is_proven = False
+        why = await checkable.why_wrong()
+        self._is_proven = why is None
+        return why
+
+    async def _asked(self, question: Awaitable[Told]) -> Told:
+        try:
+            return await question
+        except ChainUnavailable:
+            self._is_proven = self._checkable is None
+            raise
+
+
+def why_another(network: Network, genesis: str) -> str | None:
+    """The first block tells coins and networks apart, also where their addresses look the same."""
+    if genesis in network.genesis:
+        return None
+    return f"its node is not of {network.coin} {network.name}: its first block is {genesis[:16]}…"
+
+
+def why_behind(network: Network, *, blocks: int, headers: int, is_reading: bool) -> str | None:
+    """`is_reading`: the node itself says that it has not caught up. A test network that stands still says so
+    for ever, so there only the numbers count."""
+    if headers - blocks > MOST_BEHIND:
+        return f"its node is not synchronised: {blocks} of {headers} blocks"
+    if is_reading and network.name == MAINNET:
+        return f"its node is not synchronised: it is still at block {blocks}"
+    return None
+
+
+def why_stale(network: Network, *, tip_time: int, now: float) -> str | None:
+    """`tip_time`, `now`: unix seconds. A server that lost its peers shows an old chain as if it were all."""
+    age = timedelta(seconds=now - tip_time)
+    if network.name != MAINNET or age <= OLDEST_TIP:
+        return None
+    return f"its node is not synchronised: its newest block is {age.total_seconds() / 3600:.0f} hours old"

@@ -16,15 +16,12 @@ from typing import Any
 import httpx
 
 from sandboxer.kernel.errors import AddressUsed, Conflict
-from sandboxer.payments.chains.addresses import Network, script_of
-from sandboxer.payments.chains.checks import LOOKUP_LIMIT, SLOW, why_another, why_behind, why_stale
-from sandboxer.payments.chains.contract import Deposit
-from sandboxer.payments.chains.core_dialects import Dialect, dialect_of
-from sandboxer.payments.chains.core_wallet import LOOK_BACK_S, WatchWallet
+from sandboxer.payments.chains.addresses import Network, payment_uri, script_of
+from sandboxer.payments.chains.contract import LOOKUP_LIMIT, SLOW, Deposit, why_another, why_behind, why_stale
+from sandboxer.payments.chains.core_wallet import LOOK_BACK_S, Dialect, WatchWallet, dialect_of
 from sandboxer.payments.chains.derivation import MAX_INDEX, AccountKey
 from sandboxer.payments.chains.transactions import txid_of
 from sandboxer.payments.chains.transport import TIMEOUT, NodeError, Reader, Wire
-from sandboxer.payments.chains.uris import payment_uri
 
 # Codes of Bitcoin Core's rpc/protocol.h.
 _NOT_IN_MEMPOOL = -5

@@ -14,12 +14,10 @@ from typing import Any
 import httpx
 
 from sandboxer.kernel.errors import AddressUsed, Conflict
-from sandboxer.payments.chains.addresses import Network, script_of
-from sandboxer.payments.chains.checks import LOOKUP_LIMIT, SLOW, why_another, why_stale
-from sandboxer.payments.chains.contract import Deposit
+from sandboxer.payments.chains.addresses import Network, payment_uri, script_of
+from sandboxer.payments.chains.contract import LOOKUP_LIMIT, SLOW, Deposit, why_another, why_stale
 from sandboxer.payments.chains.derivation import MAX_INDEX, AccountKey
 from sandboxer.payments.chains.transport import TIMEOUT, Reader, Wire
-from sandboxer.payments.chains.uris import payment_uri
 
 # Esplora shows confirmed transactions 25 at a time; an address of one invoice has a few.
 _PAGE = 25

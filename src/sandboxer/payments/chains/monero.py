@@ -15,11 +15,9 @@ from typing import Any
 import httpx
 
 from sandboxer.kernel.errors import AddressUsed, InvalidRequest
-from sandboxer.payments.chains.checks import LOOKUP_LIMIT, MOST_BEHIND, SLOW
-from sandboxer.payments.chains.contract import Deposit
-from sandboxer.payments.chains.monero_addresses import check_monero_address
+from sandboxer.payments.chains.addresses import check_monero_address, payment_uri
+from sandboxer.payments.chains.contract import LOOKUP_LIMIT, MOST_BEHIND, SLOW, Deposit
 from sandboxer.payments.chains.transport import JsonRpc, NodeError, Reader, Wire
-from sandboxer.payments.chains.uris import payment_uri
 
 # "Unknown error" and "wrong address" of monero's wallet_rpc_server_error_codes.h: both are said of an address
 # that is not the wallet's.

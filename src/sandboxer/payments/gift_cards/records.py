@@ -1,13 +1,20 @@
-"""Cards and redemptions as values, and what an operator decides about them."""
+"""Cards and redemptions as values, and what an operator decides about them.
+
+The lives of a card and of a redemption as two tables. Every change of state goes through their doors.
+
+The terms of gift cards and the mail server, as an operator writes them. Read strictly.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
-from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.payments.gift_cards.states import CardState, RedemptionState
+from sandboxer.kernel.clock import parse_duration
+from sandboxer.kernel.errors import IllegalTransition, InvalidRequest
 
 KIND = "gift_card"
 
@@ -131,3 +138,118 @@ class GiftPolicy:
 
 
 POLICY = GiftPolicy()
+
+
+class CardState(StrEnum):
+    # Its invoice is not paid yet.
+    AWAITING = "awaiting_payment"
+    ACTIVE = "active"
+    # Nothing is left on it, and nothing waits for approval (what waits is still on it).
+    SPENT = "spent"
+    # Nothing can be redeemed any more; what is left can be refunded.
+    REVOKED = "revoked"
+    REFUNDED = "refunded"
+    # The chain took back the payment it was bought with.
+    REVERSED = "reversed"
+
+
+class CardSignal(StrEnum):
+    PAID = "paid"
+    # Paid again after the chain took it back, though it had been revoked meanwhile.
+    PAID_REVOKED = "paid_revoked"
+    EMPTIED = "emptied"
+    REVOKE = "revoke"
+    REFUND = "refund"
+    TAKEN_BACK = "taken_back"
+
+
+class RedemptionState(StrEnum):
+    PENDING_APPROVAL = "pending_approval"
+    GRANTED = "granted"
+    DENIED = "denied"
+    # Nobody answered in time.
+    EXPIRED = "expired"
+    # The card ended while it waited.
+    CANCELLED = "cancelled"
+
+
+class RedemptionSignal(StrEnum):
+    APPROVE = "approve"
+    DENY = "deny"
+    TIME_OVER = "time_over"
+    CARD_ENDED = "card_ended"
+
+
+C, S = CardState, CardSignal
+R, E = RedemptionState, RedemptionSignal
+CARDS: Mapping[tuple[CardState, CardSignal], CardState] = {
+    (C.AWAITING, S.PAID): C.ACTIVE,
+    (C.ACTIVE, S.EMPTIED): C.SPENT,
+    (C.ACTIVE, S.REVOKE): C.REVOKED,
+    (C.ACTIVE, S.REFUND): C.REFUNDED,
+    (C.REVOKED, S.REFUND): C.REFUNDED,
+    **{(state, S.TAKEN_BACK): C.REVERSED for state in (C.ACTIVE, C.SPENT, C.REVOKED, C.REFUNDED)},
+    (C.REVERSED, S.PAID): C.ACTIVE,
+    (C.REVERSED, S.PAID_REVOKED): C.REVOKED,
+}
+REDEMPTIONS: Mapping[tuple[RedemptionState, RedemptionSignal], RedemptionState] = {
+    (R.PENDING_APPROVAL, E.APPROVE): R.GRANTED,
+    (R.PENDING_APPROVAL, E.DENY): R.DENIED,
+    (R.PENDING_APPROVAL, E.TIME_OVER): R.EXPIRED,
+    (R.PENDING_APPROVAL, E.CARD_ENDED): R.CANCELLED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MailServer:
+    host: str
+    port: int
+    sender: str
+    # none, starttls or tls.
+    tls: str = "starttls"
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    # Of a private authority that signed its certificate.
+    ca_file: str | None = None
+    timeout_s: float = 20.0
+
+
+def next_card_state(state: CardState, signal: CardSignal) -> CardState:
+    try:
+        return CARDS[state, signal]
+    except KeyError:
+        raise IllegalTransition(signal=signal.value, state=state.value) from None
+
+
+def next_redemption_state(state: RedemptionState, signal: RedemptionSignal) -> RedemptionState:
+    try:
+        return REDEMPTIONS[state, signal]
+    except KeyError:
+        raise IllegalTransition(signal=signal.value, state=state.value) from None
+
+
+def render_mermaid() -> str:
+    """Both tables as one diagram for the documents."""
+    lines = ["stateDiagram-v2", f"    [*] --> {C.AWAITING}: by invoice", f"    [*] --> {C.ACTIVE}: at once"]
+    lines += [f"    {state} --> {end}: {signal}" for (state, signal), end in CARDS.items()]
+    lines += [f"    [*] --> {R.GRANTED}: redeemed", f"    [*] --> {R.PENDING_APPROVAL}: needs approval"]
+    lines += [f"    {state} --> {end}: {signal}" for (state, signal), end in REDEMPTIONS.items()]
+    return "\n".join(lines) + "\n"
+
+
+def read_gift_policy(given: Mapping[str, Any]) -> GiftPolicy:
+    """Terms that are not named keep their default."""
+    known = {one.name for one in fields(GiftPolicy)}
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in known:
+            raise InvalidRequest(field=f"gift_cards.{name}", why=f"known are {', '.join(sorted(known))}")
+        if name == "approve_within":
+            value = parse_duration(str(value), field=f"gift_cards.{name}")
+        elif name == "for_sats":
+            if not isinstance(value, bool):
+                raise InvalidRequest(field=f"gift_cards.{name}", why="it must be true or false")
+        elif isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise InvalidRequest(field=f"gift_cards.{name}", why="it must be a whole number, not below zero")
+        values[name] = value
+    return GiftPolicy(**values)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection
 
 from sandboxer.accounts import records
-from sandboxer.kernel.durations import add_months
+from sandboxer.kernel.clock import add_months
 from sandboxer.kernel.errors import Broken
 from sandboxer.money.ledger import INCOME
 from sandboxer.payments.invoices.records import Invoice, Kind

@@ -1,20 +1,25 @@
-"""Invoices, the outputs that reached their addresses, and refunds, as values."""
+"""Invoices, the outputs that reached their addresses, and refunds, as values.
+
+The terms of invoices as an operator writes them. Read strictly: a typing slip is no term.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
+from sandboxer.kernel.clock import parse_duration
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.payments.invoices.states import SETTLED, State
+from sandboxer.payments.invoices.lifecycle import SETTLED, State
 
 # Room for `deposit:` before and `:over:12` behind within a transfer's id.
 _LONGEST_NAME = 160
+_DURATIONS = frozenset({"expires_after", "confirm_within", "watch_for"})
 
 
 class Kind(StrEnum):
@@ -98,62 +103,6 @@ class Settled(StrEnum):
     REFUND = "refund"
     # Too little to give back to somebody who has no account.
     KEPT = "kept"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
-    """One output to an invoice's address, as last seen, and what became of it."""
-
-    chain: str
-    txid: str
-    output: str
-    invoice: str
-    amount: int
-    depth: int
-    block: str | None
-    height: int | None
-    # The node knows it, and another transaction has not taken its inputs; the sender did not lock it.
-    is_there: bool = True
-    is_unlocked: bool = True
-    # In how many looks, one after another, it was missing.
-    missed: int = 0
-    # First seen while the locked price still held.
-    is_in_time: bool
-    first_seen_at: datetime
-    settled: Settled = Settled.OPEN
-    # What its credit gave: to what was bought, and to the bucket.
-    sale_sats: int = 0
-    bucket_sats: int = 0
-    # Whether its credit counts towards what was bought; else it became sats beside it.
-    is_for_price: bool = True
-    # How often it was credited and taken back: part of the next transfer's id.
-    round: int = 0
-
-    @property
-    def id(self) -> str:
-        return f"{self.txid}:{self.output}"
-
-    @property
-    def name(self) -> str:
-        """Unique among all chains, and short enough for the ids of transfers."""
-        name = f"{self.chain}:{self.id}"
-        if len(name) <= _LONGEST_NAME:
-            return name
-        return f"{self.chain}:{self.txid}:{hashlib.sha256(self.output.encode()).hexdigest()[:32]}"
-
-    @property
-    def is_money(self) -> bool:
-        return self.is_there and self.is_unlocked
-
-    def is_firm(self, needed: int) -> bool:
-        return self.is_money and self.depth >= needed
-
-    @property
-    def is_lost(self) -> bool:
-        """No longer in the best chain. Missing in one look only may be the node's moment of weakness."""
-        if self.missed:
-            return self.missed > 1
-        return not self.is_money or self.depth == 0
 
 
 class RefundState(StrEnum):
@@ -241,3 +190,88 @@ class InvoicePolicy:
 
 
 POLICY = InvoicePolicy()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """One output to an invoice's address, as last seen, and what became of it."""
+
+    chain: str
+    txid: str
+    output: str
+    invoice: str
+    amount: int
+    depth: int
+    block: str | None
+    height: int | None
+    # The node knows it, and another transaction has not taken its inputs; the sender did not lock it.
+    is_there: bool = True
+    is_unlocked: bool = True
+    # In how many looks, one after another, it was missing.
+    missed: int = 0
+    # First seen while the locked price still held.
+    is_in_time: bool
+    first_seen_at: datetime
+    settled: Settled = Settled.OPEN
+    # What its credit gave: to what was bought, and to the bucket.
+    sale_sats: int = 0
+    bucket_sats: int = 0
+    # Whether its credit counts towards what was bought; else it became sats beside it.
+    is_for_price: bool = True
+    # How often it was credited and taken back: part of the next transfer's id.
+    round: int = 0
+
+    @property
+    def id(self) -> str:
+        return f"{self.txid}:{self.output}"
+
+    @property
+    def name(self) -> str:
+        """Unique among all chains, and short enough for the ids of transfers."""
+        name = f"{self.chain}:{self.id}"
+        if len(name) <= _LONGEST_NAME:
+            return name
+        return f"{self.chain}:{self.txid}:{hashlib.sha256(self.output.encode()).hexdigest()[:32]}"
+
+    @property
+    def is_money(self) -> bool:
+        return self.is_there and self.is_unlocked
+
+    def is_firm(self, needed: int) -> bool:
+        return self.is_money and self.depth >= needed
+
+    @property
+    def is_lost(self) -> bool:
+        """No longer in the best chain. Missing in one look only may be the node's moment of weakness."""
+        if self.missed:
+            return self.missed > 1
+        return not self.is_money or self.depth == 0
+
+
+def read_policy(given: Mapping[str, Any], *, confirmations: Mapping[str, int]) -> InvoicePolicy:
+    """Terms that are not named keep their default; `confirmations` are said where the chains are."""
+    known = {field.name for field in fields(InvoicePolicy)} - {"confirmations"}
+    values: dict[str, Any] = {"confirmations": confirmations}
+    for name, value in given.items():
+        if name not in known:
+            raise InvalidRequest(field=f"invoices.{name}", why=f"known are {', '.join(sorted(known))}")
+        if name in _DURATIONS:
+            value = parse_duration(str(value), field=f"invoices.{name}")
+        elif name == "poll_s":
+            value = float(_number(name, value))
+        else:
+            value = _whole(name, value)
+        values[name] = value
+    return InvoicePolicy(**values)
+
+
+def _number(name: str, value: object) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidRequest(field=f"invoices.{name}", why="it must be a number")
+    return value
+
+
+def _whole(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidRequest(field=f"invoices.{name}", why="it must be a whole number, not below zero")
+    return value

@@ -21,8 +21,8 @@ from sqlalchemy import Connection, and_, or_, select, update
 
 from sandboxer.kernel.errors import Conflict, IllegalTransition, NotFound
 from sandboxer.observe.events import record
-from sandboxer.payments.invoices.book import MAX_PAGE, refund_from, topic
 from sandboxer.payments.invoices.records import SENT_BACK, Refund, RefundState
+from sandboxer.payments.invoices.repository import MAX_PAGE, refund_from, topic
 from sandboxer.payments.invoices.tables import refunds
 from sandboxer.store.workers import announce
 

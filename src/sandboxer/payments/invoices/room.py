@@ -1,4 +1,4 @@
-"""The room of invoices, opened: a desk to ask at, and a loop for each chain."""
+"""The room of invoices, opened: the use cases, and a loop for each chain."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.money.pricing import TierPrices
 from sandboxer.payments.chains.contract import Chain
-from sandboxer.payments.invoices.desk import InvoiceDesk
 from sandboxer.payments.invoices.goods import Goods, Sats, TierMonths
 from sandboxer.payments.invoices.records import POLICY, InvoicePolicy
-from sandboxer.payments.invoices.settling import Settling
+from sandboxer.payments.invoices.settlement import Settling
+from sandboxer.payments.invoices.use_cases import InvoiceUseCases
 from sandboxer.payments.invoices.watcher import Watcher
 from sandboxer.payments.oracle.rates import Rates
 from sandboxer.payments.rails import Standings
@@ -32,7 +32,7 @@ async def open_invoices(
     policy: InvoicePolicy = POLICY,
     goods: Sequence[Goods] = (),
     standings: Standings | None = None,
-) -> AsyncIterator[InvoiceDesk]:
+) -> AsyncIterator[InvoiceUseCases]:
     """`goods`: what other rooms sell by invoice, beside sats and tiers. `standings`: coins that are off."""
     on_sale: tuple[Goods, ...] = (Sats(), TierMonths(), *goods)
     sold = {one.kind: one for one in on_sale}
@@ -43,4 +43,4 @@ async def open_invoices(
         }
         for code, watcher in watchers.items():
             loops.start(watcher.run(), name=f"invoices in {code}")
-        yield InvoiceDesk(store, clock, chains, rates, tiers, sold, policy, watchers, standings)
+        yield InvoiceUseCases(store, clock, chains, rates, tiers, sold, policy, watchers, standings)

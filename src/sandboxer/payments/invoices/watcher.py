@@ -17,13 +17,12 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import ChainUnavailable, NoRate, SandboxerError
 from sandboxer.payments.assets import ASSETS
 from sandboxer.payments.chains.contract import Chain, Deposit
-from sandboxer.payments.invoices import book
-from sandboxer.payments.invoices.decisions import Worth, believed_depth
+from sandboxer.payments.invoices import repository
+from sandboxer.payments.invoices.lifecycle import DELIVERED, OPEN, State
+from sandboxer.payments.invoices.policy import Worth, believed_depth
 from sandboxer.payments.invoices.records import Invoice, InvoicePolicy, Settled
-from sandboxer.payments.invoices.settling import Look, Settlement, Settling
-from sandboxer.payments.invoices.states import DELIVERED, OPEN, State
-from sandboxer.payments.oracle.conversion import needs_rate, sats_for_atomic
-from sandboxer.payments.oracle.rates import Rates
+from sandboxer.payments.invoices.settlement import Look, Settlement, Settling
+from sandboxer.payments.oracle.rates import Rates, needs_rate, sats_for_atomic
 from sandboxer.store.engine import Store
 
 log = logging.getLogger(__name__)
@@ -95,7 +94,7 @@ class Watcher:
         return len(self._watched)
 
     async def run(self) -> None:
-        topic = book.topic(self._chain.code)
+        topic = repository.topic(self._chain.code)
         leave = self._store.on_commit(lambda topics: self._news.set() if topic in topics else None)
         try:
             while True:
@@ -208,7 +207,7 @@ class Watcher:
     async def _note(self, tip: int, now: datetime) -> None:
         if tip == self._noted_tip and self._noted_at is not None and now < self._noted_at + NOTE_EVERY:
             return
-        await self._store.write(lambda conn: book.note_look(conn, self._chain.code, tip, now))
+        await self._store.write(lambda conn: repository.note_look(conn, self._chain.code, tip, now))
         self._noted_tip, self._noted_at = tip, now
 
     async def _load(self) -> None:
@@ -217,9 +216,11 @@ class Watcher:
         since = self._loaded_until
         if since is None:
             self._tip, self._since = await self._store.read(
-                lambda conn: book.last_look(conn, self._chain.code)
+                lambda conn: repository.last_look(conn, self._chain.code)
             )
-        for invoice in await self._store.read(lambda conn: book.watched(conn, self._chain.code, since=since)):
+        for invoice in await self._store.read(
+            lambda conn: repository.watched(conn, self._chain.code, since=since)
+        ):
             if invoice.id not in self._watched:
                 self._watched[invoice.id] = _watch(invoice, now)
         # A clock that steps a little must not hide an invoice.
@@ -231,7 +232,7 @@ class Watcher:
     async def _forget(self, now: datetime) -> None:
         over = [w.id for w in self._watched.values() if now >= w.watch_until and self._is_final(w)]
         if over:
-            await self._store.write(lambda conn: book.end_watch(conn, over))
+            await self._store.write(lambda conn: repository.end_watch(conn, over))
             for id in over:
                 del self._watched[id]
 

@@ -1,15 +1,35 @@
-"""A rate as a value, and the one question the other rooms may ask. No network here."""
+"""A rate as a value, and the one question the other rooms may ask. No network here.
+
+What one source said of one asset's price, and what to make of several such sayings. Pure.
+
+Fails closed: too few, too old or too far apart, and there is no rate.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import datetime
-from decimal import Decimal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from decimal import Context, Decimal
+from fractions import Fraction
 from typing import Protocol
+
+from sandboxer.kernel.errors import Broken, InvalidRequest, NoRate
+from sandboxer.payments.assets import Asset
 
 # Where an asset is worth what another is, the other's rate is asked for.
 SAME_AS = {"SBTC": "BTC", "USDCX": "USDC"}
+SATS_PER_BTC = 100_000_000
+CENTS_PER_USD = 100
+# One to one with sats.
+ARE_SATS = frozenset({"BTC", "SBTC"})
+USD, USDT = "USD", "USDT"
+# Whatever a source says beyond this is not a price.
+MAX_PRICE = Decimal(10) ** 9
+MIN_PRICE = Decimal(10) ** -9
+# A source's clock may run ahead of ours by so much.
+SKEW = timedelta(minutes=2)
+_CONTEXT = Context(prec=40)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,3 +53,186 @@ class Rates(Protocol):
     @property
     def assets(self) -> tuple[str, ...]:
         """What a rate can be asked for, sorted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedPrice:
+    """So many smallest units for so many sats; it holds until `expires_at` whatever the market does."""
+
+    asset: str
+    atomic: int
+    sats: int
+    # None where none was needed.
+    rate: Rate | None
+    btc: Rate | None
+    locked_at: datetime
+    expires_at: datetime
+
+    def is_open(self, *, now: datetime) -> bool:
+        return now < self.expires_at
+
+    def sats_for(self, atomic: int) -> int:
+        """What another amount of the asset is worth at this price, rounded down."""
+        return atomic * self.sats // self.atomic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    source: str
+    asset: str
+    price: Decimal
+    # What the price is in: US dollars, or a coin that promises to be one and must be asked for its own price.
+    unit: str = USD
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatePolicy:
+    # Sources that must agree: for an asset, or for any that is not named.
+    quorum: Mapping[str, int] = field(default_factory=dict)
+    quorum_default: int = 2
+    # A saying older than this does not count.
+    stale_after: timedelta = timedelta(minutes=10)
+    # How far from the median one may lie, in thousandths of it.
+    tolerance: int = 30
+
+    def __post_init__(self) -> None:
+        if min((self.quorum_default, *self.quorum.values())) < 1:
+            raise InvalidRequest(field="rate_quorum", why="at least one source must say it")
+
+    def needed(self, asset: str) -> int:
+        return self.quorum.get(asset, self.quorum_default)
+
+
+POLICY = RatePolicy()
+
+
+def needs_rate(asset: str) -> bool:
+    return asset not in ARE_SATS
+
+
+def sats_for_cents(cents: int, btc: Rate) -> int:
+    """What a price in cents is in sats, rounded up."""
+    return _ceil(Fraction(cents, CENTS_PER_USD) / _usd(btc, "BTC") * SATS_PER_BTC)
+
+
+def cents_for_sats(sats: int, btc: Rate) -> int:
+    """What sats are worth in cents, rounded down."""
+    return int(Fraction(sats, SATS_PER_BTC) * _usd(btc, "BTC") * CENTS_PER_USD)
+
+
+def atomic_for_sats(sats: int, asset: Asset, rate: Rate | None, btc: Rate | None) -> int:
+    """What the payer must send: rounded up. Raises NoRate if a rate is needed and missing."""
+    return _ceil(Fraction(sats) / _sats_per_atomic(asset, rate, btc))
+
+
+def sats_for_atomic(amount: int, asset: Asset, rate: Rate | None, btc: Rate | None) -> int:
+    """What is credited: rounded down. Raises NoRate if a rate is needed and missing."""
+    return int(amount * _sats_per_atomic(asset, rate, btc))
+
+
+def lock(
+    sats: int, asset: Asset, rate: Rate | None, btc: Rate | None, *, now: datetime, expires_at: datetime
+) -> LockedPrice:
+    if sats < 1:
+        raise InvalidRequest(field="sats", why="a price is at least one sat")
+    needed = needs_rate(asset.code)
+    return LockedPrice(
+        asset=asset.code,
+        atomic=atomic_for_sats(sats, asset, rate, btc),
+        sats=sats,
+        rate=rate if needed else None,
+        btc=btc if needed else None,
+        locked_at=now,
+        expires_at=expires_at,
+    )
+
+
+def _sats_per_atomic(asset: Asset, rate: Rate | None, btc: Rate | None) -> Fraction:
+    whole = Fraction(SATS_PER_BTC, 10**asset.decimals)
+    if not needs_rate(asset.code):
+        return whole
+    if rate is None or btc is None:
+        raise NoRate(asset=asset.code if rate is None else "BTC", why="nobody named one")
+    return whole * _usd(rate, asset.code) / _usd(btc, "BTC")
+
+
+def _usd(rate: Rate, asset: str) -> Fraction:
+    # Exchanging two rates by mistake would be expensive, and no test of types would see it.
+    if rate.asset not in (asset, SAME_AS.get(asset)):
+        raise Broken(why=f"the rate of {rate.asset} was taken for one of {asset}")
+    if rate.usd <= 0:
+        raise NoRate(asset=asset, why="a rate is above zero")
+    return Fraction(rate.usd)
+
+
+def _ceil(value: Fraction) -> int:
+    return -(-value.numerator // value.denominator)
+
+
+def judge(asset: str, sightings: Iterable[Sighting], *, now: datetime, policy: RatePolicy = POLICY) -> Rate:
+    """The median of those who agree. Raises NoRate, which says what is wrong.
+
+    A price in USDT counts only if there is a rate of USDT itself, found in the same way.
+    """
+    fresh = _newest([s for s in sightings if _is_fresh(s, now, policy) and _is_price(s.price)])
+    of_asset = [s for s in fresh if s.asset == asset]
+    dollars = [s for s in of_asset if s.unit == USD]
+    if any(s.unit == USDT for s in of_asset) and asset != USDT:
+        dollars += _in_dollars(of_asset, fresh, now, policy)
+    return _agreed(asset, dollars, policy)
+
+
+def _agreed(asset: str, dollars: Sequence[Sighting], policy: RatePolicy) -> Rate:
+    needed = policy.needed(asset)
+    if len(dollars) < needed:
+        raise NoRate(asset=asset, why=f"{len(dollars)} of {needed} needed sources have a fresh price")
+    middle = median([s.price for s in dollars])
+    near = [s for s in dollars if abs(s.price - middle) * 1000 <= middle * policy.tolerance]
+    # Two camps of equal size leave nobody to believe.
+    if len(near) < needed or 2 * len(near) <= len(dollars):
+        raise NoRate(asset=asset, why=f"the sources disagree: {len(near)} of {len(dollars)} lie together")
+    return Rate(
+        asset=asset,
+        usd=median([s.price for s in near]),
+        at=min(s.at for s in near),
+        sources=tuple(sorted(s.source for s in near)),
+    )
+
+
+def _in_dollars(
+    of_asset: Iterable[Sighting], fresh: Sequence[Sighting], now: datetime, policy: RatePolicy
+) -> list[Sighting]:
+    try:
+        tether = judge(USDT, [s for s in fresh if s.unit == USD], now=now, policy=policy)
+    except NoRate:
+        return []
+    return [
+        replace(s, price=_CONTEXT.multiply(s.price, tether.usd), unit=USD) for s in of_asset if s.unit == USDT
+    ]
+
+
+def median(prices: Sequence[Decimal]) -> Decimal:
+    ordered = sorted(prices)
+    half = len(ordered) // 2
+    if len(ordered) % 2:
+        return ordered[half]
+    return _CONTEXT.divide(_CONTEXT.add(ordered[half - 1], ordered[half]), Decimal(2))
+
+
+def _newest(sightings: Iterable[Sighting]) -> list[Sighting]:
+    """One saying per source and asset: a source that repeats itself is still one source."""
+    newest: dict[tuple[str, str], Sighting] = {}
+    for one in sightings:
+        known = newest.get((one.source, one.asset))
+        if known is None or known.at < one.at:
+            newest[one.source, one.asset] = one
+    return list(newest.values())
+
+
+def _is_fresh(sighting: Sighting, now: datetime, policy: RatePolicy) -> bool:
+    return now - policy.stale_after <= sighting.at <= now + SKEW
+
+
+def _is_price(price: Decimal) -> bool:
+    return price.is_finite() and MIN_PRICE <= price <= MAX_PRICE

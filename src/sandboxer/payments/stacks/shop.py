@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sandboxer.identity.signatures.clarity import ContractPrincipal
+from sandboxer.identity.signatures.stacks import ContractPrincipal
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.payments.assets import ASSETS, Asset
 from sandboxer.payments.stacks.codec.post_conditions import AssetName
 from sandboxer.payments.stacks.codec.transactions import MEMO_BYTES
-from sandboxer.payments.stacks.networks import NETWORKS, PUBLISHED, STX, StacksNetwork
-from sandboxer.payments.stacks.transfers import asset_name, principal
+from sandboxer.payments.stacks.transfers import NETWORKS, PUBLISHED, STX, StacksNetwork, asset_name, principal
 from sandboxer.payments.x402.config import IN_PROCESS, AssetSettings, NetworkSettings
 
 # How long a signed payment may take to reach us, as the published middleware has it.

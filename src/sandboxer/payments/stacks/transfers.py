@@ -3,28 +3,44 @@
 A token transfer promises by its post-condition to move exactly its amount, and nothing else may move (deny
 mode). Native STX transfers carry none: the chain refuses them with any, since amount and recipient are
 already in what is signed.
+
+The two Stacks networks by their CAIP-2 names, and the tokens people pay with there.
+
+The contracts come from others' published code, so every one can be set anew by the operator.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sandboxer.identity.signatures.c32 import StacksAddress, stacks_address
-from sandboxer.identity.signatures.clarity import ContractPrincipal, Some, UInt, Value
-from sandboxer.payments.stacks.codec.cursor import CLARITY_NAME, CONTRACT_NAME, malformed
+from sandboxer.identity.signatures.stacks import (
+    ContractPrincipal,
+    Some,
+    StacksAddress,
+    UInt,
+    Value,
+    stacks_address,
+)
+from sandboxer.payments.stacks.codec.clarity import CLARITY_NAME, CONTRACT_NAME, malformed
 from sandboxer.payments.stacks.codec.post_conditions import AssetName, FtCondition, Mode, Sent
-from sandboxer.payments.stacks.codec.signing import StacksKey, sign_origin
-from sandboxer.payments.stacks.codec.spending import UNSPONSORED
 from sandboxer.payments.stacks.codec.transactions import (
+    MAINNET_VERSION,
     MEMO_BYTES,
+    TESTNET_VERSION,
+    UNSPONSORED,
     ContractCall,
     Payload,
+    StacksKey,
     TokenTransfer,
     Transaction,
+    sign_origin,
 )
-from sandboxer.payments.stacks.networks import StacksNetwork
 
 _MOST = 2**64 - 1
+SCHEME = "exact"
+CAIP_FAMILY = "stacks:*"
+STX = "STX"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +64,35 @@ class Transfer:
     amount: int
     sender: str | None
     memo: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StacksNetwork:
+    caip2: str
+    version: int
+    chain_id: int
+
+    @property
+    def mainnet(self) -> bool:
+        return self.version == MAINNET_VERSION
+
+
+MAINNET = StacksNetwork("stacks:1", MAINNET_VERSION, 1)
+TESTNET = StacksNetwork("stacks:2147483648", TESTNET_VERSION, 2147483648)
+NETWORKS: Mapping[str, StacksNetwork] = {network.caip2: network for network in (MAINNET, TESTNET)}
+# Code of the asset in payments/assets.py -> `contract::token`, or STX itself.
+PUBLISHED: Mapping[str, Mapping[str, str]] = {
+    MAINNET.caip2: {
+        "SBTC": "SM3VDXK3WZZSA84XXFKAFAF15NNZX32CTSG82JFQ4.sbtc-token::sbtc-token",
+        "STX": STX,
+        "USDCX": "SP120SBRBQJ00MCWS7TM5R8WJNTTKD5K0HFRC2CNE.usdcx::usdcx-token",
+    },
+    TESTNET.caip2: {
+        "SBTC": "ST1F7QA2MDF17S807EPA36TSS8AMEFY4KA9TVGWXT.sbtc-token::sbtc-token",
+        "STX": STX,
+        "USDCX": "ST1PQHQKV0RJXZFY1DGX8MNSNYVE3VGZJSRTPGZGM.usdcx::usdcx-token",
+    },
+}
 
 
 def sponsored_transfer(order: Order, key: StacksKey) -> Transaction:

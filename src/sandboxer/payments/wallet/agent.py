@@ -2,29 +2,46 @@
 
 The journal is written before anything is sent. A crash in between leaves a payment counted that never went,
 which costs some of the day's cap; the other order could spend past it.
+
+A wallet and a node, brought together: something that can pay.
+
+A secret in a file, under a password: scrypt, AES-256-GCM, mode 0600, whole or absent after any crash.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import secrets
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from sandboxer.identity.seal import create_private_file, replace_private_file
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import Broken, Conflict, InvalidRequest
+from sandboxer.kernel.errors import Broken, Conflict, Forbidden, InvalidRequest, NotFound
 from sandboxer.payments.assets import asset_named
+from sandboxer.payments.chains.configuration import ChainPlan, Source, login_of, open_chain
 from sandboxer.payments.chains.contract import Deposit
+from sandboxer.payments.chains.monero import MoneroWallet
 from sandboxer.payments.wallet.caps import DAY, Cap, Spent, check_spend
-from sandboxer.payments.wallet.outputs import Prepared
 from sandboxer.payments.wallet.seeds import Seed, new_seed
-from sandboxer.payments.wallet.vault import Vault, create_vault, open_vault
+from sandboxer.payments.wallet.spenders import MoneroSpender, OutputSpender, Prepared
 
 _LEAST_PASSWORD = 8
+_VERSION = 1
+# 64 MB and a fifth of a second for each guess.
+_N, _R, _P = 2**16, 8, 1
+_MEMORY = 192 * 2**20
+# What a file may ask of us before its password is known to be right.
+_MOST_N = 2**20
 
 
 @dataclass(frozen=True)
@@ -32,6 +49,18 @@ class Content:
     seed: Seed
     caps: Mapping[str, Cap]
     journal: tuple[Spent, ...]
+
+
+class Preparing(Protocol):
+    """A spender whose transaction can be written down before it goes out."""
+
+    code: str
+
+    async def prepare(self, address: str, amount: int, *, spend: Deposit | None = None) -> Prepared: ...
+    async def broadcast(self, prepared: Prepared) -> str: ...
+    async def depth(self, txid: str) -> int | None: ...
+    async def balance(self) -> int: ...
+    def learn(self, index: int) -> None: ...
 
 
 class AgentWallet:
@@ -94,18 +123,6 @@ def open_wallet(path: Path, password: str) -> AgentWallet:
     return AgentWallet(open_vault(path, password))
 
 
-class Preparing(Protocol):
-    """A spender whose transaction can be written down before it goes out."""
-
-    code: str
-
-    async def prepare(self, address: str, amount: int, *, spend: Deposit | None = None) -> Prepared: ...
-    async def broadcast(self, prepared: Prepared) -> str: ...
-    async def depth(self, txid: str) -> int | None: ...
-    async def balance(self) -> int: ...
-    def learn(self, index: int) -> None: ...
-
-
 class CappedSpender:
     """`Spender` that asks the wallet first. Fees count."""
 
@@ -151,3 +168,119 @@ def _read(raw: bytes) -> Content:
         )
     except (ValueError, KeyError, TypeError):
         raise Broken(why="the wallet opened, but what is in it cannot be read") from None
+
+
+@asynccontextmanager
+async def open_payer(wallet: AgentWallet, plan: ChainPlan, clock: Clock) -> AsyncIterator[CappedSpender]:
+    """Spends from the wallet's account on the plan's chain, within the wallet's caps."""
+    async with open_spender(wallet, plan) as spender:
+        yield CappedSpender(wallet, spender, clock)
+
+
+@asynccontextmanager
+async def open_spender(wallet: AgentWallet, plan: ChainPlan) -> AsyncIterator[Preparing]:
+    """Without caps: who asks for this counts for itself.
+
+    The plan's `xpub` is not asked: the wallet's own seed decides. Monero's keys are in its wallet server;
+    only the caps are ours there.
+    """
+    if plan.source is Source.WALLET_RPC:
+        user, password = login_of(plan)
+        monero = MoneroSpender(
+            plan.url, user=user or None, password=password, account=plan.account, network=plan.network
+        )
+        try:
+            yield monero
+        finally:
+            await monero.close()
+        return
+    key = wallet.seed.account(plan.code, plan.network)
+    chain = open_chain(replace(plan, xpub=key.xpub(), script=key.kind.value))
+    assert not isinstance(chain, MoneroWallet), "its source is a wallet server"
+    try:
+        yield OutputSpender(chain, key)
+    finally:
+        await chain.close()
+
+
+class Vault:
+    """An open vault. The derived key is kept, not the password, so saving again is quick."""
+
+    def __init__(self, path: Path, header: dict[str, object], key: bytes, content: bytes) -> None:
+        self.path = path
+        self.content = content
+        self._header = header
+        self._cipher = AESGCM(key)
+
+    def reload(self) -> None:
+        """What is on disk now: another process may have written since."""
+        header, sealed = _parts(self.path)
+        if header != self._header:
+            raise Conflict(why=f"{self.path} was put under another password meanwhile; open it again")
+        self.content = _opened(self._cipher, header, sealed)
+
+    def replace(self, content: bytes) -> None:
+        replace_private_file(self.path, _sealed(self._header, self._cipher, content))
+        self.content = content
+
+
+def create_vault(path: Path, password: str, content: bytes) -> Vault:
+    header: dict[str, object] = {
+        "version": _VERSION,
+        "kdf": "scrypt",
+        "n": _N,
+        "r": _R,
+        "p": _P,
+        "salt": secrets.token_hex(16),
+    }
+    key = _derived(header, password, path)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not create_private_file(path, _sealed(header, AESGCM(key), content)):
+        raise Conflict(why=f"there is a wallet at {path} already")
+    return Vault(path, header, key, content)
+
+
+def open_vault(path: Path, password: str) -> Vault:
+    header, sealed = _parts(path)
+    key = _derived(header, password, path)
+    return Vault(path, header, key, _opened(AESGCM(key), header, sealed))
+
+
+def _parts(path: Path) -> tuple[dict[str, object], bytes]:
+    try:
+        parts = json.loads(path.read_text("ascii"))
+        header, sealed = parts["header"], bytes.fromhex(parts["sealed"])
+    except FileNotFoundError:
+        raise NotFound(what="wallet", id=str(path)) from None
+    except (ValueError, KeyError, TypeError):
+        raise Broken(why=f"{path.name} is not a wallet file") from None
+    if not isinstance(header, dict):
+        raise Broken(why=f"{path.name} is not a wallet file")
+    return header, sealed
+
+
+def _opened(cipher: AESGCM, header: dict[str, object], sealed: bytes) -> bytes:
+    try:
+        return cipher.decrypt(sealed[:12], sealed[12:], _bound(header))
+    except (InvalidTag, ValueError):
+        raise Forbidden(why="the password is wrong, or the wallet's file was changed") from None
+
+
+def _sealed(header: dict[str, object], cipher: AESGCM, content: bytes) -> str:
+    nonce = secrets.token_bytes(12)
+    sealed = nonce + cipher.encrypt(nonce, content, _bound(header))
+    return json.dumps({"header": header, "sealed": sealed.hex()}) + "\n"
+
+
+def _bound(header: dict[str, object]) -> bytes:
+    return json.dumps(header, sort_keys=True).encode()
+
+
+def _derived(header: dict[str, object], password: str, path: Path) -> bytes:
+    n, r, p, salt = (header.get(name) for name in ("n", "r", "p", "salt"))
+    if header.get("version") != _VERSION or header.get("kdf") != "scrypt" or not isinstance(salt, str):
+        raise Broken(why=f"{path.name} is sealed in a way this program does not know")
+    if type(n) is not int or not _N <= n <= _MOST_N or (r, p) != (_R, _P):
+        raise Broken(why=f"{path.name} asks for more than a wallet file needs")
+    memory = _MEMORY * max(1, n // _N)
+    return hashlib.scrypt(password.encode(), salt=salt.encode(), n=n, r=_R, p=_P, dklen=32, maxmem=memory)

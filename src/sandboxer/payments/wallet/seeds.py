@@ -11,7 +11,7 @@ from embit import bip39
 from embit.bip32 import HDKey
 from embit.hashes import hash160
 
-from sandboxer.identity.signatures import c32
+from sandboxer.identity.signatures import stacks
 from sandboxer.identity.signatures.evm import checksummed
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.payments.chains.addresses import MAINNET, Network, address_of, network_of
@@ -50,7 +50,7 @@ class Seed:
 
     def stacks_address(self, *, mainnet: bool = True) -> str:
         public = self.root.derive(_STACKS).get_public_key().sec()
-        return c32.encode(_STACKS_VERSIONS[mainnet], bytes(hash160(public)))
+        return stacks.encode(_STACKS_VERSIONS[mainnet], bytes(hash160(public)))
 
     def account(self, coin: str, network: str = MAINNET) -> SpendingKey:
         """The account of a Bitcoin-family coin, with the keys that spend."""

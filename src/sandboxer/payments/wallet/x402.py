@@ -22,10 +22,10 @@ from x402.schemas import PaymentPayload, PaymentRequired, PaymentRequirements
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Forbidden, InvalidRequest, SandboxerError
 from sandboxer.payments.assets import ASSETS, as_text
-from sandboxer.payments.stacks.codec.signing import StacksKey
-from sandboxer.payments.stacks.networks import CAIP_FAMILY, NETWORKS, PUBLISHED
+from sandboxer.payments.stacks.codec.transactions import StacksKey
 from sandboxer.payments.stacks.nodes import next_nonce
-from sandboxer.payments.stacks.scheme.client import ExactStacksClient
+from sandboxer.payments.stacks.scheme import ExactStacksClient
+from sandboxer.payments.stacks.transfers import CAIP_FAMILY, NETWORKS, PUBLISHED
 from sandboxer.payments.wallet.agent import AgentWallet
 from sandboxer.payments.wallet.caps import check_spend
 
@@ -54,7 +54,7 @@ class Signed:
         return as_text(int(self.offer.amount), ASSETS[self.code])
 
 
-class X402Purse:
+class X402Payer:
     """Signs for `eip155:*` with the wallet's EVM key, and for Stacks where a node tells the next nonce."""
 
     def __init__(

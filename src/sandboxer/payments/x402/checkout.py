@@ -16,26 +16,39 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
-from x402.schemas import PaymentPayload, PaymentRequirements, SettleResponse
 
-from sandboxer.accounts.door import Act, demand_may
+from sandboxer.accounts.authority import Act, demand_may
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import ChainUnavailable, Conflict, InvalidRequest, PaymentRefused, Unavailable
+from sandboxer.kernel.late import late
 from sandboxer.money.amounts import Sats
-from sandboxer.payments import crediting, records, settlement
+from sandboxer.payments import credits, records, settlement
 from sandboxer.payments.lifecycle import CREDITED, FAILURES, IN_FLIGHT, Signal, State
 from sandboxer.payments.records import Order, Payment, Purpose
-from sandboxer.payments.reversal import ENDS, agreed
-from sandboxer.payments.settlement import Depth
-from sandboxer.payments.x402 import presenting
+from sandboxer.payments.settlement import ENDS, Depth, agreed
+from sandboxer.payments.x402 import presented as presenting
 from sandboxer.payments.x402.config import X402Settings
 from sandboxer.payments.x402.offers import Offers, part_of
-from sandboxer.payments.x402.presenting import Presented
-from sandboxer.payments.x402.refusals import FOUND, Wanted, advice, refusal, refuse_claim, refuse_other_use
+from sandboxer.payments.x402.presented import (
+    FOUND,
+    Presented,
+    Wanted,
+    advice,
+    refusal,
+    refuse_claim,
+    refuse_other_use,
+)
 from sandboxer.payments.x402.ways import Fate, Sighting, Way, Ways
 from sandboxer.store.engine import Store
+
+if TYPE_CHECKING:
+    from x402 import schemas
+    from x402.schemas import PaymentRequirements, SettleResponse
+else:
+    schemas = late("x402.schemas")
 
 log = logging.getLogger(__name__)
 VERIFY_TIMEOUT = timedelta(seconds=15)
@@ -287,7 +300,8 @@ class Checkout:
         is_found: bool,
     ) -> Payment:
         """`is_found`: it is on its chain already, where everybody can copy it. So whoever presents it decides
-        nothing: it is credit for the account of the wallet that signed."""
+        nothing: it is credit for the account of the wallet that signed, or for whom that wallet's holder
+        presented it before it was there."""
         now = self._clock.now()
         authorization = presented.authorization
         wallet = presenting.payer_wallet(presented)
@@ -296,9 +310,12 @@ class Checkout:
         payer = authorization.payer
 
         def write(conn: Connection) -> Payment:
+            known = records.find_presented(conn, requirements.network, payer, authorization.nonce)
             account = wanted.account
-            if account is None or is_found:
-                account = crediting.account_for_wallet(conn, wallet, now=now).id
+            if is_found and known is not None:
+                account = known.account
+            elif account is None or is_found:
+                account = credits.account_for_wallet(conn, wallet, now=now).id
             if not is_found:
                 # What lies on its chain already is credited all the same.
                 demand_may(conn, account, Act.FUND, now=now)
@@ -326,7 +343,6 @@ class Checkout:
                 valid_until=authorization.valid_until,
             )
             look_at = now + self._settle_deadline()
-            known = records.find_presented(conn, order.network, payer, order.nonce)
             if known is not None and known.payload_hash != order.payload_hash and self._is_idle(known):
                 payment, is_new = records.supersede(conn, known, order, now=now, look_at=look_at), True
             else:
@@ -367,8 +383,8 @@ class Checkout:
 
     async def _ask(self, way: Way, payment: Payment) -> SettleResponse | None:
         """The settler's answer; None: there was none, and nobody knows."""
-        payload = PaymentPayload.model_validate(payment.payload)
-        requirements = PaymentRequirements.model_validate(payment.requirements)
+        payload = schemas.PaymentPayload.model_validate(payment.payload)
+        requirements = schemas.PaymentRequirements.model_validate(payment.requirements)
         try:
             async with asyncio.timeout(self._settle_deadline().total_seconds()):
                 return await way.facilitator.settle(payload, requirements)

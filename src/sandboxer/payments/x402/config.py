@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from sandboxer.kernel.durations import parse_duration
+from sandboxer.kernel.clock import parse_duration
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.payments.assets import ASSETS
 

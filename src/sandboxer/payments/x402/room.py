@@ -1,11 +1,16 @@
-"""x402 opened: the ways an operator named, the offers, the checkout and the loop that follows payments."""
+"""x402 opened: the ways an operator named, the offers, the checkout and the loop that follows payments.
+
+Purchases in tasks that the platform owns: a caller that vanishes does not take its payment along.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
@@ -13,28 +18,25 @@ from sandboxer.identity.keys import Keys
 from sandboxer.identity.siwx import Siwx
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.kernel.tasks import own_tasks
+from sandboxer.kernel.late import late
+from sandboxer.kernel.tasks import TaskOwner, own_tasks
 from sandboxer.payments.oracle.rates import Rates
 from sandboxer.payments.rails import Rails
-from sandboxer.payments.stacks.way import stacks_way
-from sandboxer.payments.x402.asking import X402Asking
 from sandboxer.payments.x402.checkout import Checkout
 from sandboxer.payments.x402.config import NetworkSettings, X402Settings
-from sandboxer.payments.x402.errands import Errands
-from sandboxer.payments.x402.evm import opening as evm_opening
-from sandboxer.payments.x402.offers import Offers, open_offer_key
-from sandboxer.payments.x402.opening import Opener, Opening
+from sandboxer.payments.x402.offers import Offers, X402Asking, open_offer_key
 from sandboxer.payments.x402.reconciler import Reconciler
-from sandboxer.payments.x402.ways import Way, Ways
+from sandboxer.payments.x402.ways import Opener, Opening, Way, Ways
 from sandboxer.store.engine import Store
 
+if TYPE_CHECKING:
+    # Their libraries take seconds to import: only where such a network is configured.
+    from sandboxer.payments.stacks import way as stacks
+    from sandboxer.payments.x402.evm import ways as evm
+else:
+    stacks, evm = late("sandboxer.payments.stacks.way"), late("sandboxer.payments.x402.evm.ways")
 
-async def _open_stacks(network: NetworkSettings, opening: Opening) -> list[Way]:
-    return [stacks_way(network, opening.client, settle_seconds=opening.settle_timeout.total_seconds())]
-
-
-# Who opens the ways of a network, by its CAIP-2 namespace.
-OPENERS: Mapping[str, Opener] = {evm_opening.NAMESPACE: evm_opening.open_ways, "stacks": _open_stacks}
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +48,21 @@ class X402:
     checkout: Checkout
     reconciler: Reconciler
     asking: X402Asking
-    errands: Errands
+    purchase_tasks: PurchaseTasks
     rates: Rates
     keys: Keys
+
+
+async def _open_evm(network: NetworkSettings, opening: Opening) -> list[Way]:
+    return await evm.open_ways(network, opening)
+
+
+async def _open_stacks(network: NetworkSettings, opening: Opening) -> list[Way]:
+    return [stacks.stacks_way(network, opening.client, settle_seconds=opening.settle_timeout.total_seconds())]
+
+
+# Who opens the ways of a network, by its CAIP-2 namespace.
+OPENERS: Mapping[str, Opener] = {"eip155": _open_evm, "stacks": _open_stacks}
 
 
 @asynccontextmanager
@@ -97,7 +111,7 @@ async def open_x402(
             checkout=checkout,
             reconciler=Reconciler(checkout, store, clock),
             asking=X402Asking(offers, ways, settings, siwx, url=url),
-            errands=Errands(tasks),
+            purchase_tasks=PurchaseTasks(tasks),
             rates=rates,
             keys=keys,
         )
@@ -114,3 +128,30 @@ def _from_file(settings: X402Settings) -> str | None:
     if mode & 0o077:
         raise InvalidRequest(field="x402", why=f"signer_key_file: others may read {path}; chmod 600 it")
     return text
+
+
+class PurchaseTasks:
+    def __init__(self, tasks: TaskOwner) -> None:
+        self._tasks = tasks
+
+    async def finish(self, work: Coroutine[Any, Any, T], *, name: str) -> T:
+        """Its result. Cancelling this wait leaves the work alone."""
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        # Nobody may be left to look at it.
+        result.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+
+        async def run() -> None:
+            try:
+                outcome = await work
+            except asyncio.CancelledError:
+                result.cancel()
+                raise
+            except BaseException as error:
+                if not result.done():
+                    result.set_exception(error)
+            else:
+                if not result.done():
+                    result.set_result(outcome)
+
+        self._tasks.start(run(), name=name)
+        return await asyncio.shield(result)

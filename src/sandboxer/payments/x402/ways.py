@@ -1,21 +1,28 @@
 """What the checkout knows of a chain: a `Way` says what is taken there, who checks and settles it, how its
 nonce is read and how its fate is looked up. Chains register theirs; nothing here names one.
+
+What a chain's opener is given to make its ways.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from x402.schemas import PaymentPayload, PaymentRequirements, SettleResponse, VerifyResponse
+import httpx
 
+from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.payments.assets import Asset
 from sandboxer.payments.rails import Check, Standings
 from sandboxer.payments.records import Payment
+from sandboxer.payments.x402.config import NetworkSettings
+
+if TYPE_CHECKING:
+    from x402.schemas import PaymentPayload, PaymentRequirements, SettleResponse, VerifyResponse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +133,20 @@ class Way:
 
     def accepted(self, asset_id: str) -> Accepted | None:
         return next((one for one in self.accepts if one.id.lower() == asset_id.lower()), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    clock: Clock
+    # For nodes, facilitators and relays.
+    client: httpx.AsyncClient = field(repr=False)
+    # The operator's key that pays for gas.
+    signer_key: str | None = field(repr=False, default=None)
+    settle_timeout: timedelta = timedelta(seconds=30)
+
+
+# By CAIP-2 namespace: `eip155`, `stacks`.
+Opener = Callable[[NetworkSettings, Opening], Awaitable[list[Way]]]
 
 
 class Ways(Standings):

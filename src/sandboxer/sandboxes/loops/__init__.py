@@ -5,17 +5,38 @@ Each sleeps until something is due or happens; none scans by the second.
 
 from __future__ import annotations
 
+import logging
+from datetime import timedelta
+
 from sandboxer.kernel.tasks import TaskOwner
+from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.loops.deaths import watch_deaths
-from sandboxer.sandboxes.loops.filler import keep_filled
 from sandboxer.sandboxes.loops.recorder import record_activity
 from sandboxer.sandboxes.loops.timer import Timer
-from sandboxer.sandboxes.room import Room
+from sandboxer.sandboxes.operations import LONG
+
+log = logging.getLogger(__name__)
+# After a failure (a full host, say), how long to leave it.
+PAUSE = timedelta(seconds=10)
 
 
-def start_loops(room: Room, tasks: TaskOwner) -> None:
-    tasks.start(Timer(room).run(), name="timer")
-    tasks.start(record_activity(room), name="activity recorder")
-    tasks.start(keep_filled(room), name="warm pool")
-    for name, backend in room.backends.items():
-        tasks.start(watch_deaths(room, backend), name=f"deaths of {name}")
+def start_loops(dependencies: SandboxDependencies, tasks: TaskOwner) -> None:
+    tasks.start(Timer(dependencies).run(), name="timer")
+    tasks.start(record_activity(dependencies), name="activity recorder")
+    tasks.start(keep_filled(dependencies), name="warm pool")
+    for name, backend in dependencies.backends.items():
+        tasks.start(watch_deaths(dependencies, backend), name=f"deaths of {name}")
+
+
+async def keep_filled(dependencies: SandboxDependencies) -> None:
+    """One warm sandbox at a time, and only while nobody waits for a create."""
+    while True:
+        await dependencies.warm.call()
+        while (kind := dependencies.warm.missing()) is not None:
+            await dependencies.operations.quiet(LONG)
+            try:
+                await dependencies.warm.make(kind)
+            except Exception as error:
+                # An outermost loop: without warm sandboxes the platform is slower, not broken.
+                log.warning("could not make a warm sandbox: %r", error)
+                await dependencies.clock.sleep(PAUSE)

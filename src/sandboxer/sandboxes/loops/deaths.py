@@ -7,11 +7,11 @@ import logging
 from datetime import datetime, timedelta
 
 from sandboxer.backends.contract import Backend, Observation, Presence, Stops
-from sandboxer.sandboxes.book import Step
+from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import LIVE, Signal
 from sandboxer.sandboxes.pause import stopped_changes
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.sandboxes.room import Room
+from sandboxer.sandboxes.repository import Step
 
 log = logging.getLogger(__name__)
 ACTOR = "system:deaths"
@@ -19,35 +19,35 @@ ACTOR = "system:deaths"
 PAUSE = timedelta(seconds=1)
 
 
-async def watch_deaths(room: Room, backend: Backend) -> None:
+async def watch_deaths(dependencies: SandboxDependencies, backend: Backend) -> None:
     while True:
         try:
             async with asyncio.TaskGroup() as group:
                 async for sandbox_id in backend.deaths():
-                    group.create_task(bury(room, backend, sandbox_id))
+                    group.create_task(bury(dependencies, backend, sandbox_id))
         except* Exception as errors:
             # An outermost loop: a watch that breaks is begun again.
             log.warning("the watch for deaths of %s broke: %s", backend.name, errors.exceptions)
-        await room.clock.sleep(PAUSE)
+        await dependencies.clock.sleep(PAUSE)
 
 
-async def bury(room: Room, backend: Backend, sandbox_id: str) -> None:
+async def bury(dependencies: SandboxDependencies, backend: Backend, sandbox_id: str) -> None:
     """Write down one death, after whatever is under way: a create that ends well knows nothing of it."""
 
-    heard_at = room.clock.now()
+    heard_at = dependencies.clock.now()
 
     async def act() -> None:
-        sandbox = room.book.peek(sandbox_id)
-        if room.warm.drop(sandbox_id):
+        sandbox = dependencies.repository.peek(sandbox_id)
+        if dependencies.warm.drop(sandbox_id):
             await backend.teardown(sandbox_id)
         if sandbox is None or sandbox.handle is None or sandbox.state not in LIVE:
             return
-        seen = await room.backend_of(sandbox).recover(sandbox.handle)
-        await record_end(room, sandbox, seen, actor=ACTOR, by=heard_at)
+        seen = await dependencies.backend_of(sandbox).recover(sandbox.handle)
+        await record_end(dependencies, sandbox, seen, actor=ACTOR, by=heard_at)
 
     try:
-        await room.operations.free(sandbox_id)
-        await room.operations.perform(sandbox_id, "death", act)
+        await dependencies.operations.free(sandbox_id)
+        await dependencies.operations.perform(sandbox_id, "death", act)
     except Exception:
         # An outermost loop: the next start will look at this sandbox again.
         log.exception("could not write down the death of %s", sandbox_id)
@@ -62,7 +62,7 @@ def witnessed(seen: Observation, by: datetime | None, now: datetime) -> datetime
 
 
 async def record_end(
-    room: Room, sandbox: Sandbox, seen: Observation, *, actor: str, by: datetime | None
+    dependencies: SandboxDependencies, sandbox: Sandbox, seen: Observation, *, actor: str, by: datetime | None
 ) -> None:
     """`stopped` if the disk is there and can be started again, else `failed` and nothing is left.
 
@@ -70,13 +70,13 @@ async def record_end(
     """
     if seen.presence in (Presence.RUNNING, Presence.FROZEN):
         return
-    backend = room.backend_of(sandbox)
+    backend = dependencies.backend_of(sandbox)
     reason = seen.reason or "exited"
-    now = room.clock.now()
+    now = dependencies.clock.now()
     ended = witnessed(seen, by, now)
     facts = {"last_seen_alive": ended.isoformat()}
     if seen.presence is Presence.STOPPED and isinstance(backend, Stops):
-        changes = stopped_changes(sandbox, ended, room.retention)
+        changes = stopped_changes(sandbox, ended, dependencies.retention)
         step = Step(
             signal=Signal.HALTED,
             actor=actor,
@@ -85,7 +85,7 @@ async def record_end(
             data=facts,
             at=ended,
         )
-        await room.book.move(sandbox.id, step)
+        await dependencies.repository.move(sandbox.id, step)
         return
     try:
         # Before the record says that nothing is left: a server killed between the two would leave something
@@ -94,7 +94,7 @@ async def record_end(
     except Exception:
         # A failed sandbox that still holds something is stale: see `stale`.
         log.exception("the remains of %s could not be removed", sandbox.id)
-    changes = {"handle": None, "expires_at": now + room.retention}
+    changes = {"handle": None, "expires_at": now + dependencies.retention}
     lost = Step(
         signal=Signal.LOST,
         actor=actor,
@@ -103,4 +103,4 @@ async def record_end(
         data=facts,
         at=ended,
     )
-    await room.book.move(sandbox.id, lost)
+    await dependencies.repository.move(sandbox.id, lost)

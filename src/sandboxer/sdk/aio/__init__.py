@@ -1,1 +1,1 @@
-"""The asyncio client: the same words as the blocking one."""
+"""The client, with asyncio."""

@@ -1,16 +1,22 @@
-"""`client.account` and `client.operator`: one's own money, and the operator's books, with asyncio."""
+"""`client.account` and `client.operator`: one's own money, and the operator's books, with asyncio.
+
+`client.wallets`: the wallets of one's own account, and their sessions, with asyncio.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-from sandboxer.sdk.aio.line import AsyncLine
-from sandboxer.sdk.aio.streams import server_events
-from sandboxer.sdk.routes import accounts as routes
-from sandboxer.sdk.routes.reading import parse
+from sandboxer.sdk.aio.line import AsyncLine, server_events
+from sandboxer.sdk.call import parse
+from sandboxer.sdk.calls import accounts, auth, operators, payments
 from sandboxer.wire import accounts as wire
-from sandboxer.wire.events import Event
+from sandboxer.wire.auth import GenesisChallenge, Session, SessionChallenge, SiwxOffer, Wallet
 from sandboxer.wire.pricing import Pricing, Quote
+from sandboxer.wire.sandboxes import Event
+
+# All of a ledger, or of a log.
+LONG_S = 600.0
 
 
 class AsyncOwnAccount:
@@ -18,41 +24,43 @@ class AsyncOwnAccount:
         self._line = line
 
     async def me(self) -> wire.Me:
-        return await self._line.do(routes.me())
+        return await self._line.send(accounts.show_me())
 
     async def events(self, *, after: int = 0, follow: bool = True) -> AsyncIterator[Event]:
         """What happened to the account since event `after` (low, dry, funded), then what happens."""
-        async for event in server_events(self._line, routes.events(after=after, follow=follow)):
+        async for event in server_events(
+            self._line, accounts.follow_account_events(after=after, follow=follow)
+        ):
             yield parse(Event, event.data)
 
     async def transfers(
         self, *, of: str | None = None, cursor: str | None = None, limit: int | None = None
     ) -> wire.TransferPage:
         """One page, newest first; `of` another account is for the operator."""
-        return await self._line.do(routes.transfers(of=of, cursor=cursor, limit=limit))
+        return await self._line.send(accounts.list_transfers(of=of, cursor=cursor, limit=limit))
 
     async def statement(self, *, of: str | None = None) -> bytes:
         """All transfers as CSV, oldest first."""
-        return await self._line.do(routes.statement(of=of))
+        return await self._line.send(accounts.list_transfers(of=of, format="csv").as_bytes().within(LONG_S))
 
     async def usage(
         self, *, of: str | None = None, since: str | None = None, until: str | None = None
     ) -> wire.UsageReport:
-        return await self._line.do(routes.usage(of=of, since=since, until=until))
+        return await self._line.send(accounts.show_usage(of=of, since=since, until=until))
 
     async def usage_segments(
         self, *, of: str | None = None, all_accounts: bool = False, after: int = 0, limit: int | None = None
     ) -> wire.UsageSegmentPage:
         """What was used, each closed segment once; read on with `after=page.next_after`."""
-        call = routes.usage_segments(of=of, all_accounts=all_accounts, after=after, limit=limit)
-        return await self._line.do(call)
+        call = accounts.list_usage_segments(of=of, all_accounts=all_accounts, after=after, limit=limit)
+        return await self._line.send(call)
 
     async def send(self, to: str, sats: int, *, id: str, reason: str) -> wire.Moved:
         """Give sats to the account with this public id; the same id gives once."""
-        return await self._line.do(routes.send(to, sats, id=id, reason=reason))
+        return await self._line.send(accounts.send_sats(to=to, sats=sats, id=id, reason=reason))
 
     async def pricing(self) -> Pricing:
-        return await self._line.do(routes.pricing())
+        return await self._line.send(payments.get_pricing())
 
     async def quote(
         self,
@@ -62,8 +70,8 @@ class AsyncOwnAccount:
         duration: str | None = None,
     ) -> Quote:
         """What a sandbox would cost; name its `id` as `quote_id` in one create or extend."""
-        wanted = {"profile": profile, "resources": resources, "duration": duration}
-        return await self._line.do(routes.quote(wanted))
+        call = payments.ask_quote(profile=profile, resources=resources, duration=duration)
+        return await self._line.send(call)
 
 
 class AsyncOperator:
@@ -71,38 +79,106 @@ class AsyncOperator:
         self._line = line
 
     async def accounts(self, *, after: str | None = None, limit: int | None = None) -> wire.AccountPage:
-        return await self._line.do(routes.accounts(after=after, limit=limit))
+        return await self._line.send(operators.list_accounts(after=after, limit=limit))
 
     async def account(self, account: str) -> wire.AccountReport:
-        return await self._line.do(routes.account(account))
+        return await self._line.send(operators.show_account(account))
 
     async def create_account(self, *, id: str | None = None, name: str = "", reason: str) -> wire.Account:
-        return await self._line.do(routes.create_account(id=id, name=name, reason=reason))
+        return await self._line.send(operators.create_account(id=id, name=name, reason=reason))
 
     async def suspend(self, account: str, *, reason: str) -> wire.Account:
-        return await self._line.do(routes.change(account, "suspend", reason=reason))
+        return await self._line.send(operators.suspend_account(account, reason=reason))
 
     async def reinstate(self, account: str, *, reason: str) -> wire.Account:
-        return await self._line.do(routes.change(account, "reinstate", reason=reason))
+        return await self._line.send(operators.reinstate_account(account, reason=reason))
 
     async def close(self, account: str, *, reason: str) -> wire.Account:
-        return await self._line.do(routes.change(account, "close", reason=reason))
+        return await self._line.send(operators.close_account(account, reason=reason))
+
+    async def entitle(
+        self, account: str, *, tier: int | None = None, until: str | None = None, reason: str
+    ) -> wire.Account:
+        """Give a tier until a moment; without a tier, take it."""
+        call = operators.entitle_account(account, tier=tier, until=until, reason=reason)
+        return await self._line.send(call)
+
+    async def cap(self, account: str, caps: Mapping[str, int | None], *, reason: str) -> wire.Account:
+        """All caps anew: `per_key_sats`, `per_sandbox_sats`, `per_day_sats`; what is left out ends."""
+        return await self._line.send(operators.cap_account(account, caps=caps, reason=reason))
 
     async def adjust(self, account: str, sats: int, *, id: str, reason: str) -> wire.Moved:
         """Give (above zero) or take sats; the same id adjusts once."""
-        return await self._line.do(routes.adjust(account, sats, id=id, reason=reason))
+        return await self._line.send(operators.adjust_account(account, sats=sats, id=id, reason=reason))
 
     async def pay_out(self, sats: int, *, id: str, reason: str) -> wire.Moved:
-        return await self._line.do(routes.pay_out(sats, id=id, reason=reason))
+        return await self._line.send(operators.pay_out(sats=sats, id=id, reason=reason))
+
+    async def ledger_totals(self) -> wire.LedgerTotals:
+        """What all ledger accounts of each kind hold."""
+        return await self._line.send(operators.show_ledger_totals())
+
+    async def audit(
+        self, *, after: int | None = None, subject: str | None = None, limit: int | None = None
+    ) -> wire.AuditPage:
+        """Who did what, oldest first; read on with `after=page.next_after`."""
+        return await self._line.send(operators.list_audit(after=after, subject=subject, limit=limit))
 
     async def verify_ledger(self) -> wire.LedgerProof:
-        return await self._line.do(routes.verify_ledger())
+        return await self._line.send(operators.verify_ledger())
 
     async def verify_audit(
         self, *, anchor_seq: int | None = None, anchor_hash: str | None = None
     ) -> wire.AuditProof:
-        return await self._line.do(routes.verify_audit(anchor_seq=anchor_seq, anchor_hash=anchor_hash))
+        return await self._line.send(operators.verify_audit(anchor_seq=anchor_seq, anchor_hash=anchor_hash))
 
     async def export_audit(self) -> bytes:
         """One JSON object a line."""
-        return await self._line.do(routes.export_audit())
+        return await self._line.send(operators.export_audit())
+
+
+class AsyncWallets:
+    def __init__(self, line: AsyncLine) -> None:
+        self._line = line
+
+    async def sign_in(self, sign: Callable[[str], str], *, address: str | None = None) -> Session:
+        """Open a session. `sign` gives the wallet's signature of a text; wallets other than EVM say who."""
+        asked = await self._line.send(auth.challenge_wallet())
+        call = auth.open_session(nonce=asked.nonce, signature=sign(asked.message), address=address)
+        return await self._line.send(call)
+
+    async def offer(self) -> SiwxOffer:
+        """What to complete with address and chain, and sign (CAIP-122)."""
+        return await self._line.send(auth.offer_siwx())
+
+    async def sign_in_with_x(self, message: str, signature: str) -> Session:
+        """A session for whoever signed a completed offer."""
+        return await self._line.send(auth.sign_in_with_x(message=message, signature=signature))
+
+    async def sign_out(self, token: str) -> None:
+        """End the session of this token."""
+        await self._line.send(auth.close_session().bearing(token))
+
+    async def challenge_genesis(self) -> GenesisChallenge:
+        """What a Bitcoin and a Stacks wallet sign to pass the genesis gate."""
+        return await self._line.send(auth.challenge_genesis())
+
+    async def list(self) -> Sequence[Wallet]:
+        return (await self._line.send(auth.list_wallets())).wallets
+
+    async def challenge(self) -> SessionChallenge:
+        """The text that a wallet signs to become another factor of this account."""
+        return await self._line.send(auth.challenge_link())
+
+    async def link(self, nonce: str, address: str, signature: str) -> Wallet:
+        """Must itself be confirmed (`confirm`)."""
+        call = auth.link_wallet(nonce=nonce, address=address, signature=signature)
+        return (await self._line.send(call)).wallets[0]
+
+    async def revoke(self, address: str) -> None:
+        """It signs in no more; its sessions and the keys it cut end."""
+        await self._line.send(auth.revoke_wallet(address))
+
+    async def end_sessions(self, address: str | None = None) -> int:
+        """End every session of this account, or of one wallet; returns how many were open."""
+        return (await self._line.send(auth.end_sessions(address=address))).ended

@@ -5,36 +5,61 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sandboxer.sdk.aio.accounts import AsyncOperator, AsyncOwnAccount
-from sandboxer.sdk.aio.code import AsyncCode, AsyncJobs
-from sandboxer.sdk.aio.egress import AsyncAccountEgress
-from sandboxer.sdk.aio.gift_cards import AsyncGiftCards
-from sandboxer.sdk.aio.images import AsyncImages
-from sandboxer.sdk.aio.introspection import AsyncStatus
-from sandboxer.sdk.aio.invoices import AsyncInvoices
-from sandboxer.sdk.aio.languages import AsyncLanguages
-from sandboxer.sdk.aio.line import AsyncLine
-from sandboxer.sdk.aio.payments import AsyncPayments
-from sandboxer.sdk.aio.platform import AsyncHostView, AsyncKeys
+from sandboxer.sdk.aio.line import AsyncLine, pages
 from sandboxer.sdk.aio.sandbox import AsyncSandbox
-from sandboxer.sdk.aio.secrets import AsyncSecrets
-from sandboxer.sdk.aio.services import AsyncServices
-from sandboxer.sdk.aio.sessions import AsyncSessions
-from sandboxer.sdk.aio.snapshots import AsyncSnapshots
-from sandboxer.sdk.aio.ssh import AsyncSsh
-from sandboxer.sdk.aio.volumes import AsyncVolumes
-from sandboxer.sdk.aio.wallets import AsyncWallets
-from sandboxer.sdk.aio.webhooks import AsyncWebhooks
-from sandboxer.sdk.confirming import Confirmer
-from sandboxer.sdk.credentials import find_credentials
-from sandboxer.sdk.paying import Payer
-from sandboxer.sdk.routes import platform, sandboxes
-from sandboxer.sdk.signing import Credentials
-from sandboxer.wire import sandboxes as wire
-from sandboxer.wire.capabilities import Capabilities
-from sandboxer.wire.catalogue import Profile
+from sandboxer.sdk.bodies import VolumesIn, labelled
+from sandboxer.sdk.call import Call, lazily, new_idempotency_key
+from sandboxer.sdk.calls import catalogue, platform, sandboxes
+from sandboxer.sdk.confirmation import Confirmer
+from sandboxer.sdk.credentials import Credentials, find_credentials
+from sandboxer.sdk.exchange import Payer
+
+if TYPE_CHECKING:
+    from sandboxer.sdk.aio.accounts import AsyncOperator, AsyncOwnAccount, AsyncWallets
+    from sandboxer.sdk.aio.code import AsyncCode, AsyncJobs, AsyncLanguages
+    from sandboxer.sdk.aio.egress import AsyncAccountEgress
+    from sandboxer.sdk.aio.gift_cards import AsyncGiftCards
+    from sandboxer.sdk.aio.images import AsyncImages
+    from sandboxer.sdk.aio.payments import AsyncInvoices, AsyncPayments
+    from sandboxer.sdk.aio.platform import AsyncHostView, AsyncKeys, AsyncStatus
+    from sandboxer.sdk.aio.secrets import AsyncSecrets
+    from sandboxer.sdk.aio.services import AsyncServices
+    from sandboxer.sdk.aio.sessions import AsyncSessions
+    from sandboxer.sdk.aio.snapshots import AsyncSnapshots
+    from sandboxer.sdk.aio.ssh import AsyncSsh
+    from sandboxer.sdk.aio.volumes import AsyncVolumes
+    from sandboxer.sdk.aio.webhooks import AsyncWebhooks
+    from sandboxer.wire import sandboxes as wire
+    from sandboxer.wire.catalogue import Profile
+    from sandboxer.wire.platform import Capabilities
+
+T = TypeVar("T")
+# Imported when it is first asked for: a command that needs one noun should not pay for the models of all.
+NOUNS = {
+    "keys": "platform:AsyncKeys",
+    "code": "code:AsyncCode",
+    "jobs": "code:AsyncJobs",
+    "sessions": "sessions:AsyncSessions",
+    "host": "platform:AsyncHostView",
+    "wallets": "accounts:AsyncWallets",
+    "account": "accounts:AsyncOwnAccount",
+    "operator": "accounts:AsyncOperator",
+    "secrets": "secrets:AsyncSecrets",
+    "egress": "egress:AsyncAccountEgress",
+    "ssh": "ssh:AsyncSsh",
+    "services": "services:AsyncServices",
+    "webhooks": "webhooks:AsyncWebhooks",
+    "snapshots": "snapshots:AsyncSnapshots",
+    "images": "images:AsyncImages",
+    "volumes": "volumes:AsyncVolumes",
+    "languages": "code:AsyncLanguages",
+    "status": "platform:AsyncStatus",
+    "payments": "payments:AsyncPayments",
+    "gift_cards": "gift_cards:AsyncGiftCards",
+    "invoices": "payments:AsyncInvoices",
+}
 
 
 class AsyncSandboxer:
@@ -42,6 +67,28 @@ class AsyncSandboxer:
     >>> async with AsyncSandboxer() as client, await client.create(ttl="10m") as sandbox:
     ...     print((await sandbox.exec("echo hi")).stdout)
     """
+
+    keys: AsyncKeys
+    code: AsyncCode
+    jobs: AsyncJobs
+    sessions: AsyncSessions
+    host: AsyncHostView
+    wallets: AsyncWallets
+    account: AsyncOwnAccount
+    operator: AsyncOperator
+    secrets: AsyncSecrets
+    egress: AsyncAccountEgress
+    ssh: AsyncSsh
+    services: AsyncServices
+    webhooks: AsyncWebhooks
+    snapshots: AsyncSnapshots
+    images: AsyncImages
+    volumes: AsyncVolumes
+    languages: AsyncLanguages
+    status: AsyncStatus
+    payments: AsyncPayments
+    gift_cards: AsyncGiftCards
+    invoices: AsyncInvoices
 
     def __init__(
         self,
@@ -54,7 +101,10 @@ class AsyncSandboxer:
         confirm: Confirmer | None = None,
         wallet: Payer | None = None,
     ) -> None:
-        """`confirm` signs where the platform asks for a second proof; see `sdk.confirming`."""
+        """`confirm` signs where the platform asks for a second proof; see `sdk.confirming`.
+
+        `wallet` pays what is asked for (`sdk.payers`); the key it is given with that is used from then on.
+        """
         credentials = find_credentials(
             url=url,
             public_key=public_key,
@@ -63,27 +113,13 @@ class AsyncSandboxer:
             is_optional=wallet is not None,
         )
         self._line = AsyncLine(credentials, timeout_s=timeout_s, confirm=confirm, payer=wallet)
-        self.keys = AsyncKeys(self._line)
-        self.code = AsyncCode(self._line)
-        self.jobs = AsyncJobs(self._line)
-        self.sessions = AsyncSessions(self._line)
-        self.host = AsyncHostView(self._line)
-        self.wallets = AsyncWallets(self._line)
-        self.account = AsyncOwnAccount(self._line)
-        self.operator = AsyncOperator(self._line)
-        self.secrets = AsyncSecrets(self._line)
-        self.egress = AsyncAccountEgress(self._line)
-        self.ssh = AsyncSsh(self._line)
-        self.services = AsyncServices(self._line)
-        self.webhooks = AsyncWebhooks(self._line)
-        self.snapshots = AsyncSnapshots(self._line)
-        self.images = AsyncImages(self._line)
-        self.volumes = AsyncVolumes(self._line)
-        self.languages = AsyncLanguages(self._line)
-        self.status = AsyncStatus(self._line)
-        self.payments = AsyncPayments(self._line)
-        self.gift_cards = AsyncGiftCards(self._line)
-        self.invoices = AsyncInvoices(self._line)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            made = lazily(self, name, NOUNS, __package__)(self._line)
+            setattr(self, name, made)
+            return made
 
     async def __aenter__(self) -> AsyncSandboxer:
         return self
@@ -101,6 +137,10 @@ class AsyncSandboxer:
         """What calls are signed with. A key that came with a payment is shown once: keep it."""
         return self._line.signer.credentials
 
+    async def send(self, call: Call[T]) -> T:
+        """Any call of `sandboxer.sdk.calls`, by its model."""
+        return await self._line.send(call)
+
     async def create(
         self,
         *,
@@ -117,7 +157,7 @@ class AsyncSandboxer:
         consumer: Mapping[str, Any] | None = None,
         quote_id: str | None = None,
         snapshot: str | None = None,
-        volumes: sandboxes.VolumesIn | None = None,
+        volumes: VolumesIn | None = None,
         wait: bool = True,
         idempotency_key: str | None = None,
     ) -> AsyncSandbox:
@@ -125,21 +165,29 @@ class AsyncSandboxer:
 
         With a `snapshot` it begins as a copy of that; `volumes` has `volume`, `path` and `mode` of each.
         """
-        wanted: dict[str, Any] = {
-            "profile": profile,
-            "name": name,
-            "image": image,
-            "trust": trust,
-            "ttl": ttl,
-        }
-        wanted |= {"idle_timeout": idle_timeout, "resources": resources, "env": env, "labels": labels}
-        wanted |= {"inputs": inputs, "consumer": consumer, "quote_id": quote_id, "snapshot": snapshot}
-        wanted["volumes"] = sandboxes.volumes_in(volumes)
-        info = await self._line.do(sandboxes.create(wanted, wait=wait, idempotency_key=idempotency_key))
+        call = sandboxes.create_sandbox(
+            profile=profile,
+            name=name,
+            image=image,
+            trust=trust,
+            ttl=ttl,
+            idle_timeout=idle_timeout,
+            resources=resources,
+            env=env,
+            labels=labels,
+            inputs=inputs,
+            consumer=consumer,
+            quote_id=quote_id,
+            snapshot=snapshot,
+            volumes=volumes,
+            wait=None if wait else False,
+            idempotency_key=idempotency_key or new_idempotency_key(),
+        )
+        info = await self._line.send(call)
         return AsyncSandbox(self._line, info.id, info)
 
     async def get(self, sandbox_id: str) -> AsyncSandbox:
-        info = await self._line.do(sandboxes.get(sandbox_id))
+        info = await self._line.send(sandboxes.get_sandbox(sandbox_id))
         return AsyncSandbox(self._line, info.id, info)
 
     def sandbox(self, sandbox_id: str) -> AsyncSandbox:
@@ -150,17 +198,16 @@ class AsyncSandboxer:
         self, *, state: str | None = None, labels: Mapping[str, str] | None = None, limit: int | None = None
     ) -> AsyncIterator[wire.Sandbox]:
         """All of them, page by page; `limit` is the size of a page."""
-        cursor: str | None = None
-        while True:
-            page = await self._line.do(sandboxes.page(state=state, labels=labels, cursor=cursor, limit=limit))
+        label = labelled(labels)
+        async for page in pages(
+            self._line,
+            lambda cursor: sandboxes.list_sandboxes(state=state, label=label, cursor=cursor, limit=limit),
+        ):
             for found in page.sandboxes:
                 yield found
-            cursor = page.next_cursor
-            if cursor is None:
-                return
 
     async def profiles(self) -> Sequence[Profile]:
-        return (await self._line.do(platform.profiles())).profiles
+        return (await self._line.send(catalogue.list_profiles())).profiles
 
     async def capabilities(self) -> Capabilities:
-        return await self._line.do(platform.capabilities())
+        return await self._line.send(platform.get_capabilities())

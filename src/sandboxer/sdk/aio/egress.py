@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sandboxer.sdk.aio.line import AsyncLine
-from sandboxer.sdk.routes import egress as routes
+from sandboxer.sdk.calls import egress as calls
 from sandboxer.wire import egress as wire
 
 
@@ -15,7 +15,7 @@ class AsyncEgress:
         self._sandbox_id = sandbox_id
 
     async def show(self) -> wire.Egress:
-        return await self._line.do(routes.show(self._sandbox_id))
+        return await self._line.send(calls.get_egress(self._sandbox_id))
 
     async def replace(
         self,
@@ -27,28 +27,29 @@ class AsyncEgress:
         version: int | None = None,
     ) -> wire.Egress:
         """The whole policy anew; felt at once."""
-        wanted: dict[str, object] = {"default": default, "rules": list(rules), "secrets": list(secrets)}
-        wanted |= {"limits": limits, "version": version}
-        return await self._line.do(routes.change(self._sandbox_id, "PUT", wanted))
+        call = calls.replace_egress(
+            self._sandbox_id, default=default, rules=rules, secrets=secrets, limits=limits, version=version
+        )
+        return await self._line.send(call)
 
     async def allow(self, host: str, **more: object) -> wire.Egress:
         """`more` is `ports`, `methods`, `path`, `note`."""
         rule = {"action": "allow", "host": host, **more}
-        return await self._line.do(routes.change(self._sandbox_id, "PATCH", {"add": [rule]}))
+        return await self._line.send(calls.change_egress(self._sandbox_id, add=[rule]))
 
     async def deny(self, host: str, **more: object) -> wire.Egress:
         """A deny wins over every allow."""
         rule = {"action": "deny", "host": host, **more}
-        return await self._line.do(routes.change(self._sandbox_id, "PATCH", {"add": [rule]}))
+        return await self._line.send(calls.change_egress(self._sandbox_id, add=[rule]))
 
     async def remove(self, *rules: Mapping[str, object]) -> wire.Egress:
-        return await self._line.do(routes.change(self._sandbox_id, "PATCH", {"remove": list(rules)}))
+        return await self._line.send(calls.change_egress(self._sandbox_id, remove=rules))
 
     async def explain(self, url: str, *, method: str = "GET") -> wire.EgressExplained:
-        return await self._line.do(routes.explain(self._sandbox_id, url, method))
+        return await self._line.send(calls.explain_egress(self._sandbox_id, url=url, method=method))
 
     async def denials(self) -> Sequence[wire.EgressDenial]:
-        return (await self._line.do(routes.denials(self._sandbox_id))).denials
+        return (await self._line.send(calls.list_egress_denials(self._sandbox_id))).denials
 
 
 class AsyncAccountEgress:
@@ -58,28 +59,27 @@ class AsyncAccountEgress:
         self._line = line
 
     async def show(self) -> wire.AccountEgress:
-        return await self._line.do(routes.show_account())
+        return await self._line.send(calls.get_account_egress())
 
     async def replace(
         self, rules: Sequence[Mapping[str, object]], *, version: int | None = None
     ) -> wire.AccountEgress:
         """All of them anew; felt at once."""
-        wanted: dict[str, object] = {"rules": list(rules), "version": version}
-        return await self._line.do(routes.change_account("PUT", wanted))
+        return await self._line.send(calls.replace_account_egress(rules=rules, version=version))
 
     async def allow(self, host: str, **more: object) -> wire.AccountEgress:
         """`more` is `ports`, `methods`, `path`, `note`."""
         rule = {"action": "allow", "host": host, **more}
-        return await self._line.do(routes.change_account("PATCH", {"add": [rule]}))
+        return await self._line.send(calls.change_account_egress(add=[rule]))
 
     async def deny(self, host: str, **more: object) -> wire.AccountEgress:
         """A deny wins over every allow."""
         rule = {"action": "deny", "host": host, **more}
-        return await self._line.do(routes.change_account("PATCH", {"add": [rule]}))
+        return await self._line.send(calls.change_account_egress(add=[rule]))
 
     async def remove(self, *rules: Mapping[str, object]) -> wire.AccountEgress:
-        return await self._line.do(routes.change_account("PATCH", {"remove": list(rules)}))
+        return await self._line.send(calls.change_account_egress(remove=rules))
 
     async def explain(self, url: str, *, method: str = "GET") -> wire.EgressExplained:
         """What these rules alone say."""
-        return await self._line.do(routes.explain_account(url, method))
+        return await self._line.send(calls.explain_account_egress(url=url, method=method))

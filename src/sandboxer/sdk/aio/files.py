@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from sandboxer.sdk.aio.line import AsyncLine
-from sandboxer.sdk.aio.streams import server_events
-from sandboxer.sdk.bodies import CHUNK, Content, Progress, body_of, watched
+from sandboxer.sdk.aio.line import AsyncLine, pages, pieces, saved, server_events
+from sandboxer.sdk.aio.native import beside
+from sandboxer.sdk.bodies import Content, Progress, body_of, paths_in, watched
+from sandboxer.sdk.call import parse
+from sandboxer.sdk.calls import files as calls
 from sandboxer.sdk.errors import SdkError
-from sandboxer.sdk.local_files import appearing
-from sandboxer.sdk.routes import files as routes
-from sandboxer.sdk.routes.reading import parse
 from sandboxer.wire.files import FileEvent, FileInfo, TarUnpacked, WatchReady
 
 
@@ -24,40 +22,32 @@ class AsyncFiles:
         self._id = sandbox_id
 
     async def list(self, path: str = "/", *, depth: int = 1) -> AsyncIterator[FileInfo]:
-        cursor: str | None = None
-        while True:
-            page = await self._line.do(routes.page(self._id, path, depth=depth, cursor=cursor))
+        async for page in pages(
+            self._line, lambda cursor: calls.list_files(self._id, path=path, depth=depth, cursor=cursor)
+        ):
             for found in page.files:
                 yield found
-            cursor = page.next_cursor
-            if cursor is None:
-                return
 
     async def stat(self, path: str, *, follow: bool = True) -> FileInfo:
-        return await self._line.do(routes.stat(self._id, path, follow=follow))
+        return await self._line.send(calls.stat_file(self._id, path=path, follow=follow))
 
     async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        return await self._line.do(routes.read(self._id, path, offset=offset, length=length))
+        part = None
+        if offset or length is not None:
+            part = f"bytes={offset}-" + ("" if length is None else str(offset + length - 1))
+        return await self._line.send(calls.read_file(self._id, path=path, range=part))
 
     async def read_text(self, path: str, encoding: str = "utf-8") -> str:
         return (await self.read(path)).decode(encoding)
 
     async def chunks(self, path: str) -> AsyncIterator[bytes]:
         """The content piece by piece."""
-        async with self._line.open(routes.read(self._id, path)) as response:
-            async for chunk in response.aiter_raw(CHUNK):
-                yield chunk
+        async for chunk in pieces(self._line, calls.read_file(self._id, path=path)):
+            yield chunk
 
     async def download(self, path: str, to: Path, *, progress: Progress | None = None) -> int:
         """Into a local file; returns its size. The file appears when it is complete."""
-        size = 0
-        with appearing(to) as file:
-            async for chunk in self.chunks(path):
-                file.write(chunk)
-                size += len(chunk)
-                if progress:
-                    progress(len(chunk))
-        return size
+        return await saved(self.chunks(path), to, progress)
 
     async def write(
         self,
@@ -69,21 +59,31 @@ class AsyncFiles:
         progress: Progress | None = None,
     ) -> FileInfo:
         """A `Path` names a local file to send. The old file stays until all of the new one has arrived."""
-        body = watched(await asyncio.to_thread(body_of, content), progress)
-        return await self._line.do(routes.write(self._id, path, body, mode=mode, parents=parents))
+        body = watched(await beside(body_of, content), progress)
+        call = calls.write_file(self._id, body, path=path, mode=mode, parents=None if parents else False)
+        return await self._line.send(call)
 
     async def mkdir(self, path: str, *, mode: int = 0o755, parents: bool = True) -> None:
-        await self._line.do(routes.mkdir(self._id, path, mode=mode, parents=parents))
+        (name,), encoding = paths_in(path)
+        await self._line.send(
+            calls.make_directory(self._id, path=name, mode=mode, parents=parents, path_encoding=encoding)
+        )
 
     async def move(self, source: str, target: str, *, overwrite: bool = False) -> None:
-        await self._line.do(routes.move(self._id, source, target, overwrite=overwrite))
+        (old, new), encoding = paths_in(source, target)
+        await self._line.send(
+            calls.move_file(self._id, source=old, target=new, overwrite=overwrite, path_encoding=encoding)
+        )
 
     async def remove(self, path: str, *, recursive: bool = False) -> None:
-        await self._line.do(routes.remove(self._id, path, recursive=recursive))
+        (name,), encoding = paths_in(path)
+        call = calls.remove_file(self._id, path=name, recursive=recursive, path_encoding=encoding)
+        await self._line.send(call)
 
     async def watch(self, path: str, *, recursive: bool = False) -> AsyncIterator[WatchReady | FileEvent]:
         """First a `WatchReady`; from then on every change."""
-        async for event in server_events(self._line, routes.watch(self._id, path, recursive=recursive)):
+        call = calls.watch_files(self._id, path=path, recursive=recursive)
+        async for event in server_events(self._line, call):
             if event.name == "ready":
                 yield parse(WatchReady, event.data)
             elif event.name == "change":
@@ -93,11 +93,10 @@ class AsyncFiles:
 
     async def tar_out(self, path: str) -> AsyncIterator[bytes]:
         """A folder's content as a tar stream."""
-        async with self._line.open(routes.tar_out(self._id, path)) as response:
-            async for chunk in response.aiter_raw(CHUNK):
-                yield chunk
+        async for chunk in pieces(self._line, calls.pack_folder(self._id, path=path)):
+            yield chunk
 
     async def tar_in(self, path: str, content: Content, *, progress: Progress | None = None) -> TarUnpacked:
         """Unpack a tar into a folder of the sandbox."""
-        body = watched(await asyncio.to_thread(body_of, content), progress)
-        return await self._line.do(routes.tar_in(self._id, path, body))
+        body = watched(await beside(body_of, content), progress)
+        return await self._line.send(calls.unpack_folder(self._id, body, path=path))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from sandboxer.sdk.aio.line import AsyncLine
-from sandboxer.sdk.calls import Call
+from sandboxer.sdk.aio.native import beside
+from sandboxer.sdk.call import Call, new_idempotency_key
+from sandboxer.sdk.calls import gift_cards as calls
 from sandboxer.sdk.errors import ApiError
-from sandboxer.sdk.routes import gift_cards as routes
+from sandboxer.sdk.puzzles import MOST_PUZZLES, puzzle_in, work_for
 from sandboxer.wire import gift_cards as wire
 
 T = TypeVar("T")
@@ -20,7 +21,7 @@ class AsyncGiftCards:
         self._line = line
 
     async def pricing(self) -> wire.GiftPricing:
-        return await self._line.do(routes.pricing())
+        return await self._line.send(calls.get_gift_pricing())
 
     async def create(
         self,
@@ -37,19 +38,28 @@ class AsyncGiftCards:
         """Keep its `claim`. `anonymous`: bought by nobody in particular, by invoice only."""
         asks = {"email": approval_email, "webhook": approval_webhook}
         approval = {name: value for name, value in asks.items() if value is not None}
-        wanted = {"cents": cents, "pay_with": pay_with, "currency": currency, "reason": reason}
-        more = {"refund_address": refund_address, "approval": approval or None}
-        return await self._line.do(routes.create({**wanted, **more}, is_signed=not anonymous))
+        call = calls.buy_gift_card(
+            cents=cents,
+            pay_with=pay_with,
+            currency=currency,
+            refund_address=refund_address,
+            approval=approval or None,
+            reason=reason,
+            idempotency_key=None if anonymous else new_idempotency_key(),
+        )
+        # Its answer holds a secret and is not kept: a second try would be refused.
+        return await self._line.send(call.repeatable(False).by_anybody(anonymous))
 
     async def get(self, card_id: str) -> wire.GiftCard:
-        return await self._line.do(routes.get(card_id))
+        return await self._line.send(calls.get_gift_card(card_id))
 
     async def code(self, card_id: str, *, claim: str | None = None, again: bool = False) -> wire.ShownCode:
         """The four words of a paid card, shown once; `again` makes new ones, and the old ones end."""
-        return await self._line.do(routes.code(card_id, claim=claim, again=again))
+        call = calls.show_gift_code(card_id, claim=claim, again=again)
+        return await self._line.send(call.by_anybody(claim is not None))
 
     async def balance(self, code: str) -> wire.CardBalance:
-        return await self._working(lambda work: routes.balance(code, work))
+        return await self._working(lambda work: calls.get_gift_balance(code=code, work=work))
 
     async def redeem(
         self,
@@ -63,24 +73,33 @@ class AsyncGiftCards:
         request_id: str | None = None,
     ) -> wire.NewRedemption:
         """For one's own account, another's by its public id, or (`anonymous`) a new one with a key."""
-        wanted = {"code": code, "request_id": request_id or routes.new_request_id(), "account": account}
-        buys = {"tier": tier, "months": months, "cents": cents}
+        # The same redemption, however often it is sent.
+        the_same = request_id or new_idempotency_key()
         return await self._working(
-            lambda work: routes.redeem({**wanted, **buys}, work, is_signed=not anonymous)
+            lambda work: calls.redeem_gift_card(
+                code=code,
+                request_id=the_same,
+                account=account,
+                tier=tier,
+                months=months,
+                cents=cents,
+                work=work,
+            ).by_anybody(anonymous)
         )
 
     async def redemption(self, redemption_id: str) -> wire.Redemption:
-        return await self._line.do(routes.redemption(redemption_id))
+        return await self._line.send(calls.get_redemption(redemption_id))
 
     async def approve(self, link: str) -> wire.Redemption:
         """By the link that asks for it."""
-        return await self._line.do(routes.answer(link, "approve"))
+        return await self._line.send(calls.approve_redemption(_token(link)))
 
     async def deny(self, link: str) -> wire.Redemption:
-        return await self._line.do(routes.answer(link, "deny"))
+        return await self._line.send(calls.deny_redemption(_token(link)))
 
     async def revoke(self, card_id: str, *, claim: str | None = None, reason: str = "asked") -> wire.GiftCard:
-        return await self._line.do(routes.revoke(card_id, claim=claim, reason=reason))
+        call = calls.revoke_gift_card(card_id, claim=claim, reason=reason)
+        return await self._line.send(call.by_anybody(claim is not None))
 
     async def refund(
         self,
@@ -92,22 +111,27 @@ class AsyncGiftCards:
         address: str | None = None,
     ) -> wire.RefundedCard:
         """What is left: to an account's `sats`, or to a coin `address` less restocking."""
-        wanted = {"to": to, "claim": claim, "account": account, "address": address}
-        return await self._line.do(routes.refund(card_id, wanted))
+        call = calls.refund_gift_card(card_id, to=to, claim=claim, account=account, address=address)
+        return await self._line.send(call.by_anybody(claim is not None))
 
     async def page(
         self, *, state: str | None = None, cursor: str | None = None, limit: int | None = None
     ) -> wire.GiftCardList:
         """One page, newest first; for the operator."""
-        return await self._line.do(routes.page(state=state, cursor=cursor, limit=limit))
+        return await self._line.send(calls.list_gift_cards(state=state, cursor=cursor, limit=limit))
 
     async def _working(self, call: Callable[[Mapping[str, str] | None], Call[T]]) -> T:
         work = None
-        for _ in range(routes.MOST_PUZZLES):
+        for _ in range(MOST_PUZZLES):
             try:
-                return await self._line.do(call(work))
+                return await self._line.send(call(work))
             except ApiError as error:
-                if (puzzle := routes.puzzle_in(error)) is None:
+                if (puzzle := puzzle_in(error)) is None:
                     raise
-                work = await asyncio.to_thread(routes.work_for, *puzzle)
-        return await self._line.do(call(work))
+                work = await beside(work_for, *puzzle)
+        return await self._line.send(call(work))
+
+
+def _token(link: str) -> str:
+    """Of the whole link of a mail, or its last part."""
+    return link.rstrip("/").removesuffix("/approve").removesuffix("/deny").rpartition("/")[2]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from sandboxer.sdk.aio.line import AsyncLine
-from sandboxer.sdk.bodies import CHUNK, Content, Progress, body_of, watched
-from sandboxer.sdk.routes import images as routes
-from sandboxer.sdk.routes.sandboxes import VolumesIn, volumes_in
+from sandboxer.sdk.aio.line import AsyncLine, pages, pieces, saved
+from sandboxer.sdk.aio.native import beside
+from sandboxer.sdk.bodies import Content, Progress, VolumesIn, body_of, watched
+from sandboxer.sdk.call import new_idempotency_key
+from sandboxer.sdk.calls import catalogue
+from sandboxer.sdk.calls import images as calls
 from sandboxer.wire import images as wire
 from sandboxer.wire.catalogue import Image
 from sandboxer.wire.snapshots import Clones
@@ -32,29 +33,34 @@ class AsyncImages:
         clean: bool = False,
     ) -> wire.PublishedImage:
         """Of exactly one of the three. Refused with what was found if others could see a secret in it."""
-        wanted = {"name": name, "snapshot": snapshot, "sandbox": sandbox, "service": service}
-        more = {"description": description, "visibility": visibility, "clean": clean}
-        return await self._line.do(routes.publish({**wanted, **more}))
+        call = calls.publish_image(
+            name=name,
+            snapshot=snapshot,
+            sandbox=sandbox,
+            service=service,
+            description=description,
+            visibility=visibility,
+            clean=clean,
+            idempotency_key=new_idempotency_key(),
+        )
+        return await self._line.send(call)
 
     async def list(
         self, *, which: str | None = None, limit: int | None = None
     ) -> AsyncIterator[wire.PublishedImage]:
         """Published ones: `all`, `owned`, `shared` or `public`; newest first, page by page."""
-        cursor: str | None = None
-        while True:
-            page = await self._line.do(routes.page(which=which, cursor=cursor, limit=limit))
+        async for page in pages(
+            self._line, lambda cursor: catalogue.list_images(filter=which, cursor=cursor, limit=limit)
+        ):
             for found in page.published:
                 yield found
-            cursor = page.next_cursor
-            if cursor is None:
-                return
 
     async def base(self) -> Sequence[Image]:
         """The host's own, which the operator built; a sandbox starts from one by its name."""
-        return (await self._line.do(routes.page(which=None, cursor=None, limit=1))).images
+        return (await self._line.send(catalogue.list_images(limit=1))).images
 
     async def get(self, image_id: str) -> wire.PublishedImage:
-        return await self._line.do(routes.get(image_id))
+        return await self._line.send(calls.get_image(image_id))
 
     async def change(
         self,
@@ -64,20 +70,21 @@ class AsyncImages:
         description: str | None = None,
         visibility: str | None = None,
     ) -> wire.PublishedImage:
-        wanted = {"name": name, "description": description, "visibility": visibility}
-        return await self._line.do(routes.change(image_id, wanted))
+        call = calls.change_image(image_id, name=name, description=description, visibility=visibility)
+        return await self._line.send(call)
 
     async def remove(self, image_id: str) -> wire.PublishedImage:
         """Gone already is success; what was made from it stays."""
-        return await self._line.do(routes.remove(image_id))
+        return await self._line.send(calls.remove_image(image_id))
 
     async def verify(self, image_id: str) -> wire.PublishedImage:
         """Every file read, and the digest compared."""
-        return await self._line.do(routes.do(image_id, "verify"))
+        return await self._line.send(calls.verify_image(image_id))
 
     async def clone(self, image_id: str, *, name: str | None = None) -> wire.PublishedImage:
         """A copy in one's own account."""
-        return await self._line.do(routes.clone(image_id, {"name": name}))
+        call = calls.clone_image(image_id, name=name, idempotency_key=new_idempotency_key())
+        return await self._line.send(call)
 
     async def spawn(
         self,
@@ -95,52 +102,55 @@ class AsyncImages:
         volumes: VolumesIn | None = None,
     ) -> Clones:
         """New sandboxes that begin as the image; `failed` says which of them could not be made."""
-        wanted = {"count": count, "name": name, "profile": profile, "trust": trust, "ttl": ttl}
-        more: dict[str, Any] = {
-            "idle_timeout": idle_timeout,
-            "resources": resources,
-            "env": env,
-            "labels": labels,
-        }
-        more |= {"volumes": volumes_in(volumes)}
-        return await self._line.do(routes.spawn(image_id, {**wanted, **more}))
+        call = calls.spawn_image(
+            image_id,
+            count=count,
+            name=name,
+            profile=profile,
+            trust=trust,
+            ttl=ttl,
+            idle_timeout=idle_timeout,
+            resources=resources,
+            env=env,
+            labels=labels,
+            volumes=volumes,
+            idempotency_key=new_idempotency_key(),
+        )
+        return await self._line.send(call)
 
     async def grants(self, image_id: str) -> Sequence[str]:
-        return (await self._line.do(routes.grants(image_id))).accounts
+        return (await self._line.send(calls.list_image_grants(image_id))).accounts
 
     async def grant(self, image_id: str, account: str) -> Sequence[str]:
-        return (await self._line.do(routes.grant(image_id, account))).accounts
+        return (await self._line.send(calls.grant_image(image_id, account=account))).accounts
 
     async def revoke(self, image_id: str, account: str) -> Sequence[str]:
-        return (await self._line.do(routes.revoke(image_id, account))).accounts
+        return (await self._line.send(calls.revoke_image(image_id, account))).accounts
 
     async def transfer(self, image_id: str, account: str | None) -> wire.PublishedImage:
         """Offered to that account, which has to accept it; None takes the offer back."""
-        return await self._line.do(routes.transfer(image_id, account))
+        return await self._line.send(calls.transfer_image(image_id, account=account))
 
     async def accept(self, image_id: str) -> wire.PublishedImage:
-        return await self._line.do(routes.do(image_id, "accept"))
+        return await self._line.send(calls.accept_image(image_id))
 
     async def lock(self, image_id: str) -> wire.PublishedImage:
         """From now on removing and unlocking it need a second proof (`confirm`)."""
-        return await self._line.do(routes.do(image_id, "lock"))
+        return await self._line.send(calls.lock_image(image_id))
 
     async def unlock(self, image_id: str) -> wire.PublishedImage:
-        return await self._line.do(routes.do(image_id, "unlock"))
+        return await self._line.send(calls.unlock_image(image_id))
 
     async def export(
-        self, image_id: str, to: Path, *, form: routes.Form = "oci", progress: Progress | None = None
+        self,
+        image_id: str,
+        to: Path,
+        *,
+        form: Literal["oci", "docker"] = "oci",
+        progress: Progress | None = None,
     ) -> int:
         """Into a local file, as an OCI layout or as `docker load` reads it; returns its size."""
-        size = 0
-        async with self._line.open(routes.export(image_id, form)) as response:
-            with await asyncio.to_thread(to.open, "wb") as file:
-                async for chunk in response.aiter_raw(CHUNK):
-                    await asyncio.to_thread(file.write, chunk)
-                    size += len(chunk)
-                    if progress is not None:
-                        progress(len(chunk))
-        return size
+        return await saved(pieces(self._line, calls.export_image(image_id, format=form)), to, progress)
 
     async def import_archive(
         self,
@@ -154,7 +164,14 @@ class AsyncImages:
         progress: Progress | None = None,
     ) -> wire.PublishedImage:
         """Import an OCI layout or a Docker archive; a `Path` names a local file."""
-        body = watched(await asyncio.to_thread(body_of, content), progress)
-        wanted = {"name": name, "description": description or None, "visibility": visibility}
-        more = {"clean": clean, "profile": profile}
-        return await self._line.do(routes.import_archive(body, {**wanted, **more}))
+        body = watched(await beside(body_of, content), progress)
+        call = calls.import_image(
+            body,
+            name=name,
+            description=description or None,
+            visibility=visibility,
+            clean=clean,
+            profile=profile,
+            idempotency_key=new_idempotency_key(),
+        )
+        return await self._line.send(call)

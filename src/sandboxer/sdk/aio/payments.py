@@ -1,12 +1,18 @@
-"""`client.payments`: pay with a wallet, look at what was paid, with asyncio."""
+"""`client.payments`: pay with a wallet, look at what was paid, with asyncio.
+
+`client.invoices`: pay in coins, with asyncio. Asking and looking need no key of one's own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from sandboxer.sdk.aio.line import AsyncLine
-from sandboxer.sdk.routes import payments as routes
+from sandboxer.sdk.aio.line import AsyncLine, pages, server_events
+from sandboxer.sdk.call import new_idempotency_key, parse
+from sandboxer.sdk.calls import invoices, keys, payments
+from sandboxer.wire import invoices as invoice_models
 from sandboxer.wire import payments as wire
+from sandboxer.wire.keys import NewKey
 
 
 class AsyncPayments:
@@ -15,26 +21,95 @@ class AsyncPayments:
 
     async def top_up(self, sats: int, *, account: str | None = None) -> wire.Bought:
         """Credit for one's own account, or for anybody's by public id; the client's wallet pays."""
-        return await self._line.do(routes.top_up(sats, account=account))
+        return await self._line.send(
+            payments.top_up(sats=sats, account=account, idempotency_key=new_idempotency_key())
+        )
 
     async def buy_key(self, tier: int, months: int = 1) -> wire.BoughtKey:
         """A tier for some months; a wallet without a key gets one, and the client signs with it from now."""
-        return await self._line.do(routes.buy_key(tier, months))
+        call = payments.buy_key(tier=tier, months=months, idempotency_key=new_idempotency_key())
+        return await self._line.send(call)
 
     async def get(self, payment_id: str) -> wire.Payment:
-        return await self._line.do(routes.get(payment_id))
+        return await self._line.send(payments.get_payment(payment_id))
 
     async def list(self, *, limit: int | None = None) -> AsyncIterator[wire.Payment]:
         """All of one's own, newest first, page by page."""
-        cursor: str | None = None
-        while True:
-            page = await self._line.do(routes.page(cursor=cursor, limit=limit))
+        async for page in pages(
+            self._line, lambda cursor: payments.list_payments(cursor=cursor, limit=limit)
+        ):
             for payment in page.payments:
                 yield payment
-            cursor = page.next_cursor
-            if cursor is None:
-                return
 
     async def goods(self) -> Sequence[wire.Good]:
         """What is for sale, with offers at the least price."""
-        return (await self._line.do(routes.goods())).items
+        return (await self._line.send(payments.list_goods())).items
+
+
+class AsyncInvoices:
+    def __init__(self, line: AsyncLine) -> None:
+        self._line = line
+
+    async def create(
+        self,
+        currency: str,
+        *,
+        tier: int | None = None,
+        months: int | None = None,
+        sats: int | None = None,
+        account: str | None = None,
+        refund_address: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> invoice_models.NewInvoice:
+        """For a tier and months, or for sats; `account` is a public id, without it a new one is made.
+
+        Repeated with the same key it is the same invoice; for a new account, a key of 22 characters or more.
+        """
+        call = invoices.create_invoice(
+            currency=currency,
+            tier=tier,
+            months=months,
+            sats=sats,
+            account=account,
+            refund_address=refund_address,
+            idempotency_key=idempotency_key,
+        )
+        return await self._line.send(call)
+
+    async def get(self, invoice_id: str) -> invoice_models.Invoice:
+        return await self._line.send(invoices.get_invoice(invoice_id))
+
+    async def qr_svg(self, invoice_id: str) -> bytes:
+        """What a wallet scans, as a picture."""
+        return await self._line.send(invoices.draw_invoice(invoice_id))
+
+    async def follow(self, invoice_id: str) -> AsyncIterator[invoice_models.Invoice]:
+        """As it is, then after each change, until it is settled."""
+        async for event in server_events(self._line, invoices.follow_invoice(invoice_id)):
+            yield parse(invoice_models.Invoice, event.data)
+
+    async def claim_key(self, public_key: str, claim: str) -> NewKey:
+        """The secret of the key that an invoice bought; shown once."""
+        return await self._line.send(keys.reveal_key(public_key, claim=claim))
+
+    async def page(
+        self, *, state: str | None = None, cursor: str | None = None, limit: int | None = None
+    ) -> invoice_models.InvoiceList:
+        """One page, newest first; for the operator."""
+        return await self._line.send(invoices.list_invoices(state=state, cursor=cursor, limit=limit))
+
+    async def look(self, invoice_id: str) -> invoice_models.Invoice:
+        """Have its address looked at now; for the operator."""
+        return await self._line.send(invoices.look_at_invoice(invoice_id))
+
+    async def refunds(
+        self, *, state: str | None = None, cursor: str | None = None, limit: int | None = None
+    ) -> invoice_models.RefundList:
+        """One page, oldest first; for the operator."""
+        return await self._line.send(invoices.list_refunds(state=state, cursor=cursor, limit=limit))
+
+    async def refund_sent(self, refund_id: str, txid: str) -> invoice_models.Refund:
+        return await self._line.send(invoices.mark_refund_sent(refund_id, txid=txid))
+
+    async def rates(self) -> Sequence[invoice_models.RateLine]:
+        return (await self._line.send(payments.list_rates())).rates

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sandboxer.sdk.aio.line import AsyncLine
-from sandboxer.sdk.routes import previews as routes
+from sandboxer.sdk.calls import previews as calls
 from sandboxer.wire import previews as wire
 
 
@@ -25,12 +25,19 @@ class AsyncPreviews:
         hold_s: int | None = None,
     ) -> wire.NewPreview:
         """`url` opens the port in a browser; `token` goes into X-Sandboxer-Preview."""
-        wanted: dict[str, object] = {"port": port, "ttl": ttl, "public": public}
-        wanted |= {"one_time": one_time, "wakes": wakes, "hold_s": hold_s}
-        return await self._line.do(routes.create(self._sandbox_id, wanted))
+        call = calls.create_preview(
+            self._sandbox_id,
+            port=port,
+            ttl=ttl,
+            public=public,
+            one_time=one_time,
+            wakes=wakes,
+            hold_s=hold_s,
+        )
+        return await self._line.send(call)
 
     async def list(self) -> Sequence[wire.Preview]:
-        return (await self._line.do(routes.listed(self._sandbox_id))).previews
+        return (await self._line.send(calls.list_previews(self._sandbox_id))).previews
 
     async def revoke(self, preview_id: str) -> None:
-        await self._line.do(routes.revoke(self._sandbox_id, preview_id))
+        await self._line.send(calls.revoke_preview(self._sandbox_id, preview_id))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from sandboxer.sdk.aio.line import AsyncLine
-from sandboxer.sdk.aio.streams import server_events
-from sandboxer.sdk.routes import running as routes
-from sandboxer.sdk.routes.running import Piece, Settings, What
+from sandboxer.sdk.aio.line import AsyncLine, server_events
+from sandboxer.sdk.call import new_idempotency_key
+from sandboxer.sdk.calls import processes as calls
+from sandboxer.sdk.commands import MARGIN_S, Piece, What, named, piece
 from sandboxer.wire.processes import Process
 
 
@@ -29,38 +30,55 @@ class AsyncProcesses:
         has_stdin: bool = False,
         tag: str = "",
     ) -> Process:
-        settings = Settings(cwd=cwd, env=env, user=user, timeout_s=timeout_s)
-        return await self._line.do(routes.start(self._id, what, settings, has_stdin=has_stdin, tag=tag))
+        call = calls.start_process(
+            self._id,
+            **named(what),
+            cwd=cwd,
+            env=env or None,
+            user=user,
+            timeout_s=timeout_s,
+            has_stdin=has_stdin or None,
+            tag=tag or None,
+            idempotency_key=new_idempotency_key(),
+        )
+        return await self._line.send(call)
 
     async def list(self) -> Sequence[Process]:
-        return (await self._line.do(routes.processes(self._id))).processes
+        return (await self._line.send(calls.list_processes(self._id))).processes
 
     async def get(self, process_id: str) -> Process:
-        return await self._line.do(routes.process(self._id, process_id))
+        return await self._line.send(calls.get_process(self._id, process_id))
 
     async def output(self, process_id: str, *, after: str | None = None) -> AsyncIterator[Piece]:
         """What is kept of its output, then what follows, then its exit."""
-        async for event in server_events(self._line, routes.output(self._id, process_id, after=after)):
-            if (piece := routes.piece(event)) is not None:
-                yield piece
+        call = calls.attach_process(self._id, process_id, after=after, encoding="base64")
+        async for event in server_events(self._line, call):
+            if (found := piece(event)) is not None:
+                yield found
 
     async def write_stdin(
         self, process_id: str, data: bytes, *, close: bool = False, offset: int | None = None
     ) -> None:
         """Returns when its stdin took all of it. `offset`: bytes written before; it can then be repeated."""
-        await self._line.do(routes.write_stdin(self._id, process_id, data, close=close, offset=offset))
+        text = base64.b64encode(data).decode()
+        call = calls.write_stdin(
+            self._id, process_id, data=text, encoding="base64", close=close, offset=offset
+        )
+        # What was taken already is not taken twice where its place is known.
+        await self._line.send(call.repeatable(offset is not None))
 
     async def close_stdin(self, process_id: str) -> None:
-        await self._line.do(routes.close_stdin(self._id, process_id))
+        await self._line.send(calls.close_stdin(self._id, process_id))
 
     async def signal(self, process_id: str, name: str, *, tree: bool = False) -> None:
         """`name` without SIG, as in `TERM`."""
-        await self._line.do(routes.signal(self._id, process_id, name, tree=tree))
+        await self._line.send(calls.signal_process(self._id, process_id, signal=name, tree=tree))
 
     async def wait(self, process_id: str, *, timeout_s: float = 60.0) -> Process:
         """Its end, or its present state when the time is over."""
-        return await self._line.do(routes.wait(self._id, process_id, timeout_s))
+        call = calls.wait_process(self._id, process_id, timeout_s=timeout_s)
+        return await self._line.send(call.within(timeout_s + MARGIN_S))
 
     async def end(self, process_id: str) -> None:
         """Kill everything it started, and forget it."""
-        await self._line.do(routes.end(self._id, process_id))
+        await self._line.send(calls.end_process(self._id, process_id))

@@ -4,36 +4,56 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
-from sandboxer.sdk.aio.egress import AsyncEgress
-from sandboxer.sdk.aio.files import AsyncFiles
-from sandboxer.sdk.aio.line import AsyncLine
-from sandboxer.sdk.aio.previews import AsyncPreviews
-from sandboxer.sdk.aio.processes import AsyncProcesses
-from sandboxer.sdk.aio.secrets import AsyncSandboxSecrets
-from sandboxer.sdk.aio.streams import server_events
-from sandboxer.sdk.aio.terminal import AsyncTerminals
-from sandboxer.sdk.routes import running, sandboxes
-from sandboxer.sdk.routes.reading import parse
-from sandboxer.sdk.routes.running import Piece, Settings, What
-from sandboxer.wire import sandboxes as wire
-from sandboxer.wire.events import Event
-from sandboxer.wire.exec import ExecResult
+from sandboxer.sdk.aio.line import AsyncLine, server_events
+from sandboxer.sdk.call import Call, lazily, new_idempotency_key, parse
+from sandboxer.sdk.calls import processes as calls
+from sandboxer.sdk.calls import sandboxes
+from sandboxer.sdk.commands import Piece, What, input_of, named, patience_s, piece
+from sandboxer.wire.sandboxes import Event
+
+if TYPE_CHECKING:
+    from sandboxer.sdk.aio.egress import AsyncEgress
+    from sandboxer.sdk.aio.files import AsyncFiles
+    from sandboxer.sdk.aio.previews import AsyncPreviews
+    from sandboxer.sdk.aio.processes import AsyncProcesses
+    from sandboxer.sdk.aio.secrets import AsyncSandboxSecrets
+    from sandboxer.sdk.aio.terminal import AsyncTerminals
+    from sandboxer.wire import sandboxes as wire
+    from sandboxer.wire.processes import ExecResult
+
+NOUNS = {
+    "files": "files:AsyncFiles",
+    "processes": "processes:AsyncProcesses",
+    "terminal": "terminal:AsyncTerminals",
+    "previews": "previews:AsyncPreviews",
+    "egress": "egress:AsyncEgress",
+    "secrets": "secrets:AsyncSandboxSecrets",
+}
 
 
 class AsyncSandbox:
     """`async with await client.create() as sandbox:` destroys it at the end."""
 
+    files: AsyncFiles
+    processes: AsyncProcesses
+    terminal: AsyncTerminals
+    previews: AsyncPreviews
+    egress: AsyncEgress
+    secrets: AsyncSandboxSecrets
+
     def __init__(self, line: AsyncLine, sandbox_id: str, info: wire.Sandbox | None = None) -> None:
         self._line = line
         self._info = info
         self.id = sandbox_id
-        self.files = AsyncFiles(line, sandbox_id)
-        self.processes = AsyncProcesses(line, sandbox_id)
-        self.terminal = AsyncTerminals(line, sandbox_id)
-        self.previews = AsyncPreviews(line, sandbox_id)
-        self.egress = AsyncEgress(line, sandbox_id)
-        self.secrets = AsyncSandboxSecrets(line, sandbox_id)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            made = lazily(self, name, NOUNS, __package__)(self._line, self.id)
+            setattr(self, name, made)
+            return made
 
     async def __aenter__(self) -> AsyncSandbox:
         return self
@@ -43,13 +63,21 @@ class AsyncSandbox:
     ) -> None:
         await self.destroy()
 
-    @property
-    def info(self) -> wire.Sandbox | None:
-        """What the platform last said about it; None before the first `refresh`."""
-        return self._info
+    if True:  # ASYNC
+
+        @property
+        def info(self) -> wire.Sandbox | None:
+            """What the platform last said about it; None before the first `refresh`."""
+            return self._info
+    else:
+
+        @property
+        def info(self) -> wire.Sandbox:
+            """What the platform last said about it."""
+            return self._info or self.refresh()
 
     async def refresh(self) -> wire.Sandbox:
-        self._info = await self._line.do(sandboxes.get(self.id))
+        self._info = await self._line.send(sandboxes.get_sandbox(self.id))
         return self._info
 
     async def exec(
@@ -64,9 +92,17 @@ class AsyncSandbox:
         output_limit_bytes: int | None = None,
     ) -> ExecResult:
         """Run to the end. A `str` goes to a shell, a list of words does not."""
-        settings = Settings(cwd=cwd, env=env, user=user, timeout_s=timeout_s)
-        call = running.execute(self.id, what, settings, stdin=stdin, output_limit_bytes=output_limit_bytes)
-        return await self._line.do(call)
+        call = calls.run_command(
+            self.id,
+            **named(what),
+            **input_of(stdin),
+            cwd=cwd,
+            env=env or None,
+            user=user,
+            timeout_s=timeout_s,
+            output_limit_bytes=output_limit_bytes,
+        )
+        return await self._line.send(call.within(patience_s(timeout_s)))
 
     async def stream(
         self,
@@ -79,58 +115,67 @@ class AsyncSandbox:
         timeout_s: float | None = None,
     ) -> AsyncIterator[Piece]:
         """The same, piece by piece as it is written; the last piece is an `ExecExit`."""
-        settings = Settings(cwd=cwd, env=env, user=user, timeout_s=timeout_s)
-        async for event in server_events(self._line, running.stream(self.id, what, settings, stdin=stdin)):
-            if (piece := running.piece(event)) is not None:
-                yield piece
+        call = calls.run_command(
+            self.id,
+            **named(what),
+            **input_of(stdin),
+            cwd=cwd,
+            env=env or None,
+            user=user,
+            timeout_s=timeout_s,
+            encoding="base64",
+        )
+        async for event in server_events(self._line, call.streamed()):
+            if (found := piece(event)) is not None:
+                yield found
 
     async def events(self, *, after: int = 0, follow: bool = True) -> AsyncIterator[Event]:
         """What happened to it since event `after`, then what happens."""
-        async for event in server_events(self._line, sandboxes.events(self.id, after=after, follow=follow)):
+        async for event in server_events(
+            self._line, sandboxes.follow_events(self.id, after=after, follow=follow)
+        ):
             yield parse(Event, event.data)
 
     async def usage(self) -> wire.Usage:
-        return await self._line.do(sandboxes.usage(self.id))
+        return await self._line.send(sandboxes.get_usage(self.id))
 
     async def reachability(self) -> wire.Reachability:
-        return await self._line.do(sandboxes.reachability(self.id))
+        return await self._line.send(sandboxes.get_reachability(self.id))
 
     async def freeze(self) -> wire.Sandbox:
-        return await self._change("freeze")
+        return await self._change(sandboxes.freeze_sandbox(self.id))
 
     async def thaw(self) -> wire.Sandbox:
-        return await self._change("thaw")
+        return await self._change(sandboxes.thaw_sandbox(self.id))
 
     async def stop(self) -> wire.Sandbox:
-        return await self._change("stop")
+        return await self._change(sandboxes.stop_sandbox(self.id))
 
     async def resume(self) -> wire.Sandbox:
-        return await self._change("resume")
+        return await self._change(sandboxes.resume_sandbox(self.id))
 
     async def recreate(self) -> wire.Sandbox:
         """A new disk from the image, the same id."""
-        return await self._change("recreate")
+        return await self._change(sandboxes.recreate_sandbox(self.id))
 
     async def lock(self) -> wire.Sandbox:
         """From now on destroying, recreating and unlocking it need a second proof (`confirm`)."""
-        return await self._change("lock")
+        return await self._change(sandboxes.lock_sandbox(self.id))
 
     async def unlock(self) -> wire.Sandbox:
-        return await self._change("unlock")
+        return await self._change(sandboxes.unlock_sandbox(self.id))
 
     async def extend_ttl(
         self, duration: str, *, quote_id: str | None = None, idempotency_key: str | None = None
     ) -> wire.Sandbox:
-        self._info = await self._line.do(
-            sandboxes.extend_ttl(self.id, duration, quote_id=quote_id, idempotency_key=idempotency_key)
-        )
-        return self._info
+        key = idempotency_key or new_idempotency_key()
+        call = sandboxes.extend_ttl(self.id, duration=duration, quote_id=quote_id, idempotency_key=key)
+        return await self._change(call)
 
     async def destroy(self) -> wire.Sandbox:
         """Gone already is success."""
-        self._info = await self._line.do(sandboxes.destroy(self.id))
-        return self._info
+        return await self._change(sandboxes.destroy_sandbox(self.id))
 
-    async def _change(self, verb: sandboxes.Verb) -> wire.Sandbox:
-        self._info = await self._line.do(sandboxes.change(self.id, verb))
+    async def _change(self, call: Call[wire.Sandbox]) -> wire.Sandbox:
+        self._info = await self._line.send(call)
         return self._info

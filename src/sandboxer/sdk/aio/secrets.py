@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sandboxer.sdk.aio.line import AsyncLine
-from sandboxer.sdk.routes import secrets as routes
+from sandboxer.sdk.calls import secrets as calls
 from sandboxer.wire import secrets as wire
 
 
@@ -16,14 +16,17 @@ class AsyncSecrets:
         self._line = line
 
     async def set(self, name: str, value: str) -> wire.Secret:
-        return await self._line.do(routes.put(name, value))
+        return await self._line.send(calls.put_secret(name, value=value))
+
+    async def get(self, name: str) -> wire.Secret:
+        return await self._line.send(calls.get_secret(name))
 
     async def list(self) -> Sequence[wire.Secret]:
-        return (await self._line.do(routes.listed())).secrets
+        return (await self._line.send(calls.list_secrets())).secrets
 
     async def remove(self, name: str) -> None:
         """Sandboxes that have it keep it until it is wiped there."""
-        await self._line.do(routes.remove(name))
+        await self._line.send(calls.remove_secret(name))
 
 
 class AsyncSandboxSecrets:
@@ -37,12 +40,14 @@ class AsyncSandboxSecrets:
         self, *names: str, values: Mapping[str, str] | None = None, env: bool = True, files: bool = False
     ) -> Sequence[wire.InjectedSecret]:
         """`names` of the account, `values` for this sandbox alone; as variables and/or /run/secrets/NAME."""
-        call = routes.inject(self._sandbox_id, names, values, env=env, files=files)
-        return (await self._line.do(call)).secrets
+        call = calls.inject_secrets(self._sandbox_id, names=names, values=values, env=env, files=files)
+        return (await self._line.send(call)).secrets
 
     async def list(self) -> Sequence[wire.InjectedSecret]:
-        return (await self._line.do(routes.injected(self._sandbox_id))).secrets
+        return (await self._line.send(calls.list_injected_secrets(self._sandbox_id))).secrets
 
     async def wipe(self, name: str | None = None) -> wire.WipedSecrets:
         """All, or the one."""
-        return await self._line.do(routes.wipe(self._sandbox_id, name))
+        if name is None:
+            return await self._line.send(calls.wipe_secrets(self._sandbox_id))
+        return await self._line.send(calls.wipe_secret(self._sandbox_id, name))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from sandboxer.sdk.aio.line import AsyncLine
-from sandboxer.sdk.aio.streams import server_events
-from sandboxer.sdk.routes import services as routes
-from sandboxer.sdk.routes.sandboxes import VolumesIn, volumes_in
-from sandboxer.sdk.routes.services import FilesIn
+from sandboxer.sdk.aio.line import AsyncLine, pages, server_events
+from sandboxer.sdk.bodies import FilesIn, VolumesIn, files_in
+from sandboxer.sdk.call import new_idempotency_key, parse
+from sandboxer.sdk.calls import services as calls
 from sandboxer.wire import services as wire
 
 
@@ -43,28 +42,41 @@ class AsyncServices:
         idempotency_key: str | None = None,
     ) -> wire.Service:
         """`bootstrap` (a script) or `command` (for a shell); it listens on $PORT unless `port` is given."""
-        wanted: dict[str, Any] = {"name": name, "bootstrap": bootstrap, "command": command}
-        wanted |= {"files": routes.files_in(files), "env": env, "secrets": secrets, "port": port}
-        wanted |= {"health": health, "restart": restart, "idle_s": idle_s, "wake": wake, "public": public}
-        wanted |= {"profile": profile, "image": image, "snapshot": snapshot, "resources": resources}
-        wanted |= {"volumes": volumes_in(volumes)}
-        return await self._line.do(routes.create(wanted, wait=wait, idempotency_key=idempotency_key))
+        call = calls.create_service(
+            name=name,
+            bootstrap=bootstrap,
+            command=command,
+            files=files_in(files),
+            env=env,
+            secrets=secrets,
+            port=port,
+            health=health,
+            restart=restart,
+            idle_s=idle_s,
+            wake=wake,
+            public=public,
+            profile=profile,
+            image=image,
+            snapshot=snapshot,
+            volumes=volumes,
+            resources=resources,
+            wait=None if wait else False,
+            idempotency_key=idempotency_key or new_idempotency_key(),
+        )
+        return await self._line.send(call)
 
     async def list(
         self, *, state: str | None = None, limit: int | None = None
     ) -> AsyncIterator[wire.Service]:
         """All of them, newest first, page by page; `limit` is the size of a page."""
-        cursor: str | None = None
-        while True:
-            page = await self._line.do(routes.page(state=state, cursor=cursor, limit=limit))
+        async for page in pages(
+            self._line, lambda cursor: calls.list_services(state=state, cursor=cursor, limit=limit)
+        ):
             for found in page.services:
                 yield found
-            cursor = page.next_cursor
-            if cursor is None:
-                return
 
     async def get(self, service: str) -> wire.Service:
-        return await self._line.do(routes.get(service))
+        return await self._line.send(calls.get_service(service))
 
     async def change(
         self,
@@ -80,9 +92,18 @@ class AsyncServices:
         vcpus: int | None = None,
     ) -> wire.Service:
         """What is left out stays; a change of `env` or `port` makes a new process."""
-        changes: dict[str, Any] = {"env": env, "port": port, "health": health, "restart": restart}
-        changes |= {"idle_s": idle_s, "wake": wake, "public": public, "vcpus": vcpus}
-        return await self._line.do(routes.change(service, changes))
+        call = calls.change_service(
+            service,
+            env=env,
+            port=port,
+            health=health,
+            restart=restart,
+            idle_s=idle_s,
+            wake=wake,
+            public=public,
+            vcpus=vcpus,
+        )
+        return await self._line.send(call)
 
     async def redeploy(
         self,
@@ -95,66 +116,77 @@ class AsyncServices:
         wait: bool = True,
     ) -> wire.Service:
         """The old process goes on until the new one is well; an error says why that never was."""
-        wanted: dict[str, Any] = {"bootstrap": bootstrap, "command": command, "env": env}
-        wanted |= {"files": routes.files_in(files)}
-        return await self._line.do(routes.redeploy(service, wanted, wait=wait))
+        call = calls.redeploy_service(
+            service,
+            bootstrap=bootstrap,
+            command=command,
+            files=files_in(files),
+            env=env,
+            wait=None if wait else False,
+        )
+        return await self._line.send(call)
 
     async def freeze(self, service: str) -> wire.Service:
-        return await self._line.do(routes.act(service, "freeze"))
+        return await self._line.send(calls.freeze_service(service))
 
     async def thaw(self, service: str) -> wire.Service:
-        return await self._line.do(routes.act(service, "thaw"))
+        return await self._line.send(calls.thaw_service(service))
 
     async def stop(self, service: str) -> wire.Service:
-        return await self._line.do(routes.act(service, "stop"))
+        return await self._line.send(calls.stop_service(service))
 
     async def start(self, service: str) -> wire.Service:
-        return await self._line.do(routes.act(service, "start"))
+        return await self._line.send(calls.start_service(service))
 
     async def lock(self, service: str) -> wire.Service:
         """From now on removing and unlocking it need a second proof (`confirm`)."""
-        return await self._line.do(routes.act(service, "lock"))
+        return await self._line.send(calls.lock_service(service))
 
     async def unlock(self, service: str) -> wire.Service:
-        return await self._line.do(routes.act(service, "unlock"))
+        return await self._line.send(calls.unlock_service(service))
 
     async def remove(self, service: str) -> wire.Service:
         """With its sandbox, its disk and its log."""
-        return await self._line.do(routes.remove(service))
+        return await self._line.send(calls.remove_service(service))
 
     async def logs(
         self, service: str, *, tail: int = 100, after: int | None = None
     ) -> Sequence[wire.LogLine]:
-        return (await self._line.do(routes.logs(service, tail=tail, after=after))).lines
+        return (await self._line.send(calls.read_service_logs(service, tail=tail, after=after))).lines
 
     async def follow(
         self, service: str, *, tail: int = 100, after: int | None = None
     ) -> AsyncIterator[wire.LogLine]:
         """The last lines, then each as it comes; ends when the service is removed."""
-        async for event in server_events(self._line, routes.follow(service, tail=tail, after=after)):
-            yield routes.line(event)
+        call = calls.read_service_logs(service, tail=tail, after=after, follow=True)
+        async for event in server_events(self._line, call.streamed()):
+            yield parse(wire.LogLine, event.data)
 
     async def vault(self, service: str) -> wire.Vault:
         """Names only: values never come out."""
-        return await self._line.do(routes.vault(service))
+        return await self._line.send(calls.get_service_vault(service))
 
     async def set_vault(self, service: str, secrets: Mapping[str, str]) -> wire.Vault:
         """All there shall be; the next process has it."""
-        return await self._line.do(routes.change_vault(service, secrets, replacing=True))
+        return await self._line.send(calls.set_service_vault(service, secrets=secrets))
 
     async def change_vault(self, service: str, secrets: Mapping[str, str | None]) -> wire.Vault:
         """Single names; None takes one out."""
-        return await self._line.do(routes.change_vault(service, secrets, replacing=False))
+        return await self._line.send(calls.change_service_vault(service, secrets=secrets))
+
+    async def wipe_vault(self, service: str) -> wire.Vault:
+        """Take all of it out; the next process has none."""
+        return await self._line.send(calls.wipe_service_vault(service))
 
     async def domains(self, service: str) -> Sequence[wire.Domain]:
-        return (await self._line.do(routes.domains(service))).domains
+        return (await self._line.send(calls.list_service_domains(service))).domains
 
     async def claim_domain(self, service: str, domain: str) -> wire.Domain:
         """Says what the domain must serve, and where, to prove that it is yours."""
-        return await self._line.do(routes.claim_domain(service, domain))
+        return await self._line.send(calls.claim_service_domain(service, domain=domain))
 
     async def verify_domain(self, service: str, domain: str) -> wire.Domain:
-        return await self._line.do(routes.verify_domain(service, domain))
+        return await self._line.send(calls.verify_service_domain(service, domain))
 
     async def remove_domain(self, service: str, domain: str) -> None:
-        await self._line.do(routes.remove_domain(service, domain))
+        await self._line.send(calls.remove_service_domain(service, domain))

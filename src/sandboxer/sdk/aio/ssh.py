@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sandboxer.sdk.aio.line import AsyncLine
-from sandboxer.sdk.routes import ssh as routes
+from sandboxer.sdk.call import new_idempotency_key
+from sandboxer.sdk.calls import ssh as calls
 from sandboxer.wire import ssh as wire
 
 
@@ -15,7 +16,7 @@ class AsyncSsh:
 
     async def gateway(self) -> wire.SshGateway:
         """Where to come in: `ssh sbx_…@host -p port`."""
-        return await self._line.do(routes.gateway())
+        return await self._line.send(calls.get_ssh_gateway())
 
     async def add_key(
         self,
@@ -26,12 +27,18 @@ class AsyncSsh:
         ttl: str | None = None,
     ) -> wire.SshKey:
         """For one sandbox, or without `sandbox_id` for every one of the account's."""
-        wanted: dict[str, object] = {"public_key": public_key, "name": name}
-        return await self._line.do(routes.add(wanted | {"sandbox_id": sandbox_id, "ttl": ttl}))
+        call = calls.add_ssh_key(
+            public_key=public_key,
+            name=name,
+            sandbox_id=sandbox_id,
+            ttl=ttl,
+            idempotency_key=new_idempotency_key(),
+        )
+        return await self._line.send(call)
 
     async def keys(self) -> Sequence[wire.SshKey]:
-        return (await self._line.do(routes.listed())).ssh_keys
+        return (await self._line.send(calls.list_ssh_keys())).ssh_keys
 
     async def revoke_key(self, key_id: str) -> None:
         """What is open by it ends within a second."""
-        await self._line.do(routes.revoke(key_id))
+        await self._line.send(calls.revoke_ssh_key(key_id))

@@ -8,11 +8,13 @@ from types import TracebackType
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
+from sandboxer.sdk import terminals
 from sandboxer.sdk.aio.line import AsyncLine
-from sandboxer.sdk.calls import Answer, problem_of
+from sandboxer.sdk.aio.native import received
+from sandboxer.sdk.call import Answer, problem_of
+from sandboxer.sdk.calls import processes as calls
 from sandboxer.sdk.errors import Unreachable
-from sandboxer.sdk.routes import terminals as routes
-from sandboxer.wire.terminals import Terminal, TerminalExit, TerminalReady
+from sandboxer.wire.processes import Terminal, TerminalExit, TerminalReady
 
 
 class AsyncSession:
@@ -35,11 +37,11 @@ class AsyncSession:
     def terminal_id(self) -> str | None:
         return self.ready.terminal_id if self.ready else None
 
-    async def read(self) -> bytes | None:
+    async def read(self, timeout_s: float | None = None) -> bytes | None:
         """Bytes of the terminal; None when the program ended (`exit` says how) or we were detached."""
         while True:
             try:
-                frame = await self._connection.recv()
+                frame = await received(self._connection, timeout_s)
             except ConnectionClosed:
                 return None
             if isinstance(frame, bytes):
@@ -49,7 +51,7 @@ class AsyncSession:
                 return None
 
     def _note(self, text: str) -> None:
-        said = routes.word(text)
+        said = terminals.word(text)
         if isinstance(said, TerminalReady):
             self.ready = said
         elif isinstance(said, TerminalExit):
@@ -59,7 +61,7 @@ class AsyncSession:
         await self._connection.send(data)
 
     async def resize(self, cols: int, rows: int) -> None:
-        await self._connection.send(routes.resize(cols, rows))
+        await self._connection.send(terminals.resize(cols, rows))
 
     async def detach(self) -> None:
         await self._connection.close()
@@ -81,13 +83,13 @@ class AsyncTerminals:
         terminal_id: str | None = None,
     ) -> AsyncSession:
         """A new terminal (a shell unless `command` says otherwise), or again the one with `terminal_id`."""
-        where = routes.address(
+        call = calls.open_terminal(
             self._id, cols=cols, rows=rows, terminal_id=terminal_id, command=command, cwd=cwd, user=user
         )
-        url, headers = routes.dialing(self._line.signer, self._line.url, where)
+        url, headers = terminals.dialing(self._line.signer, self._line.url, call)
         try:
             connection = await connect(
-                url, additional_headers=headers, proxy=None, compression=None, max_size=routes.MAX_FRAME
+                url, additional_headers=headers, proxy=None, compression=None, max_size=terminals.MAX_FRAME
             )
         except InvalidStatus as refused:
             answer = refused.response
@@ -98,7 +100,7 @@ class AsyncTerminals:
         return AsyncSession(connection)
 
     async def list(self) -> Sequence[Terminal]:
-        return (await self._line.do(routes.listing(self._id))).terminals
+        return (await self._line.send(calls.list_terminals(self._id))).terminals
 
     async def end(self, terminal_id: str) -> None:
-        await self._line.do(routes.end(self._id, terminal_id))
+        await self._line.send(calls.end_terminal(self._id, terminal_id))

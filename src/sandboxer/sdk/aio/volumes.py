@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 
-from sandboxer.sdk.aio.line import AsyncLine
-from sandboxer.sdk.routes import volumes as routes
+from sandboxer.sdk.aio.line import AsyncLine, pages
+from sandboxer.sdk.call import new_idempotency_key
+from sandboxer.sdk.calls import volumes as calls
 from sandboxer.wire import volumes as wire
 from sandboxer.wire.snapshots import Snapshot
 
@@ -25,22 +26,25 @@ class AsyncVolumes:
         labels: Mapping[str, str] | None = None,
     ) -> wire.Volume:
         """Empty, or a copy of a volume's snapshot."""
-        wanted = {"name": name, "size_mb": size_mb, "from_snapshot": from_snapshot, "labels": labels}
-        return await self._line.do(routes.create(wanted))
+        call = calls.create_volume(
+            name=name,
+            size_mb=size_mb,
+            from_snapshot=from_snapshot,
+            labels=labels,
+            idempotency_key=new_idempotency_key(),
+        )
+        return await self._line.send(call)
 
     async def list(self, *, state: str | None = None, limit: int | None = None) -> AsyncIterator[wire.Volume]:
         """All of them, page by page; `limit` is the size of a page."""
-        cursor: str | None = None
-        while True:
-            page = await self._line.do(routes.page(state=state, cursor=cursor, limit=limit))
+        async for page in pages(
+            self._line, lambda cursor: calls.list_volumes(state=state, cursor=cursor, limit=limit)
+        ):
             for found in page.volumes:
                 yield found
-            cursor = page.next_cursor
-            if cursor is None:
-                return
 
     async def get(self, volume: str) -> wire.Volume:
-        return await self._line.do(routes.get(volume))
+        return await self._line.send(calls.get_volume(volume))
 
     async def change(
         self,
@@ -51,7 +55,7 @@ class AsyncVolumes:
         labels: Mapping[str, str] | None = None,
     ) -> wire.Volume:
         """What is left out stays as it is."""
-        return await self._line.do(routes.change(volume, name=name, size_mb=size_mb, labels=labels))
+        return await self._line.send(calls.change_volume(volume, name=name, size_mb=size_mb, labels=labels))
 
     async def snapshot(
         self,
@@ -62,18 +66,21 @@ class AsyncVolumes:
         labels: Mapping[str, str] | None = None,
     ) -> Snapshot:
         """Keep it as it is now; whoever writes to it goes on."""
-        return await self._line.do(routes.take(volume, name=name, ttl=ttl, labels=labels))
+        call = calls.take_volume_snapshot(
+            volume, name=name, ttl=ttl, labels=labels, idempotency_key=new_idempotency_key()
+        )
+        return await self._line.send(call)
 
     async def restore(self, volume: str, snapshot: str) -> wire.Volume:
         """Put it back to what the snapshot has; what is on it now is lost. Refused while it is in use."""
-        return await self._line.do(routes.restore(volume, snapshot))
+        return await self._line.send(calls.restore_volume(volume, snapshot=snapshot))
 
     async def lock(self, volume: str) -> wire.Volume:
-        return await self._line.do(routes.guard(volume, "lock"))
+        return await self._line.send(calls.lock_volume(volume))
 
     async def unlock(self, volume: str) -> wire.Volume:
-        return await self._line.do(routes.guard(volume, "unlock"))
+        return await self._line.send(calls.unlock_volume(volume))
 
     async def remove(self, volume: str) -> wire.Volume:
         """All that is on it is lost."""
-        return await self._line.do(routes.remove(volume))
+        return await self._line.send(calls.drop_volume(volume))

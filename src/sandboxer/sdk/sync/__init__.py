@@ -1,1 +1,2 @@
-"""The blocking client."""
+# Written by scripts/generate-sync from sdk/aio/__init__.py. Do not edit.
+"""The client, blocking."""

@@ -1,16 +1,23 @@
-"""`client.account` and `client.operator`: one's own money, and the operator's books, blocking."""
+# Written by scripts/generate-sync from sdk/aio/accounts.py. Do not edit.
+"""`client.account` and `client.operator`: one's own money, and the operator's books, blocking.
+
+`client.wallets`: the wallets of one's own account, and their sessions, blocking.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from sandboxer.sdk.routes import accounts as routes
-from sandboxer.sdk.routes.reading import parse
-from sandboxer.sdk.sync.line import Line
-from sandboxer.sdk.sync.streams import server_events
+from sandboxer.sdk.call import parse
+from sandboxer.sdk.calls import accounts, auth, operators, payments
+from sandboxer.sdk.sync.line import Line, server_events
 from sandboxer.wire import accounts as wire
-from sandboxer.wire.events import Event
+from sandboxer.wire.auth import GenesisChallenge, Session, SessionChallenge, SiwxOffer, Wallet
 from sandboxer.wire.pricing import Pricing, Quote
+from sandboxer.wire.sandboxes import Event
+
+# All of a ledger, or of a log.
+LONG_S = 600.0
 
 
 class OwnAccount:
@@ -18,41 +25,41 @@ class OwnAccount:
         self._line = line
 
     def me(self) -> wire.Me:
-        return self._line.do(routes.me())
+        return self._line.send(accounts.show_me())
 
     def events(self, *, after: int = 0, follow: bool = True) -> Iterator[Event]:
         """What happened to the account since event `after` (low, dry, funded), then what happens."""
-        for event in server_events(self._line, routes.events(after=after, follow=follow)):
+        for event in server_events(self._line, accounts.follow_account_events(after=after, follow=follow)):
             yield parse(Event, event.data)
 
     def transfers(
         self, *, of: str | None = None, cursor: str | None = None, limit: int | None = None
     ) -> wire.TransferPage:
         """One page, newest first; `of` another account is for the operator."""
-        return self._line.do(routes.transfers(of=of, cursor=cursor, limit=limit))
+        return self._line.send(accounts.list_transfers(of=of, cursor=cursor, limit=limit))
 
     def statement(self, *, of: str | None = None) -> bytes:
         """All transfers as CSV, oldest first."""
-        return self._line.do(routes.statement(of=of))
+        return self._line.send(accounts.list_transfers(of=of, format="csv").as_bytes().within(LONG_S))
 
     def usage(
         self, *, of: str | None = None, since: str | None = None, until: str | None = None
     ) -> wire.UsageReport:
-        return self._line.do(routes.usage(of=of, since=since, until=until))
+        return self._line.send(accounts.show_usage(of=of, since=since, until=until))
 
     def usage_segments(
         self, *, of: str | None = None, all_accounts: bool = False, after: int = 0, limit: int | None = None
     ) -> wire.UsageSegmentPage:
         """What was used, each closed segment once; read on with `after=page.next_after`."""
-        call = routes.usage_segments(of=of, all_accounts=all_accounts, after=after, limit=limit)
-        return self._line.do(call)
+        call = accounts.list_usage_segments(of=of, all_accounts=all_accounts, after=after, limit=limit)
+        return self._line.send(call)
 
     def send(self, to: str, sats: int, *, id: str, reason: str) -> wire.Moved:
         """Give sats to the account with this public id; the same id gives once."""
-        return self._line.do(routes.send(to, sats, id=id, reason=reason))
+        return self._line.send(accounts.send_sats(to=to, sats=sats, id=id, reason=reason))
 
     def pricing(self) -> Pricing:
-        return self._line.do(routes.pricing())
+        return self._line.send(payments.get_pricing())
 
     def quote(
         self,
@@ -62,8 +69,8 @@ class OwnAccount:
         duration: str | None = None,
     ) -> Quote:
         """What a sandbox would cost; name its `id` as `quote_id` in one create or extend."""
-        wanted = {"profile": profile, "resources": resources, "duration": duration}
-        return self._line.do(routes.quote(wanted))
+        call = payments.ask_quote(profile=profile, resources=resources, duration=duration)
+        return self._line.send(call)
 
 
 class Operator:
@@ -71,38 +78,106 @@ class Operator:
         self._line = line
 
     def accounts(self, *, after: str | None = None, limit: int | None = None) -> wire.AccountPage:
-        return self._line.do(routes.accounts(after=after, limit=limit))
+        return self._line.send(operators.list_accounts(after=after, limit=limit))
 
     def account(self, account: str) -> wire.AccountReport:
-        return self._line.do(routes.account(account))
+        return self._line.send(operators.show_account(account))
 
     def create_account(self, *, id: str | None = None, name: str = "", reason: str) -> wire.Account:
-        return self._line.do(routes.create_account(id=id, name=name, reason=reason))
+        return self._line.send(operators.create_account(id=id, name=name, reason=reason))
 
     def suspend(self, account: str, *, reason: str) -> wire.Account:
-        return self._line.do(routes.change(account, "suspend", reason=reason))
+        return self._line.send(operators.suspend_account(account, reason=reason))
 
     def reinstate(self, account: str, *, reason: str) -> wire.Account:
-        return self._line.do(routes.change(account, "reinstate", reason=reason))
+        return self._line.send(operators.reinstate_account(account, reason=reason))
 
     def close(self, account: str, *, reason: str) -> wire.Account:
-        return self._line.do(routes.change(account, "close", reason=reason))
+        return self._line.send(operators.close_account(account, reason=reason))
+
+    def entitle(
+        self, account: str, *, tier: int | None = None, until: str | None = None, reason: str
+    ) -> wire.Account:
+        """Give a tier until a moment; without a tier, take it."""
+        call = operators.entitle_account(account, tier=tier, until=until, reason=reason)
+        return self._line.send(call)
+
+    def cap(self, account: str, caps: Mapping[str, int | None], *, reason: str) -> wire.Account:
+        """All caps anew: `per_key_sats`, `per_sandbox_sats`, `per_day_sats`; what is left out ends."""
+        return self._line.send(operators.cap_account(account, caps=caps, reason=reason))
 
     def adjust(self, account: str, sats: int, *, id: str, reason: str) -> wire.Moved:
         """Give (above zero) or take sats; the same id adjusts once."""
-        return self._line.do(routes.adjust(account, sats, id=id, reason=reason))
+        return self._line.send(operators.adjust_account(account, sats=sats, id=id, reason=reason))
 
     def pay_out(self, sats: int, *, id: str, reason: str) -> wire.Moved:
-        return self._line.do(routes.pay_out(sats, id=id, reason=reason))
+        return self._line.send(operators.pay_out(sats=sats, id=id, reason=reason))
+
+    def ledger_totals(self) -> wire.LedgerTotals:
+        """What all ledger accounts of each kind hold."""
+        return self._line.send(operators.show_ledger_totals())
+
+    def audit(
+        self, *, after: int | None = None, subject: str | None = None, limit: int | None = None
+    ) -> wire.AuditPage:
+        """Who did what, oldest first; read on with `after=page.next_after`."""
+        return self._line.send(operators.list_audit(after=after, subject=subject, limit=limit))
 
     def verify_ledger(self) -> wire.LedgerProof:
-        return self._line.do(routes.verify_ledger())
+        return self._line.send(operators.verify_ledger())
 
     def verify_audit(
         self, *, anchor_seq: int | None = None, anchor_hash: str | None = None
     ) -> wire.AuditProof:
-        return self._line.do(routes.verify_audit(anchor_seq=anchor_seq, anchor_hash=anchor_hash))
+        return self._line.send(operators.verify_audit(anchor_seq=anchor_seq, anchor_hash=anchor_hash))
 
     def export_audit(self) -> bytes:
         """One JSON object a line."""
-        return self._line.do(routes.export_audit())
+        return self._line.send(operators.export_audit())
+
+
+class Wallets:
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def sign_in(self, sign: Callable[[str], str], *, address: str | None = None) -> Session:
+        """Open a session. `sign` gives the wallet's signature of a text; wallets other than EVM say who."""
+        asked = self._line.send(auth.challenge_wallet())
+        call = auth.open_session(nonce=asked.nonce, signature=sign(asked.message), address=address)
+        return self._line.send(call)
+
+    def offer(self) -> SiwxOffer:
+        """What to complete with address and chain, and sign (CAIP-122)."""
+        return self._line.send(auth.offer_siwx())
+
+    def sign_in_with_x(self, message: str, signature: str) -> Session:
+        """A session for whoever signed a completed offer."""
+        return self._line.send(auth.sign_in_with_x(message=message, signature=signature))
+
+    def sign_out(self, token: str) -> None:
+        """End the session of this token."""
+        self._line.send(auth.close_session().bearing(token))
+
+    def challenge_genesis(self) -> GenesisChallenge:
+        """What a Bitcoin and a Stacks wallet sign to pass the genesis gate."""
+        return self._line.send(auth.challenge_genesis())
+
+    def list(self) -> Sequence[Wallet]:
+        return self._line.send(auth.list_wallets()).wallets
+
+    def challenge(self) -> SessionChallenge:
+        """The text that a wallet signs to become another factor of this account."""
+        return self._line.send(auth.challenge_link())
+
+    def link(self, nonce: str, address: str, signature: str) -> Wallet:
+        """Must itself be confirmed (`confirm`)."""
+        call = auth.link_wallet(nonce=nonce, address=address, signature=signature)
+        return self._line.send(call).wallets[0]
+
+    def revoke(self, address: str) -> None:
+        """It signs in no more; its sessions and the keys it cut end."""
+        self._line.send(auth.revoke_wallet(address))
+
+    def end_sessions(self, address: str | None = None) -> int:
+        """End every session of this account, or of one wallet; returns how many were open."""
+        return self._line.send(auth.end_sessions(address=address)).ended

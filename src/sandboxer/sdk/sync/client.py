@@ -1,3 +1,4 @@
+# Written by scripts/generate-sync from sdk/aio/client.py. Do not edit.
 """The platform, blocking: the object a program starts with."""
 
 from __future__ import annotations
@@ -5,36 +6,61 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sandboxer.sdk.confirming import Confirmer
-from sandboxer.sdk.credentials import find_credentials
-from sandboxer.sdk.paying import Payer
-from sandboxer.sdk.routes import platform, sandboxes
-from sandboxer.sdk.signing import Credentials
-from sandboxer.sdk.sync.accounts import Operator, OwnAccount
-from sandboxer.sdk.sync.code import Code, Jobs
-from sandboxer.sdk.sync.egress import AccountEgress
-from sandboxer.sdk.sync.gift_cards import GiftCards
-from sandboxer.sdk.sync.images import Images
-from sandboxer.sdk.sync.introspection import Status
-from sandboxer.sdk.sync.invoices import Invoices
-from sandboxer.sdk.sync.languages import Languages
-from sandboxer.sdk.sync.line import Line
-from sandboxer.sdk.sync.payments import Payments
-from sandboxer.sdk.sync.platform import HostView, Keys
+from sandboxer.sdk.bodies import VolumesIn, labelled
+from sandboxer.sdk.call import Call, lazily, new_idempotency_key
+from sandboxer.sdk.calls import catalogue, platform, sandboxes
+from sandboxer.sdk.confirmation import Confirmer
+from sandboxer.sdk.credentials import Credentials, find_credentials
+from sandboxer.sdk.exchange import Payer
+from sandboxer.sdk.sync.line import Line, pages
 from sandboxer.sdk.sync.sandbox import Sandbox
-from sandboxer.sdk.sync.secrets import Secrets
-from sandboxer.sdk.sync.services import Services
-from sandboxer.sdk.sync.sessions import Sessions
-from sandboxer.sdk.sync.snapshots import Snapshots
-from sandboxer.sdk.sync.ssh import Ssh
-from sandboxer.sdk.sync.volumes import Volumes
-from sandboxer.sdk.sync.wallets import Wallets
-from sandboxer.sdk.sync.webhooks import Webhooks
-from sandboxer.wire import sandboxes as wire
-from sandboxer.wire.capabilities import Capabilities
-from sandboxer.wire.catalogue import Profile
+
+if TYPE_CHECKING:
+    from sandboxer.sdk.sync.accounts import Operator, OwnAccount, Wallets
+    from sandboxer.sdk.sync.code import Code, Jobs, Languages
+    from sandboxer.sdk.sync.egress import AccountEgress
+    from sandboxer.sdk.sync.gift_cards import GiftCards
+    from sandboxer.sdk.sync.images import Images
+    from sandboxer.sdk.sync.payments import Invoices, Payments
+    from sandboxer.sdk.sync.platform import HostView, Keys, Status
+    from sandboxer.sdk.sync.secrets import Secrets
+    from sandboxer.sdk.sync.services import Services
+    from sandboxer.sdk.sync.sessions import Sessions
+    from sandboxer.sdk.sync.snapshots import Snapshots
+    from sandboxer.sdk.sync.ssh import Ssh
+    from sandboxer.sdk.sync.volumes import Volumes
+    from sandboxer.sdk.sync.webhooks import Webhooks
+    from sandboxer.wire import sandboxes as wire
+    from sandboxer.wire.catalogue import Profile
+    from sandboxer.wire.platform import Capabilities
+
+T = TypeVar("T")
+# Imported when it is first asked for: a command that needs one noun should not pay for the models of all.
+NOUNS = {
+    "keys": "platform:Keys",
+    "code": "code:Code",
+    "jobs": "code:Jobs",
+    "sessions": "sessions:Sessions",
+    "host": "platform:HostView",
+    "wallets": "accounts:Wallets",
+    "account": "accounts:OwnAccount",
+    "operator": "accounts:Operator",
+    "secrets": "secrets:Secrets",
+    "egress": "egress:AccountEgress",
+    "ssh": "ssh:Ssh",
+    "services": "services:Services",
+    "webhooks": "webhooks:Webhooks",
+    "snapshots": "snapshots:Snapshots",
+    "images": "images:Images",
+    "volumes": "volumes:Volumes",
+    "languages": "code:Languages",
+    "status": "platform:Status",
+    "payments": "payments:Payments",
+    "gift_cards": "gift_cards:GiftCards",
+    "invoices": "payments:Invoices",
+}
 
 
 class Sandboxer:
@@ -42,6 +68,28 @@ class Sandboxer:
     >>> with Sandboxer() as client, client.create(ttl="10m") as sandbox:
     ...     print(sandbox.exec("echo hi").stdout)
     """
+
+    keys: Keys
+    code: Code
+    jobs: Jobs
+    sessions: Sessions
+    host: HostView
+    wallets: Wallets
+    account: OwnAccount
+    operator: Operator
+    secrets: Secrets
+    egress: AccountEgress
+    ssh: Ssh
+    services: Services
+    webhooks: Webhooks
+    snapshots: Snapshots
+    images: Images
+    volumes: Volumes
+    languages: Languages
+    status: Status
+    payments: Payments
+    gift_cards: GiftCards
+    invoices: Invoices
 
     def __init__(
         self,
@@ -66,27 +114,13 @@ class Sandboxer:
             is_optional=wallet is not None,
         )
         self._line = Line(credentials, timeout_s=timeout_s, confirm=confirm, payer=wallet)
-        self.keys = Keys(self._line)
-        self.code = Code(self._line)
-        self.jobs = Jobs(self._line)
-        self.sessions = Sessions(self._line)
-        self.host = HostView(self._line)
-        self.wallets = Wallets(self._line)
-        self.account = OwnAccount(self._line)
-        self.operator = Operator(self._line)
-        self.secrets = Secrets(self._line)
-        self.egress = AccountEgress(self._line)
-        self.ssh = Ssh(self._line)
-        self.services = Services(self._line)
-        self.webhooks = Webhooks(self._line)
-        self.snapshots = Snapshots(self._line)
-        self.images = Images(self._line)
-        self.volumes = Volumes(self._line)
-        self.languages = Languages(self._line)
-        self.status = Status(self._line)
-        self.payments = Payments(self._line)
-        self.gift_cards = GiftCards(self._line)
-        self.invoices = Invoices(self._line)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            made = lazily(self, name, NOUNS, __package__)(self._line)
+            setattr(self, name, made)
+            return made
 
     def __enter__(self) -> Sandboxer:
         return self
@@ -104,6 +138,10 @@ class Sandboxer:
         """What calls are signed with. A key that came with a payment is shown once: keep it."""
         return self._line.signer.credentials
 
+    def send(self, call: Call[T]) -> T:
+        """Any call of `sandboxer.sdk.calls`, by its model."""
+        return self._line.send(call)
+
     def create(
         self,
         *,
@@ -120,7 +158,7 @@ class Sandboxer:
         consumer: Mapping[str, Any] | None = None,
         quote_id: str | None = None,
         snapshot: str | None = None,
-        volumes: sandboxes.VolumesIn | None = None,
+        volumes: VolumesIn | None = None,
         wait: bool = True,
         idempotency_key: str | None = None,
     ) -> Sandbox:
@@ -128,21 +166,29 @@ class Sandboxer:
 
         With a `snapshot` it begins as a copy of that; `volumes` has `volume`, `path` and `mode` of each.
         """
-        wanted: dict[str, Any] = {
-            "profile": profile,
-            "name": name,
-            "image": image,
-            "trust": trust,
-            "ttl": ttl,
-        }
-        wanted |= {"idle_timeout": idle_timeout, "resources": resources, "env": env, "labels": labels}
-        wanted |= {"inputs": inputs, "consumer": consumer, "quote_id": quote_id, "snapshot": snapshot}
-        wanted["volumes"] = sandboxes.volumes_in(volumes)
-        info = self._line.do(sandboxes.create(wanted, wait=wait, idempotency_key=idempotency_key))
+        call = sandboxes.create_sandbox(
+            profile=profile,
+            name=name,
+            image=image,
+            trust=trust,
+            ttl=ttl,
+            idle_timeout=idle_timeout,
+            resources=resources,
+            env=env,
+            labels=labels,
+            inputs=inputs,
+            consumer=consumer,
+            quote_id=quote_id,
+            snapshot=snapshot,
+            volumes=volumes,
+            wait=None if wait else False,
+            idempotency_key=idempotency_key or new_idempotency_key(),
+        )
+        info = self._line.send(call)
         return Sandbox(self._line, info.id, info)
 
     def get(self, sandbox_id: str) -> Sandbox:
-        info = self._line.do(sandboxes.get(sandbox_id))
+        info = self._line.send(sandboxes.get_sandbox(sandbox_id))
         return Sandbox(self._line, info.id, info)
 
     def sandbox(self, sandbox_id: str) -> Sandbox:
@@ -153,16 +199,15 @@ class Sandboxer:
         self, *, state: str | None = None, labels: Mapping[str, str] | None = None, limit: int | None = None
     ) -> Iterator[wire.Sandbox]:
         """All of them, page by page; `limit` is the size of a page."""
-        cursor: str | None = None
-        while True:
-            page = self._line.do(sandboxes.page(state=state, labels=labels, cursor=cursor, limit=limit))
+        label = labelled(labels)
+        for page in pages(
+            self._line,
+            lambda cursor: sandboxes.list_sandboxes(state=state, label=label, cursor=cursor, limit=limit),
+        ):
             yield from page.sandboxes
-            cursor = page.next_cursor
-            if cursor is None:
-                return
 
     def profiles(self) -> Sequence[Profile]:
-        return self._line.do(platform.profiles()).profiles
+        return self._line.send(catalogue.list_profiles()).profiles
 
     def capabilities(self) -> Capabilities:
-        return self._line.do(platform.capabilities())
+        return self._line.send(platform.get_capabilities())

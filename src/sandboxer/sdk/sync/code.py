@@ -1,16 +1,24 @@
-"""`client.code` and `client.jobs`: code run once, at once or as a job, blocking."""
+# Written by scripts/generate-sync from sdk/aio/code.py. Do not edit.
+"""`client.code` and `client.jobs`: code run once, at once or as a job, blocking.
+
+`client.languages`: what runs here, blocking.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Unpack
 
-from sandboxer.sdk.routes import code as routes
-from sandboxer.sdk.routes.code import CodePiece, Options
-from sandboxer.sdk.sync.line import Line
-from sandboxer.sdk.sync.streams import server_events
-from sandboxer.wire.execute import Execution
-from sandboxer.wire.jobs import Job, JobSummary
+from sandboxer.sdk.call import new_idempotency_key
+from sandboxer.sdk.calls import catalogue, execute
+from sandboxer.sdk.code import CodePiece, Options, code_piece, options_in
+from sandboxer.sdk.commands import MARGIN_S
+from sandboxer.sdk.sync.line import Line, pages, server_events
+from sandboxer.wire.catalogue import Language
+from sandboxer.wire.execute import TTL_DEFAULT_S, Execution, Job, JobSummary
+
+# The server answers within its own limit, or with what there is.
+WAIT_MAX_S = 60.0
 
 
 class Code:
@@ -28,14 +36,19 @@ class Code:
         **options: Unpack[Options],
     ) -> Execution:
         """Run to the end. Without a language, the first line of the code says it (`#!/usr/bin/env …`)."""
-        return self._line.do(routes.run(code, language, options, idempotency_key=idempotency_key))
+        call = execute.execute_code(
+            code=code, language=language, idempotency_key=idempotency_key, **options_in(options)
+        )
+        patience = (options.get("ttl_s") or TTL_DEFAULT_S) + 2 * MARGIN_S
+        return self._line.send(call.within(patience))
 
     def stream(
         self, code: str, *, language: str | None = None, **options: Unpack[Options]
     ) -> Iterator[CodePiece]:
         """The same, piece by piece; the last one is an `Execution` whose output is base 64."""
-        for event in server_events(self._line, routes.stream(code, language, options)):
-            if (piece := routes.piece(event)) is not None:
+        call = execute.execute_code(code=code, language=language, encoding="base64", **options_in(options))
+        for event in server_events(self._line, call.streamed()):
+            if (piece := code_piece(event)) is not None:
                 yield piece
 
     def submit(
@@ -48,9 +61,14 @@ class Code:
         **options: Unpack[Options],
     ) -> JobSummary:
         """Queue it as a job; `client.jobs` follows it."""
-        return self._line.do(
-            routes.submit(code, language, options, webhook_url=webhook_url, idempotency_key=idempotency_key)
+        call = execute.execute_later(
+            code=code,
+            language=language,
+            webhook_url=webhook_url,
+            idempotency_key=idempotency_key or new_idempotency_key(),
+            **options_in(options),
         )
+        return self._line.send(call)
 
 
 class Jobs:
@@ -59,22 +77,36 @@ class Jobs:
 
     def list(self, *, state: str | None = None, limit: int | None = None) -> Iterator[JobSummary]:
         """All of them, newest first, page by page; `limit` is the size of a page."""
-        cursor: str | None = None
-        while True:
-            page = self._line.do(routes.jobs(state=state, cursor=cursor, limit=limit))
+        for page in pages(
+            self._line, lambda cursor: execute.list_jobs(state=state, cursor=cursor, limit=limit)
+        ):
             yield from page.jobs
-            cursor = page.next_cursor
-            if cursor is None:
-                return
 
     def get(self, job_id: str) -> Job:
         """While it runs, with what it has printed so far."""
-        return self._line.do(routes.job(job_id))
+        return self._line.send(execute.get_job(job_id))
 
     def wait(self, job_id: str, *, timeout_s: float = 60.0) -> Job:
         """Its end, or its present state after `timeout_s` (a minute at most)."""
-        return self._line.do(routes.job(job_id, wait_s=timeout_s))
+        call = execute.get_job(job_id, wait_s=min(timeout_s, WAIT_MAX_S) or None)
+        return self._line.send(call.within(timeout_s + MARGIN_S))
 
     def cancel(self, job_id: str) -> Job:
         """End it; the answer has what it had printed."""
-        return self._line.do(routes.cancel(job_id))
+        return self._line.send(execute.cancel_job(job_id))
+
+
+class Languages:
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def list(self, *, image: str | None = None, available: bool | None = None) -> Sequence[Language]:
+        """All, shells among them; only those of an image; only those that run here."""
+        return self._line.send(catalogue.list_languages(image=image, available=available)).languages
+
+    def get(self, word: str) -> Language:
+        """By name, alias or extension."""
+        return self._line.send(catalogue.get_language(word))
+
+    def shells(self, *, image: str | None = None, available: bool | None = None) -> Sequence[Language]:
+        return self._line.send(catalogue.list_shells(image=image, available=available)).shells

@@ -1,10 +1,11 @@
+# Written by scripts/generate-sync from sdk/aio/egress.py. Do not edit.
 """`sandbox.egress`, and `client.egress` for all of the account: what may be reached outside, blocking."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sandboxer.sdk.routes import egress as routes
+from sandboxer.sdk.calls import egress as calls
 from sandboxer.sdk.sync.line import Line
 from sandboxer.wire import egress as wire
 
@@ -15,7 +16,7 @@ class Egress:
         self._sandbox_id = sandbox_id
 
     def show(self) -> wire.Egress:
-        return self._line.do(routes.show(self._sandbox_id))
+        return self._line.send(calls.get_egress(self._sandbox_id))
 
     def replace(
         self,
@@ -27,28 +28,29 @@ class Egress:
         version: int | None = None,
     ) -> wire.Egress:
         """The whole policy anew; felt at once."""
-        wanted: dict[str, object] = {"default": default, "rules": list(rules), "secrets": list(secrets)}
-        wanted |= {"limits": limits, "version": version}
-        return self._line.do(routes.change(self._sandbox_id, "PUT", wanted))
+        call = calls.replace_egress(
+            self._sandbox_id, default=default, rules=rules, secrets=secrets, limits=limits, version=version
+        )
+        return self._line.send(call)
 
     def allow(self, host: str, **more: object) -> wire.Egress:
         """`more` is `ports`, `methods`, `path`, `note`."""
         rule = {"action": "allow", "host": host, **more}
-        return self._line.do(routes.change(self._sandbox_id, "PATCH", {"add": [rule]}))
+        return self._line.send(calls.change_egress(self._sandbox_id, add=[rule]))
 
     def deny(self, host: str, **more: object) -> wire.Egress:
         """A deny wins over every allow."""
         rule = {"action": "deny", "host": host, **more}
-        return self._line.do(routes.change(self._sandbox_id, "PATCH", {"add": [rule]}))
+        return self._line.send(calls.change_egress(self._sandbox_id, add=[rule]))
 
     def remove(self, *rules: Mapping[str, object]) -> wire.Egress:
-        return self._line.do(routes.change(self._sandbox_id, "PATCH", {"remove": list(rules)}))
+        return self._line.send(calls.change_egress(self._sandbox_id, remove=rules))
 
     def explain(self, url: str, *, method: str = "GET") -> wire.EgressExplained:
-        return self._line.do(routes.explain(self._sandbox_id, url, method))
+        return self._line.send(calls.explain_egress(self._sandbox_id, url=url, method=method))
 
     def denials(self) -> Sequence[wire.EgressDenial]:
-        return self._line.do(routes.denials(self._sandbox_id)).denials
+        return self._line.send(calls.list_egress_denials(self._sandbox_id)).denials
 
 
 class AccountEgress:
@@ -58,28 +60,27 @@ class AccountEgress:
         self._line = line
 
     def show(self) -> wire.AccountEgress:
-        return self._line.do(routes.show_account())
+        return self._line.send(calls.get_account_egress())
 
     def replace(
         self, rules: Sequence[Mapping[str, object]], *, version: int | None = None
     ) -> wire.AccountEgress:
         """All of them anew; felt at once."""
-        wanted: dict[str, object] = {"rules": list(rules), "version": version}
-        return self._line.do(routes.change_account("PUT", wanted))
+        return self._line.send(calls.replace_account_egress(rules=rules, version=version))
 
     def allow(self, host: str, **more: object) -> wire.AccountEgress:
         """`more` is `ports`, `methods`, `path`, `note`."""
         rule = {"action": "allow", "host": host, **more}
-        return self._line.do(routes.change_account("PATCH", {"add": [rule]}))
+        return self._line.send(calls.change_account_egress(add=[rule]))
 
     def deny(self, host: str, **more: object) -> wire.AccountEgress:
         """A deny wins over every allow."""
         rule = {"action": "deny", "host": host, **more}
-        return self._line.do(routes.change_account("PATCH", {"add": [rule]}))
+        return self._line.send(calls.change_account_egress(add=[rule]))
 
     def remove(self, *rules: Mapping[str, object]) -> wire.AccountEgress:
-        return self._line.do(routes.change_account("PATCH", {"remove": list(rules)}))
+        return self._line.send(calls.change_account_egress(remove=rules))
 
     def explain(self, url: str, *, method: str = "GET") -> wire.EgressExplained:
         """What these rules alone say."""
-        return self._line.do(routes.explain_account(url, method))
+        return self._line.send(calls.explain_account_egress(url=url, method=method))

@@ -1,3 +1,4 @@
+# Written by scripts/generate-sync from sdk/aio/files.py. Do not edit.
 """`sandbox.files`: files inside a sandbox, blocking."""
 
 from __future__ import annotations
@@ -5,13 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from sandboxer.sdk.bodies import CHUNK, Content, Progress, body_of, watched
+from sandboxer.sdk.bodies import Content, Progress, body_of, paths_in, watched
+from sandboxer.sdk.call import parse
+from sandboxer.sdk.calls import files as calls
 from sandboxer.sdk.errors import SdkError
-from sandboxer.sdk.local_files import appearing
-from sandboxer.sdk.routes import files as routes
-from sandboxer.sdk.routes.reading import parse
-from sandboxer.sdk.sync.line import Line
-from sandboxer.sdk.sync.streams import server_events
+from sandboxer.sdk.sync.line import Line, pages, pieces, saved, server_events
+from sandboxer.sdk.sync.native import beside
 from sandboxer.wire.files import FileEvent, FileInfo, TarUnpacked, WatchReady
 
 
@@ -23,38 +23,30 @@ class Files:
         self._id = sandbox_id
 
     def list(self, path: str = "/", *, depth: int = 1) -> Iterator[FileInfo]:
-        cursor: str | None = None
-        while True:
-            page = self._line.do(routes.page(self._id, path, depth=depth, cursor=cursor))
+        for page in pages(
+            self._line, lambda cursor: calls.list_files(self._id, path=path, depth=depth, cursor=cursor)
+        ):
             yield from page.files
-            cursor = page.next_cursor
-            if cursor is None:
-                return
 
     def stat(self, path: str, *, follow: bool = True) -> FileInfo:
-        return self._line.do(routes.stat(self._id, path, follow=follow))
+        return self._line.send(calls.stat_file(self._id, path=path, follow=follow))
 
     def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        return self._line.do(routes.read(self._id, path, offset=offset, length=length))
+        part = None
+        if offset or length is not None:
+            part = f"bytes={offset}-" + ("" if length is None else str(offset + length - 1))
+        return self._line.send(calls.read_file(self._id, path=path, range=part))
 
     def read_text(self, path: str, encoding: str = "utf-8") -> str:
         return self.read(path).decode(encoding)
 
     def chunks(self, path: str) -> Iterator[bytes]:
         """The content piece by piece."""
-        with self._line.open(routes.read(self._id, path)) as response:
-            yield from response.iter_raw(CHUNK)
+        yield from pieces(self._line, calls.read_file(self._id, path=path))
 
     def download(self, path: str, to: Path, *, progress: Progress | None = None) -> int:
         """Into a local file; returns its size. The file appears when it is complete."""
-        size = 0
-        with appearing(to) as file:
-            for chunk in self.chunks(path):
-                file.write(chunk)
-                size += len(chunk)
-                if progress:
-                    progress(len(chunk))
-        return size
+        return saved(self.chunks(path), to, progress)
 
     def write(
         self,
@@ -66,21 +58,31 @@ class Files:
         progress: Progress | None = None,
     ) -> FileInfo:
         """A `Path` names a local file to send. The old file stays until all of the new one has arrived."""
-        body = watched(body_of(content), progress)
-        return self._line.do(routes.write(self._id, path, body, mode=mode, parents=parents))
+        body = watched(beside(body_of, content), progress)
+        call = calls.write_file(self._id, body, path=path, mode=mode, parents=None if parents else False)
+        return self._line.send(call)
 
     def mkdir(self, path: str, *, mode: int = 0o755, parents: bool = True) -> None:
-        self._line.do(routes.mkdir(self._id, path, mode=mode, parents=parents))
+        (name,), encoding = paths_in(path)
+        self._line.send(
+            calls.make_directory(self._id, path=name, mode=mode, parents=parents, path_encoding=encoding)
+        )
 
     def move(self, source: str, target: str, *, overwrite: bool = False) -> None:
-        self._line.do(routes.move(self._id, source, target, overwrite=overwrite))
+        (old, new), encoding = paths_in(source, target)
+        self._line.send(
+            calls.move_file(self._id, source=old, target=new, overwrite=overwrite, path_encoding=encoding)
+        )
 
     def remove(self, path: str, *, recursive: bool = False) -> None:
-        self._line.do(routes.remove(self._id, path, recursive=recursive))
+        (name,), encoding = paths_in(path)
+        call = calls.remove_file(self._id, path=name, recursive=recursive, path_encoding=encoding)
+        self._line.send(call)
 
     def watch(self, path: str, *, recursive: bool = False) -> Iterator[WatchReady | FileEvent]:
         """First a `WatchReady`; from then on every change."""
-        for event in server_events(self._line, routes.watch(self._id, path, recursive=recursive)):
+        call = calls.watch_files(self._id, path=path, recursive=recursive)
+        for event in server_events(self._line, call):
             if event.name == "ready":
                 yield parse(WatchReady, event.data)
             elif event.name == "change":
@@ -90,9 +92,9 @@ class Files:
 
     def tar_out(self, path: str) -> Iterator[bytes]:
         """A folder's content as a tar stream."""
-        with self._line.open(routes.tar_out(self._id, path)) as response:
-            yield from response.iter_raw(CHUNK)
+        yield from pieces(self._line, calls.pack_folder(self._id, path=path))
 
     def tar_in(self, path: str, content: Content, *, progress: Progress | None = None) -> TarUnpacked:
         """Unpack a tar into a folder of the sandbox."""
-        return self._line.do(routes.tar_in(self._id, path, watched(body_of(content), progress)))
+        body = watched(beside(body_of, content), progress)
+        return self._line.send(calls.unpack_folder(self._id, body, path=path))

@@ -1,15 +1,18 @@
+# Written by scripts/generate-sync from sdk/aio/images.py. Do not edit.
 """`client.images`: what sandboxes start from; published, shared, sent out and taken in. Blocking."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from sandboxer.sdk.bodies import CHUNK, Content, Progress, body_of, watched
-from sandboxer.sdk.routes import images as routes
-from sandboxer.sdk.routes.sandboxes import VolumesIn, volumes_in
-from sandboxer.sdk.sync.line import Line
+from sandboxer.sdk.bodies import Content, Progress, VolumesIn, body_of, watched
+from sandboxer.sdk.call import new_idempotency_key
+from sandboxer.sdk.calls import catalogue
+from sandboxer.sdk.calls import images as calls
+from sandboxer.sdk.sync.line import Line, pages, pieces, saved
+from sandboxer.sdk.sync.native import beside
 from sandboxer.wire import images as wire
 from sandboxer.wire.catalogue import Image
 from sandboxer.wire.snapshots import Clones
@@ -31,26 +34,31 @@ class Images:
         clean: bool = False,
     ) -> wire.PublishedImage:
         """Of exactly one of the three. Refused with what was found if others could see a secret in it."""
-        wanted = {"name": name, "snapshot": snapshot, "sandbox": sandbox, "service": service}
-        more = {"description": description, "visibility": visibility, "clean": clean}
-        return self._line.do(routes.publish({**wanted, **more}))
+        call = calls.publish_image(
+            name=name,
+            snapshot=snapshot,
+            sandbox=sandbox,
+            service=service,
+            description=description,
+            visibility=visibility,
+            clean=clean,
+            idempotency_key=new_idempotency_key(),
+        )
+        return self._line.send(call)
 
     def list(self, *, which: str | None = None, limit: int | None = None) -> Iterator[wire.PublishedImage]:
         """Published ones: `all`, `owned`, `shared` or `public`; newest first, page by page."""
-        cursor: str | None = None
-        while True:
-            page = self._line.do(routes.page(which=which, cursor=cursor, limit=limit))
+        for page in pages(
+            self._line, lambda cursor: catalogue.list_images(filter=which, cursor=cursor, limit=limit)
+        ):
             yield from page.published
-            cursor = page.next_cursor
-            if cursor is None:
-                return
 
     def base(self) -> Sequence[Image]:
         """The host's own, which the operator built; a sandbox starts from one by its name."""
-        return self._line.do(routes.page(which=None, cursor=None, limit=1)).images
+        return self._line.send(catalogue.list_images(limit=1)).images
 
     def get(self, image_id: str) -> wire.PublishedImage:
-        return self._line.do(routes.get(image_id))
+        return self._line.send(calls.get_image(image_id))
 
     def change(
         self,
@@ -60,20 +68,21 @@ class Images:
         description: str | None = None,
         visibility: str | None = None,
     ) -> wire.PublishedImage:
-        wanted = {"name": name, "description": description, "visibility": visibility}
-        return self._line.do(routes.change(image_id, wanted))
+        call = calls.change_image(image_id, name=name, description=description, visibility=visibility)
+        return self._line.send(call)
 
     def remove(self, image_id: str) -> wire.PublishedImage:
         """Gone already is success; what was made from it stays."""
-        return self._line.do(routes.remove(image_id))
+        return self._line.send(calls.remove_image(image_id))
 
     def verify(self, image_id: str) -> wire.PublishedImage:
         """Every file read, and the digest compared."""
-        return self._line.do(routes.do(image_id, "verify"))
+        return self._line.send(calls.verify_image(image_id))
 
     def clone(self, image_id: str, *, name: str | None = None) -> wire.PublishedImage:
         """A copy in one's own account."""
-        return self._line.do(routes.clone(image_id, {"name": name}))
+        call = calls.clone_image(image_id, name=name, idempotency_key=new_idempotency_key())
+        return self._line.send(call)
 
     def spawn(
         self,
@@ -91,51 +100,55 @@ class Images:
         volumes: VolumesIn | None = None,
     ) -> Clones:
         """New sandboxes that begin as the image; `failed` says which of them could not be made."""
-        wanted = {"count": count, "name": name, "profile": profile, "trust": trust, "ttl": ttl}
-        more: dict[str, Any] = {
-            "idle_timeout": idle_timeout,
-            "resources": resources,
-            "env": env,
-            "labels": labels,
-        }
-        more |= {"volumes": volumes_in(volumes)}
-        return self._line.do(routes.spawn(image_id, {**wanted, **more}))
+        call = calls.spawn_image(
+            image_id,
+            count=count,
+            name=name,
+            profile=profile,
+            trust=trust,
+            ttl=ttl,
+            idle_timeout=idle_timeout,
+            resources=resources,
+            env=env,
+            labels=labels,
+            volumes=volumes,
+            idempotency_key=new_idempotency_key(),
+        )
+        return self._line.send(call)
 
     def grants(self, image_id: str) -> Sequence[str]:
-        return self._line.do(routes.grants(image_id)).accounts
+        return self._line.send(calls.list_image_grants(image_id)).accounts
 
     def grant(self, image_id: str, account: str) -> Sequence[str]:
-        return self._line.do(routes.grant(image_id, account)).accounts
+        return self._line.send(calls.grant_image(image_id, account=account)).accounts
 
     def revoke(self, image_id: str, account: str) -> Sequence[str]:
-        return self._line.do(routes.revoke(image_id, account)).accounts
+        return self._line.send(calls.revoke_image(image_id, account)).accounts
 
     def transfer(self, image_id: str, account: str | None) -> wire.PublishedImage:
         """Offered to that account, which has to accept it; None takes the offer back."""
-        return self._line.do(routes.transfer(image_id, account))
+        return self._line.send(calls.transfer_image(image_id, account=account))
 
     def accept(self, image_id: str) -> wire.PublishedImage:
-        return self._line.do(routes.do(image_id, "accept"))
+        return self._line.send(calls.accept_image(image_id))
 
     def lock(self, image_id: str) -> wire.PublishedImage:
         """From now on removing and unlocking it need a second proof (`confirm`)."""
-        return self._line.do(routes.do(image_id, "lock"))
+        return self._line.send(calls.lock_image(image_id))
 
     def unlock(self, image_id: str) -> wire.PublishedImage:
-        return self._line.do(routes.do(image_id, "unlock"))
+        return self._line.send(calls.unlock_image(image_id))
 
     def export(
-        self, image_id: str, to: Path, *, form: routes.Form = "oci", progress: Progress | None = None
+        self,
+        image_id: str,
+        to: Path,
+        *,
+        form: Literal["oci", "docker"] = "oci",
+        progress: Progress | None = None,
     ) -> int:
         """Into a local file, as an OCI layout or as `docker load` reads it; returns its size."""
-        size = 0
-        with self._line.open(routes.export(image_id, form)) as response, to.open("wb") as file:
-            for chunk in response.iter_raw(CHUNK):
-                file.write(chunk)
-                size += len(chunk)
-                if progress is not None:
-                    progress(len(chunk))
-        return size
+        return saved(pieces(self._line, calls.export_image(image_id, format=form)), to, progress)
 
     def import_archive(
         self,
@@ -149,7 +162,14 @@ class Images:
         progress: Progress | None = None,
     ) -> wire.PublishedImage:
         """Import an OCI layout or a Docker archive; a `Path` names a local file."""
-        body = watched(body_of(content), progress)
-        wanted = {"name": name, "description": description or None, "visibility": visibility}
-        more = {"clean": clean, "profile": profile}
-        return self._line.do(routes.import_archive(body, {**wanted, **more}))
+        body = watched(beside(body_of, content), progress)
+        call = calls.import_image(
+            body,
+            name=name,
+            description=description or None,
+            visibility=visibility,
+            clean=clean,
+            profile=profile,
+            idempotency_key=new_idempotency_key(),
+        )
+        return self._line.send(call)

@@ -1,23 +1,36 @@
-"""Carries calls over HTTP, blocking."""
+# Written by scripts/generate-sync from sdk/aio/line.py. Do not edit.
+"""Carries calls over HTTP, blocking.
+
+Answers that come in pieces over a line, blocking.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from pathlib import Path
+from typing import Protocol, TypeVar
 
 import httpx
 
-from sandboxer.sdk.calls import Answer, Call
-from sandboxer.sdk.confirming import Confirmer
+from sandboxer.sdk.bodies import CHUNK, Progress, appearing
+from sandboxer.sdk.call import Answer, Call
+from sandboxer.sdk.commands import EventParser, ServerEvent
+from sandboxer.sdk.confirmation import Confirmer
+from sandboxer.sdk.credentials import Credentials, trust_for
 from sandboxer.sdk.errors import Unreachable
-from sandboxer.sdk.exchange import Again, Signer, Tries
-from sandboxer.sdk.paying import Payer
-from sandboxer.sdk.signing import Credentials
-from sandboxer.sdk.trust import trust_for
+from sandboxer.sdk.exchange import Again, Payer, Signer, Tries
+from sandboxer.sdk.sync.native import feed, pause
 
 T = TypeVar("T")
+
+
+class Page(Protocol):
+    @property
+    def next_cursor(self) -> str | None: ...
+
+
+P = TypeVar("P", bound=Page)
 
 
 class Line:
@@ -41,7 +54,7 @@ class Line:
     def close(self) -> None:
         self._http.close()
 
-    def do(self, call: Call[T]) -> T:
+    def send(self, call: Call[T]) -> T:
         """Send, wait for the whole answer, read it. Raises a typed error."""
         with self.open(call) as response:
             content = _content(response)
@@ -74,7 +87,7 @@ class Line:
                 again = tries.after_lost()
                 if again is None:
                     raise _unreachable(self.url, error) from error
-            time.sleep(again.pause_s)
+            pause(again.pause_s)
 
     def _request(self, call: Call[T]) -> httpx.Request:
         timeout = httpx.Timeout(call.timeout_s or self.timeout_s, connect=10.0)
@@ -82,7 +95,7 @@ class Line:
             call.method,
             self.url + call.target,
             headers=self.signer.headers(call),
-            content=call.body.open() if call.body.length else None,
+            content=feed(call.body.open()) if call.body.length else None,
             # The signed bytes are the sent bytes: httpx must not re-quote the path.
             extensions={"target": call.target.encode(), "timeout": timeout.as_dict()},
         )
@@ -99,3 +112,39 @@ def _unreachable(url: str, error: Exception) -> Unreachable:
     if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout):
         return Unreachable(f"{url} did not answer in time.", next_step="Try again, or allow more time.")
     return Unreachable(f"Could not reach {url}: {str(error) or type(error).__name__}.")
+
+
+def server_events(line: Line, call: Call[T]) -> Iterator[ServerEvent]:
+    parser = EventParser()
+    with line.open(call) as response:
+        for text in response.iter_lines():
+            if event := parser.feed(text):
+                yield event
+
+
+def pieces(line: Line, call: Call[bytes]) -> Iterator[bytes]:
+    with line.open(call) as response:
+        yield from response.iter_raw(CHUNK)
+
+
+def saved(chunks: Iterator[bytes], to: Path, progress: Progress | None) -> int:
+    """Keep them in a local file, which appears when it is complete; returns its size."""
+    size = 0
+    with appearing(to) as file:
+        for chunk in chunks:
+            file.write(chunk)
+            size += len(chunk)
+            if progress is not None:
+                progress(len(chunk))
+    return size
+
+
+def pages(line: Line, call: Callable[[str | None], Call[P]]) -> Iterator[P]:
+    """Page after page, each by a call that names where the one before it ended."""
+    cursor: str | None = None
+    while True:
+        page = line.send(call(cursor))
+        yield page
+        cursor = page.next_cursor
+        if cursor is None:
+            return

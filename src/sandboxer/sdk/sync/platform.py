@@ -1,14 +1,18 @@
-"""`client.keys` and `client.host`: what the platform's owner looks after, blocking."""
+# Written by scripts/generate-sync from sdk/aio/platform.py. Do not edit.
+"""`client.keys` and `client.host`: what the platform's owner looks after, blocking.
+
+`client.status`: how the platform is, and what the caller may still do, blocking.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from sandboxer.sdk.routes import platform as routes
+from sandboxer.sdk.calls import keys, platform, sandboxes
 from sandboxer.sdk.sync.line import Line
-from sandboxer.wire.host import Collected, Garbage, Host
-from sandboxer.wire.keys import Key, KeyNode, KeyReport, NewDelegatedKey, NewKey
+from sandboxer.wire.keys import DelegatedKey, Key, KeyNode, KeyReport, NewDelegatedKey, NewKey
+from sandboxer.wire.platform import Cluster, Collected, Garbage, Health, Host, Limits, Pools, Stats
 from sandboxer.wire.sandboxes import Expired, Reaped, Stale
 
 
@@ -17,37 +21,41 @@ class Keys:
         self._line = line
 
     def list(self) -> Sequence[Key]:
-        return self._line.do(routes.keys()).keys
+        return self._line.send(keys.list_keys()).keys
 
     def create(self, name: str, account: str, *, accepts_v1: bool = False) -> NewKey:
         """The only moment at which the secret is shown."""
-        return self._line.do(routes.create_key(name, account, accepts_v1=accepts_v1))
+        return self._line.send(keys.create_key(name=name, account=account, accepts_v1=accepts_v1))
 
     def revoke(self, public_key: str) -> None:
-        self._line.do(routes.revoke_key(public_key))
+        self._line.send(keys.revoke_key(public_key))
 
     def cut(self, name: str, scopes: Sequence[str], **wish: Any) -> NewDelegatedKey:
         """A child key: `budget_sats`, `depth`, `slots`, `expires_at`, `caps`."""
-        return self._line.do(routes.cut_key({"name": name, "scopes": [*scopes], **wish}))
+        return self._line.send(keys.cut_key(name=name, scopes=scopes, **wish))
+
+    def top_up(self, public_key: str, sats: int, *, id: str) -> DelegatedKey:
+        """Give a child key more sats; the same id gives once."""
+        return self._line.send(keys.top_up_key(public_key, sats=sats, id=id))
 
     def tree(self) -> KeyNode:
-        return self._line.do(routes.key_tree())
+        return self._line.send(keys.show_key_tree())
 
     def regenerate(self, public_key: str) -> NewKey:
         """A new secret; the old one ends at once."""
-        return self._line.do(routes.regenerate_key(public_key))
+        return self._line.send(keys.regenerate_key(public_key))
 
     def suspend(self, public_key: str, *, why: str) -> None:
-        self._line.do(routes.suspend_key(public_key, why=why))
+        self._line.send(keys.suspend_key(public_key, why=why))
 
     def unsuspend(self, public_key: str) -> None:
-        self._line.do(routes.unsuspend_key(public_key))
+        self._line.send(keys.unsuspend_key(public_key))
 
     def set_expiry(self, public_key: str, expires_at: str | None) -> None:
-        self._line.do(routes.set_key_expiry(public_key, expires_at))
+        self._line.send(keys.set_key_expiry(public_key, expires_at=expires_at))
 
     def validate(self, public_key: str) -> KeyReport:
-        return self._line.do(routes.validate_key(public_key))
+        return self._line.send(keys.validate_key(public_key=public_key))
 
 
 class HostView:
@@ -55,22 +63,45 @@ class HostView:
         self._line = line
 
     def report(self) -> Host:
-        return self._line.do(routes.host())
+        return self._line.send(platform.inspect_host())
 
     def stale(self) -> list[Stale]:
         """What no record accounts for."""
-        return self._line.do(routes.stale()).stale
+        return self._line.send(platform.list_stale()).stale
 
     def reap_stale(self) -> Reaped:
-        return self._line.do(routes.reap_stale())
+        return self._line.send(platform.reap_stale())
 
     def garbage(self) -> Garbage:
         """What nobody needs any more, and when it goes."""
-        return self._line.do(routes.garbage())
+        return self._line.send(platform.list_garbage())
 
     def collect_garbage(self, *, now: bool = False) -> Collected:
         """`now`: also what is still in its time of grace."""
-        return self._line.do(routes.collect_garbage(now=now))
+        return self._line.send(platform.collect_garbage(now=now))
 
     def expire(self, *, apply: bool = False) -> Expired:
-        return self._line.do(routes.expire(apply=apply))
+        return self._line.send(sandboxes.expire_sandboxes(apply=apply))
+
+
+class Status:
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def health(self) -> Health:
+        return self._line.send(platform.health())
+
+    def cluster(self) -> Cluster:
+        """Hosts, what they can do, and how much is free."""
+        return self._line.send(platform.show_cluster())
+
+    def pools(self) -> Pools:
+        return self._line.send(platform.list_pools())
+
+    def stats(self) -> Stats:
+        """Counts of one's own; of everyone for the owner."""
+        return self._line.send(platform.show_stats())
+
+    def limits(self) -> Limits:
+        """What this key may still do."""
+        return self._line.send(platform.show_limits())

@@ -1,10 +1,11 @@
+# Written by scripts/generate-sync from sdk/aio/previews.py. Do not edit.
 """`sandbox.previews`: addresses that open a port inside, blocking."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sandboxer.sdk.routes import previews as routes
+from sandboxer.sdk.calls import previews as calls
 from sandboxer.sdk.sync.line import Line
 from sandboxer.wire import previews as wire
 
@@ -25,12 +26,19 @@ class Previews:
         hold_s: int | None = None,
     ) -> wire.NewPreview:
         """`url` opens the port in a browser; `token` goes into X-Sandboxer-Preview."""
-        wanted: dict[str, object] = {"port": port, "ttl": ttl, "public": public}
-        wanted |= {"one_time": one_time, "wakes": wakes, "hold_s": hold_s}
-        return self._line.do(routes.create(self._sandbox_id, wanted))
+        call = calls.create_preview(
+            self._sandbox_id,
+            port=port,
+            ttl=ttl,
+            public=public,
+            one_time=one_time,
+            wakes=wakes,
+            hold_s=hold_s,
+        )
+        return self._line.send(call)
 
     def list(self) -> Sequence[wire.Preview]:
-        return self._line.do(routes.listed(self._sandbox_id)).previews
+        return self._line.send(calls.list_previews(self._sandbox_id)).previews
 
     def revoke(self, preview_id: str) -> None:
-        self._line.do(routes.revoke(self._sandbox_id, preview_id))
+        self._line.send(calls.revoke_preview(self._sandbox_id, preview_id))

@@ -1,39 +1,60 @@
+# Written by scripts/generate-sync from sdk/aio/sandbox.py. Do not edit.
 """One sandbox, blocking."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
-from sandboxer.sdk.routes import running, sandboxes
-from sandboxer.sdk.routes.reading import parse
-from sandboxer.sdk.routes.running import Piece, Settings, What
-from sandboxer.sdk.sync.egress import Egress
-from sandboxer.sdk.sync.files import Files
-from sandboxer.sdk.sync.line import Line
-from sandboxer.sdk.sync.previews import Previews
-from sandboxer.sdk.sync.processes import Processes
-from sandboxer.sdk.sync.secrets import SandboxSecrets
-from sandboxer.sdk.sync.streams import server_events
-from sandboxer.sdk.sync.terminal import Terminals
-from sandboxer.wire import sandboxes as wire
-from sandboxer.wire.events import Event
-from sandboxer.wire.exec import ExecResult
+from sandboxer.sdk.call import Call, lazily, new_idempotency_key, parse
+from sandboxer.sdk.calls import processes as calls
+from sandboxer.sdk.calls import sandboxes
+from sandboxer.sdk.commands import Piece, What, input_of, named, patience_s, piece
+from sandboxer.sdk.sync.line import Line, server_events
+from sandboxer.wire.sandboxes import Event
+
+if TYPE_CHECKING:
+    from sandboxer.sdk.sync.egress import Egress
+    from sandboxer.sdk.sync.files import Files
+    from sandboxer.sdk.sync.previews import Previews
+    from sandboxer.sdk.sync.processes import Processes
+    from sandboxer.sdk.sync.secrets import SandboxSecrets
+    from sandboxer.sdk.sync.terminal import Terminals
+    from sandboxer.wire import sandboxes as wire
+    from sandboxer.wire.processes import ExecResult
+
+NOUNS = {
+    "files": "files:Files",
+    "processes": "processes:Processes",
+    "terminal": "terminal:Terminals",
+    "previews": "previews:Previews",
+    "egress": "egress:Egress",
+    "secrets": "secrets:SandboxSecrets",
+}
 
 
 class Sandbox:
     """`with client.create() as sandbox:` destroys it at the end."""
 
+    files: Files
+    processes: Processes
+    terminal: Terminals
+    previews: Previews
+    egress: Egress
+    secrets: SandboxSecrets
+
     def __init__(self, line: Line, sandbox_id: str, info: wire.Sandbox | None = None) -> None:
         self._line = line
         self._info = info
         self.id = sandbox_id
-        self.files = Files(line, sandbox_id)
-        self.processes = Processes(line, sandbox_id)
-        self.terminal = Terminals(line, sandbox_id)
-        self.previews = Previews(line, sandbox_id)
-        self.egress = Egress(line, sandbox_id)
-        self.secrets = SandboxSecrets(line, sandbox_id)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            made = lazily(self, name, NOUNS, __package__)(self._line, self.id)
+            setattr(self, name, made)
+            return made
 
     def __enter__(self) -> Sandbox:
         return self
@@ -49,7 +70,7 @@ class Sandbox:
         return self._info or self.refresh()
 
     def refresh(self) -> wire.Sandbox:
-        self._info = self._line.do(sandboxes.get(self.id))
+        self._info = self._line.send(sandboxes.get_sandbox(self.id))
         return self._info
 
     def exec(
@@ -64,9 +85,17 @@ class Sandbox:
         output_limit_bytes: int | None = None,
     ) -> ExecResult:
         """Run to the end. A `str` goes to a shell, a list of words does not."""
-        settings = Settings(cwd=cwd, env=env, user=user, timeout_s=timeout_s)
-        call = running.execute(self.id, what, settings, stdin=stdin, output_limit_bytes=output_limit_bytes)
-        return self._line.do(call)
+        call = calls.run_command(
+            self.id,
+            **named(what),
+            **input_of(stdin),
+            cwd=cwd,
+            env=env or None,
+            user=user,
+            timeout_s=timeout_s,
+            output_limit_bytes=output_limit_bytes,
+        )
+        return self._line.send(call.within(patience_s(timeout_s)))
 
     def stream(
         self,
@@ -79,58 +108,65 @@ class Sandbox:
         timeout_s: float | None = None,
     ) -> Iterator[Piece]:
         """The same, piece by piece as it is written; the last piece is an `ExecExit`."""
-        settings = Settings(cwd=cwd, env=env, user=user, timeout_s=timeout_s)
-        for event in server_events(self._line, running.stream(self.id, what, settings, stdin=stdin)):
-            if (piece := running.piece(event)) is not None:
-                yield piece
+        call = calls.run_command(
+            self.id,
+            **named(what),
+            **input_of(stdin),
+            cwd=cwd,
+            env=env or None,
+            user=user,
+            timeout_s=timeout_s,
+            encoding="base64",
+        )
+        for event in server_events(self._line, call.streamed()):
+            if (found := piece(event)) is not None:
+                yield found
 
     def events(self, *, after: int = 0, follow: bool = True) -> Iterator[Event]:
         """What happened to it since event `after`, then what happens."""
-        for event in server_events(self._line, sandboxes.events(self.id, after=after, follow=follow)):
+        for event in server_events(self._line, sandboxes.follow_events(self.id, after=after, follow=follow)):
             yield parse(Event, event.data)
 
     def usage(self) -> wire.Usage:
-        return self._line.do(sandboxes.usage(self.id))
+        return self._line.send(sandboxes.get_usage(self.id))
 
     def reachability(self) -> wire.Reachability:
-        return self._line.do(sandboxes.reachability(self.id))
+        return self._line.send(sandboxes.get_reachability(self.id))
 
     def freeze(self) -> wire.Sandbox:
-        return self._change("freeze")
+        return self._change(sandboxes.freeze_sandbox(self.id))
 
     def thaw(self) -> wire.Sandbox:
-        return self._change("thaw")
+        return self._change(sandboxes.thaw_sandbox(self.id))
 
     def stop(self) -> wire.Sandbox:
-        return self._change("stop")
+        return self._change(sandboxes.stop_sandbox(self.id))
 
     def resume(self) -> wire.Sandbox:
-        return self._change("resume")
+        return self._change(sandboxes.resume_sandbox(self.id))
 
     def recreate(self) -> wire.Sandbox:
         """A new disk from the image, the same id."""
-        return self._change("recreate")
+        return self._change(sandboxes.recreate_sandbox(self.id))
 
     def lock(self) -> wire.Sandbox:
         """From now on destroying, recreating and unlocking it need a second proof (`confirm`)."""
-        return self._change("lock")
+        return self._change(sandboxes.lock_sandbox(self.id))
 
     def unlock(self) -> wire.Sandbox:
-        return self._change("unlock")
+        return self._change(sandboxes.unlock_sandbox(self.id))
 
     def extend_ttl(
         self, duration: str, *, quote_id: str | None = None, idempotency_key: str | None = None
     ) -> wire.Sandbox:
-        self._info = self._line.do(
-            sandboxes.extend_ttl(self.id, duration, quote_id=quote_id, idempotency_key=idempotency_key)
-        )
-        return self._info
+        key = idempotency_key or new_idempotency_key()
+        call = sandboxes.extend_ttl(self.id, duration=duration, quote_id=quote_id, idempotency_key=key)
+        return self._change(call)
 
     def destroy(self) -> wire.Sandbox:
         """Gone already is success."""
-        self._info = self._line.do(sandboxes.destroy(self.id))
-        return self._info
+        return self._change(sandboxes.destroy_sandbox(self.id))
 
-    def _change(self, verb: sandboxes.Verb) -> wire.Sandbox:
-        self._info = self._line.do(sandboxes.change(self.id, verb))
+    def _change(self, call: Call[wire.Sandbox]) -> wire.Sandbox:
+        self._info = self._line.send(call)
         return self._info

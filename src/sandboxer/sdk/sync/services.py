@@ -1,3 +1,4 @@
+# Written by scripts/generate-sync from sdk/aio/services.py. Do not edit.
 """`client.services`: processes with a name that are kept running, blocking."""
 
 from __future__ import annotations
@@ -5,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sandboxer.sdk.routes import services as routes
-from sandboxer.sdk.routes.sandboxes import VolumesIn, volumes_in
-from sandboxer.sdk.routes.services import FilesIn
-from sandboxer.sdk.sync.line import Line
-from sandboxer.sdk.sync.streams import server_events
+from sandboxer.sdk.bodies import FilesIn, VolumesIn, files_in
+from sandboxer.sdk.call import new_idempotency_key, parse
+from sandboxer.sdk.calls import services as calls
+from sandboxer.sdk.sync.line import Line, pages, server_events
 from sandboxer.wire import services as wire
 
 
@@ -43,25 +43,38 @@ class Services:
         idempotency_key: str | None = None,
     ) -> wire.Service:
         """`bootstrap` (a script) or `command` (for a shell); it listens on $PORT unless `port` is given."""
-        wanted: dict[str, Any] = {"name": name, "bootstrap": bootstrap, "command": command}
-        wanted |= {"files": routes.files_in(files), "env": env, "secrets": secrets, "port": port}
-        wanted |= {"health": health, "restart": restart, "idle_s": idle_s, "wake": wake, "public": public}
-        wanted |= {"profile": profile, "image": image, "snapshot": snapshot, "resources": resources}
-        wanted |= {"volumes": volumes_in(volumes)}
-        return self._line.do(routes.create(wanted, wait=wait, idempotency_key=idempotency_key))
+        call = calls.create_service(
+            name=name,
+            bootstrap=bootstrap,
+            command=command,
+            files=files_in(files),
+            env=env,
+            secrets=secrets,
+            port=port,
+            health=health,
+            restart=restart,
+            idle_s=idle_s,
+            wake=wake,
+            public=public,
+            profile=profile,
+            image=image,
+            snapshot=snapshot,
+            volumes=volumes,
+            resources=resources,
+            wait=None if wait else False,
+            idempotency_key=idempotency_key or new_idempotency_key(),
+        )
+        return self._line.send(call)
 
     def list(self, *, state: str | None = None, limit: int | None = None) -> Iterator[wire.Service]:
         """All of them, newest first, page by page; `limit` is the size of a page."""
-        cursor: str | None = None
-        while True:
-            page = self._line.do(routes.page(state=state, cursor=cursor, limit=limit))
+        for page in pages(
+            self._line, lambda cursor: calls.list_services(state=state, cursor=cursor, limit=limit)
+        ):
             yield from page.services
-            cursor = page.next_cursor
-            if cursor is None:
-                return
 
     def get(self, service: str) -> wire.Service:
-        return self._line.do(routes.get(service))
+        return self._line.send(calls.get_service(service))
 
     def change(
         self,
@@ -77,9 +90,18 @@ class Services:
         vcpus: int | None = None,
     ) -> wire.Service:
         """What is left out stays; a change of `env` or `port` makes a new process."""
-        changes: dict[str, Any] = {"env": env, "port": port, "health": health, "restart": restart}
-        changes |= {"idle_s": idle_s, "wake": wake, "public": public, "vcpus": vcpus}
-        return self._line.do(routes.change(service, changes))
+        call = calls.change_service(
+            service,
+            env=env,
+            port=port,
+            health=health,
+            restart=restart,
+            idle_s=idle_s,
+            wake=wake,
+            public=public,
+            vcpus=vcpus,
+        )
+        return self._line.send(call)
 
     def redeploy(
         self,
@@ -92,62 +114,73 @@ class Services:
         wait: bool = True,
     ) -> wire.Service:
         """The old process goes on until the new one is well; an error says why that never was."""
-        wanted: dict[str, Any] = {"bootstrap": bootstrap, "command": command, "env": env}
-        wanted |= {"files": routes.files_in(files)}
-        return self._line.do(routes.redeploy(service, wanted, wait=wait))
+        call = calls.redeploy_service(
+            service,
+            bootstrap=bootstrap,
+            command=command,
+            files=files_in(files),
+            env=env,
+            wait=None if wait else False,
+        )
+        return self._line.send(call)
 
     def freeze(self, service: str) -> wire.Service:
-        return self._line.do(routes.act(service, "freeze"))
+        return self._line.send(calls.freeze_service(service))
 
     def thaw(self, service: str) -> wire.Service:
-        return self._line.do(routes.act(service, "thaw"))
+        return self._line.send(calls.thaw_service(service))
 
     def stop(self, service: str) -> wire.Service:
-        return self._line.do(routes.act(service, "stop"))
+        return self._line.send(calls.stop_service(service))
 
     def start(self, service: str) -> wire.Service:
-        return self._line.do(routes.act(service, "start"))
+        return self._line.send(calls.start_service(service))
 
     def lock(self, service: str) -> wire.Service:
         """From now on removing and unlocking it need a second proof (`confirm`)."""
-        return self._line.do(routes.act(service, "lock"))
+        return self._line.send(calls.lock_service(service))
 
     def unlock(self, service: str) -> wire.Service:
-        return self._line.do(routes.act(service, "unlock"))
+        return self._line.send(calls.unlock_service(service))
 
     def remove(self, service: str) -> wire.Service:
         """With its sandbox, its disk and its log."""
-        return self._line.do(routes.remove(service))
+        return self._line.send(calls.remove_service(service))
 
     def logs(self, service: str, *, tail: int = 100, after: int | None = None) -> Sequence[wire.LogLine]:
-        return self._line.do(routes.logs(service, tail=tail, after=after)).lines
+        return self._line.send(calls.read_service_logs(service, tail=tail, after=after)).lines
 
     def follow(self, service: str, *, tail: int = 100, after: int | None = None) -> Iterator[wire.LogLine]:
         """The last lines, then each as it comes; ends when the service is removed."""
-        for event in server_events(self._line, routes.follow(service, tail=tail, after=after)):
-            yield routes.line(event)
+        call = calls.read_service_logs(service, tail=tail, after=after, follow=True)
+        for event in server_events(self._line, call.streamed()):
+            yield parse(wire.LogLine, event.data)
 
     def vault(self, service: str) -> wire.Vault:
         """Names only: values never come out."""
-        return self._line.do(routes.vault(service))
+        return self._line.send(calls.get_service_vault(service))
 
     def set_vault(self, service: str, secrets: Mapping[str, str]) -> wire.Vault:
         """All there shall be; the next process has it."""
-        return self._line.do(routes.change_vault(service, secrets, replacing=True))
+        return self._line.send(calls.set_service_vault(service, secrets=secrets))
 
     def change_vault(self, service: str, secrets: Mapping[str, str | None]) -> wire.Vault:
         """Single names; None takes one out."""
-        return self._line.do(routes.change_vault(service, secrets, replacing=False))
+        return self._line.send(calls.change_service_vault(service, secrets=secrets))
+
+    def wipe_vault(self, service: str) -> wire.Vault:
+        """Take all of it out; the next process has none."""
+        return self._line.send(calls.wipe_service_vault(service))
 
     def domains(self, service: str) -> Sequence[wire.Domain]:
-        return self._line.do(routes.domains(service)).domains
+        return self._line.send(calls.list_service_domains(service)).domains
 
     def claim_domain(self, service: str, domain: str) -> wire.Domain:
         """Says what the domain must serve, and where, to prove that it is yours."""
-        return self._line.do(routes.claim_domain(service, domain))
+        return self._line.send(calls.claim_service_domain(service, domain=domain))
 
     def verify_domain(self, service: str, domain: str) -> wire.Domain:
-        return self._line.do(routes.verify_domain(service, domain))
+        return self._line.send(calls.verify_service_domain(service, domain))
 
     def remove_domain(self, service: str, domain: str) -> None:
-        self._line.do(routes.remove_domain(service, domain))
+        self._line.send(calls.remove_service_domain(service, domain))

@@ -1,13 +1,14 @@
+# Written by scripts/generate-sync from sdk/aio/snapshots.py. Do not edit.
 """`client.snapshots`: keep a sandbox's disk, go back to it, fork from it, blocking."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
-from sandboxer.sdk.routes import snapshots as routes
-from sandboxer.sdk.routes.sandboxes import VolumesIn, volumes_in
-from sandboxer.sdk.sync.line import Line
+from sandboxer.sdk.bodies import VolumesIn, labelled
+from sandboxer.sdk.call import new_idempotency_key
+from sandboxer.sdk.calls import snapshots as calls
+from sandboxer.sdk.sync.line import Line, pages
 from sandboxer.wire import snapshots as wire
 from sandboxer.wire.sandboxes import Sandbox
 
@@ -25,7 +26,10 @@ class Snapshots:
         labels: Mapping[str, str] | None = None,
     ) -> wire.Snapshot:
         """Its disk as it is now; whatever runs goes on."""
-        return self._line.do(routes.take(sandbox_id, name=name, ttl=ttl, labels=labels))
+        call = calls.take_snapshot(
+            sandbox_id, name=name, ttl=ttl, labels=labels, idempotency_key=new_idempotency_key()
+        )
+        return self._line.send(call)
 
     def list(
         self,
@@ -36,22 +40,22 @@ class Snapshots:
         limit: int | None = None,
     ) -> Iterator[wire.Snapshot]:
         """All of them, newest first, page by page; `limit` is the size of a page."""
-        cursor: str | None = None
-        while True:
-            call = routes.page(sandbox_id=sandbox_id, state=state, labels=labels, cursor=cursor, limit=limit)
-            page = self._line.do(call)
+        label = labelled(labels)
+        for page in pages(
+            self._line,
+            lambda cursor: calls.list_snapshots(
+                sandbox_id=sandbox_id, state=state, label=label, cursor=cursor, limit=limit
+            ),
+        ):
             yield from page.snapshots
-            cursor = page.next_cursor
-            if cursor is None:
-                return
 
     def tree(self) -> Sequence[wire.SnapshotLine]:
         """What came from what, parents before children."""
-        return self._line.do(routes.tree()).lines
+        return self._line.send(calls.get_snapshot_tree()).lines
 
     def get(self, snapshot_id: str) -> wire.Snapshot:
         """With its exact size, which may take a while for one with very many files."""
-        return self._line.do(routes.get(snapshot_id))
+        return self._line.send(calls.get_snapshot(snapshot_id))
 
     def change(
         self,
@@ -61,11 +65,11 @@ class Snapshots:
         labels: Mapping[str, str] | None = None,
         ttl: str | None = None,
     ) -> wire.Snapshot:
-        return self._line.do(routes.change(snapshot_id, name=name, labels=labels, ttl=ttl))
+        return self._line.send(calls.change_snapshot(snapshot_id, name=name, labels=labels, ttl=ttl))
 
     def restore(self, snapshot_id: str) -> Sandbox:
         """Its sandbox's disk becomes what it was; what is on it now is lost."""
-        return self._line.do(routes.restore(snapshot_id))
+        return self._line.send(calls.restore_snapshot(snapshot_id))
 
     def clone(
         self,
@@ -83,23 +87,29 @@ class Snapshots:
         volumes: VolumesIn | None = None,
     ) -> wire.Clones:
         """New sandboxes that begin as it was; `failed` says which of them could not be made."""
-        wanted = {"count": count, "name": name, "profile": profile, "trust": trust, "ttl": ttl}
-        more: dict[str, Any] = {
-            "idle_timeout": idle_timeout,
-            "resources": resources,
-            "env": env,
-            "labels": labels,
-        }
-        more |= {"volumes": volumes_in(volumes)}
-        return self._line.do(routes.clone(snapshot_id, {**wanted, **more}))
+        call = calls.clone_snapshot(
+            snapshot_id,
+            count=count,
+            name=name,
+            profile=profile,
+            trust=trust,
+            ttl=ttl,
+            idle_timeout=idle_timeout,
+            resources=resources,
+            env=env,
+            labels=labels,
+            volumes=volumes,
+            idempotency_key=new_idempotency_key(),
+        )
+        return self._line.send(call)
 
     def lock(self, snapshot_id: str) -> wire.Snapshot:
         """From now on dropping and unlocking it need a second proof (`confirm`)."""
-        return self._line.do(routes.guard(snapshot_id, "lock"))
+        return self._line.send(calls.lock_snapshot(snapshot_id))
 
     def unlock(self, snapshot_id: str) -> wire.Snapshot:
-        return self._line.do(routes.guard(snapshot_id, "unlock"))
+        return self._line.send(calls.unlock_snapshot(snapshot_id))
 
     def remove(self, snapshot_id: str) -> wire.Snapshot:
         """Gone already is success; what was made from it stays."""
-        return self._line.do(routes.remove(snapshot_id))
+        return self._line.send(calls.drop_snapshot(snapshot_id))

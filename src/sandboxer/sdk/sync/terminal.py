@@ -1,3 +1,4 @@
+# Written by scripts/generate-sync from sdk/aio/terminal.py. Do not edit.
 """`sandbox.terminal`: a pseudo terminal inside the sandbox over a WebSocket, blocking."""
 
 from __future__ import annotations
@@ -8,11 +9,13 @@ from types import TracebackType
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
-from sandboxer.sdk.calls import Answer, problem_of
+from sandboxer.sdk import terminals
+from sandboxer.sdk.call import Answer, problem_of
+from sandboxer.sdk.calls import processes as calls
 from sandboxer.sdk.errors import Unreachable
-from sandboxer.sdk.routes import terminals as routes
 from sandboxer.sdk.sync.line import Line
-from sandboxer.wire.terminals import Terminal, TerminalExit, TerminalReady
+from sandboxer.sdk.sync.native import received
+from sandboxer.wire.processes import Terminal, TerminalExit, TerminalReady
 
 
 class Session:
@@ -39,7 +42,7 @@ class Session:
         """Bytes of the terminal; None when the program ended (`exit` says how) or we were detached."""
         while True:
             try:
-                frame = self._connection.recv(timeout=timeout_s)
+                frame = received(self._connection, timeout_s)
             except ConnectionClosed:
                 return None
             if isinstance(frame, bytes):
@@ -49,7 +52,7 @@ class Session:
                 return None
 
     def _note(self, text: str) -> None:
-        said = routes.word(text)
+        said = terminals.word(text)
         if isinstance(said, TerminalReady):
             self.ready = said
         elif isinstance(said, TerminalExit):
@@ -59,7 +62,7 @@ class Session:
         self._connection.send(data)
 
     def resize(self, cols: int, rows: int) -> None:
-        self._connection.send(routes.resize(cols, rows))
+        self._connection.send(terminals.resize(cols, rows))
 
     def detach(self) -> None:
         self._connection.close()
@@ -81,13 +84,13 @@ class Terminals:
         terminal_id: str | None = None,
     ) -> Session:
         """A new terminal (a shell unless `command` says otherwise), or again the one with `terminal_id`."""
-        where = routes.address(
+        call = calls.open_terminal(
             self._id, cols=cols, rows=rows, terminal_id=terminal_id, command=command, cwd=cwd, user=user
         )
-        url, headers = routes.dialing(self._line.signer, self._line.url, where)
+        url, headers = terminals.dialing(self._line.signer, self._line.url, call)
         try:
             connection = connect(
-                url, additional_headers=headers, proxy=None, compression=None, max_size=routes.MAX_FRAME
+                url, additional_headers=headers, proxy=None, compression=None, max_size=terminals.MAX_FRAME
             )
         except InvalidStatus as refused:
             answer = refused.response
@@ -98,7 +101,7 @@ class Terminals:
         return Session(connection)
 
     def list(self) -> Sequence[Terminal]:
-        return self._line.do(routes.listing(self._id)).terminals
+        return self._line.send(calls.list_terminals(self._id)).terminals
 
     def end(self, terminal_id: str) -> None:
-        self._line.do(routes.end(self._id, terminal_id))
+        self._line.send(calls.end_terminal(self._id, terminal_id))

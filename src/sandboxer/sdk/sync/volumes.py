@@ -1,11 +1,13 @@
+# Written by scripts/generate-sync from sdk/aio/volumes.py. Do not edit.
 """`client.volumes`: disks that outlive sandboxes, blocking."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from sandboxer.sdk.routes import volumes as routes
-from sandboxer.sdk.sync.line import Line
+from sandboxer.sdk.call import new_idempotency_key
+from sandboxer.sdk.calls import volumes as calls
+from sandboxer.sdk.sync.line import Line, pages
 from sandboxer.wire import volumes as wire
 from sandboxer.wire.snapshots import Snapshot
 
@@ -25,21 +27,24 @@ class Volumes:
         labels: Mapping[str, str] | None = None,
     ) -> wire.Volume:
         """Empty, or a copy of a volume's snapshot."""
-        wanted = {"name": name, "size_mb": size_mb, "from_snapshot": from_snapshot, "labels": labels}
-        return self._line.do(routes.create(wanted))
+        call = calls.create_volume(
+            name=name,
+            size_mb=size_mb,
+            from_snapshot=from_snapshot,
+            labels=labels,
+            idempotency_key=new_idempotency_key(),
+        )
+        return self._line.send(call)
 
     def list(self, *, state: str | None = None, limit: int | None = None) -> Iterator[wire.Volume]:
         """All of them, page by page; `limit` is the size of a page."""
-        cursor: str | None = None
-        while True:
-            page = self._line.do(routes.page(state=state, cursor=cursor, limit=limit))
+        for page in pages(
+            self._line, lambda cursor: calls.list_volumes(state=state, cursor=cursor, limit=limit)
+        ):
             yield from page.volumes
-            cursor = page.next_cursor
-            if cursor is None:
-                return
 
     def get(self, volume: str) -> wire.Volume:
-        return self._line.do(routes.get(volume))
+        return self._line.send(calls.get_volume(volume))
 
     def change(
         self,
@@ -50,7 +55,7 @@ class Volumes:
         labels: Mapping[str, str] | None = None,
     ) -> wire.Volume:
         """What is left out stays as it is."""
-        return self._line.do(routes.change(volume, name=name, size_mb=size_mb, labels=labels))
+        return self._line.send(calls.change_volume(volume, name=name, size_mb=size_mb, labels=labels))
 
     def snapshot(
         self,
@@ -61,18 +66,21 @@ class Volumes:
         labels: Mapping[str, str] | None = None,
     ) -> Snapshot:
         """Keep it as it is now; whoever writes to it goes on."""
-        return self._line.do(routes.take(volume, name=name, ttl=ttl, labels=labels))
+        call = calls.take_volume_snapshot(
+            volume, name=name, ttl=ttl, labels=labels, idempotency_key=new_idempotency_key()
+        )
+        return self._line.send(call)
 
     def restore(self, volume: str, snapshot: str) -> wire.Volume:
         """Put it back to what the snapshot has; what is on it now is lost. Refused while it is in use."""
-        return self._line.do(routes.restore(volume, snapshot))
+        return self._line.send(calls.restore_volume(volume, snapshot=snapshot))
 
     def lock(self, volume: str) -> wire.Volume:
-        return self._line.do(routes.guard(volume, "lock"))
+        return self._line.send(calls.lock_volume(volume))
 
     def unlock(self, volume: str) -> wire.Volume:
-        return self._line.do(routes.guard(volume, "unlock"))
+        return self._line.send(calls.unlock_volume(volume))
 
     def remove(self, volume: str) -> wire.Volume:
         """All that is on it is lost."""
-        return self._line.do(routes.remove(volume))
+        return self._line.send(calls.drop_volume(volume))

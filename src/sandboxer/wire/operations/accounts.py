@@ -16,6 +16,7 @@ from sandboxer.wire.accounts import (
     UsageSegmentPage,
 )
 from sandboxer.wire.operations.declaration import (
+    Access,
     Answered,
     AnyOperation,
     Empty,
@@ -25,8 +26,10 @@ from sandboxer.wire.operations.declaration import (
     NoParameters,
     Operation,
     Parameters,
+    RateClass,
+    Scope,
+    needs,
 )
-from sandboxer.wire.operations.terms import Access, RateClass, Scope, needs
 from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, When
 
 MAX_EVENT_ID = 2**63 - 1
@@ -123,6 +126,7 @@ SEND_SATS = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_MANAGE),
     rate=RateClass.API,
+    is_repeatable=True,
     failures=(402, 404, 409),
 )
 SHOW_USAGE = Operation(

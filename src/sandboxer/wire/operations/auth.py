@@ -18,6 +18,8 @@ from sandboxer.wire.auth import (
     WalletList,
 )
 from sandboxer.wire.operations.declaration import (
+    ANY_KEY,
+    Access,
     Answered,
     AnyOperation,
     Empty,
@@ -26,9 +28,11 @@ from sandboxer.wire.operations.declaration import (
     Nothing,
     Operation,
     Parameters,
+    RateClass,
+    Scope,
+    needs,
 )
 from sandboxer.wire.operations.paths import WalletPath
-from sandboxer.wire.operations.terms import ANY_KEY, Access, RateClass, Scope, needs
 
 
 class EndSessionsQuery(Parameters):

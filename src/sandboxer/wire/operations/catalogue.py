@@ -1,4 +1,4 @@
-"""The operations on catalogue."""
+"""The operations on what there is to choose from: images, profiles, languages."""
 
 from __future__ import annotations
 
@@ -6,18 +6,52 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sandboxer.wire.catalogue import ImageList, ProfileList
+from sandboxer.wire.catalogue import ImageList, Language, LanguageList, ProfileList, ShellList
 from sandboxer.wire.images import Filter
 from sandboxer.wire.operations.declaration import (
+    ANY_KEY,
+    NEVER_DELEGATED,
+    Access,
     Answered,
     AnyOperation,
     Empty,
     NoParameters,
     Operation,
     Parameters,
+    RateClass,
 )
-from sandboxer.wire.operations.terms import ANY_KEY, Access, RateClass
+from sandboxer.wire.operations.paths import LanguagePath
 from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, Cursor
+
+LIST_PROFILES = Operation(
+    id="listProfiles",
+    method="GET",
+    path="/v1/profiles",
+    noun="catalogue",
+    summary="Profiles of this platform",
+    parameters=NoParameters,
+    query=NoParameters,
+    body=Empty(),
+    answer=Answered(model=ProfileList),
+    access=Access.SIGNED,
+    needs=ANY_KEY,
+    rate=RateClass.API,
+)
+GET_LANGUAGE = Operation(
+    id="getLanguage",
+    method="GET",
+    path="/v1/languages/{name}",
+    noun="languages",
+    summary="One language, by name, alias or extension",
+    parameters=LanguagePath,
+    query=NoParameters,
+    body=Empty(),
+    answer=Answered(model=Language),
+    access=Access.UNSIGNED,
+    needs=NEVER_DELEGATED,
+    rate=RateClass.PUBLIC,
+    failures=(404, 422),
+)
 
 
 class ListImagesQuery(Parameters):
@@ -40,22 +74,68 @@ LIST_IMAGES = Operation(
     needs=ANY_KEY,
     rate=RateClass.API,
 )
-LIST_PROFILES = Operation(
-    id="listProfiles",
-    method="GET",
-    path="/v1/profiles",
-    noun="catalogue",
-    summary="Profiles of this platform",
-    parameters=NoParameters,
-    query=NoParameters,
-    body=Empty(),
-    answer=Answered(model=ProfileList),
-    access=Access.SIGNED,
-    needs=ANY_KEY,
-    rate=RateClass.API,
-)
 
+
+class ListLanguagesQuery(Parameters):
+    image: Annotated[
+        str | None,
+        Field(
+            pattern="^[a-z0-9][a-z0-9._@-]{0,127}$",
+            max_length=128,
+            description="Only what this image on this host has.",
+            examples=["base"],
+        ),
+    ] = None
+    available: Annotated[bool | None, Field(description="Only what runs here, or only what does not.")] = None
+
+
+class ListShellsQuery(Parameters):
+    image: Annotated[
+        str | None,
+        Field(
+            pattern="^[a-z0-9][a-z0-9._@-]{0,127}$",
+            max_length=128,
+            description="Only what this image on this host has.",
+            examples=["base"],
+        ),
+    ] = None
+    available: Annotated[bool | None, Field(description="Only what runs here, or only what does not.")] = None
+
+
+LIST_LANGUAGES = Operation(
+    id="listLanguages",
+    method="GET",
+    path="/v1/languages",
+    noun="languages",
+    summary="Languages, and whether they run here",
+    parameters=NoParameters,
+    query=ListLanguagesQuery,
+    body=Empty(),
+    answer=Answered(model=LanguageList),
+    access=Access.UNSIGNED,
+    needs=NEVER_DELEGATED,
+    rate=RateClass.PUBLIC,
+    failures=(422,),
+)
+LIST_SHELLS = Operation(
+    id="listShells",
+    method="GET",
+    path="/v1/shells",
+    noun="languages",
+    summary="Shells, and whether they run here",
+    parameters=NoParameters,
+    query=ListShellsQuery,
+    body=Empty(),
+    answer=Answered(model=ShellList),
+    access=Access.UNSIGNED,
+    needs=NEVER_DELEGATED,
+    rate=RateClass.PUBLIC,
+    failures=(422,),
+)
 OPERATIONS: tuple[AnyOperation, ...] = (
     LIST_IMAGES,
     LIST_PROFILES,
+    LIST_LANGUAGES,
+    GET_LANGUAGE,
+    LIST_SHELLS,
 )

@@ -3,33 +3,26 @@ clients and documents need to know of it.
 
 An `Operation` is generic over the models of its path, query, body and answer, so that a type checker compares
 it with the handler it is bound to (`edges/http/binding.py`) and with the calls that clients make of it.
+
+The terms of a declaration are plain values: who may call, what is needed, how it is counted. Nothing here
+knows a use case, and nothing here reads a path.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
+from enum import StrEnum
 from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from sandboxer.wire.operations.terms import Access, Idempotency, Needs, RateClass, Visit
-
-# `*`: whatever method a program inside understands.
-Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "*"]
 P = TypeVar("P", bound="Parameters")
 Q = TypeVar("Q", bound="Parameters")
 B = TypeVar("B")
 A = TypeVar("A")
-
-
-class Parameters(BaseModel):
-    """What a path or a query says. Names are as in the URL unless a field has an alias."""
-
-    model_config = ConfigDict(frozen=True, populate_by_name=True)
-
-
-class NoParameters(Parameters):
-    """The path has no names in it, or there is nothing to ask for in the query."""
+# `*`: whatever method a program inside understands.
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "*"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,29 +30,6 @@ class InHeader:
     """Marks a field of a query model that is sent as a header of this name."""
 
     name: str
-
-
-class Body(Generic[B]):
-    """What a request carries."""
-
-
-@dataclass(frozen=True)
-class Empty(Body[None]):
-    """No body."""
-
-
-@dataclass(frozen=True)
-class Json(Body[B]):
-    """A body of JSON."""
-
-    model: type[B]
-
-
-@dataclass(frozen=True)
-class Stream(Body[None]):
-    """A body that is passed on in pieces and never held in memory."""
-
-    media_type: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +105,68 @@ class Relay(Answer[None]):
     status: int = 200
 
 
+class Access(StrEnum):
+    """Who may send a request."""
+
+    # Anybody. Nobody is asked who they are.
+    UNSIGNED = "unsigned"
+    SIGNED = "signed"
+    # A known caller, or a stranger who proves itself by what it sends or acts for nobody.
+    EITHER = "either"
+    # A known caller, or a stranger, who is told what it costs (402).
+    PAYABLE = "payable"
+    # Signed by the owner of the platform.
+    OWNER = "owner"
+    # Anybody on this machine; others as the operator allows.
+    LOOPBACK = "loopback"
+
+
+class Scope(StrEnum):
+    """What a delegated key may do. Every other key may do what its account may."""
+
+    SANDBOXES_READ = "sandboxes:read"
+    SANDBOXES_CREATE = "sandboxes:create"
+    # Extend, freeze, thaw, stop, resume, recreate.
+    SANDBOXES_MANAGE = "sandboxes:manage"
+    SANDBOXES_DESTROY = "sandboxes:destroy"
+    # Commands, processes, terminals.
+    EXEC = "exec"
+    FILES_READ = "files:read"
+    FILES_WRITE = "files:write"
+    ACCOUNT_READ = "account:read"
+    # Buy, top up, redeem; caps and other settings of the account.
+    ACCOUNT_MANAGE = "account:manage"
+    # Cut, top up and revoke child keys.
+    KEYS_DELEGATE = "keys:delegate"
+
+
+class RateClass(StrEnum):
+    """How limits count a request."""
+
+    # Asked by load balancers and scrapers, many times a minute from one address; costs nothing.
+    UNCOUNTED = "uncounted"
+    API = "api"
+    # Challenges, sessions, key validation: where secrets could be guessed.
+    AUTH = "auth"
+    # Open to strangers: pricing, discovery.
+    PUBLIC = "public"
+
+
+class Idempotency(StrEnum):
+    """What a repeated `Idempotency-Key` gets."""
+
+    # The header is not read.
+    NONE = "none"
+    # The first answer again.
+    PLAIN = "plain"
+    # The same, and a thing whose answer was lost is looked up and answered for.
+    BOUND = "bound"
+    # As bound, for several things made by one request.
+    MANY = "many"
+    # The first answer held a secret and was not kept: 409.
+    SECRET = "secret"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Generic[P, Q, B, A]):
     # As in the OpenAPI document, for ever: clients are named after it.
@@ -153,10 +185,100 @@ class Operation(Generic[P, Q, B, A]):
     needs: Needs
     rate: RateClass
     idempotency: Idempotency = Idempotency.NONE
+    # Sending it twice does what sending it once does, without a key. A PUT is so of itself.
+    is_repeatable: bool = False
+    # How long an answer may take, where that is longer than what clients wait for.
+    patience_s: float | None = None
     # Statuses of refusals that it adds to those that every request of its access can meet.
     failures: tuple[int, ...] = ()
     # None: the use case writes down what the operator does by it, or it shows and changes nothing of others'.
     visit: Visit | None = None
+    # Told in every answer (`Deprecation`, `Sunset`) and in the document.
+    deprecated: Deprecation | None = None
 
 
 AnyOperation = Operation[Any, Any, Any, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyScope:
+    """A scope that a field of the body adds: where it says something (not false, not empty), or nothing."""
+
+    field: str
+    scope: Scope
+    is_given: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What a delegated key needs: all of these scopes, or there are none with which it may."""
+
+    all_of: frozenset[Scope] = frozenset()
+    is_never_delegated: bool = False
+    adds: tuple[BodyScope, ...] = ()
+
+
+ANY_KEY = Needs()
+NEVER_DELEGATED = Needs(is_never_delegated=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """Written into the audit log before the operator does it with what is a tenant's."""
+
+    # The thing that the first parameter of the path names: "sandbox", "volume".
+    thing: str
+    # Stored in the log: "sandbox.files.content".
+    action: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deprecation:
+    """Says that an operation will go: since when it is not to be used, and from when it may be gone."""
+
+    since: date
+    # At least half a year after `since`.
+    sunset: date
+    # The id of the operation to use instead.
+    instead: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.sunset - self.since).days < 180:
+            raise ValueError("callers have at least 180 days between a deprecation and its sunset")
+
+
+class Parameters(BaseModel):
+    """What a path or a query says. Names are as in the URL unless a field has an alias."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True, defer_build=True)
+
+
+class NoParameters(Parameters):
+    """The path has no names in it, or there is nothing to ask for in the query."""
+
+
+class Body(Generic[B]):
+    """What a request carries."""
+
+
+@dataclass(frozen=True)
+class Empty(Body[None]):
+    """No body."""
+
+
+@dataclass(frozen=True)
+class Json(Body[B]):
+    """A body of JSON."""
+
+    model: type[B]
+
+
+@dataclass(frozen=True)
+class Stream(Body[None]):
+    """A body that is passed on in pieces and never held in memory."""
+
+    media_type: str
+
+
+def needs(*scopes: Scope, adds: tuple[BodyScope, ...] = ()) -> Needs:
+    return Needs(all_of=frozenset(scopes), adds=adds)

@@ -13,9 +13,20 @@ from sandboxer.wire.egress import (
     ReplaceAccountEgress,
     ReplaceEgress,
 )
-from sandboxer.wire.operations.declaration import Answered, AnyOperation, Empty, Json, NoParameters, Operation
+from sandboxer.wire.operations.declaration import (
+    Access,
+    Answered,
+    AnyOperation,
+    Empty,
+    Json,
+    NoParameters,
+    Operation,
+    RateClass,
+    Scope,
+    Visit,
+    needs,
+)
 from sandboxer.wire.operations.paths import SandboxPath
-from sandboxer.wire.operations.terms import Access, RateClass, Scope, Visit, needs
 
 GET_EGRESS = Operation(
     id="getEgress",

@@ -1,18 +1,30 @@
-"""The operations on execute."""
+"""The operations on code that is run once, at once or as a job."""
 
 from __future__ import annotations
 
-from sandboxer.wire.execute import ExecuteCode, ExecuteLater, Execution
-from sandboxer.wire.jobs import JobSummary
+from typing import Annotated
+
+from pydantic import Field
+
+from sandboxer.wire.execute import ExecuteCode, ExecuteLater, Execution, Job, JobPage, JobState, JobSummary
 from sandboxer.wire.operations.declaration import (
+    Access,
     Answered,
     AnsweredOrEvents,
     AnyOperation,
+    Empty,
+    Idempotency,
     Json,
     NoParameters,
     Operation,
+    Parameters,
+    RateClass,
+    Scope,
+    Visit,
+    needs,
 )
-from sandboxer.wire.operations.terms import Access, Idempotency, RateClass, Scope, needs
+from sandboxer.wire.operations.paths import JobPath
+from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, Cursor, Encoding
 
 EXECUTE_CODE = Operation(
     id="executeCode",
@@ -28,7 +40,7 @@ EXECUTE_CODE = Operation(
         words="How it ended; or, streamed: `placed`, `began`, `stdout` and `stderr`, then `done` or `error`.",
     ),
     access=Access.SIGNED,
-    needs=needs(Scope.SANDBOXES_CREATE),
+    needs=needs(Scope.SANDBOXES_CREATE, Scope.EXEC),
     rate=RateClass.API,
     idempotency=Idempotency.BOUND,
     failures=(402, 404, 409, 502),
@@ -44,13 +56,82 @@ EXECUTE_LATER = Operation(
     body=Json(ExecuteLater),
     answer=Answered(model=JobSummary, status=202),
     access=Access.SIGNED,
-    needs=needs(Scope.SANDBOXES_CREATE),
+    needs=needs(Scope.SANDBOXES_CREATE, Scope.EXEC),
     rate=RateClass.API,
     idempotency=Idempotency.BOUND,
     failures=(404, 409),
 )
+WAIT_MAX_S = 60.0
 
+
+class ListJobsQuery(Parameters):
+    state: JobState | None = None
+    cursor: Cursor | None = None
+    limit: Annotated[int, Field(ge=1, le=PAGE_LIMIT_MAX)] = PAGE_LIMIT_DEFAULT
+
+
+class GetJobQuery(Parameters):
+    wait_s: Annotated[
+        float, Field(ge=0, le=WAIT_MAX_S, description="Answer when it has ended, or after so long.")
+    ] = 0.0
+    encoding: Encoding = "utf-8"
+
+
+class CancelJobQuery(Parameters):
+    encoding: Encoding = "utf-8"
+
+
+LIST_JOBS = Operation(
+    id="listJobs",
+    method="GET",
+    path="/v1/jobs",
+    noun="jobs",
+    summary="List jobs, newest first",
+    parameters=NoParameters,
+    query=ListJobsQuery,
+    body=Empty(),
+    answer=Answered(model=JobPage),
+    access=Access.SIGNED,
+    needs=needs(Scope.EXEC),
+    rate=RateClass.API,
+)
+GET_JOB = Operation(
+    id="getJob",
+    method="GET",
+    path="/v1/jobs/{job_id}",
+    noun="jobs",
+    summary="Look at a job, and at what it has printed so far",
+    parameters=JobPath,
+    query=GetJobQuery,
+    body=Empty(),
+    answer=Answered(model=Job),
+    access=Access.SIGNED,
+    needs=needs(Scope.EXEC),
+    rate=RateClass.API,
+    failures=(404,),
+    visit=Visit(thing="job", action="job.get"),
+)
+CANCEL_JOB = Operation(
+    id="cancelJob",
+    method="DELETE",
+    path="/v1/jobs/{job_id}",
+    noun="jobs",
+    summary="Cancel a job: answers with what it had printed; one that has ended stays as it is",
+    parameters=JobPath,
+    query=CancelJobQuery,
+    body=Empty(),
+    answer=Answered(model=Job),
+    access=Access.SIGNED,
+    needs=needs(Scope.EXEC),
+    rate=RateClass.API,
+    is_repeatable=True,
+    failures=(404, 409),
+    visit=Visit(thing="job", action="job.destroy"),
+)
 OPERATIONS: tuple[AnyOperation, ...] = (
     EXECUTE_CODE,
     EXECUTE_LATER,
+    LIST_JOBS,
+    GET_JOB,
+    CANCEL_JOB,
 )

@@ -16,6 +16,7 @@ from sandboxer.wire.files import (
     TarUnpacked,
 )
 from sandboxer.wire.operations.declaration import (
+    Access,
     Answered,
     AnyOperation,
     Bytes,
@@ -27,10 +28,13 @@ from sandboxer.wire.operations.declaration import (
     Nothing,
     Operation,
     Parameters,
+    RateClass,
+    Scope,
     Stream,
+    Visit,
+    needs,
 )
 from sandboxer.wire.operations.paths import SandboxPath
-from sandboxer.wire.operations.terms import Access, RateClass, Scope, Visit, needs
 from sandboxer.wire.words import MAX_PATH_BYTES, PAGE_LIMIT_MAX, Cursor
 
 QueryPath = Annotated[

@@ -26,25 +26,23 @@ from sandboxer.wire.gift_cards import (
     ShownCode,
 )
 from sandboxer.wire.operations.declaration import (
+    ANY_KEY,
+    NEVER_DELEGATED,
+    Access,
     Answered,
     AnyOperation,
     Bytes,
     Empty,
+    Idempotency,
     Json,
     NoParameters,
     Operation,
     Parameters,
-)
-from sandboxer.wire.operations.paths import CardPath, RedemptionPath, TokenPath
-from sandboxer.wire.operations.terms import (
-    ANY_KEY,
-    NEVER_DELEGATED,
-    Access,
-    Idempotency,
     RateClass,
     Scope,
     needs,
 )
+from sandboxer.wire.operations.paths import CardPath, RedemptionPath, TokenPath
 from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX
 
 
@@ -161,6 +159,7 @@ REDEEM_GIFT_CARD = Operation(
     access=Access.EITHER,
     needs=ANY_KEY,
     rate=RateClass.AUTH,
+    is_repeatable=True,
     failures=(401, 403, 404, 409, 428),
 )
 GET_GIFT_BALANCE = Operation(
@@ -176,6 +175,7 @@ GET_GIFT_BALANCE = Operation(
     access=Access.UNSIGNED,
     needs=NEVER_DELEGATED,
     rate=RateClass.AUTH,
+    is_repeatable=True,
     failures=(404, 408, 413, 422, 428, 503),
 )
 GET_REDEMPTION = Operation(
@@ -236,6 +236,7 @@ REVOKE_GIFT_CARD = Operation(
     access=Access.EITHER,
     needs=needs(Scope.ACCOUNT_MANAGE),
     rate=RateClass.AUTH,
+    is_repeatable=True,
     failures=(401, 403, 404, 409),
 )
 REFUND_GIFT_CARD = Operation(

@@ -19,18 +19,23 @@ from sandboxer.wire.images import (
     Visibility,
 )
 from sandboxer.wire.operations.declaration import (
+    Access,
     Answered,
     AnyOperation,
     Bytes,
     Empty,
+    Idempotency,
     Json,
     NoParameters,
     Operation,
     Parameters,
+    RateClass,
+    Scope,
     Stream,
+    Visit,
+    needs,
 )
 from sandboxer.wire.operations.paths import GrantPath, ImagePath
-from sandboxer.wire.operations.terms import Access, Idempotency, RateClass, Scope, Visit, needs
 from sandboxer.wire.sandboxes import ProfileId
 from sandboxer.wire.snapshots import Clones
 from sandboxer.wire.words import Name
@@ -61,6 +66,7 @@ EXPORT_IMAGE = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.FILES_READ),
     rate=RateClass.API,
+    patience_s=900.0,
     failures=(404, 409, 502),
     visit=Visit(thing="image", action="image.export"),
 )
@@ -78,6 +84,7 @@ IMPORT_IMAGE = Operation(
     needs=needs(Scope.SANDBOXES_CREATE),
     rate=RateClass.API,
     idempotency=Idempotency.BOUND,
+    patience_s=5400.0,
     failures=(402, 404, 409, 502),
 )
 PUBLISH_IMAGE = Operation(
@@ -94,6 +101,7 @@ PUBLISH_IMAGE = Operation(
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
     idempotency=Idempotency.PLAIN,
+    patience_s=900.0,
     failures=(402, 404, 409, 502),
 )
 GET_IMAGE = Operation(
@@ -124,6 +132,7 @@ REMOVE_IMAGE = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    is_repeatable=True,
     failures=(404, 409, 428),
     visit=Visit(thing="image", action="image.destroy"),
 )
@@ -140,6 +149,8 @@ VERIFY_IMAGE = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    is_repeatable=True,
+    patience_s=900.0,
     failures=(404, 409, 502),
     visit=Visit(thing="image", action="image.verify"),
 )
@@ -157,6 +168,7 @@ CLONE_IMAGE = Operation(
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
     idempotency=Idempotency.PLAIN,
+    patience_s=900.0,
     failures=(402, 404, 409, 502),
     visit=Visit(thing="image", action="image.clone"),
 )
@@ -174,6 +186,7 @@ SPAWN_IMAGE = Operation(
     needs=needs(Scope.SANDBOXES_CREATE),
     rate=RateClass.API,
     idempotency=Idempotency.MANY,
+    patience_s=900.0,
     failures=(402, 404, 409, 502),
     visit=Visit(thing="image", action="image.spawn"),
 )
@@ -222,6 +235,7 @@ GRANT_IMAGE = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    is_repeatable=True,
     failures=(404, 409),
     visit=Visit(thing="image", action="image.grants"),
 )
@@ -238,6 +252,7 @@ REVOKE_IMAGE = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    is_repeatable=True,
     failures=(404, 409),
     visit=Visit(thing="image", action="image.grants"),
 )
@@ -254,6 +269,7 @@ TRANSFER_IMAGE = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    is_repeatable=True,
     failures=(404, 409),
     visit=Visit(thing="image", action="image.transfer"),
 )
@@ -270,6 +286,8 @@ ACCEPT_IMAGE = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    is_repeatable=True,
+    patience_s=900.0,
     failures=(402, 404, 409),
     visit=Visit(thing="image", action="image.accept"),
 )
@@ -286,6 +304,8 @@ LOCK_IMAGE = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    is_repeatable=True,
+    patience_s=900.0,
     failures=(404, 409),
     visit=Visit(thing="image", action="image.lock"),
 )
@@ -302,6 +322,8 @@ UNLOCK_IMAGE = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    is_repeatable=True,
+    patience_s=900.0,
     failures=(404, 409, 428),
     visit=Visit(thing="image", action="image.unlock"),
 )

@@ -20,18 +20,22 @@ from sandboxer.wire.invoices import (
     SentRefund,
 )
 from sandboxer.wire.operations.declaration import (
+    ANY_KEY,
+    NEVER_DELEGATED,
+    Access,
     Answered,
     AnyOperation,
     Bytes,
     Empty,
     Events,
+    Idempotency,
     Json,
     NoParameters,
     Operation,
     Parameters,
+    RateClass,
 )
 from sandboxer.wire.operations.paths import InvoicePath, RefundPath
-from sandboxer.wire.operations.terms import ANY_KEY, NEVER_DELEGATED, Access, Idempotency, RateClass
 from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX
 
 

@@ -18,16 +18,20 @@ from sandboxer.wire.keys import (
     ValidateKey,
 )
 from sandboxer.wire.operations.declaration import (
+    Access,
     Answered,
     AnyOperation,
     Empty,
+    Idempotency,
     Json,
     NoParameters,
     Nothing,
     Operation,
+    RateClass,
+    Scope,
+    needs,
 )
 from sandboxer.wire.operations.paths import PublicKeyPath
-from sandboxer.wire.operations.terms import Access, Idempotency, RateClass, Scope, needs
 
 VALIDATE_KEY = Operation(
     id="validateKey",
@@ -148,6 +152,7 @@ TOP_UP_KEY = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.KEYS_DELEGATE),
     rate=RateClass.API,
+    is_repeatable=True,
     failures=(402, 404, 409),
 )
 CREATE_KEY = Operation(

@@ -24,6 +24,8 @@ from sandboxer.wire.accounts import (
     PayOut,
 )
 from sandboxer.wire.operations.declaration import (
+    NEVER_DELEGATED,
+    Access,
     Answered,
     AnyOperation,
     Bytes,
@@ -32,9 +34,9 @@ from sandboxer.wire.operations.declaration import (
     NoParameters,
     Operation,
     Parameters,
+    RateClass,
 )
 from sandboxer.wire.operations.paths import AccountPath
-from sandboxer.wire.operations.terms import NEVER_DELEGATED, Access, RateClass
 from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX
 
 MAX_SEQ = 2**53
@@ -66,7 +68,7 @@ CREATE_ACCOUNT = Operation(
     query=NoParameters,
     body=Json(CreateAccount),
     answer=Answered(model=Account, status=201),
-    access=Access.SIGNED,
+    access=Access.OWNER,
     needs=NEVER_DELEGATED,
     rate=RateClass.API,
     failures=(409,),
@@ -111,7 +113,7 @@ SUSPEND_ACCOUNT = Operation(
     query=NoParameters,
     body=Json(ChangeAccount),
     answer=Answered(model=Account),
-    access=Access.SIGNED,
+    access=Access.OWNER,
     needs=NEVER_DELEGATED,
     rate=RateClass.API,
     failures=(404, 409),
@@ -126,7 +128,7 @@ REINSTATE_ACCOUNT = Operation(
     query=NoParameters,
     body=Json(ChangeAccount),
     answer=Answered(model=Account),
-    access=Access.SIGNED,
+    access=Access.OWNER,
     needs=NEVER_DELEGATED,
     rate=RateClass.API,
     failures=(404, 409),
@@ -141,7 +143,7 @@ CLOSE_ACCOUNT = Operation(
     query=NoParameters,
     body=Json(ChangeAccount),
     answer=Answered(model=Account),
-    access=Access.SIGNED,
+    access=Access.OWNER,
     needs=NEVER_DELEGATED,
     rate=RateClass.API,
     failures=(404, 409),
@@ -156,7 +158,7 @@ ENTITLE_ACCOUNT = Operation(
     query=NoParameters,
     body=Json(EntitleAccount),
     answer=Answered(model=Account),
-    access=Access.SIGNED,
+    access=Access.OWNER,
     needs=NEVER_DELEGATED,
     rate=RateClass.API,
     failures=(404,),
@@ -171,7 +173,7 @@ CAP_ACCOUNT = Operation(
     query=NoParameters,
     body=Json(CapAccount),
     answer=Answered(model=Account),
-    access=Access.SIGNED,
+    access=Access.OWNER,
     needs=NEVER_DELEGATED,
     rate=RateClass.API,
     failures=(404,),
@@ -186,9 +188,10 @@ ADJUST_ACCOUNT = Operation(
     query=NoParameters,
     body=Json(AdjustAccount),
     answer=Answered(model=Moved),
-    access=Access.SIGNED,
+    access=Access.OWNER,
     needs=NEVER_DELEGATED,
     rate=RateClass.API,
+    is_repeatable=True,
     failures=(402, 404, 409),
 )
 PAY_OUT = Operation(
@@ -204,6 +207,7 @@ PAY_OUT = Operation(
     access=Access.OWNER,
     needs=NEVER_DELEGATED,
     rate=RateClass.API,
+    is_repeatable=True,
     failures=(402, 409),
 )
 SHOW_LEDGER_TOTALS = Operation(
@@ -233,6 +237,7 @@ VERIFY_LEDGER = Operation(
     access=Access.OWNER,
     needs=NEVER_DELEGATED,
     rate=RateClass.API,
+    patience_s=600.0,
 )
 LIST_AUDIT = Operation(
     id="listAudit",
@@ -265,6 +270,7 @@ EXPORT_AUDIT = Operation(
     access=Access.OWNER,
     needs=NEVER_DELEGATED,
     rate=RateClass.API,
+    patience_s=600.0,
 )
 VERIFY_AUDIT = Operation(
     id="verifyAudit",
@@ -279,6 +285,7 @@ VERIFY_AUDIT = Operation(
     access=Access.OWNER,
     needs=NEVER_DELEGATED,
     rate=RateClass.API,
+    patience_s=600.0,
 )
 
 OPERATIONS: tuple[AnyOperation, ...] = (

@@ -7,10 +7,10 @@ from typing import Annotated
 from pydantic import Field
 
 from sandboxer.wire.accounts import AccountId
+from sandboxer.wire.catalogue import LanguageWord
+from sandboxer.wire.execute import JobId
 from sandboxer.wire.gift_cards import ApprovalToken, CardId, RedemptionId
 from sandboxer.wire.invoices import InvoiceId, RefundId
-from sandboxer.wire.jobs import JobId
-from sandboxer.wire.languages import LanguageWord
 from sandboxer.wire.operations.declaration import Parameters
 from sandboxer.wire.payments import PaymentId
 from sandboxer.wire.previews import PreviewId

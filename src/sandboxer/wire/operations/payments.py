@@ -1,4 +1,4 @@
-"""The operations on payments."""
+"""The operations on prices and payments."""
 
 from __future__ import annotations
 
@@ -6,25 +6,24 @@ from typing import Annotated
 
 from pydantic import Field
 
+from sandboxer.wire.invoices import RateList
 from sandboxer.wire.operations.declaration import (
+    ANY_KEY,
+    NEVER_DELEGATED,
+    Access,
     Answered,
     AnyOperation,
     Empty,
+    Idempotency,
     Json,
     NoParameters,
     Operation,
     Parameters,
-)
-from sandboxer.wire.operations.paths import PaymentPath
-from sandboxer.wire.operations.terms import (
-    ANY_KEY,
-    NEVER_DELEGATED,
-    Access,
-    Idempotency,
     RateClass,
     Scope,
     needs,
 )
+from sandboxer.wire.operations.paths import PaymentPath
 from sandboxer.wire.payments import (
     Bought,
     BoughtKey,
@@ -36,13 +35,8 @@ from sandboxer.wire.payments import (
     TopUp,
     WellKnown,
 )
+from sandboxer.wire.pricing import AskQuote, Pricing, Quote
 from sandboxer.wire.words import PAGE_LIMIT_DEFAULT
-
-
-class ListPaymentsQuery(Parameters):
-    cursor: PaymentId | None = None
-    limit: Annotated[int, Field(ge=1, le=200)] = PAGE_LIMIT_DEFAULT
-
 
 BUY_KEY = Operation(
     id="buyKey",
@@ -60,6 +54,7 @@ BUY_KEY = Operation(
     needs=needs(Scope.ACCOUNT_MANAGE),
     rate=RateClass.API,
     idempotency=Idempotency.PLAIN,
+    patience_s=120.0,
     failures=(402, 409),
 )
 TOP_UP = Operation(
@@ -78,22 +73,8 @@ TOP_UP = Operation(
     needs=ANY_KEY,
     rate=RateClass.API,
     idempotency=Idempotency.PLAIN,
+    patience_s=120.0,
     failures=(402, 404, 409),
-)
-LIST_PAYMENTS = Operation(
-    id="listPayments",
-    method="GET",
-    path="/v1/payments",
-    noun="payments",
-    summary="Payments for one's account, newest first",
-    parameters=NoParameters,
-    query=ListPaymentsQuery,
-    body=Empty(),
-    answer=Answered(model=PaymentPage),
-    access=Access.SIGNED,
-    needs=needs(Scope.ACCOUNT_READ),
-    rate=RateClass.API,
-    failures=(404,),
 )
 GET_PAYMENT = Operation(
     id="getPayment",
@@ -140,7 +121,85 @@ LIST_GOODS = Operation(
     rate=RateClass.PUBLIC,
     failures=(503,),
 )
+LIST_RATES = Operation(
+    id="listRates",
+    method="GET",
+    path="/v1/rates",
+    noun="pricing",
+    summary="US dollars for one of each asset, and who says so",
+    parameters=NoParameters,
+    query=NoParameters,
+    body=Empty(),
+    answer=Answered(model=RateList),
+    access=Access.UNSIGNED,
+    needs=NEVER_DELEGATED,
+    rate=RateClass.PUBLIC,
+)
+GET_PRICING = Operation(
+    id="getPricing",
+    method="GET",
+    path="/v1/pricing",
+    noun="pricing",
+    summary="Every price",
+    parameters=NoParameters,
+    query=NoParameters,
+    body=Empty(),
+    answer=Answered(model=Pricing),
+    access=Access.UNSIGNED,
+    needs=NEVER_DELEGATED,
+    rate=RateClass.PUBLIC,
+)
+GET_PRICING_FOR_AGENTS = Operation(
+    id="getPricingForAgents",
+    method="GET",
+    path="/pricing-for-agents.json",
+    noun="pricing",
+    summary="The same, where agents look for it",
+    parameters=NoParameters,
+    query=NoParameters,
+    body=Empty(),
+    answer=Answered(model=Pricing),
+    access=Access.UNSIGNED,
+    needs=NEVER_DELEGATED,
+    rate=RateClass.PUBLIC,
+)
+ASK_QUOTE = Operation(
+    id="askQuote",
+    method="POST",
+    path="/v1/quotes",
+    noun="pricing",
+    summary="What a sandbox would cost; create and extend may name it and pay these rates",
+    parameters=NoParameters,
+    query=NoParameters,
+    body=Json(AskQuote),
+    answer=Answered(model=Quote, status=201),
+    access=Access.SIGNED,
+    needs=ANY_KEY,
+    rate=RateClass.API,
+    failures=(404, 409),
+)
 
+
+class ListPaymentsQuery(Parameters):
+    cursor: PaymentId | None = None
+    limit: Annotated[int, Field(ge=1, le=200)] = PAGE_LIMIT_DEFAULT
+
+
+LIST_PAYMENTS = Operation(
+    id="listPayments",
+    method="GET",
+    path="/v1/payments",
+    noun="payments",
+    summary="Payments for one's account, newest first",
+    parameters=NoParameters,
+    query=ListPaymentsQuery,
+    body=Empty(),
+    answer=Answered(model=PaymentPage),
+    access=Access.SIGNED,
+    needs=needs(Scope.ACCOUNT_READ),
+    rate=RateClass.API,
+    failures=(404,),
+)
 OPERATIONS: tuple[AnyOperation, ...] = (
     BUY_KEY,
     TOP_UP,
@@ -148,4 +207,8 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     GET_PAYMENT,
     GET_X402,
     LIST_GOODS,
+    LIST_RATES,
+    GET_PRICING,
+    GET_PRICING_FOR_AGENTS,
+    ASK_QUOTE,
 )

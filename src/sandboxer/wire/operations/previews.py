@@ -1,4 +1,5 @@
-"""The operations on previews."""
+"""The operations on previews, and the door by path to ports inside a sandbox; the proxy of ports serves that
+one (`edges/proxy/path_door.py`)."""
 
 from __future__ import annotations
 
@@ -7,31 +8,26 @@ from typing import Annotated
 from pydantic import Field
 
 from sandboxer.wire.operations.declaration import (
+    NEVER_DELEGATED,
+    Access,
     Answered,
     AnyOperation,
+    BodyScope,
     Empty,
+    Idempotency,
     Json,
     NoParameters,
     Nothing,
     Operation,
     Parameters,
-)
-from sandboxer.wire.operations.paths import PreviewPath, SandboxPath
-from sandboxer.wire.operations.terms import (
-    NEVER_DELEGATED,
-    Access,
-    Idempotency,
     RateClass,
+    Relay,
     Scope,
     Visit,
     needs,
 )
+from sandboxer.wire.operations.paths import PreviewPath, SandboxPath
 from sandboxer.wire.previews import CreatePreview, KnownName, NewPreview, PreviewList
-
-
-class AskForNameQuery(Parameters):
-    domain: Annotated[str, Field(min_length=1, max_length=253, pattern="^[\\x21-\\x7e]+$")]
-
 
 CREATE_PREVIEW = Operation(
     id="createPreview",
@@ -44,7 +40,11 @@ CREATE_PREVIEW = Operation(
     body=Json(CreatePreview),
     answer=Answered(model=NewPreview, status=201),
     access=Access.SIGNED,
-    needs=needs(Scope.EXEC),
+    needs=needs(
+        Scope.EXEC,
+        # Whoever opens it spends by waking: no key gives away what it may not do itself.
+        adds=(BodyScope(field="wakes", scope=Scope.SANDBOXES_MANAGE),),
+    ),
     rate=RateClass.API,
     idempotency=Idempotency.SECRET,
     failures=(404, 409),
@@ -82,6 +82,28 @@ REVOKE_PREVIEW = Operation(
     failures=(404,),
     visit=Visit(thing="sandbox", action="sandbox.previews"),
 )
+RELAY_PORT = Operation(
+    id="relayPort",
+    method="*",
+    path="/v1/sandboxes/{sandbox_id}/ports/{port}/{rest}",
+    noun="previews",
+    summary="Speak with what listens on a port inside",
+    parameters=SandboxPath,
+    query=NoParameters,
+    body=Empty(),
+    answer=Relay(words="Whatever the program answers."),
+    access=Access.EITHER,
+    # What listens there can do whatever a command can.
+    needs=needs(Scope.EXEC),
+    rate=RateClass.API,
+    visit=Visit(thing="sandbox", action="sandbox.ports"),
+)
+
+
+class AskForNameQuery(Parameters):
+    domain: Annotated[str, Field(min_length=1, max_length=253, pattern="^[\\x21-\\x7e]+$")]
+
+
 ASK_FOR_NAME = Operation(
     id="askForName",
     method="GET",
@@ -97,10 +119,10 @@ ASK_FOR_NAME = Operation(
     rate=RateClass.PUBLIC,
     failures=(404, 422),
 )
-
 OPERATIONS: tuple[AnyOperation, ...] = (
     CREATE_PREVIEW,
     LIST_PREVIEWS,
     REVOKE_PREVIEW,
     ASK_FOR_NAME,
+    RELAY_PORT,
 )

@@ -1,4 +1,4 @@
-"""The operations on processes."""
+"""The operations on commands, background processes and terminals."""
 
 from __future__ import annotations
 
@@ -7,46 +7,42 @@ from typing import Annotated
 from pydantic import Field
 
 from sandboxer.wire.operations.declaration import (
+    Access,
     Answered,
+    AnsweredOrEvents,
     AnyOperation,
     Empty,
     Events,
+    Idempotency,
     InHeader,
     Json,
     NoParameters,
     Nothing,
     Operation,
     Parameters,
+    RateClass,
+    Scope,
+    Upgrade,
+    Visit,
+    needs,
 )
-from sandboxer.wire.operations.paths import ProcessPath, SandboxPath
-from sandboxer.wire.operations.terms import Access, Idempotency, RateClass, Scope, Visit, needs
-from sandboxer.wire.processes import Process, ProcessList, SendSignal, StartProcess, StdinWritten, WriteStdin
-from sandboxer.wire.words import Encoding
+from sandboxer.wire.operations.paths import ProcessPath, SandboxPath, TerminalPath
+from sandboxer.wire.processes import (
+    ExecResult,
+    Process,
+    ProcessId,
+    ProcessList,
+    RunCommand,
+    SendSignal,
+    ShellCommand,
+    StartProcess,
+    StdinWritten,
+    TerminalList,
+    WriteStdin,
+)
+from sandboxer.wire.words import AbsolutePath, Encoding, User
 
 MAX_WAIT_S = 3600.0
-
-
-class AttachProcessQuery(Parameters):
-    after: Annotated[
-        str | None,
-        Field(
-            pattern="^[0-9]{1,18}\\.[0-9]{1,18}$",
-            description="Id of the last event seen: bytes of stdout, a dot, bytes of stderr.",
-            examples=["4096.0"],
-        ),
-    ] = None
-    encoding: Encoding = "utf-8"
-    last_event_id: Annotated[
-        str | None,
-        Field(pattern="^[0-9]{1,18}\\.[0-9]{1,18}$", description="As `after`."),
-        InHeader("last-event-id"),
-    ] = None
-
-
-class WaitProcessQuery(Parameters):
-    timeout_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S, allow_inf_nan=False)] = 30.0
-
-
 START_PROCESS = Operation(
     id="startProcess",
     method="POST",
@@ -96,22 +92,6 @@ GET_PROCESS = Operation(
     failures=(404, 409, 502),
     visit=Visit(thing="sandbox", action="sandbox.processes"),
 )
-ATTACH_PROCESS = Operation(
-    id="attachProcess",
-    method="GET",
-    path="/v1/sandboxes/{sandbox_id}/processes/{process_id}/output",
-    noun="processes",
-    summary="Its output: what is kept, then what follows",
-    parameters=ProcessPath,
-    query=AttachProcessQuery,
-    body=Empty(),
-    answer=Events(words="`stdout` and `stderr`, then `exit`, or `error`."),
-    access=Access.SIGNED,
-    needs=needs(Scope.EXEC),
-    rate=RateClass.API,
-    failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.processes.output"),
-)
 WRITE_STDIN = Operation(
     id="writeStdin",
     method="POST",
@@ -125,6 +105,7 @@ WRITE_STDIN = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
+    patience_s=3600.0,
     failures=(404, 409, 502),
     visit=Visit(thing="sandbox", action="sandbox.processes.stdin"),
 )
@@ -141,6 +122,7 @@ CLOSE_STDIN = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
+    patience_s=3600.0,
     failures=(404, 409, 502),
     visit=Visit(thing="sandbox", action="sandbox.processes.stdin"),
 )
@@ -160,22 +142,6 @@ SIGNAL_PROCESS = Operation(
     failures=(404, 409, 502),
     visit=Visit(thing="sandbox", action="sandbox.processes.signal"),
 )
-WAIT_PROCESS = Operation(
-    id="waitProcess",
-    method="GET",
-    path="/v1/sandboxes/{sandbox_id}/processes/{process_id}/wait",
-    noun="processes",
-    summary="Answer when it has ended, or when the time is over",
-    parameters=ProcessPath,
-    query=WaitProcessQuery,
-    body=Empty(),
-    answer=Answered(model=Process),
-    access=Access.SIGNED,
-    needs=needs(Scope.EXEC),
-    rate=RateClass.API,
-    failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.processes.wait"),
-)
 END_PROCESS = Operation(
     id="endProcess",
     method="DELETE",
@@ -192,8 +158,153 @@ END_PROCESS = Operation(
     failures=(404, 409, 502),
     visit=Visit(thing="sandbox", action="sandbox.processes"),
 )
+LIST_TERMINALS = Operation(
+    id="listTerminals",
+    method="GET",
+    path="/v1/sandboxes/{sandbox_id}/terminals",
+    noun="terminals",
+    summary="List terminals, oldest first",
+    parameters=SandboxPath,
+    query=NoParameters,
+    body=Empty(),
+    answer=Answered(model=TerminalList),
+    access=Access.SIGNED,
+    needs=needs(Scope.EXEC),
+    rate=RateClass.API,
+    failures=(404, 409, 502),
+    visit=Visit(thing="sandbox", action="sandbox.terminals"),
+)
+END_TERMINAL = Operation(
+    id="endTerminal",
+    method="DELETE",
+    path="/v1/sandboxes/{sandbox_id}/terminals/{terminal_id}",
+    noun="terminals",
+    summary="Kill what runs in a terminal, and forget it",
+    parameters=TerminalPath,
+    query=NoParameters,
+    body=Empty(),
+    answer=Nothing(),
+    access=Access.SIGNED,
+    needs=needs(Scope.EXEC),
+    rate=RateClass.API,
+    failures=(404, 409, 502),
+    visit=Visit(thing="sandbox", action="sandbox.terminals"),
+)
+Cells = Annotated[int, Field(ge=1, le=1000)]
 
+
+class RunCommandQuery(Parameters):
+    is_streamed: Annotated[
+        bool,
+        Field(alias="stream", description="Server-sent events, as `Accept: text/event-stream` asks for."),
+    ] = False
+
+
+RUN_COMMAND = Operation(
+    id="runCommand",
+    method="POST",
+    path="/v1/sandboxes/{sandbox_id}/exec",
+    noun="exec",
+    summary="Run a command to its end",
+    parameters=SandboxPath,
+    query=RunCommandQuery,
+    body=Json(RunCommand),
+    answer=AnsweredOrEvents(
+        model=ExecResult,
+        words="How it ended; or, streamed: `started`, `stdout` and `stderr`, then `exit` or `error`.",
+    ),
+    access=Access.SIGNED,
+    needs=needs(Scope.EXEC),
+    rate=RateClass.API,
+    failures=(402, 404, 409, 502),
+    visit=Visit(thing="sandbox", action="sandbox.exec"),
+)
+
+
+class AttachProcessQuery(Parameters):
+    after: Annotated[
+        str | None,
+        Field(
+            pattern="^[0-9]{1,18}\\.[0-9]{1,18}$",
+            description="Id of the last event seen: bytes of stdout, a dot, bytes of stderr.",
+            examples=["4096.0"],
+        ),
+    ] = None
+    encoding: Encoding = "utf-8"
+    last_event_id: Annotated[
+        str | None,
+        Field(pattern="^[0-9]{1,18}\\.[0-9]{1,18}$", description="As `after`."),
+        InHeader("last-event-id"),
+    ] = None
+
+
+class WaitProcessQuery(Parameters):
+    timeout_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S, allow_inf_nan=False)] = 30.0
+
+
+ATTACH_PROCESS = Operation(
+    id="attachProcess",
+    method="GET",
+    path="/v1/sandboxes/{sandbox_id}/processes/{process_id}/output",
+    noun="processes",
+    summary="Its output: what is kept, then what follows",
+    parameters=ProcessPath,
+    query=AttachProcessQuery,
+    body=Empty(),
+    answer=Events(words="`stdout` and `stderr`, then `exit`, or `error`."),
+    access=Access.SIGNED,
+    needs=needs(Scope.EXEC),
+    rate=RateClass.API,
+    failures=(404, 409, 502),
+    visit=Visit(thing="sandbox", action="sandbox.processes.output"),
+)
+WAIT_PROCESS = Operation(
+    id="waitProcess",
+    method="GET",
+    path="/v1/sandboxes/{sandbox_id}/processes/{process_id}/wait",
+    noun="processes",
+    summary="Answer when it has ended, or when the time is over",
+    parameters=ProcessPath,
+    query=WaitProcessQuery,
+    body=Empty(),
+    answer=Answered(model=Process),
+    access=Access.SIGNED,
+    needs=needs(Scope.EXEC),
+    rate=RateClass.API,
+    failures=(404, 409, 502),
+    visit=Visit(thing="sandbox", action="sandbox.processes.wait"),
+)
+
+
+class OpenTerminalQuery(Parameters):
+    terminal_id: Annotated[ProcessId | None, Field(description="One that is there, attached to again.")] = (
+        None
+    )
+    cols: Cells = 80
+    rows: Cells = 24
+    command: ShellCommand | None = None
+    cwd: AbsolutePath | None = None
+    user: User | None = None
+
+
+OPEN_TERMINAL = Operation(
+    id="openTerminal",
+    method="GET",
+    path="/v1/sandboxes/{sandbox_id}/terminal",
+    noun="terminals",
+    summary="A terminal (WebSocket)",
+    parameters=SandboxPath,
+    query=OpenTerminalQuery,
+    body=Empty(),
+    answer=Upgrade(words="The terminal, over WebSocket."),
+    access=Access.SIGNED,
+    needs=needs(Scope.EXEC),
+    rate=RateClass.API,
+    failures=(404, 409, 426, 502),
+    visit=Visit(thing="sandbox", action="sandbox.terminal"),
+)
 OPERATIONS: tuple[AnyOperation, ...] = (
+    RUN_COMMAND,
     START_PROCESS,
     LIST_PROCESSES,
     GET_PROCESS,
@@ -203,4 +314,7 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     SIGNAL_PROCESS,
     WAIT_PROCESS,
     END_PROCESS,
+    OPEN_TERMINAL,
+    LIST_TERMINALS,
+    END_TERMINAL,
 )

@@ -1,4 +1,4 @@
-"""The operations on sandboxes."""
+"""The operations on sandboxes and on what happens to them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,26 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sandboxer.wire.boosts import Boost
 from sandboxer.wire.operations.declaration import (
+    Access,
     Answered,
     AnyOperation,
     Empty,
+    Events,
+    Idempotency,
+    InHeader,
     Json,
     NoParameters,
     Operation,
     Parameters,
+    RateClass,
+    Scope,
+    Visit,
+    needs,
 )
 from sandboxer.wire.operations.paths import SandboxPath
-from sandboxer.wire.operations.terms import Access, Idempotency, RateClass, Scope, Visit, needs
 from sandboxer.wire.sandboxes import (
+    Boost,
     ChangeTtl,
     CreateSandbox,
     Expired,
@@ -30,68 +37,6 @@ from sandboxer.wire.sandboxes import (
 )
 from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, Cursor, LabelFilter
 
-
-class CreateSandboxQuery(Parameters):
-    wait: Annotated[bool, Field(description="Answer only when it is ready.")] = True
-
-
-class ListSandboxesQuery(Parameters):
-    state: Annotated[StateName | None, Field(description="Default: all but destroyed.")] = None
-    label: Annotated[list[LabelFilter], Field(max_length=16, description="`key=value`; all must match.")] = (
-        Field(default_factory=list)
-    )
-    cursor: Cursor | None = None
-    limit: Annotated[int, Field(ge=1, le=PAGE_LIMIT_MAX)] = PAGE_LIMIT_DEFAULT
-
-
-class ExpireSandboxesQuery(Parameters):
-    apply: Annotated[bool, Field(description="False: only say what would end.")] = False
-
-
-CREATE_SANDBOX = Operation(
-    id="createSandbox",
-    method="POST",
-    path="/v1/sandboxes",
-    noun="sandboxes",
-    summary="Make a sandbox",
-    parameters=NoParameters,
-    query=CreateSandboxQuery,
-    body=Json(CreateSandbox),
-    answer=Answered(model=Sandbox, status=201),
-    access=Access.PAYABLE,
-    needs=needs(Scope.SANDBOXES_CREATE),
-    rate=RateClass.API,
-    idempotency=Idempotency.BOUND,
-    failures=(402, 404, 409),
-)
-LIST_SANDBOXES = Operation(
-    id="listSandboxes",
-    method="GET",
-    path="/v1/sandboxes",
-    noun="sandboxes",
-    summary="List sandboxes, newest first",
-    parameters=NoParameters,
-    query=ListSandboxesQuery,
-    body=Empty(),
-    answer=Answered(model=SandboxPage),
-    access=Access.SIGNED,
-    needs=needs(Scope.SANDBOXES_READ),
-    rate=RateClass.API,
-)
-EXPIRE_SANDBOXES = Operation(
-    id="expireSandboxes",
-    method="POST",
-    path="/v1/sandboxes/expire",
-    noun="sandboxes",
-    summary="End what is past its time (owner)",
-    parameters=NoParameters,
-    query=ExpireSandboxesQuery,
-    body=Empty(),
-    answer=Answered(model=Expired),
-    access=Access.SIGNED,
-    needs=needs(Scope.SANDBOXES_DESTROY),
-    rate=RateClass.API,
-)
 GET_SANDBOX = Operation(
     id="getSandbox",
     method="GET",
@@ -120,6 +65,7 @@ DESTROY_SANDBOX = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_DESTROY),
     rate=RateClass.API,
+    is_repeatable=True,
     failures=(404, 409, 428, 502),
     visit=Visit(thing="sandbox", action="sandbox.destroy"),
 )
@@ -136,6 +82,7 @@ RECREATE_SANDBOX = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    patience_s=180.0,
     failures=(402, 404, 409, 428, 502),
     visit=Visit(thing="sandbox", action="sandbox.recreate"),
 )
@@ -152,6 +99,7 @@ LOCK_SANDBOX = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    patience_s=180.0,
     failures=(404, 409),
     visit=Visit(thing="sandbox", action="sandbox.lock"),
 )
@@ -168,6 +116,7 @@ UNLOCK_SANDBOX = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    patience_s=180.0,
     failures=(404, 409, 428),
     visit=Visit(thing="sandbox", action="sandbox.unlock"),
 )
@@ -184,6 +133,7 @@ STOP_SANDBOX = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    patience_s=180.0,
     failures=(404, 409, 502),
     visit=Visit(thing="sandbox", action="sandbox.stop"),
 )
@@ -200,6 +150,7 @@ RESUME_SANDBOX = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    patience_s=180.0,
     failures=(402, 404, 409, 502),
     visit=Visit(thing="sandbox", action="sandbox.resume"),
 )
@@ -216,6 +167,7 @@ FREEZE_SANDBOX = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    patience_s=180.0,
     failures=(404, 409, 502),
     visit=Visit(thing="sandbox", action="sandbox.freeze"),
 )
@@ -232,6 +184,7 @@ THAW_SANDBOX = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    patience_s=180.0,
     failures=(402, 404, 409, 502),
     visit=Visit(thing="sandbox", action="sandbox.thaw"),
 )
@@ -316,7 +269,99 @@ UNBOOST_SANDBOX = Operation(
     failures=(404, 409, 502),
     visit=Visit(thing="sandbox", action="sandbox.unboost"),
 )
+MAX_EVENT_ID = 2**63 - 1
 
+
+class CreateSandboxQuery(Parameters):
+    wait: Annotated[bool, Field(description="Answer only when it is ready.")] = True
+
+
+class ListSandboxesQuery(Parameters):
+    state: Annotated[StateName | None, Field(description="Default: all but destroyed.")] = None
+    label: Annotated[list[LabelFilter], Field(max_length=16, description="`key=value`; all must match.")] = (
+        Field(default_factory=list)
+    )
+    cursor: Cursor | None = None
+    limit: Annotated[int, Field(ge=1, le=PAGE_LIMIT_MAX)] = PAGE_LIMIT_DEFAULT
+
+
+class ExpireSandboxesQuery(Parameters):
+    apply: Annotated[bool, Field(description="False: only say what would end.")] = False
+
+
+CREATE_SANDBOX = Operation(
+    id="createSandbox",
+    method="POST",
+    path="/v1/sandboxes",
+    noun="sandboxes",
+    summary="Make a sandbox",
+    parameters=NoParameters,
+    query=CreateSandboxQuery,
+    body=Json(CreateSandbox),
+    answer=Answered(model=Sandbox, status=201),
+    access=Access.PAYABLE,
+    needs=needs(Scope.SANDBOXES_CREATE),
+    rate=RateClass.API,
+    idempotency=Idempotency.BOUND,
+    patience_s=180.0,
+    failures=(402, 404, 409),
+)
+LIST_SANDBOXES = Operation(
+    id="listSandboxes",
+    method="GET",
+    path="/v1/sandboxes",
+    noun="sandboxes",
+    summary="List sandboxes, newest first",
+    parameters=NoParameters,
+    query=ListSandboxesQuery,
+    body=Empty(),
+    answer=Answered(model=SandboxPage),
+    access=Access.SIGNED,
+    needs=needs(Scope.SANDBOXES_READ),
+    rate=RateClass.API,
+)
+EXPIRE_SANDBOXES = Operation(
+    id="expireSandboxes",
+    method="POST",
+    path="/v1/sandboxes/expire",
+    noun="sandboxes",
+    summary="End what is past its time (owner)",
+    parameters=NoParameters,
+    query=ExpireSandboxesQuery,
+    body=Empty(),
+    answer=Answered(model=Expired),
+    access=Access.SIGNED,
+    needs=needs(Scope.SANDBOXES_DESTROY),
+    rate=RateClass.API,
+)
+
+
+class FollowEventsQuery(Parameters):
+    after: Annotated[int, Field(ge=0, le=MAX_EVENT_ID, description="Only events after this id.")] = 0
+    follow: Annotated[bool, Field(description="False: end after what is already known.")] = True
+    last_event_id: Annotated[
+        int | None,
+        Field(ge=0, le=MAX_EVENT_ID, description="As `after`, sent by browsers that reconnect."),
+        InHeader("last-event-id"),
+    ] = None
+
+
+FOLLOW_EVENTS = Operation(
+    id="followEvents",
+    method="GET",
+    path="/v1/sandboxes/{sandbox_id}/events",
+    noun="events",
+    summary="What happened, from an id on, and what happens",
+    parameters=SandboxPath,
+    query=FollowEventsQuery,
+    body=Empty(),
+    answer=Events(words="Events named by their kind; `data` is an Event, `id` its id."),
+    access=Access.SIGNED,
+    needs=needs(Scope.SANDBOXES_READ),
+    rate=RateClass.API,
+    failures=(404,),
+    visit=Visit(thing="sandbox", action="sandbox.events"),
+)
 OPERATIONS: tuple[AnyOperation, ...] = (
     CREATE_SANDBOX,
     LIST_SANDBOXES,
@@ -335,4 +380,5 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     GET_USAGE,
     BOOST_SANDBOX,
     UNBOOST_SANDBOX,
+    FOLLOW_EVENTS,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sandboxer.wire.operations.declaration import (
+    Access,
     Answered,
     AnyOperation,
     Empty,
@@ -10,9 +11,12 @@ from sandboxer.wire.operations.declaration import (
     NoParameters,
     Nothing,
     Operation,
+    RateClass,
+    Scope,
+    Visit,
+    needs,
 )
 from sandboxer.wire.operations.paths import InjectedSecretPath, SandboxPath, SecretPath
-from sandboxer.wire.operations.terms import Access, RateClass, Scope, Visit, needs
 from sandboxer.wire.secrets import (
     InjectedSecretList,
     InjectSecrets,
@@ -36,6 +40,21 @@ LIST_SECRETS = Operation(
     needs=needs(Scope.ACCOUNT_READ),
     rate=RateClass.API,
 )
+GET_SECRET = Operation(
+    id="getSecret",
+    method="GET",
+    path="/v1/secrets/{name}",
+    noun="secrets",
+    summary="Look at a secret: its size and age, never its value",
+    parameters=SecretPath,
+    query=NoParameters,
+    body=Empty(),
+    answer=Answered(model=Secret),
+    access=Access.SIGNED,
+    needs=needs(Scope.ACCOUNT_READ),
+    rate=RateClass.API,
+    failures=(404,),
+)
 PUT_SECRET = Operation(
     id="putSecret",
     method="PUT",
@@ -49,7 +68,7 @@ PUT_SECRET = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.ACCOUNT_MANAGE),
     rate=RateClass.API,
-    failures=(409,),
+    failures=(402, 409),
 )
 REMOVE_SECRET = Operation(
     id="removeSecret",
@@ -133,6 +152,7 @@ WIPE_SECRET = Operation(
 
 OPERATIONS: tuple[AnyOperation, ...] = (
     LIST_SECRETS,
+    GET_SECRET,
     PUT_SECRET,
     REMOVE_SECRET,
     INJECT_SECRETS,

@@ -7,19 +7,24 @@ from typing import Annotated
 from pydantic import Field
 
 from sandboxer.wire.operations.declaration import (
+    Access,
     Answered,
     AnsweredOrEvents,
     AnyOperation,
     Empty,
+    Idempotency,
     InHeader,
     Json,
     NoParameters,
     Nothing,
     Operation,
     Parameters,
+    RateClass,
+    Scope,
+    Visit,
+    needs,
 )
 from sandboxer.wire.operations.paths import DomainPath, ServicePath
-from sandboxer.wire.operations.terms import Access, Idempotency, RateClass, Scope, Visit, needs
 from sandboxer.wire.services import (
     LOG_TAIL_MAX,
     ChangeService,
@@ -91,9 +96,11 @@ CREATE_SERVICE = Operation(
     body=Json(CreateService),
     answer=Answered(model=Service, status=201),
     access=Access.SIGNED,
-    needs=needs(Scope.SANDBOXES_CREATE),
+    # What it runs is the caller's code.
+    needs=needs(Scope.SANDBOXES_CREATE, Scope.EXEC),
     rate=RateClass.API,
     idempotency=Idempotency.BOUND,
+    patience_s=960.0,
     failures=(402, 404, 409, 502),
 )
 LIST_SERVICES = Operation(
@@ -136,8 +143,9 @@ CHANGE_SERVICE = Operation(
     body=Json(ChangeService),
     answer=Answered(model=Service),
     access=Access.SIGNED,
-    needs=needs(Scope.SANDBOXES_MANAGE),
+    needs=needs(Scope.SANDBOXES_MANAGE, Scope.EXEC),
     rate=RateClass.API,
+    patience_s=960.0,
     failures=(402, 404, 409, 502),
     visit=Visit(thing="service", action="service.patch"),
 )
@@ -170,6 +178,7 @@ REDEPLOY_SERVICE = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
+    patience_s=960.0,
     failures=(402, 404, 409, 502),
     visit=Visit(thing="service", action="service.redeploy"),
 )
@@ -186,6 +195,8 @@ FREEZE_SERVICE = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    is_repeatable=True,
+    patience_s=960.0,
     failures=(404, 409, 502),
     visit=Visit(thing="service", action="service.freeze"),
 )
@@ -202,6 +213,8 @@ THAW_SERVICE = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    is_repeatable=True,
+    patience_s=960.0,
     failures=(402, 404, 409, 502),
     visit=Visit(thing="service", action="service.thaw"),
 )
@@ -218,6 +231,8 @@ STOP_SERVICE = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    is_repeatable=True,
+    patience_s=960.0,
     failures=(404, 409, 502),
     visit=Visit(thing="service", action="service.stop"),
 )
@@ -234,6 +249,8 @@ START_SERVICE = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    is_repeatable=True,
+    patience_s=960.0,
     failures=(402, 404, 409, 502),
     visit=Visit(thing="service", action="service.start"),
 )
@@ -250,6 +267,8 @@ LOCK_SERVICE = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    is_repeatable=True,
+    patience_s=960.0,
     failures=(404, 409),
     visit=Visit(thing="service", action="service.lock"),
 )
@@ -266,6 +285,8 @@ UNLOCK_SERVICE = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    is_repeatable=True,
+    patience_s=960.0,
     failures=(404, 409, 428),
     visit=Visit(thing="service", action="service.unlock"),
 )

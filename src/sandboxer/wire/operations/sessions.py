@@ -6,20 +6,26 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sandboxer.wire.boosts import Boost
 from sandboxer.wire.operations.declaration import (
+    Access,
     Answered,
     AnsweredOrEvents,
     AnyOperation,
+    BodyScope,
     Empty,
+    Idempotency,
     InHeader,
     Json,
     NoParameters,
     Operation,
     Parameters,
+    RateClass,
+    Scope,
+    Visit,
+    needs,
 )
 from sandboxer.wire.operations.paths import CellPath, SessionPath
-from sandboxer.wire.operations.terms import Access, Idempotency, RateClass, Scope, Visit, needs
+from sandboxer.wire.sandboxes import Boost
 from sandboxer.wire.sessions import (
     CELL_TIMEOUT_MAX_S,
     Cell,
@@ -71,7 +77,7 @@ RUN_CELL = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
-    failures=(404, 409, 502),
+    failures=(402, 404, 409, 502),
     visit=Visit(thing="session", action="session.cells"),
 )
 START_SESSION = Operation(
@@ -85,9 +91,14 @@ START_SESSION = Operation(
     body=Json(StartSession),
     answer=Answered(model=Session, status=201),
     access=Access.SIGNED,
-    needs=needs(Scope.EXEC),
+    needs=needs(
+        Scope.EXEC,
+        # Without a sandbox of the caller's, one is made for it.
+        adds=(BodyScope(field="sandbox_id", scope=Scope.SANDBOXES_CREATE, is_given=False),),
+    ),
     rate=RateClass.API,
     idempotency=Idempotency.BOUND,
+    patience_s=180.0,
     failures=(402, 404, 409, 502),
 )
 LIST_SESSIONS = Operation(
@@ -132,6 +143,7 @@ END_SESSION = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
+    is_repeatable=True,
     failures=(404, 409, 428, 502),
     visit=Visit(thing="session", action="session.destroy"),
 )
@@ -182,7 +194,7 @@ INTERRUPT_SESSION = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
-    failures=(404, 409, 502),
+    failures=(402, 404, 409, 502),
     visit=Visit(thing="session", action="session.interrupt"),
 )
 RESTART_SESSION = Operation(
@@ -198,6 +210,7 @@ RESTART_SESSION = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
+    patience_s=180.0,
     failures=(404, 409, 502),
     visit=Visit(thing="session", action="session.restart"),
 )
@@ -214,6 +227,7 @@ FREEZE_SESSION = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    patience_s=180.0,
     failures=(404, 409, 502),
     visit=Visit(thing="session", action="session.freeze"),
 )
@@ -230,6 +244,7 @@ THAW_SESSION = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    patience_s=180.0,
     failures=(402, 404, 409, 502),
     visit=Visit(thing="session", action="session.thaw"),
 )
@@ -262,6 +277,7 @@ UNBOOST_SESSION = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    patience_s=180.0,
     failures=(404, 409, 502),
     visit=Visit(thing="session", action="session.unboost"),
 )
@@ -278,6 +294,7 @@ LOCK_SESSION = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    patience_s=180.0,
     failures=(404, 409),
     visit=Visit(thing="session", action="session.lock"),
 )
@@ -294,6 +311,7 @@ UNLOCK_SESSION = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    patience_s=180.0,
     failures=(404, 409, 428),
     visit=Visit(thing="session", action="session.unlock"),
 )

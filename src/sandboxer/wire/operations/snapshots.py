@@ -7,16 +7,21 @@ from typing import Annotated
 from pydantic import Field
 
 from sandboxer.wire.operations.declaration import (
+    Access,
     Answered,
     AnyOperation,
     Empty,
+    Idempotency,
     Json,
     NoParameters,
     Operation,
     Parameters,
+    RateClass,
+    Scope,
+    Visit,
+    needs,
 )
 from sandboxer.wire.operations.paths import SandboxPath, SnapshotPath
-from sandboxer.wire.operations.terms import Access, Idempotency, RateClass, Scope, Visit, needs
 from sandboxer.wire.sandboxes import Sandbox
 from sandboxer.wire.snapshots import (
     ChangeSnapshot,
@@ -56,6 +61,7 @@ TAKE_SNAPSHOT = Operation(
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
     idempotency=Idempotency.BOUND,
+    patience_s=180.0,
     failures=(402, 404, 409, 502),
     visit=Visit(thing="sandbox", action="sandbox.snapshots"),
 )
@@ -131,6 +137,7 @@ DROP_SNAPSHOT = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_DESTROY),
     rate=RateClass.API,
+    is_repeatable=True,
     failures=(404, 409, 428),
     visit=Visit(thing="snapshot", action="snapshot.destroy"),
 )
@@ -147,6 +154,7 @@ RESTORE_SNAPSHOT = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    patience_s=180.0,
     failures=(402, 404, 409, 428, 502),
     visit=Visit(thing="snapshot", action="snapshot.restore"),
 )
@@ -164,6 +172,7 @@ CLONE_SNAPSHOT = Operation(
     needs=needs(Scope.SANDBOXES_CREATE),
     rate=RateClass.API,
     idempotency=Idempotency.MANY,
+    patience_s=180.0,
     failures=(402, 404, 409, 502),
     visit=Visit(thing="snapshot", action="snapshot.clone"),
 )

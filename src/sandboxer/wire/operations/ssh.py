@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from sandboxer.wire.operations.declaration import (
+    ANY_KEY,
+    Access,
     Answered,
     AnyOperation,
     Empty,
+    Idempotency,
     Json,
     NoParameters,
     Nothing,
     Operation,
+    RateClass,
+    Scope,
+    needs,
 )
 from sandboxer.wire.operations.paths import SshKeyPath
-from sandboxer.wire.operations.terms import ANY_KEY, Access, Idempotency, RateClass, Scope, needs
 from sandboxer.wire.ssh import AddSshKey, SshGateway, SshKey, SshKeyList
 
 GET_SSH_GATEWAY = Operation(

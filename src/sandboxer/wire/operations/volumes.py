@@ -7,16 +7,21 @@ from typing import Annotated
 from pydantic import Field
 
 from sandboxer.wire.operations.declaration import (
+    Access,
     Answered,
     AnyOperation,
     Empty,
+    Idempotency,
     Json,
     NoParameters,
     Operation,
     Parameters,
+    RateClass,
+    Scope,
+    Visit,
+    needs,
 )
 from sandboxer.wire.operations.paths import VolumePath
-from sandboxer.wire.operations.terms import Access, Idempotency, RateClass, Scope, Visit, needs
 from sandboxer.wire.snapshots import Snapshot, TakeSnapshot
 from sandboxer.wire.volumes import ChangeVolume, CreateVolume, RestoreVolume, Volume, VolumePage, VolumeState
 from sandboxer.wire.words import PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, Cursor
@@ -42,6 +47,7 @@ CREATE_VOLUME = Operation(
     needs=needs(Scope.SANDBOXES_CREATE),
     rate=RateClass.API,
     idempotency=Idempotency.BOUND,
+    patience_s=180.0,
     failures=(402, 404, 409),
 )
 LIST_VOLUMES = Operation(
@@ -102,6 +108,8 @@ DROP_VOLUME = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_DESTROY),
     rate=RateClass.API,
+    is_repeatable=True,
+    patience_s=180.0,
     failures=(404, 409, 428),
     visit=Visit(thing="volume", action="volume.destroy"),
 )
@@ -119,6 +127,7 @@ TAKE_VOLUME_SNAPSHOT = Operation(
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
     idempotency=Idempotency.BOUND,
+    patience_s=180.0,
     failures=(402, 404, 409),
     visit=Visit(thing="volume", action="volume.snapshots"),
 )
@@ -135,6 +144,7 @@ RESTORE_VOLUME = Operation(
     access=Access.SIGNED,
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
+    patience_s=180.0,
     failures=(404, 409, 428),
     visit=Visit(thing="volume", action="volume.restore"),
 )

@@ -7,17 +7,21 @@ from typing import Annotated
 from pydantic import Field
 
 from sandboxer.wire.operations.declaration import (
+    Access,
     Answered,
     AnyOperation,
     Empty,
+    Idempotency,
     Json,
     NoParameters,
     Nothing,
     Operation,
     Parameters,
+    RateClass,
+    Scope,
+    needs,
 )
 from sandboxer.wire.operations.paths import DeliveryPath, WebhookPath
-from sandboxer.wire.operations.terms import Access, Idempotency, RateClass, Scope, needs
 from sandboxer.wire.webhooks import (
     ChangeWebhook,
     CreateWebhook,

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from sandboxer.backends.guest import FileInfo, FileKind, Guest
+from sandboxer.kernel.budget import Lease
 from sandboxer.kernel.errors import GuestRefused
-from sandboxer.work.commands import WORKSPACE
+from sandboxer.work.lines import WORKSPACE
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_TOTAL_BYTES = 8 * 1024 * 1024
@@ -68,7 +69,7 @@ async def look(guest: Guest, wanted: Sequence[str]) -> Seen:
     return {name: _mark(info) for name, info in files.items()}
 
 
-async def collect(guest: Guest, wanted: Sequence[str], before: Seen) -> Collected:
+async def collect(guest: Guest, wanted: Sequence[str], before: Seen, lease: Lease) -> Collected:
     """Never raises for what the program did to its files; raises if the sandbox is lost."""
     if not wanted:
         return NOTHING
@@ -79,7 +80,7 @@ async def collect(guest: Guest, wanted: Sequence[str], before: Seen) -> Collecte
         why = _refusal(info, room, len(artifacts))
         data = None
         if why is None:
-            data = await _read(guest, name, min(MAX_FILE_BYTES, room))
+            data = await _read(guest, name, min(MAX_FILE_BYTES, room), lease)
             why = "it could not be read" if data is None else None
         if data is None:
             left_out.append(LeftOut(name=name, why=why or "", size=info.size))
@@ -146,11 +147,12 @@ def _refusal(info: FileInfo, room: int, count: int) -> str | None:
     return None
 
 
-async def _read(guest: Guest, name: str, limit: int) -> bytes | None:
+async def _read(guest: Guest, name: str, limit: int, lease: Lease) -> bytes | None:
     """At most `limit` bytes, whatever its size was said to be."""
     data = bytearray()
     try:
         async for chunk in guest.files.read(posixpath.join(WORKSPACE, name), length=limit):
+            await lease.grow(len(chunk))
             data += chunk
             if len(data) >= limit:
                 break

@@ -9,36 +9,56 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from sandboxer.accounts.authority import AuthorityRepository
 from sandboxer.identity.keys import Caller
+from sandboxer.kernel.budget import Lease
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import (
     BackendLost,
     Broken,
     Conflict,
-    InsufficientCredit,
+    Forbidden,
+    NoCapacity,
     NotFound,
     SandboxerError,
 )
-from sandboxer.money.amounts import sats_for
-from sandboxer.money.holds import HOLDS
 from sandboxer.sandboxes.access import ActivityKind
-from sandboxer.sandboxes.book import Also
+from sandboxer.sandboxes.admission import Slots
 from sandboxer.sandboxes.charging import spent_sats
-from sandboxer.sandboxes.lifecycle import Signal, State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.store.engine import Store
-from sandboxer.work.execute.ending import CLEANER, Claim, Endings
+from sandboxer.store.repository import Also
 from sandboxer.work.execute.outcome import Outcome, Recorder
-from sandboxer.work.execute.placing import Places, will_pass
-from sandboxer.work.execute.running import Attempt, Event, ProcessIds, happen, new_process_ids
+from sandboxer.work.execute.removal import CLEANER, Claim, Endings
+from sandboxer.work.execute.run import Attempt, Event, ProcessIds, happen, new_process_ids
 from sandboxer.work.execute.submission import Plan
 from sandboxer.work.lines import Lines
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Sandboxes for runs: within the slots of their key, written down so that each is always removed."""
+
+    sandboxes: SandboxUseCases
+    authorities: AuthorityRepository
+    slots: Slots
+
+    async def make(self, plan: Plan, caller: Caller, claim: Claim) -> Sandbox:
+        """Ready. Raises what a create raises, and Forbidden when no slot is left."""
+        authority = await self.authorities.of(caller)
+        async with self.slots.taken(authority):
+            return await self.sandboxes.create(plan.create, caller, also=claim.write)
+
+
+def will_pass(error: SandboxerError) -> bool:
+    """Is it refused only because of what others, or runs before it, still hold?"""
+    is_slots = isinstance(error, Forbidden) and error.facts.get("reason") in ("slots", "no_slots")
+    is_attached = isinstance(error, Conflict) and error.facts.get("reason") == "attached"
+    return is_slots or is_attached or isinstance(error, NoCapacity)
+
+
 TRIES = 4
-# Exit codes from here on say that a signal ended it.
-SIGNALLED = 128
-_STANDING = frozenset({State.READY, State.ACTIVE, State.GRACE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +136,8 @@ class OneShots:
         self._endings = endings
         self._lines = Lines(sandboxes)
 
-    async def run(self, plan: Plan, caller: Caller, *, also: Also | None = None) -> Done:
-        async with aclosing(self.stream(plan, caller, also=also)) as events:
+    async def run(self, plan: Plan, caller: Caller, lease: Lease, *, also: Also | None = None) -> Done:
+        async with aclosing(self.stream(plan, caller, lease, also=also)) as events:
             async for event in events:
                 if isinstance(event, Done):
                     return event
@@ -134,22 +154,19 @@ class OneShots:
         return Left(sandbox_id=sandbox_id, sats=await cost(self._store, self._clock, sandbox))
 
     async def stream(
-        self, plan: Plan, caller: Caller, *, also: Also | None = None
+        self, plan: Plan, caller: Caller, lease: Lease, *, also: Also | None = None
     ) -> AsyncGenerator[Placed | Event | Done, None]:
-        """Placed, what happens, Done. Close it early to end everything."""
+        """Placed, what happens, Done. Close it early to end everything. `lease` holds what it keeps."""
         placement = _Placement(self._places, self._endings, self._clock, also)
         try:
             sandbox = await placement.make(plan, caller)
             yield Placed(sandbox_id=sandbox.id)
-            recorder = Recorder(plan.submission.output_limit)
-            try:
-                async with aclosing(self._happen(sandbox, caller, plan)) as events:
-                    async for event in events:
-                        recorder.take(event)
-                        yield event
-                await check_standing(self._sandboxes, sandbox.id, recorder.outcome())
-            except BackendLost as error:
-                raise await lost(self._sandboxes, sandbox.id, error) from error
+            recorder = Recorder(plan.submission.output_limit, lease)
+            async with aclosing(self._happen(sandbox, caller, plan, lease)) as events:
+                async for event in events:
+                    await recorder.take(event)
+                    yield event
+            await self._lines.check_standing(sandbox.id, recorder.outcome().exit_code)
             sats = await cost(self._store, self._clock, sandbox)
         finally:
             placement.end()
@@ -158,8 +175,10 @@ class OneShots:
             await self._endings.gone(sandbox.id)
         yield Done(outcome=recorder.outcome(), sandbox_id=sandbox.id, image=sandbox.image, sats=sats)
 
-    async def _happen(self, sandbox: Sandbox, caller: Caller, plan: Plan) -> AsyncGenerator[Event, None]:
-        attempt = self._attempt(plan, new_process_ids())
+    async def _happen(
+        self, sandbox: Sandbox, caller: Caller, plan: Plan, lease: Lease
+    ) -> AsyncGenerator[Event, None]:
+        attempt = self._attempt(plan, new_process_ids(), lease)
         async with (
             self._lines.open(sandbox.id, caller, ActivityKind.EXEC) as line,
             aclosing(happen(line, attempt)) as events,
@@ -167,10 +186,10 @@ class OneShots:
             async for event in events:
                 yield event
 
-    def _attempt(self, plan: Plan, ids: ProcessIds) -> Attempt:
+    def _attempt(self, plan: Plan, ids: ProcessIds, lease: Lease) -> Attempt:
         seconds = float(plan.submission.ttl_s)
         deadline = self._clock.now().timestamp() + seconds
-        return Attempt(plan=plan, ids=ids, seconds=seconds, deadline=deadline)
+        return Attempt(plan=plan, ids=ids, seconds=seconds, deadline=deadline, lease=lease)
 
 
 async def cost(store: Store, clock: Clock, sandbox: Sandbox) -> int:
@@ -179,32 +198,3 @@ async def cost(store: Store, clock: Clock, sandbox: Sandbox) -> int:
         return 0
     now = clock.now()
     return await store.read(lambda conn: spent_sats(conn, sandbox, now=now))
-
-
-async def check_standing(sandboxes: SandboxUseCases, sandbox_id: str, outcome: Outcome) -> None:
-    """Raises BackendLost for a program that was killed because its sandbox went."""
-    if outcome.exit_code is None or outcome.exit_code < SIGNALLED:
-        return
-    now = await sandboxes.recall(sandbox_id, CLEANER)
-    if now is None or now.state not in _STANDING:
-        raise BackendLost(why="the program was killed with its sandbox")
-
-
-async def lost(sandboxes: SandboxUseCases, sandbox_id: str, error: SandboxerError) -> SandboxerError:
-    """The same loss, with what became of the sandbox: reaped, expired, destroyed by someone.
-
-    One that was reaped for want of sats is the payer's matter: InsufficientCredit.
-    """
-    # What ends it ends its processes first: the record follows in a moment.
-    await sandboxes.room.operations.free(sandbox_id)
-    try:
-        now = await sandboxes.get(sandbox_id, CLEANER)
-    except SandboxerError:
-        return error
-    facts = {"sandbox_id": sandbox_id, "state": now.state.value, "reason": now.reason}
-    if now.state is State.REAPED and now.reason == Signal.GRACE_OVER.value:
-        required = sats_for(now.terms.card.running, HOLDS.least)
-        hint = "The sats ran out while the code ran, and its sandbox was ended. Add credit, and run it again."
-        return InsufficientCredit(required=required, available=0, hint=hint, **facts)
-    why = f"the sandbox of the run became {now.state.value} ({now.reason}) while the code ran"
-    return BackendLost(**{**error.facts, "why": why, **facts})

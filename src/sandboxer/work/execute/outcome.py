@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sandboxer.backends.guest import EndReason, Output, Stream
+from sandboxer.kernel.budget import Lease
 from sandboxer.work.execute.artifacts import NOTHING, Artifact, Collected, LeftOut
-from sandboxer.work.execute.running import Began, Ended, Event, Said, Stage
+from sandboxer.work.execute.run import Began, Ended, Event, Said, Stage
 
 COMPILE_FAILED = "compile_failed"
 
@@ -22,12 +23,14 @@ class Tape:
     data: bytearray = field(default_factory=bytearray)
     dropped: int = 0
 
-    def take(self, output: Output) -> bytes:
-        """The part of it that was kept."""
-        part = output.data[: max(0, self.limit - len(self.data))]
+    def room_for(self, output: Output) -> int:
+        """Bytes of it that will be kept."""
+        return min(len(output.data), max(0, self.limit - len(self.data)))
+
+    def take(self, output: Output) -> None:
+        part = output.data[: self.room_for(output)]
         self.data += part
         self.dropped += output.dropped + len(output.data) - len(part)
-        return part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,26 +84,28 @@ EMPTY = Outcome(compile=None, run=None)
 
 
 class Recorder:
-    """Takes events; `outcome` says at any time what there is so far."""
+    """Takes events; `outcome` says at any time what there is so far. What is kept is taken from `lease`."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, lease: Lease) -> None:
         self._limit = limit
+        self._lease = lease
         self._tapes: dict[Stage, dict[Stream, Tape]] = {}
         self._ends: dict[Stage, Ended] = {}
         self._collected = NOTHING
 
-    def take(self, event: Event) -> bytes | None:
-        """What was kept of the output, if it was output."""
+    async def take(self, event: Event) -> None:
+        """The program waits while there is no room for what it printed. Raises OverBudget, NoCapacity."""
         match event:
             case Said(stage=stage, output=output):
-                return self._tapes[stage][output.stream].take(output)
+                tape = self._tapes[stage][output.stream]
+                await self._lease.grow(tape.room_for(output))
+                tape.take(output)
             case Began(stage=stage):
                 self._tapes[stage] = {stream: Tape(self._limit) for stream in Stream}
             case Ended(stage=stage):
                 self._ends[stage] = event
             case Collected():
                 self._collected = event
-        return None
 
     def outcome(self) -> Outcome:
         return Outcome(

@@ -11,10 +11,10 @@ from typing import Any
 from sandboxer.backends.contract import VolumeMount
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
-from sandboxer.work.commands import WORKSPACE
 from sandboxer.work.execute.artifacts import MAX_MARKS, has_too_many_marks
-from sandboxer.work.languages.offering import ImageOf, smallest_image
+from sandboxer.work.languages.images import ImageOf, smallest_image
 from sandboxer.work.languages.table import Commands, Language, commands, find_language
+from sandboxer.work.lines import WORKSPACE
 
 TTL_DEFAULT_S = 60
 TTL_MAX_S = 900

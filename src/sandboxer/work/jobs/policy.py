@@ -1,9 +1,14 @@
-"""How many jobs may run and wait, and how long ended ones are kept. Values only: settings read it."""
+"""How many jobs may run and wait, by count and by bytes, of one account and of all, and how long ended ones
+are kept. Decisions only; settings read it, so it imports no database."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+
+from sandboxer.kernel.errors import QueueFull, TooLarge
+
+RETRY_AFTER_S = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,3 +23,41 @@ class JobPolicy:
     retention: timedelta
     # Of what ended jobs of one account printed; beyond it the oldest outputs go.
     kept_bytes: int = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """How many wait, and how much they were given together."""
+
+    jobs: int
+    bytes: int
+
+
+def refuse_alone(size: int, policy: JobPolicy) -> None:
+    """Raises TooLarge for a job that no queue would ever take, however empty."""
+    limit = min(policy.queued_bytes_per_account, policy.queued_bytes)
+    if size > limit:
+        raise TooLarge(
+            what="what this job was given",
+            limit=limit,
+            size=size,
+            hint="Give it less: let it fetch its files from a volume, or run it without queueing.",
+        )
+
+
+def refuse_one_more(size: int, mine: Queue, all_: Queue, policy: JobPolicy) -> None:
+    """Raises QueueFull if the queue cannot take another of this size."""
+    bounds = (
+        ("account", mine, policy.queued_per_account, policy.queued_bytes_per_account),
+        ("platform", all_, policy.queued, policy.queued_bytes),
+    )
+    for whose, queue, most, most_bytes in bounds:
+        if queue.jobs >= most:
+            why = f"{most} jobs of this {whose} are waiting already"
+            raise QueueFull(why=why, reason="jobs", of=whose, limit=most, retry_after_s=RETRY_AFTER_S)
+        if queue.bytes + size > most_bytes:
+            why = (
+                f"jobs of this {whose} that wait hold {queue.bytes} bytes; "
+                f"with {size} more that is past {most_bytes}"
+            )
+            raise QueueFull(why=why, reason="bytes", of=whose, limit=most_bytes, retry_after_s=RETRY_AFTER_S)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -15,21 +15,21 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
-    Row,
     Table,
     Text,
     delete,
     func,
-    insert,
     select,
     update,
 )
 
 from sandboxer.identity.keys import Caller
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
-from sandboxer.store.paging import newest_first, next_cursor
+from sandboxer.store.paging import Page
+from sandboxer.store.rows import Rows, enumerated
 from sandboxer.store.sealed import SealedJson
 from sandboxer.work.jobs.lifecycle import FINAL, State
+from sandboxer.work.jobs.policy import Queue
 
 OUTPUT_DROPPED = {
     "code": "output_dropped",
@@ -109,37 +109,15 @@ class Job:
         return Caller(public_key=self.created_by, account=self.account, is_owner=self.is_owner)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    jobs: Sequence[Job]
-    next_cursor: str | None
-
-
-_NAMES = tuple(field.name for field in fields(Job))
-_COLUMNS = tuple(jobs.c[name] for name in _NAMES)
+rows = Rows(jobs, Job, prefix="job_", over=FINAL, cells={"state": enumerated(State)})
 # Without what it was given to run, which may be megabytes: for whoever only looks.
-_LIGHT = tuple(jobs.c[name] for name in _NAMES if name != "submission")
+light = Rows(jobs, Job, prefix="job_", over=FINAL, cells={"state": enumerated(State)}, unread=["submission"])
 
 
-def add(conn: Connection, job: Job) -> None:
-    conn.execute(insert(jobs).values(**{name: getattr(job, name) for name in _NAMES}))
-
-
-def find(conn: Connection, job_id: str) -> Job | None:
-    row = conn.execute(select(*_COLUMNS).where(jobs.c.id == job_id)).one_or_none()
-    return None if row is None else _from_row(row)
-
-
-def glance(conn: Connection, job_id: str) -> Job | None:
-    """As `find`, without its submission."""
-    row = conn.execute(select(*_LIGHT).where(jobs.c.id == job_id)).one_or_none()
-    return None if row is None else _from_row(row)
-
-
-def change(conn: Connection, before: Job, changes: Mapping[str, Any]) -> bool:
-    """False: someone else wrote first."""
-    fenced = update(jobs).where(jobs.c.id == before.id, jobs.c.version == before.version)
-    return conn.execute(fenced.values(version=before.version + 1, **changes)).rowcount == 1
+def keep_outcome(conn: Connection, job_id: str, result: bytes | None) -> None:
+    """Of one that ended: what it was given goes, also where whoever ended it had not read it."""
+    kept = {} if result is None else {"result": result}
+    conn.execute(update(jobs).where(jobs.c.id == job_id).values(submission=None, **kept))
 
 
 def result_of(conn: Connection, job_id: str) -> Mapping[str, Any] | None:
@@ -149,8 +127,8 @@ def result_of(conn: Connection, job_id: str) -> Mapping[str, Any] | None:
 
 def in_state(conn: Connection, state: State) -> list[Job]:
     """Oldest first, without their submissions."""
-    query = select(*_LIGHT).where(jobs.c.state == state.value).order_by(jobs.c.created_at, jobs.c.id)
-    return [_from_row(row) for row in conn.execute(query)]
+    query = light.select.where(jobs.c.state == state.value).order_by(jobs.c.created_at, jobs.c.id)
+    return light.all(conn, query)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,14 +155,6 @@ def waiting(conn: Connection, limit: int, *, per_account: int) -> list[Waiting]:
         .limit(limit)
     )
     return [Waiting(row.id, row.account, row.not_before) for row in conn.execute(query)]
-
-
-@dataclass(frozen=True, slots=True)
-class Queue:
-    """How many wait, and how much they were given together."""
-
-    jobs: int
-    bytes: int
 
 
 def queue(conn: Connection, account: str | None = None) -> Queue:
@@ -221,29 +191,13 @@ def drop_old_results(conn: Connection, account: str, *, keep_bytes: int) -> int:
     return len(old)
 
 
-def owners_of_jobs(conn: Connection, subjects: Iterable[str]) -> dict[str, str]:
-    wanted = [subject for subject in subjects if subject.startswith("job_")]
-    if not wanted:
-        return {}
-    rows = conn.execute(select(jobs.c.id, jobs.c.account).where(jobs.c.id.in_(wanted)))
-    return {row.id: row.account for row in rows}
-
-
 def page(
     conn: Connection, *, account: str | None, state: State | None, cursor: str | None, limit: int
-) -> Page:
+) -> Page[Job]:
     """Newest first. `account` None: everyone's."""
-    query = select(*_LIGHT)
+    query = light.select
     if account is not None:
         query = query.where(jobs.c.account == account)
     if state is not None:
         query = query.where(jobs.c.state == state.value)
-    rows = conn.execute(newest_first(query, jobs, cursor=cursor, limit=limit))
-    found = [_from_row(row) for row in rows]
-    return Page(jobs=found[:limit], next_cursor=next_cursor(found, limit))
-
-
-def _from_row(row: Row[Any]) -> Job:
-    cells = row._mapping
-    plain: dict[str, Any] = {name: cells.get(name) for name in _NAMES}
-    return Job(**{**plain, "state": State(cells["state"])})
+    return light.page(conn, query, cursor=cursor, limit=limit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,11 +12,14 @@ from sqlalchemy import Connection
 
 from sandboxer.accounts.authority import demand_active
 from sandboxer.backends.guest import Process
+from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import (
     BackendLost,
     Broken,
+    Forbidden,
     IllegalTransition,
+    InsufficientCredit,
     NotFound,
     SandboxerError,
 )
@@ -24,17 +27,16 @@ from sandboxer.sandboxes.access import ActivityKind
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.work.deadline import kill_quietly
-from sandboxer.work.execute.ending import CLEANER, Claim, Endings
-from sandboxer.work.execute.one_shot import check_standing, cost, lost
+from sandboxer.work.execute.one_shot import Places, cost, will_pass
 from sandboxer.work.execute.outcome import Outcome, Recorder
-from sandboxer.work.execute.placing import Places, will_pass
-from sandboxer.work.execute.running import Attempt, Began, Ended, ProcessIds, happen, new_process_ids
+from sandboxer.work.execute.removal import CLEANER, Claim, Endings
+from sandboxer.work.execute.run import Attempt, Began, Ended, ProcessIds, happen, new_process_ids
 from sandboxer.work.execute.submission import Submission, from_json, make_plan
-from sandboxer.work.jobs.book import JobBook, Step
 from sandboxer.work.jobs.lifecycle import FINAL, Signal, State
 from sandboxer.work.jobs.records import Job
-from sandboxer.work.languages.offering import HostImages
-from sandboxer.work.lines import Lines
+from sandboxer.work.jobs.repository import JobRepository, Step
+from sandboxer.work.languages.images import HostImages
+from sandboxer.work.lines import Lines, loss_of
 
 log = logging.getLogger(__name__)
 # The host was full, or all slots were taken: look again after this, and give up after that.
@@ -65,11 +67,12 @@ class Live:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runner:
-    book: JobBook
+    repository: JobRepository
     clock: Clock
     places: Places
     endings: Endings
     images: HostImages
+    budget: Budget
 
     @property
     def sandboxes(self) -> SandboxUseCases:
@@ -77,7 +80,7 @@ class Runner:
 
     async def attend(self, job_id: str, live: Live) -> None:
         """Returns when the job ended or went back to the queue. Cancelled, it leaves the program running."""
-        job = await self.book.find(job_id)
+        job = await self.repository.find(job_id)
         if job is None or job.state in FINAL:
             return
         try:
@@ -94,7 +97,7 @@ class Runner:
 
     async def _begin(self, job: Job, live: Live) -> None:
         if live.is_cancelled:
-            await self.book.move(job, Step(signal=Signal.CANCEL, reason="cancelled", actor=live.actor))
+            await self.repository.take(job, Step(signal=Signal.CANCEL, reason="cancelled", actor=live.actor))
             return
         ids, now = new_process_ids(), self.clock.now()
         submission = _submission(job)
@@ -103,7 +106,7 @@ class Runner:
             changes = {"sandbox_id": sandbox_id, "compile_process": ids.compile, "run_process": ids.run}
             times = {"started_at": now, "deadline": now + timedelta(seconds=submission.ttl_s)}
             step = Step(signal=Signal.STARTED, reason="started", changes={**changes, **times})
-            self.book.step(conn, job, step)
+            self.repository.step(conn, job, step)
 
         claim = Claim(now, started)
         if not job.is_owner:
@@ -121,7 +124,7 @@ class Runner:
         sandbox = await self.sandboxes.recall(job.sandbox_id, CLEANER)
         if sandbox is None:
             # It was never ready, so nothing of the job has run.
-            await self.book.move(job, Step(signal=Signal.PUT_BACK, reason="never_started"))
+            await self.repository.take(job, Step(signal=Signal.PUT_BACK, reason="never_started"))
             self.endings.soon(job.sandbox_id)
             return
         self.endings.own(sandbox.id)
@@ -135,15 +138,25 @@ class Runner:
         job = await self._reload(job_id)
         plan = make_plan(_submission(job))
         deadline = self.clock.now().timestamp() + seconds
-        attempt = Attempt(plan=plan, ids=ids, seconds=seconds, deadline=deadline, keep=True, resume=resume)
-        recorder = live.recorder = Recorder(plan.submission.output_limit)
-        if not live.is_cancelled:
-            await self._follow(job, live, sandbox, attempt, recorder)
-        outcome = recorder.outcome()
-        if not live.is_cancelled:
-            await check_standing(self.sandboxes, sandbox.id, outcome)
-        sats = await cost(self.book.store, self.clock, sandbox)
-        await self._end(job, verdict(outcome, live), outcome, {"sats": sats})
+        root = job.account if job.is_owner else (await self.places.authorities.of(job.caller)).root
+        with self.budget.lease(root) as lease:
+            attempt = Attempt(
+                plan=plan,
+                ids=ids,
+                seconds=seconds,
+                deadline=deadline,
+                keep=True,
+                resume=resume,
+                lease=lease,
+            )
+            recorder = live.recorder = Recorder(plan.submission.output_limit, lease)
+            if not live.is_cancelled:
+                await self._follow(job, live, sandbox, attempt, recorder)
+            outcome = recorder.outcome()
+            if not live.is_cancelled:
+                await Lines(self.sandboxes).check_standing(sandbox.id, outcome.exit_code)
+            sats = await cost(self.repository.store, self.clock, sandbox)
+            await self._end(job, verdict(outcome, live), outcome, {"sats": sats})
 
     async def _follow(
         self, job: Job, live: Live, sandbox: Sandbox, attempt: Attempt, recorder: Recorder
@@ -153,7 +166,7 @@ class Runner:
             aclosing(happen(line, attempt)) as events,
         ):
             async for event in events:
-                recorder.take(event)
+                await recorder.take(event)
                 match event:
                     case Began(process=process):
                         live.process = process
@@ -163,10 +176,7 @@ class Runner:
                         live.process = None
 
     async def _end(self, job: Job, step: Step, outcome: Outcome | None, changes: dict[str, Any]) -> None:
-        kept = Step(
-            signal=step.signal, reason=step.reason, actor=step.actor, changes=changes, outcome=outcome
-        )
-        await self.book.move(job, kept)
+        await self.repository.take(job, replace(step, changes=changes, outcome=outcome))
         if job.sandbox_id is not None:
             self.endings.soon(job.sandbox_id)
 
@@ -179,11 +189,11 @@ class Runner:
             await self._end(job, cancelled, live.outcome(), {})
         elif will_pass(error) and live.recorder is None and now - job.created_at < PATIENCE:
             changes = {"not_before": now + RETRY, "sandbox_id": None}
-            await self.book.move(job, Step(signal=Signal.PUT_BACK, reason=error.code, changes=changes))
+            await self.repository.take(job, Step(signal=Signal.PUT_BACK, reason=error.code, changes=changes))
             if job.sandbox_id is not None:
                 self.endings.soon(job.sandbox_id)
         elif job.state is State.RUNNING and live.recorder is not None and _is_loss(error):
-            why = error if job.sandbox_id is None else await lost(self.sandboxes, job.sandbox_id, error)
+            why = error if job.sandbox_id is None else await loss_of(self.sandboxes, job.sandbox_id, error)
             step = Step(signal=Signal.LOSE, reason=await self._what_became(job))
             await self._end(job, step, live.outcome(), {"problem": problem_of(why)})
         else:
@@ -200,7 +210,7 @@ class Runner:
         return f"sandbox_{sandbox.state.value}"
 
     async def _reload(self, job_id: str) -> Job:
-        job = await self.book.find(job_id)
+        job = await self.repository.find(job_id)
         if job is None:
             raise Broken(why=f"job {job_id} has no record")
         return job
@@ -230,4 +240,6 @@ def _submission(job: Job) -> Submission:
 
 
 def _is_loss(error: SandboxerError) -> bool:
-    return isinstance(error, BackendLost | IllegalTransition | NotFound)
+    """Of a program that had begun: its sandbox went, for want of sats or at a cap (see `work/lines`) too."""
+    by_money = InsufficientCredit | Forbidden
+    return isinstance(error, BackendLost | IllegalTransition | NotFound | by_money)

@@ -18,7 +18,36 @@ from typing import Any
 import yaml
 
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.work.languages.tiers import ALL, BASE, tier_of
+
+BASE = "base"
+# Which image brings a language: several that build in a minute or two, besides `languages`, which has all. A
+# recipe `images/NAME.yaml` stands behind every name here; a test keeps them in step.
+ALL = "languages"
+TIERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "shells": ("zsh", "ksh", "mksh", "yash", "ash", "fish", "tcsh", "csh", "elvish", "xonsh"),
+        "scripting": (
+            *("typescript", "deno", "coffeescript", "livescript", "ruby", "raku", "php", "lua", "luajit"),
+            *("tcl", "awk", "pike", "rexx", "basic", "slang"),
+        ),
+        "science": ("r", "octave"),
+        "systems": ("go", "rust", "zig"),
+        "compiled": (
+            *("objc", "d", "nim", "crystal", "fortran", "cobol", "pascal", "ada", "vala", "assembly"),
+        ),
+        "jvm": ("java", "kotlin", "scala", "clojure", "groovy"),
+        "functional": ("haskell", "ocaml", "sml", "erlang", "elixir"),
+        "lisps": ("scheme", "racket", "commonlisp", "clisp", "newlisp", "picolisp", "elisp"),
+        "assorted": ("prolog", "forth", "csharp", "haxe", "icon", "algol68"),
+    }
+)
+_TIER_OF = MappingProxyType({name: tier for tier, names in TIERS.items() for name in names})
+
+
+def tier_of(language: str) -> str | None:
+    """None: it is in every image."""
+    return _TIER_OF.get(language)
+
 
 _FILES = ("scripting.yaml", "compiled.yaml", "functional.yaml", "shells.yaml")
 PROGRAMS = ("hello", "stdin", "exit", "error", "loop")
@@ -134,3 +163,48 @@ def _fill(argv: tuple[str, ...], names: Mapping[str, str]) -> tuple[str, ...]:
             part = part.replace(mark, value)
         filled.append(part)
     return tuple(filled)
+
+
+# What `stdin` is given, and what `exit` ends with.
+LINE = "ping"
+EXIT_CODE = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """How a program went: what its compiler said if that refused it, what it did itself otherwise."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    timed_out: bool
+    refused: bool = False
+
+
+def stdin_of(program: str) -> str | None:
+    return f"{LINE}\n" if program == "stdin" else None
+
+
+def what_is_wrong(language: Language, program: str, ran: Ran) -> str | None:
+    """None when it did what it must."""
+    if program == "loop" and not ran.refused:
+        return None if ran.timed_out else _told("it ended by itself", ran)
+    if ran.timed_out:
+        return _told("it did not end in time", ran)
+    if program == "error":
+        if ran.exit_code == 0 or ran.refused != (language.compile is not None):
+            return _told("a broken program was let run", ran)
+        return None if ran.stdout or ran.stderr else "it does not say what is broken"
+    if ran.refused:
+        return _told("it does not compile", ran)
+    if program == "exit":
+        return None if ran.exit_code == EXIT_CODE else _told(f"it ended with {ran.exit_code}", ran)
+    wanted = f"hello from {language.name}" if program == "hello" else f"got: {LINE}"
+    lines = [line.strip() for line in ran.stdout.splitlines()]
+    if ran.exit_code != 0 or wanted not in lines:
+        return _told(f"it ended with {ran.exit_code} and did not print {wanted!r}", ran)
+    return None
+
+
+def _told(what: str, ran: Ran) -> str:
+    return f"{what}; stdout {ran.stdout[-200:]!r}, stderr {ran.stderr[-400:]!r}"

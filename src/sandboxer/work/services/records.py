@@ -5,10 +5,8 @@ Queries are plain functions of a connection: the caller owns the transaction. Th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import (
     Boolean,
@@ -18,22 +16,21 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
-    Row,
     Table,
     Text,
     delete,
     insert,
     select,
     text,
-    update,
 )
 
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
-from sandboxer.store.paging import newest_first, next_cursor
+from sandboxer.store.paging import Page
+from sandboxer.store.rows import TUPLE, Cell, Rows, enumerated
 from sandboxer.store.sealed import SealedJson
 from sandboxer.work.services import specs
 from sandboxer.work.services.specs import Spec
-from sandboxer.work.services.states import State
+from sandboxer.work.services.states import FINAL, State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +78,6 @@ class Domain:
     created_at: datetime
     # Proven, and its proof is missing since.
     failing_since: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    services: Sequence[Service]
-    next_cursor: str | None
 
 
 services = Table(
@@ -146,40 +137,33 @@ service_domains = Table(
 )
 
 
-def insert_service(conn: Connection, service: Service) -> None:
-    conn.execute(insert(services), _to_row(service))
-
-
-def replace_service(conn: Connection, before: Service, after: Service) -> bool:
-    """False, and nothing is changed, if someone wrote first."""
-    wanted = update(services).where(services.c.id == before.id, services.c.version == before.version)
-    return conn.execute(wanted.values(_to_row(after))).rowcount == 1
-
-
-def load_service(conn: Connection, service_id: str) -> Service | None:
-    row = conn.execute(select(services).where(services.c.id == service_id)).one_or_none()
-    return None if row is None else _from_row(row)
-
-
-def load_left(conn: Connection) -> list[Service]:
-    """All that are not removed."""
-    wanted = select(services).where(services.c.state != State.REMOVED.value)
-    return [_from_row(row) for row in conn.execute(wanted)]
+rows = Rows(
+    services,
+    Service,
+    prefix="svc_",
+    over=FINAL,
+    cells={
+        "state": enumerated(State),
+        "spec": Cell(write=specs.to_json, read=specs.from_json),
+        "vault_names": TUPLE,
+        "crashes": Cell(
+            write=lambda moments: [one.isoformat() for one in moments],
+            read=lambda kept: tuple(datetime.fromisoformat(one) for one in kept),
+        ),
+    },
+)
 
 
 def page(
     conn: Connection, *, account: str | None, state: State | None, cursor: str | None, limit: int
-) -> Page:
+) -> Page[Service]:
     """Newest first, without those that were removed. `account` None: everyone's."""
-    query = select(services).where(services.c.state != State.REMOVED.value)
+    query = rows.select.where(rows.is_left)
     if account is not None:
         query = query.where(services.c.account == account)
     if state is not None:
         query = query.where(services.c.state == state.value)
-    found = [
-        _from_row(row) for row in conn.execute(newest_first(query, services, cursor=cursor, limit=limit))
-    ]
-    return Page(services=found[:limit], next_cursor=next_cursor(found, limit))
+    return rows.page(conn, query, cursor=cursor, limit=limit)
 
 
 def prune(conn: Connection, before: datetime, limit: int) -> int:
@@ -194,9 +178,7 @@ def prune(conn: Connection, before: datetime, limit: int) -> int:
 
 
 def find_named(conn: Connection, account: str, name: str) -> str | None:
-    wanted = select(services.c.id).where(
-        services.c.account == account, services.c.name == name, services.c.state != State.REMOVED.value
-    )
+    wanted = select(services.c.id).where(services.c.account == account, services.c.name == name, rows.is_left)
     found: str | None = conn.execute(wanted).scalar_one_or_none()
     return found
 
@@ -233,42 +215,3 @@ def drop_domain(conn: Connection, service_id: str, domain: str | None = None) ->
     """Of one service: this one, or all."""
     wanted = delete(service_domains).where(service_domains.c.service_id == service_id)
     conn.execute(wanted if domain is None else wanted.where(service_domains.c.domain == domain))
-
-
-_PLAIN = tuple(
-    name for name in Service.__dataclass_fields__ if name not in ("state", "spec", "vault_names", "crashes")
-)
-
-
-def _to_row(service: Service) -> dict[str, object]:
-    row: dict[str, object] = {name: getattr(service, name) for name in _PLAIN}
-    row["state"] = service.state.value
-    row["spec"] = specs.to_json(service.spec)
-    row["vault_names"] = list(service.vault_names)
-    row["crashes"] = [moment.isoformat() for moment in service.crashes]
-    return row
-
-
-def _from_row(row: Row[Any]) -> Service:
-    cells = row._mapping
-    return Service(
-        **{name: cells[name] for name in _PLAIN},
-        state=State(cells["state"]),
-        spec=specs.from_json(cells["spec"]),
-        vault_names=tuple(cells["vault_names"]),
-        crashes=tuple(datetime.fromisoformat(moment) for moment in cells["crashes"]),
-    )
-
-
-def stepped(
-    service: Service, state: State, *, reason: str, now: datetime, changes: Mapping[str, object]
-) -> Service:
-    since = service.state_since if state is service.state else now
-    return replace(
-        service,
-        version=service.version + 1,
-        state=state,
-        reason=reason,
-        state_since=since,
-        **changes,  # type: ignore[arg-type]
-    )

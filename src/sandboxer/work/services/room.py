@@ -1,4 +1,4 @@
-"""Opens the room of services: its book filled, its keepers keeping."""
+"""Opens the room of services: its repository filled, its reconcilers at work."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from sandboxer.kernel.dial_judge import DialJudge
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.store.engine import Store
-from sandboxer.work.services.book import ServiceBook
-from sandboxer.work.services.keeping.means import Means
+from sandboxer.work.services.domain_proof import Resolve, asking, system_resolver
+from sandboxer.work.services.domains import Domains, Rechecking
+from sandboxer.work.services.keeping.means import Means, Vault
 from sandboxer.work.services.keeping.supervisor import Supervisor
-from sandboxer.work.services.names.asking import Resolve, asking, system_resolver
-from sandboxer.work.services.names.claims import Domains
-from sandboxer.work.services.names.policy import DomainPolicy
-from sandboxer.work.services.names.rechecking import Rechecking
+from sandboxer.work.services.repository import ServiceRepository
+from sandboxer.work.services.specs import DomainPolicy
 from sandboxer.work.services.use_cases import ServiceUseCases
-from sandboxer.work.services.vault import Vault
 
 
 @asynccontextmanager
@@ -42,17 +40,21 @@ async def open_services(
     `domain` is the platform's own, below which every service has a name; `domain_port` and `judge`
     are for the proof that a domain is somebody's, as is `resolve`, which finds the addresses of a name.
     """
-    book = ServiceBook(store, clock)
-    await book.load()
+    repository = ServiceRepository(store, clock)
+    await repository.load()
     means = Means(
-        book=book, sandboxes=sandboxes, clock=clock, vault=Vault(seal), folder=state_dir / "services"
+        repository=repository,
+        sandboxes=sandboxes,
+        clock=clock,
+        vault=Vault(seal),
+        folder=state_dir / "services",
     )
     ask = asking(
-        port=domain_port, judge=judge, resolve=resolve or system_resolver(), served_here=book.proof_of
+        port=domain_port, judge=judge, resolve=resolve or system_resolver(), served_here=repository.proof_of
     )
     async with own_tasks() as tasks:
         supervisor = Supervisor(means, tasks)
         await supervisor.adopt()
-        rechecking = Rechecking(book, clock, ask, domain_policy)
+        rechecking = Rechecking(repository, clock, ask, domain_policy)
         tasks.start(rechecking.run(), name="proofs of domains")
-        yield ServiceUseCases(means, supervisor, Domains(book, clock, ask, ours=domain), domain)
+        yield ServiceUseCases(means, supervisor, Domains(repository, clock, ask, ours=domain), domain)

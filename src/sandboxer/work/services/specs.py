@@ -1,11 +1,16 @@
-"""What a service shall be, as its owner said it: what runs, how to tell that it is well, when to restart."""
+"""What a service shall be, as its owner said it: what runs, how to tell that it is well, when to restart; and
+what a caller may ask of services, in words that no edge owns.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any
+
+from sandboxer.sandboxes.requests import CreateRequest
 
 # Where a program listens that takes its port from $PORT: one for the present process, one for its successor.
 PORTS = (8080, 8081)
@@ -87,3 +92,38 @@ def from_json(kept: Mapping[str, Any]) -> Spec:
         health=Health(**health),
         restart=Restart(**{**restart, "policy": Policy(restart["policy"])}),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewFile:
+    # Below /workspace unless it is absolute.
+    path: str
+    content: bytes
+    mode: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewService:
+    name: str
+    spec: Spec
+    sandbox: CreateRequest
+    files: tuple[NewFile, ...] = ()
+    secrets: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redeploy:
+    """None: as it is."""
+
+    bootstrap: str | None = None
+    command: str | None = None
+    env: Mapping[str, str] | None = None
+    files: tuple[NewFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainPolicy:
+    """How often a domain's proof is looked at again, and how long it may be missing."""
+
+    every: timedelta = timedelta(hours=24)
+    grace: timedelta = timedelta(hours=72)

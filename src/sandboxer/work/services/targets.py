@@ -20,7 +20,7 @@ _BLINK_S = 5.0
 _COMING = frozenset({State.CREATING, State.STARTING, State.RESTARTING, State.SLEEPING, State.STOPPED})
 
 
-# How long a request waits until its service's keeper has seen that the sandbox runs again.
+# How long a request waits until its service's reconciler has seen that the sandbox runs again.
 _WAKING_S = 5.0
 
 
@@ -51,33 +51,34 @@ class ServiceTargets(Generic[T]):
     async def by_domain(self, host: str) -> T | None:
         """A proven domain of a service, or `{slug}.{domain}`."""
         name = host.lower().rstrip(".")
-        book = self._means.book
-        service = book.by_domain(name)
+        repository = self._means.repository
+        service = repository.by_domain(name)
         if service is None and name.endswith(self._suffix):
-            service = book.by_slug(name.removesuffix(self._suffix))
+            service = repository.by_slug(name.removesuffix(self._suffix))
         return None if service is None else self._target(service)
 
     async def by_service(self, service_id: str) -> T | None:
-        service = self._means.book.peek(service_id)
+        service = self._means.repository.peek(service_id)
         return None if service is None else self._target(service)
 
     def present_port(self, sandbox_id: str, port: int) -> int:
-        service = self._means.book.by_sandbox(sandbox_id)
+        service = self._means.repository.by_sandbox(sandbox_id)
         if service is None or service.spec.port is not None or port not in PORTS:
             return port
         return service.port or port
 
     def proof_of(self, host: str) -> str | None:
-        return self._means.book.proof_of(host)
+        return self._means.repository.proof_of(host)
 
     async def woken(self, target: T) -> None:
-        """Its sandbox runs again: so shall its process. Trouble is the keeper's to mend, and to tell of."""
-        service = self._means.book.by_sandbox(target.sandbox_id)
+        """Its sandbox runs again: so shall its process. Trouble is the reconciler's to mend, and to tell
+        of."""
+        service = self._means.repository.by_sandbox(target.sandbox_id)
         if service is None:
             return
-        self._supervisor.keeper(service.id).stir()
+        self._supervisor.reconciler(service.id).stir()
         try:
-            await self._means.book.until(service.id, _is_up, timeout_s=_WAKING_S)
+            await self._means.repository.until(service.id, _is_up, timeout_s=_WAKING_S)
         except NotFound:
             # Removed meanwhile: the next one who asks hears so.
             return

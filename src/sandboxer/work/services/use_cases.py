@@ -7,19 +7,20 @@ from dataclasses import dataclass, replace
 
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, Forbidden, InvalidRequest, NotFound
-from sandboxer.sandboxes.book import Also
+from sandboxer.sandboxes.dependencies import actor_of
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.sandboxes.room import actor_of
-from sandboxer.work.services import creating
+from sandboxer.store.paging import Page
+from sandboxer.store.repository import Also
+from sandboxer.work.services import create as creating
+from sandboxer.work.services.domains import Domains
 from sandboxer.work.services.keeping.decisions import Ground
 from sandboxer.work.services.keeping.logs import Line
 from sandboxer.work.services.keeping.means import SYSTEM, Means
 from sandboxer.work.services.keeping.supervisor import Supervisor
-from sandboxer.work.services.names.claims import Domains
-from sandboxer.work.services.records import Page, Service, drop_domain
-from sandboxer.work.services.redeploying import replace_process
-from sandboxer.work.services.requests import NewService, Redeploy
-from sandboxer.work.services.specs import Spec, runs_alike
+from sandboxer.work.services.records import Service, drop_domain
+from sandboxer.work.services.redeploy import replace_process
+from sandboxer.work.services.repository import Step
+from sandboxer.work.services.specs import NewService, Redeploy, Spec, runs_alike
 from sandboxer.work.services.states import ALIVE, KEPT, Signal, State
 from sandboxer.work.services.targets import MakeTarget, ServiceTargets, T
 
@@ -64,18 +65,18 @@ class ServiceUseCases:
 
     async def list(
         self, caller: Caller, *, state: State | None = None, cursor: str | None = None, limit: int = 50
-    ) -> Page:
+    ) -> Page[Service]:
         """Newest first. The owner sees everyone's."""
         account = None if caller.is_owner else caller.account
-        return await self.means.book.page(account=account, state=state, cursor=cursor, limit=limit)
+        return await self.means.repository.page(account=account, state=state, cursor=cursor, limit=limit)
 
     def get(self, service_id: str, caller: Caller) -> Service:
         """By id or name. Raises NotFound."""
-        return self.means.book.visible(service_id, caller)
+        return self.means.repository.visible(service_id, caller)
 
     def glance(self, service: Service) -> Sandbox | None:
         """Its sandbox as it is, from memory; None: it is gone."""
-        return self.means.sandboxes.room.book.peek(service.sandbox_id)
+        return self.means.sandboxes.dependencies.repository.peek(service.sandbox_id)
 
     async def sandbox(self, service: Service) -> Sandbox:
         return await self.means.sandboxes.get(service.sandbox_id, SYSTEM)
@@ -117,32 +118,32 @@ class ServiceUseCases:
         if service.state not in (*ALIVE, State.SLEEPING):
             raise Conflict(why=f"it is {service.state}, nothing of it can sleep", reason="not_running")
         await self.means.sandboxes.freeze(service.sandbox_id, caller)
-        return await self.supervisor.keeper(service.id).settle()
+        return await self.supervisor.reconciler(service.id).settle()
 
     async def thaw(self, service_id: str, caller: Caller) -> Service:
         service = self.get(service_id, caller)
         if self.means.ground(service) is Ground.FROZEN:
             await self.means.sandboxes.thaw(service.sandbox_id, caller)
-        return await self.supervisor.keeper(service.id).settle()
+        return await self.supervisor.reconciler(service.id).settle()
 
     async def stop(self, service_id: str, caller: Caller) -> Service:
         """End its process, then its sandbox; the disk is kept for the retention time. Stopped is success."""
         service = self.get(service_id, caller)
-        keeper = self.supervisor.keeper(service.id)
-        async with keeper.alone() as service:
+        reconciler = self.supervisor.reconciler(service.id)
+        async with reconciler.alone() as service:
             if service.state is State.STOPPED and not service.is_wanted:
                 return service
             ground = self.means.ground(service)
             if ground is Ground.FROZEN:
                 await self.means.sandboxes.thaw(service.sandbox_id, SYSTEM)
-            await keeper.end_process(service, service.spec.stop_timeout_s)
-            service = await self.means.book.move(
-                service.id,
-                Signal.STOP,
-                "stopped by its owner",
+            await reconciler.end_process(service, service.spec.stop_timeout_s)
+            stopped = Step(
+                signal=Signal.STOP,
+                reason="stopped by its owner",
                 actor=actor_of(caller),
                 changes={"is_wanted": False, "process_id": None, "restart_at": None, "crashes": ()},
             )
+            service = await self.means.repository.move(service.id, stopped)
             if ground in (Ground.UP, Ground.FROZEN):
                 await self.means.sandboxes.stop(service.sandbox_id, caller)
         return service
@@ -152,15 +153,15 @@ class ServiceUseCases:
         service = self.get(service_id, caller)
         if service.state is State.SLEEPING:
             return await self.thaw(service_id, caller)
-        keeper = self.supervisor.keeper(service.id)
-        async with keeper.alone() as service:
+        reconciler = self.supervisor.reconciler(service.id)
+        async with reconciler.alone() as service:
             if service.state not in KEPT:
                 await self._up(service, caller)
                 wanted = {"is_wanted": True, "crashes": ()}
-                service = await self.means.book.amend(
+                service = await self.means.repository.amend(
                     service.id, "started", actor=actor_of(caller), decide=lambda _: wanted
                 )
-                service = await keeper.launch(service, "started by its owner")
+                service = await reconciler.launch(service, "started by its owner")
         return await self._settled(service) if wait else service
 
     async def remove(self, service_id: str, caller: Caller, *, despite_lock: bool = False) -> Service:
@@ -169,14 +170,14 @@ class ServiceUseCases:
         await self.means.sandboxes.destroy(service.sandbox_id, caller, despite_lock=despite_lock)
         # What it was told in confidence ends with it.
         bare = replace(service.spec, env={}, bootstrap=None)
-        removed = await self.means.book.move(
-            service.id,
-            Signal.REMOVE,
-            "removed by its owner",
+        step = Step(
+            signal=Signal.REMOVE,
+            reason="removed by its owner",
             actor=actor_of(caller),
             changes={"is_wanted": False, "vault": None, "process_id": None, "spec": bare},
             also=lambda conn: drop_domain(conn, service.id),
         )
+        removed = await self.means.repository.move(service.id, step)
         self.supervisor.let_go(service.id)
         self.means.forget(service)
         return removed
@@ -210,20 +211,24 @@ class ServiceUseCases:
                 "vault_at": self.means.clock.now(),
             }
 
-        return await self.means.book.amend(service.id, "vault_changed", actor=actor_of(caller), decide=decide)
+        return await self.means.repository.amend(
+            service.id, "vault_changed", actor=actor_of(caller), decide=decide
+        )
 
     async def _redeploy(
         self, service: Service, spec: Spec, caller: Caller, *, wait: bool, may_wake: bool = True
     ) -> Service:
-        keeper = self.supervisor.keeper(service.id)
-        async with keeper.alone() as service:
+        reconciler = self.supervisor.reconciler(service.id)
+        async with reconciler.alone() as service:
             if service.state is State.CREATING:
                 raise Conflict(why="it is still being made", reason="creating")
             await self._up(service, caller, may_wake=may_wake)
             if service.state is State.SLEEPING:
-                service = await self.means.book.move(service.id, Signal.WAKE, "woken for a redeploy")
+                service = await self.means.repository.move(
+                    service.id, Step(signal=Signal.WAKE, reason="woken for a redeploy")
+                )
             if service.state in (State.RUNNING, State.UNHEALTHY):
-                return await replace_process(self.means, keeper, service, spec, actor=actor_of(caller))
+                return await replace_process(self.means, reconciler, service, spec, actor=actor_of(caller))
             changes = {
                 "spec": spec,
                 "is_wanted": True,
@@ -231,18 +236,18 @@ class ServiceUseCases:
                 "port": spec.port,
                 "deployed_at": self.means.clock.now(),
             }
-            await keeper.end_process(service, spec.stop_timeout_s)
-            service = await self.means.book.amend(
+            await reconciler.end_process(service, spec.stop_timeout_s)
+            service = await self.means.repository.amend(
                 service.id, "redeployed", actor=actor_of(caller), decide=lambda _: changes
             )
-            service = await keeper.launch(service, "redeployed")
+            service = await reconciler.launch(service, "redeployed")
         return await self._settled(service) if wait else service
 
     async def _keep_spec(self, service: Service, spec: Spec, caller: Caller) -> Service:
-        changed = await self.means.book.amend(
+        changed = await self.means.repository.amend(
             service.id, "changed", actor=actor_of(caller), decide=lambda _: {"spec": spec}
         )
-        self.supervisor.keeper(service.id).stir()
+        self.supervisor.reconciler(service.id).stir()
         return changed
 
     async def _up(self, service: Service, caller: Caller, *, may_wake: bool = True) -> None:
@@ -268,7 +273,7 @@ class ServiceUseCases:
 
     async def _settled(self, service: Service) -> Service:
         limit = service.spec.health.start_timeout_s + _MARGIN_S
-        return await self.means.book.until(service.id, lambda s: s.state in _SETTLED, timeout_s=limit)
+        return await self.means.repository.until(service.id, lambda s: s.state in _SETTLED, timeout_s=limit)
 
 
 def check_spec(spec: Spec) -> Spec:

@@ -20,7 +20,7 @@ from sandboxer.backends.guest import EndReason, Exit, Process, Stream
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, SandboxerError
 from sandboxer.work.deadline import kill_quietly
-from sandboxer.work.pace import Pace
+from sandboxer.work.lines import Pace
 from sandboxer.work.sessions.cells import KEPT_BYTES, KEPT_CELLS, OUTPUT_LIMIT, Cell, Status
 from sandboxer.work.sessions.frames import (
     Begun,

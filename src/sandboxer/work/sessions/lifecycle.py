@@ -7,6 +7,8 @@ starting ──ready──> ready ──interpreter gone──> died ──resta
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from sandboxer.kernel.errors import IllegalTransition
@@ -46,3 +48,46 @@ def next_state(state: State, signal: Signal) -> State:
         return TRANSITIONS[state, signal]
     except KeyError:
         raise IllegalTransition(signal=signal.value, state=state.value) from None
+
+
+TTL_DEFAULT = timedelta(hours=1)
+TTL_MAX = timedelta(hours=24)
+IDLE_DEFAULT = timedelta(minutes=15)
+# What every cell adds to the end.
+ACTIVITY_ADDS = timedelta(minutes=15)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """When a session began, when it ends at the latest, and how long it may be quiet."""
+
+    began: datetime
+    expires_at: datetime
+    idle: timedelta
+    last_active: datetime
+
+
+def begin(ttl: timedelta, idle: timedelta, *, now: datetime) -> Span:
+    return Span(began=now, expires_at=now + ttl, idle=idle, last_active=now)
+
+
+def bumped(span: Span, *, now: datetime) -> Span:
+    """After an activity: the end moves, never past the longest life."""
+    longest = span.began + TTL_MAX
+    moved = max(span.expires_at, min(span.expires_at + ACTIVITY_ADDS, longest))
+    return Span(began=span.began, expires_at=moved, idle=span.idle, last_active=max(now, span.last_active))
+
+
+def end_due(span: Span, *, is_busy: bool, is_frozen: bool, now: datetime) -> str | None:
+    """Why it is over; None: it is not. While frozen the end comes nearer, idleness does not; a cell that
+    runs is no idleness."""
+    if now >= span.expires_at:
+        return "ttl"
+    if not is_busy and not is_frozen and now >= span.last_active + span.idle:
+        return "idle"
+    return None
+
+
+def look_at(span: Span) -> datetime:
+    """When to look next."""
+    return min(span.expires_at, span.last_active + span.idle)

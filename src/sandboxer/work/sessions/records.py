@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import (
@@ -13,26 +13,25 @@ from sqlalchemy import (
     Float,
     Index,
     Integer,
-    Row,
     Table,
     Text,
     delete,
-    insert,
     select,
     update,
 )
 
-from sandboxer.observe import events
 from sandboxer.store.metadata import UtcDateTime, metadata
-from sandboxer.store.paging import newest_first, next_cursor
+from sandboxer.store.paging import Page
+from sandboxer.store.rows import Rows, enumerated, seconds
 from sandboxer.store.sealed import SealedJson
-from sandboxer.work.sessions.lifecycle import State
-from sandboxer.work.sessions.lifetime import Span
+from sandboxer.work.sessions.lifecycle import Span, State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
     id: str
+    # Grows by one with every write; a write from an older version is refused.
+    version: int = 0
     # Whose it is: always its sandbox's.
     account: str
     created_by: str
@@ -64,17 +63,11 @@ class Session:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    sessions: Sequence[Session]
-    # Give it back to see what follows; None at the end.
-    next_cursor: str | None
-
-
 sessions = Table(
     "sessions",
     metadata,
     Column("id", Text, primary_key=True),
+    Column("version", Integer, nullable=False, server_default="0"),
     Column("account", Text, nullable=False),
     Column("created_by", Text, nullable=False),
     Column("name", Text),
@@ -96,32 +89,19 @@ sessions = Table(
     Index(None, "state"),
     Index(None, "sandbox_id"),
 )
-_PLAIN = tuple(field.name for field in fields(Session) if field.name not in ("state", "idle"))
+rows = Rows(
+    sessions,
+    Session,
+    prefix="ses_",
+    over=[State.ENDED],
+    cells={"state": enumerated(State), "idle": seconds("idle_s")},
+)
 
 
-def insert_session(conn: Connection, session: Session) -> None:
-    conn.execute(insert(sessions), _to_row(session))
-    _tell(conn, session, session.created_by, session.created_at)
-
-
-def replace_session(conn: Connection, session: Session, *, actor: str, now: datetime) -> None:
-    """With its event: one server owns the book, so nobody else can have written first."""
-    save_session(conn, session)
-    _tell(conn, session, actor, now)
-
-
-def save_session(conn: Connection, session: Session) -> None:
-    conn.execute(update(sessions).where(sessions.c.id == session.id), _to_row(session))
-
-
-def load_session(conn: Connection, session_id: str) -> Session | None:
-    row = conn.execute(select(sessions).where(sessions.c.id == session_id)).one_or_none()
-    return None if row is None else _from_row(row)
-
-
-def load_living(conn: Connection) -> list[Session]:
-    rows = conn.execute(select(sessions).where(sessions.c.state != State.ENDED.value))
-    return [_from_row(row) for row in rows]
+def save_span(conn: Connection, session: Session) -> None:
+    """Its end as activities moved it: no step, and not fenced."""
+    times = {"expires_at": session.expires_at, "last_active_at": session.last_active_at}
+    conn.execute(update(sessions).where(sessions.c.id == session.id).values(**times))
 
 
 def load_page(
@@ -132,18 +112,15 @@ def load_page(
     state: State | None,
     cursor: str | None,
     limit: int,
-) -> Page:
+) -> Page[Session]:
     """Newest first. Without `state`, ended ones are left out."""
-    query = select(sessions)
+    query = rows.select
     if account is not None:
         query = query.where(sessions.c.account == account)
     if sandbox_id is not None:
         query = query.where(sessions.c.sandbox_id == sandbox_id)
-    wanted = sessions.c.state != State.ENDED.value if state is None else sessions.c.state == state.value
-    query = query.where(wanted)
-    query = newest_first(query, sessions, cursor=cursor, limit=limit)
-    found = [_from_row(row) for row in conn.execute(query)]
-    return Page(sessions=found[:limit], next_cursor=next_cursor(found, limit))
+    query = query.where(rows.is_left if state is None else sessions.c.state == state.value)
+    return rows.page(conn, query, cursor=cursor, limit=limit)
 
 
 def prune(conn: Connection, before: datetime, limit: int) -> int:
@@ -152,27 +129,3 @@ def prune(conn: Connection, before: datetime, limit: int) -> int:
     ids = [row.id for row in conn.execute(old.limit(limit))]
     conn.execute(delete(sessions).where(sessions.c.id.in_(ids)))
     return len(ids)
-
-
-def _tell(conn: Connection, session: Session, actor: str, now: datetime) -> None:
-    # About the sandbox: whoever may see that one may hear of what lives in it.
-    events.record(
-        conn,
-        subject=session.sandbox_id,
-        kind=f"session.{session.state.value}",
-        actor=actor,
-        reason=session.reason,
-        at=now,
-        data={"session_id": session.id, "language": session.language, "generation": session.generation},
-    )
-
-
-def _to_row(session: Session) -> dict[str, object]:
-    row: dict[str, object] = {name: getattr(session, name) for name in _PLAIN}
-    return {**row, "state": session.state.value, "idle_s": session.idle.total_seconds()}
-
-
-def _from_row(row: Row[tuple[object, ...]]) -> Session:
-    cells = row._mapping
-    plain = {name: cells[name] for name in _PLAIN}
-    return Session(**plain, state=State(cells["state"]), idle=timedelta(seconds=cells["idle_s"]))

@@ -1,4 +1,4 @@
-"""Opens this room: the book is read, interpreters that run are found again, and the loop turns."""
+"""Opens this room: the repository is read, interpreters that run are found again, and the loop turns."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from sandboxer.kernel.tasks import own_tasks
 from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.store.engine import Store
-from sandboxer.work.languages.offering import HostImages
-from sandboxer.work.sessions.book import ACTOR, SessionBook
+from sandboxer.work.languages.images import HostImages
 from sandboxer.work.sessions.lifecycle import Signal, State
+from sandboxer.work.sessions.reconciler import SessionReconciler
 from sandboxer.work.sessions.records import Session
+from sandboxer.work.sessions.repository import ACTOR, SessionRepository, Step, over
 from sandboxer.work.sessions.sessions import Sessions
 
 log = logging.getLogger(__name__)
@@ -30,27 +31,28 @@ async def open_sessions(
 ) -> AsyncIterator[Sessions]:
     """After `reconcile`: it must be known which sandboxes live. Leaving lets go; interpreters go on."""
     async with own_tasks() as tasks:
-        book = SessionBook(store, clock, sandboxes, tasks)
-        sessions = Sessions(book, images)
-        for session in await book.load():
-            await _take_up(session, sessions, book)
-        tasks.start(book.run(), name="sessions")
+        repository = SessionRepository(store, clock, sandboxes, tasks)
+        sessions, loop = Sessions(repository, images), SessionReconciler(repository, tasks)
+        for session in await repository.load():
+            await _take_up(session, sessions, repository)
+        tasks.start(loop.run(), name="sessions")
         try:
             yield sessions
         finally:
-            await book.write_down()
+            await repository.write_down()
 
 
-async def _take_up(session: Session, sessions: Sessions, book: SessionBook) -> None:
-    sandbox = book.sandboxes.room.book.peek(session.sandbox_id)
+async def _take_up(session: Session, sessions: Sessions, repository: SessionRepository) -> None:
+    sandbox = repository.sandboxes.dependencies.repository.peek(session.sandbox_id)
     try:
         if sandbox is None:
-            await book.move(session.id, Signal.END, actor=ACTOR, reason="sandbox_ended")
+            await repository.move(session.id, over(ACTOR, "sandbox_ended"))
         elif sandbox.state in LIVE:
             async with asyncio.timeout(ADOPT_S):
                 await sessions.adopt(session)
         elif session.state is not State.DIED:
-            await book.move(session.id, Signal.GONE, actor=ACTOR, reason=f"sandbox_{sandbox.state.value}")
+            reason = f"sandbox_{sandbox.state.value}"
+            await repository.move(session.id, Step(signal=Signal.GONE, actor=ACTOR, reason=reason))
     except (SandboxerError, OSError) as error:
         # TimeoutError too: one sandbox that does not answer must not keep the platform from starting.
         log.warning("could not find the interpreter of %s again: %r", session.id, error)

@@ -13,29 +13,31 @@ from sqlalchemy import Connection
 from sandboxer.backends.contract import VolumeMount
 from sandboxer.backends.guest import Guest, Process
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.durations import format_duration, parse_duration
+from sandboxer.kernel.clock import format_duration, parse_duration
 from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound, SandboxerError, SessionDied
 from sandboxer.kernel.ids import new_id
 from sandboxer.sandboxes.access import ActivityKind
-from sandboxer.sandboxes.book import Also
 from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
-from sandboxer.work.languages.offering import HostImages
+from sandboxer.store.paging import Page
+from sandboxer.store.repository import Also
+from sandboxer.work.languages.images import HostImages
 from sandboxer.work.languages.table import languages
-from sandboxer.work.sessions import lifetime
+from sandboxer.work.sessions import lifecycle as lifetime
 from sandboxer.work.sessions.attached import Attached
-from sandboxer.work.sessions.book import SessionBook
 from sandboxer.work.sessions.cells import Cell
-from sandboxer.work.sessions.interpreters import INTERPRETERS, find_interpreter
-from sandboxer.work.sessions.lifecycle import Signal, State
-from sandboxer.work.sessions.records import Page, Session
-from sandboxer.work.sessions.starting import (
+from sandboxer.work.sessions.interpreters import (
+    INTERPRETERS,
     await_greeting,
     end_leftovers,
     find_again,
+    find_interpreter,
     give_order,
     start_keeper,
 )
+from sandboxer.work.sessions.lifecycle import Signal, State
+from sandboxer.work.sessions.records import Session
+from sandboxer.work.sessions.repository import ACTOR, SessionRepository, Step
 
 # The platform itself, keeping an ear on interpreters.
 SYSTEM = Caller(public_key="system:sessions", account="system", is_owner=True)
@@ -62,10 +64,10 @@ class WantedSession:
 
 
 class Sessions:
-    def __init__(self, book: SessionBook, images: HostImages) -> None:
+    def __init__(self, repository: SessionRepository, images: HostImages) -> None:
         self._images = images
-        self.book = self._book = book
-        self._sandboxes = book.sandboxes
+        self.repository = self._repository = repository
+        self._sandboxes = repository.sandboxes
 
     # -- making and ending
 
@@ -80,8 +82,8 @@ class Sessions:
         if image is None and not interpreter.language.in_base:
             image = (await self._images.image_of())(interpreter.language)
         idle = _duration(wanted.idle, "idle", lifetime.IDLE_DEFAULT)
-        room = self._sandboxes.room
-        profile = room.profiles.get(wanted.profile or room.default_profile)
+        dependencies = self._sandboxes.dependencies
+        profile = dependencies.profiles.get(wanted.profile or dependencies.default_profile)
         return CreateRequest(
             profile=wanted.profile,
             name=wanted.name,
@@ -103,14 +105,14 @@ class Sessions:
                 async with self._sandboxes.line(sandbox.id, caller, activity=ActivityKind.PROCESSES):
                     pass
             session = self._planned(wanted, caller, sandbox_id=sandbox.id, account=sandbox.account)
-            async with self._book.one_at_a_time(sandbox.id):
+            async with self._repository.one_at_a_time(sandbox.id):
                 self._refuse_one_too_many(sandbox.id)
-                await self._book.open(session, also)
+                await self._repository.create(session, also=also)
             return await self._begin(session, caller)
         return await self._create_with_sandbox(wanted, caller, also)
 
     def _refuse_one_too_many(self, sandbox_id: str) -> None:
-        if len(self._book.of_sandbox(sandbox_id)) >= MOST_PER_SANDBOX:
+        if len(self._repository.of_sandbox(sandbox_id)) >= MOST_PER_SANDBOX:
             raise Conflict(
                 why=f"{sandbox_id} has {MOST_PER_SANDBOX} sessions already",
                 reason="too_many_sessions",
@@ -121,14 +123,15 @@ class Sessions:
         planned = self._planned(wanted, caller, sandbox_id="", account=caller.account)
 
         def bind(conn: Connection, sandbox_id: str) -> None:
-            self._book.insert(conn, replace(planned, sandbox_id=sandbox_id), also)
+            placed = replace(planned, sandbox_id=sandbox_id)
+            self._repository.add(conn, placed, also=also, now=planned.created_at)
 
         try:
             made = await self._sandboxes.create(await self.sandbox_request(wanted), caller, also=bind)
         except BaseException:
-            await self._book.give_up(planned.id, "sandbox_failed")
+            await self._repository.give_up(planned.id, "sandbox_failed")
             raise
-        session = self._book.remember(replace(planned, sandbox_id=made.id))
+        session = self._repository.announce(replace(planned, sandbox_id=made.id))
         return await self._begin(session, caller)
 
     async def _begin(self, session: Session, caller: Caller) -> Session:
@@ -137,7 +140,7 @@ class Sessions:
         except BaseException as error:
             # Whoever asked has nothing to hold on to: nothing is left.
             reason = error.code if isinstance(error, SandboxerError) else "cut_short"
-            await self._book.end(session.id, actor=caller.public_key, reason=reason)
+            await self._repository.end(session.id, actor=caller.public_key, reason=reason)
             raise
 
     async def end(self, session_id: str, caller: Caller, *, despite_lock: bool = False) -> Session:
@@ -145,7 +148,7 @@ class Sessions:
         session = await self.get(session_id, caller)
         if session.state is State.ENDED:
             return session
-        return await self._book.end(
+        return await self._repository.end(
             session.id, actor=caller.public_key, reason="ended_by_caller", despite_lock=despite_lock
         )
 
@@ -154,26 +157,26 @@ class Sessions:
         session = await self.get(session_id, caller)
         async with (
             self._sandboxes.line(session.sandbox_id, caller, activity=ActivityKind.PROCESSES) as guest,
-            self._book.one_at_a_time(session_id),
+            self._repository.one_at_a_time(session_id),
         ):
             session = await self.get(session_id, caller)
-            if (attached := self._book.attached(session_id)) is not None:
+            if (attached := self._repository.attached(session_id)) is not None:
                 await attached.kill("restarted", "the session was restarted")
                 await attached.over.wait()
             await end_leftovers(guest, session)
-            session = await self._book.renew(session_id, actor=caller.public_key)
+            session = await self._repository.renew(session_id, actor=caller.public_key)
             return await self._start(session)
 
     async def recall(self, session_id: str, caller: Caller) -> Session | None:
         """What became of a create that nobody answered for."""
-        session = await self._book.find(session_id)
+        session = await self._repository.find(session_id)
         return session if session is not None and session.state is State.READY else None
 
     # -- looking
 
     async def get(self, session_id: str, caller: Caller) -> Session:
         """Someone else's is NotFound like one that never was."""
-        session = await self._book.find(session_id)
+        session = await self._repository.find(session_id)
         if session is None or not (caller.is_owner or session.account == caller.account):
             raise NotFound(what="session", id=session_id)
         return session
@@ -186,21 +189,21 @@ class Sessions:
         state: State | None = None,
         cursor: str | None = None,
         limit: int = 50,
-    ) -> Page:
+    ) -> Page[Session]:
         account = None if caller.is_owner else caller.account
-        return await self._book.page(
+        return await self._repository.page(
             account=account, sandbox_id=sandbox_id, state=state, cursor=cursor, limit=limit
         )
 
     def is_busy(self, session: Session) -> bool:
-        attached = self._book.attached(session.id)
+        attached = self._repository.attached(session.id)
         return attached is not None and attached.is_busy
 
     def is_frozen(self, session: Session) -> bool:
-        return self._book.is_frozen(session)
+        return self._repository.is_frozen(session)
 
     def cell_count(self, session: Session) -> int:
-        attached = self._book.attached(session.id)
+        attached = self._repository.attached(session.id)
         return 0 if attached is None else attached.last
 
     # -- cells
@@ -211,12 +214,12 @@ class Sessions:
         # Frozen, stopped, someone else's: refused here, with the sandbox's own words.
         async with self._sandboxes.line(session.sandbox_id, caller, activity=ActivityKind.EXEC):
             cell = attached.submit(code, timeout_s)
-        self._book.touch(session_id)
+        self._repository.touch(session_id)
         return cell
 
     async def cell(self, session_id: str, caller: Caller, n: int) -> Cell:
         session = await self.get(session_id, caller)
-        attached = self._book.attached(session_id) or self._book.former(session_id)
+        attached = self._repository.attached(session_id) or self._repository.former(session_id)
         cell = None if attached is None else attached.cells.get(n)
         if cell is None:
             raise NotFound(what=f"cell of {session.id}", id=n)
@@ -225,7 +228,7 @@ class Sessions:
     async def cells(self, session_id: str, caller: Caller) -> Sequence[Cell]:
         """Those still kept, oldest first."""
         await self.get(session_id, caller)
-        attached = self._book.attached(session_id) or self._book.former(session_id)
+        attached = self._repository.attached(session_id) or self._repository.former(session_id)
         return [] if attached is None else sorted(attached.cells.values(), key=lambda cell: cell.n)
 
     async def interrupt(self, session_id: str, caller: Caller) -> Cell | None:
@@ -236,11 +239,13 @@ class Sessions:
 
     async def _living(self, session_id: str, caller: Caller) -> tuple[Session, Attached]:
         session = await self.get(session_id, caller)
-        attached = self._book.attached(session_id)
+        attached = self._repository.attached(session_id)
         if session.state is State.ENDED:
             raise Conflict(why=f"{session_id} has ended ({session.reason})", reason="session_ended")
         if session.state is not State.READY or attached is None:
-            why = (attached or self._book.former(session_id) or _Unknown).why or session.reason
+            if (told := self._repository.ended_by_money(session)) is not None:
+                raise told
+            why = (attached or self._repository.former(session_id) or _Unknown).why or session.reason
             raise SessionDied(id=session_id, why=why, reason=session.reason)
         return session, attached
 
@@ -254,13 +259,9 @@ class Sessions:
         attached = self._attach(session, process)
         await give_order(process, interpreter)
         await await_greeting(attached, session, sandbox.image)
-        return await self._book.move(
-            session.id,
-            Signal.ANSWERED,
-            actor="system:sessions",
-            reason="ready",
-            process_id=process.process_id,
-        )
+        changes = {"process_id": process.process_id}
+        ready = Step(signal=Signal.ANSWERED, actor=ACTOR, reason="ready", changes=changes)
+        return await self._repository.move(session.id, ready)
 
     async def adopt(self, session: Session) -> None:
         """After a restart of the server: the interpreter is still there, or it is not."""
@@ -270,9 +271,8 @@ class Sessions:
                 await end_leftovers(guest, session)
         if process is None:
             if session.state is not State.DIED:
-                await self._book.move(
-                    session.id, Signal.GONE, actor="system:sessions", reason="lost_with_the_server"
-                )
+                gone = Step(signal=Signal.GONE, actor=ACTOR, reason="lost_with_the_server")
+                await self._repository.move(session.id, gone)
             return
         attached = self._attach(session, process)
         await attached.tell(op="hello")
@@ -280,16 +280,16 @@ class Sessions:
     def _attach(self, session: Session, process: Process) -> Attached:
         attached = Attached(
             process,
-            self._book.clock,
+            self._repository.clock,
             is_shell=languages()[session.language].is_shell,
             working=lambda: self._work(session.sandbox_id),
-            when_gone=lambda gone, reason, why: self._book.gone(session.id, gone, reason),
+            when_gone=lambda gone, reason, why: self._repository.gone(session.id, gone, reason),
         )
-        if (former := self._book.former(session.id)) is not None:
+        if (former := self._repository.former(session.id)) is not None:
             # Numbers go on after a restart, and what was said before can still be read.
             attached.last, attached.cells = former.last, dict(former.cells)
-        attached.set_frozen(self._book.is_frozen(session))
-        self._book.attach(session.id, attached)
+        attached.set_frozen(self._repository.is_frozen(session))
+        self._repository.attach(session.id, attached)
         return attached
 
     def _watch(self, sandbox_id: str) -> AbstractAsyncContextManager[Guest]:
@@ -298,11 +298,11 @@ class Sessions:
     @asynccontextmanager
     async def _work(self, sandbox_id: str) -> AsyncIterator[None]:
         """The sandbox counts as working while a cell runs, frozen in the middle of it or not."""
-        with self._sandboxes.room.activity.working(sandbox_id):
+        with self._sandboxes.dependencies.activity.working(sandbox_id):
             yield
 
     def _planned(self, wanted: WantedSession, caller: Caller, *, sandbox_id: str, account: str) -> Session:
-        now = self._book.clock.now()
+        now = self._repository.clock.now()
         ttl = _duration(wanted.ttl, "ttl", lifetime.TTL_DEFAULT)
         idle = _duration(wanted.idle, "idle", lifetime.IDLE_DEFAULT)
         session_id = new_id("ses")

@@ -2,23 +2,32 @@
 
 Neither side's framing reaches the other: what is beyond a body belongs to the next request, which is judged
 by itself, or to nobody. Bodies go through by callbacks, without a task or a copy.
+
+What the proxy itself says to a program inside are messages that name the rule and how to ask for another.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
+import http
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sandboxer.access.egress.proxy.websocket import is_agreed, key_of
+from sandboxer.access.egress.decision import Ask, Deny
 from sandboxer.access.egress.proxy.wire import Gone, Wire
-from sandboxer.access.http1.forward import ForwardHead
 from sandboxer.access.http1.framing import Body, Chunks, Counted, Endless, Rechunked
-from sandboxer.access.http1.heads import AnswerHead, BadHead, read_answer
+from sandboxer.access.http1.heads import AnswerHead, BadHead, ForwardHead, read_answer
 
+_MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _BODILESS = frozenset({204, 304})
 # Answers before the answer.
 _INTERIM = 8
 _UPGRADE = b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+_PREFIX = "urn:sandboxer:problem:"
 
 
 class BadAnswer(Exception):
@@ -50,6 +59,25 @@ class Ended:
 
 OVER = Ended(client=False, upstream=False)
 _BOTH = Ended(client=True, upstream=True)
+
+
+def key_of(lines: Sequence[bytes]) -> bytes | None:
+    return _only(lines, b"sec-websocket-key")
+
+
+def is_agreed(key: bytes | None, answer_lines: Sequence[bytes]) -> bool:
+    if key is None:
+        return False
+    proof = base64.b64encode(hashlib.sha1(key + _MAGIC, usedforsecurity=False).digest())
+    return _only(answer_lines, b"sec-websocket-accept") == proof
+
+
+def _only(lines: Sequence[bytes], name: bytes) -> bytes | None:
+    """Its value, if it is there exactly once."""
+    found = [
+        value.strip() for key, _, value in (line.partition(b":") for line in lines) if key.lower() == name
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 async def exchange(
@@ -177,3 +205,48 @@ async def join(client: Wire, upstream: Wire, idle_s: float) -> None:
             return
         if moved == (client.heard, upstream.heard):
             return
+
+
+def problem(status: int, code: str, detail: str, next_step: str, **facts: object) -> bytes:
+    """Closes the connection: what is left of a refused request is not worth reading."""
+    members = {
+        **facts,
+        "type": _PREFIX + code,
+        "title": code.replace("_", " ").capitalize(),
+        "status": status,
+        "detail": detail,
+        "code": code,
+        "next_step": next_step,
+    }
+    return _message(status, json.dumps(members).encode(), {"x-sandboxer-egress": code})
+
+
+def denied(deny: Deny, ask: Ask | None, sandbox_id: str) -> bytes:
+    facts: dict[str, object] = {"reason": deny.reason}
+    if deny.rule is not None:
+        facts["rule"] = deny.rule.words()
+    step = "Ask whoever owns this sandbox to change its egress rules."
+    if ask is not None:
+        facts |= {"host": ask.host, "port": ask.port}
+        where = ask.host if ask.port in (80, 443) else f"{ask.host}:{ask.port}"
+        if deny.reason in ("no_rule", "port"):
+            step = (
+                f"Ask the owner for it: `sandboxer egress allow {sandbox_id} {where}`, or PATCH"
+                f" /v1/sandboxes/{sandbox_id}/egress. `sandboxer egress explain` says why in full."
+            )
+    what = "This" if ask is None else ask.url() if ask.path is not None else f"{ask.host}:{ask.port}"
+    return problem(403, "egress_denied", f"{what} is not allowed: {deny.why}.", step, **facts)
+
+
+def _message(status: int, body: bytes, headers: Mapping[str, str]) -> bytes:
+    lines = [f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    lines += [
+        "content-type: application/problem+json",
+        f"content-length: {len(body)}",
+        "cache-control: no-store",
+        "connection: close",
+        "",
+        "",
+    ]
+    return "\r\n".join(lines).encode() + body

@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sandboxer.artifacts.images.oci.layers import OPAQUE, WHITEOUT
-from sandboxer.artifacts.images.oci.tar_reading import FILE, FOLDER, HARD_LINK, LINK, Member, odd
-from sandboxer.artifacts.images.oci.work import Work
+from sandboxer.artifacts.images.oci.tar import FILE, FOLDER, HARD_LINK, LINK, Member, Work, odd
 from sandboxer.artifacts.images.published.tree import Bounds
 from sandboxer.kernel.errors import DiskFull, TooLarge
 
@@ -86,7 +85,7 @@ class Applying:
         finally:
             self._forget()
 
-    def furnish(self) -> None:
+    def on_start(self) -> None:
         """What every sandbox needs of its tree: places to mount on, as folders and nothing else."""
         for name, mode in _PLACES.items():
             if not _is_folder(self.root, name):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from sandboxer.artifacts.images.oci.tar_writing import END, Facts, header, padding
+from sandboxer.artifacts.images.oci.tar import END, Facts, header, padding
 from sandboxer.artifacts.images.published import tree
 from sandboxer.artifacts.images.published.tree import Bounds, Entry, Kind
 

@@ -2,7 +2,7 @@
 
 A thread cannot be stopped, and an archive can be made that takes long to read. So the work is done by a
 process of its own, which is killed when its client leaves or the server stops, and which ends by itself when
-the server dies. `python -m` this module is that process; `Unpacker` is the server's side of it.
+the server dies. `main` is that process; `Unpacker` is the server's side of it.
 """
 
 from __future__ import annotations
@@ -13,21 +13,59 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from sandboxer.artifacts.images.oci.applying import Applying
-from sandboxer.artifacts.images.oci.reading import Blob, Part, layer_members
-from sandboxer.artifacts.images.oci.weighing import Weight, weigh
-from sandboxer.artifacts.images.oci.whole import unpack_whole
+from sandboxer.artifacts.images.oci.archive import Blob, Part, layer_members, understand
+from sandboxer.artifacts.images.oci.layers import WHITEOUT as MARK
+from sandboxer.artifacts.images.oci.packing import unpack_whole
+from sandboxer.artifacts.images.oci.tar import FILE, Work
 from sandboxer.artifacts.images.published.tree import Bounds
 from sandboxer.kernel import errors
-from sandboxer.kernel.errors import SandboxerError, Unavailable
+from sandboxer.kernel.errors import SandboxerError, TooLarge, Unavailable
 
-# It has all the time that nobody else needs.
-_NICENESS = 10
+_BLOCK = 4096
+
+
+@dataclass(slots=True, kw_only=True)
+class Weight:
+    layers: list[Blob] = field(default_factory=list)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    bytes: int = 0
+    entries: int = 0
+    # Of each layer: whether it hides anything.
+    marks: list[bool] = field(default_factory=list)
+
+
+def weigh(file: IO[bytes], bounds: Bounds) -> Weight:
+    """What an archive will take when it is unpacked, found out by reading every layer to its end: its digests
+    are checked, and what it will hold is counted, before anything is made of it.
+
+    Blocks. Raises InvalidRequest for an archive that is not what it should be, TooLarge.
+    """
+    found = understand(file)
+    weight, work = Weight(layers=list(found.layers), config=found.config), Work(bounds)
+    ends = time.monotonic() + bounds.seconds
+    for blob in found.layers:
+        has_marks = False
+        for member in layer_members(file, blob, most_bytes=bounds.bytes, ends=ends, work=work):
+            weight.entries += 1
+            has_marks = has_marks or MARK in member.path
+            if member.kind == FILE:
+                weight.bytes += -(-member.size // _BLOCK) * _BLOCK
+            if weight.bytes > bounds.bytes:
+                raise TooLarge(what="image", limit=f"{bounds.bytes >> 20} MB")
+            if weight.entries > bounds.entries:
+                raise TooLarge(what="image", limit=f"{bounds.entries} files and folders")
+        weight.marks.append(has_marks)
+    return weight
+
+
+# It has all the time that nobody else needs, from before it reads its own code.
+_BEGIN = f"from sandboxer.kernel.fairness import come_last; come_last(); import {__name__} as it; it.main()"
 
 
 class Unpacker:
@@ -85,7 +123,7 @@ class Unpacker:
             if self._is_killed:
                 raise _ended()
             self._child = subprocess.Popen(
-                [sys.executable, "-m", __name__],
+                [sys.executable, "-c", _BEGIN],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 pass_fds=tuple(fds),
@@ -143,12 +181,11 @@ class _Job:
                 self.archive, blob, most_bytes=self.bounds.bytes, ends=applying.ends, work=applying.work
             )
             applying.apply(inside, has_marks=has_marks)
-        applying.furnish()
+        applying.on_start()
         return {"skipped": applying.skipped}
 
 
 def main() -> None:
-    os.nice(_NICENESS)
     told = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_server, daemon=True).start()
     with os.fdopen(told["archive"], "rb") as archive:
@@ -165,7 +202,3 @@ def _end_with_server() -> None:
     while os.read(sys.stdin.fileno(), 4096):
         pass
     os._exit(1)
-
-
-if __name__ == "__main__":
-    main()

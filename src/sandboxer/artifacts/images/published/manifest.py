@@ -1,4 +1,5 @@
-"""What an image is: every path with its mode, owner, size and content, in one order, as one digest.
+"""What an image is: every path with its mode, owner, size and content, in one order, as one digest. Also the
+work on a layer before it is kept as an image, and the look at every file of one that is.
 
 The times of files are no part of it. The tree below is named, not listed: it is the operator's, and one for
 good (`name@digest`).
@@ -6,18 +7,21 @@ good (`name@digest`).
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 from sandboxer.artifacts.images.published import tree
-from sandboxer.artifacts.images.published.listing import Altered
-from sandboxer.artifacts.images.published.scanning import Finding, Scan
-from sandboxer.artifacts.images.published.telling import Told
+from sandboxer.artifacts.images.published.contents import Altered, Comparison, Lists
+from sandboxer.artifacts.images.published.scan import Finding, Scan, Told, strip, strip_secrets
 from sandboxer.artifacts.images.published.tree import Bounds, Entry, Kind
+from sandboxer.backends.contract import KeptLayers
 from sandboxer.kernel.errors import Conflict
 
 FORM = "sandboxer image manifest 1"
@@ -117,3 +121,77 @@ def _content(entry: Entry, scan: Scan | None) -> list[object]:
 
 def _text(path: bytes) -> str:
     return os.fsdecode(path).encode("utf-8", "backslashreplace").decode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    base: str
+    survey: Survey
+    stripped: Told[str]
+
+
+@dataclass(slots=True)
+class Shaping:
+    """What is done to the copy: credentials go, and with `clean` whatever else looks like a secret."""
+
+    bounds: Bounds
+    clean: bool = False
+    stripped: Told[str] = field(default_factory=Told)
+
+    def __call__(self, layer: int) -> None:
+        strip(layer, self.bounds, self.stripped)
+        if self.clean:
+            strip_secrets(layer, self.bounds, self.stripped)
+
+
+def survey_and_list(image_id: str, layers: KeptLayers, bounds: Bounds, lists: Lists) -> Survey:
+    """Of one that is new. Blocks."""
+    with _opened(layers) as layer, lists.writing(image_id) as writer:
+        return survey(layer, base=layers.base, bounds=bounds, line=writer.put)
+
+
+def verify(image_id: str, layers: KeptLayers, bounds: Bounds, lists: Lists, *, digest: str) -> None:
+    """Every file read again. Blocks. Raises Conflict (altered) with what is different."""
+    with _opened(layers) as layer, lists.reading(image_id) as listed:
+        if listed is None:
+            found = survey(layer, base=layers.base, bounds=bounds, scans=False)
+            check(found, digest, id=image_id, altered=None)
+            return
+        comparison = Comparison(listed.lines())
+        found = survey(layer, base=layers.base, bounds=bounds, scans=False, line=comparison.put)
+        altered = comparison.finish()
+        check(found, digest, id=image_id, altered=altered if listed.digest == digest else None)
+
+
+@contextmanager
+def _opened(layers: KeptLayers) -> Iterator[int]:
+    fd = os.open(layers.layer, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+AT_ONCE = 3
+OF_ONE = 2
+
+
+class Walks:
+    """How many images are gone through at once, file by file: of one account, and of all.
+
+    Each takes a thread for up to half an hour, and who makes its files decides for how long. Threads are few,
+    and everybody's: sandboxes are made by them, and names looked up.
+    """
+
+    def __init__(self) -> None:
+        self._all = asyncio.Semaphore(AT_ONCE)
+        self._of_one: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def turn(self, account: str) -> AsyncIterator[None]:
+        """Who is too many waits. An account's own first: its queue takes nobody else's place."""
+        mine = self._of_one.get(account)
+        if mine is None:
+            mine = self._of_one[account] = asyncio.Semaphore(OF_ONE)
+        async with mine, self._all:
+            yield

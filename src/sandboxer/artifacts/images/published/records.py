@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -14,7 +14,6 @@ from sqlalchemy import (
     Connection,
     Index,
     Integer,
-    Row,
     Table,
     Text,
     and_,
@@ -23,15 +22,15 @@ from sqlalchemy import (
     insert,
     or_,
     select,
-    update,
 )
 
-from sandboxer.artifacts.images.published.scanning import Finding
+from sandboxer.artifacts.images.published.scan import Finding
 from sandboxer.artifacts.snapshots.lifecycle import OVER, USABLE, State
 from sandboxer.artifacts.snapshots.policy import Holding
 from sandboxer.backends.contract import Resources
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
-from sandboxer.store.paging import newest_first, next_cursor
+from sandboxer.store.paging import Page
+from sandboxer.store.rows import MAPPING, TUPLE, Cell, Rows, enumerated, parts
 
 
 class Visibility(StrEnum):
@@ -134,8 +133,23 @@ image_grants = Table(
     Index(None, "account"),
 )
 
-_FIELDS = tuple(f.name for f in fields(PublishedImage))
-_RESOURCES = tuple(f.name for f in fields(Resources))
+rows = Rows(
+    published_images,
+    PublishedImage,
+    prefix="img_",
+    over=OVER,
+    cells={
+        "state": enumerated(State),
+        "visibility": enumerated(Visibility),
+        "config": MAPPING,
+        "findings": Cell(
+            write=lambda found: [[one.path, one.kind] for one in found],
+            read=lambda kept: tuple(Finding(*each) for each in kept),
+        ),
+        "stripped": TUPLE,
+        "resources": parts(Resources),
+    },
+)
 
 
 class Filter(StrEnum):
@@ -145,38 +159,10 @@ class Filter(StrEnum):
     PUBLIC = "public"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImagePage:
-    images: Sequence[PublishedImage]
-    next_cursor: str | None
-
-
-def insert_record(conn: Connection, image: PublishedImage) -> None:
-    conn.execute(insert(published_images).inline(), _to_row(image))
-
-
-def replace_record(conn: Connection, before: PublishedImage, after: PublishedImage) -> bool:
-    """Unless someone wrote first; False then, and nothing is changed."""
-    table = published_images
-    fenced = update(table).where(table.c.id == before.id, table.c.version == before.version)
-    return conn.execute(fenced.values(**_to_row(after))).rowcount == 1
-
-
-def load(conn: Connection, image_id: str) -> PublishedImage | None:
-    row = conn.execute(select(published_images).where(published_images.c.id == image_id)).one_or_none()
-    return None if row is None else _from_row(row)
-
-
-def load_living(conn: Connection) -> list[PublishedImage]:
-    """All of which something may be left."""
-    query = select(published_images).where(published_images.c.state.not_in([one.value for one in OVER]))
-    return [_from_row(row) for row in conn.execute(query)]
-
-
 def holding(conn: Connection, account: str) -> Holding:
     table = published_images
     query = select(func.count(), func.coalesce(func.sum(table.c.size_bytes), 0)).where(
-        table.c.account == account, table.c.state.not_in([state.value for state in OVER])
+        table.c.account == account, rows.is_left
     )
     count, size = conn.execute(query).one()
     return Holding(count=int(count), size_bytes=int(size))
@@ -187,7 +173,7 @@ def has_locked(conn: Connection, account: str) -> bool:
     query = select(func.count()).where(
         table.c.account == account,
         table.c.locked_at.is_not(None),
-        table.c.state.not_in([one.value for one in OVER]),
+        rows.is_left,
     )
     return bool(conn.execute(query).scalar())
 
@@ -213,22 +199,14 @@ def drop_grants(conn: Connection, image_id: str) -> None:
     conn.execute(delete(image_grants).where(image_grants.c.image_id == image_id))
 
 
-def owners_of_images(conn: Connection, subjects: Iterable[str]) -> dict[str, str]:
-    """The account of each subject that is a published image."""
-    wanted = [subject for subject in subjects if subject.startswith("img_")]
-    if not wanted:
-        return {}
-    table = published_images
-    rows = conn.execute(select(table.c.id, table.c.account).where(table.c.id.in_(wanted)))
-    return {row.id: row.account for row in rows}
-
-
-def load_page(conn: Connection, *, account: str, which: Filter, cursor: str | None, limit: int) -> ImagePage:
+def load_page(
+    conn: Connection, *, account: str, which: Filter, cursor: str | None, limit: int
+) -> Page[PublishedImage]:
     """Newest first: one's own whatever became of them short of gone, and of others' what can be used."""
     table = published_images
     usable = table.c.state.in_([one.value for one in USABLE])
     granted = select(image_grants.c.image_id).where(image_grants.c.account == account)
-    owned = and_(table.c.account == account, table.c.state.not_in([one.value for one in OVER]))
+    owned = and_(table.c.account == account, rows.is_left)
     shared = and_(table.c.id.in_(granted), usable)
     public = and_(table.c.visibility == Visibility.PUBLIC.value, usable)
     wanted = {
@@ -238,31 +216,4 @@ def load_page(conn: Connection, *, account: str, which: Filter, cursor: str | No
         Filter.PUBLIC: public,
     }[which]
     query = select(table).where(wanted)
-    query = newest_first(query, table, cursor=cursor, limit=limit)
-    found = [_from_row(row) for row in conn.execute(query)]
-    return ImagePage(images=found[:limit], next_cursor=next_cursor(found, limit))
-
-
-def _to_row(image: PublishedImage) -> dict[str, Any]:
-    row: dict[str, Any] = {name: getattr(image, name) for name in _FIELDS}
-    row["state"] = image.state.value
-    row["visibility"] = image.visibility.value
-    row["config"] = dict(image.config)
-    row["findings"] = [[one.path, one.kind] for one in image.findings]
-    row["stripped"] = list(image.stripped)
-    row["resources"] = {name: getattr(image.resources, name) for name in _RESOURCES}
-    return row
-
-
-def _from_row(row: Row[Any]) -> PublishedImage:
-    cells = {name: row._mapping[name] for name in _FIELDS}
-    return PublishedImage(
-        **{
-            **cells,
-            "state": State(cells["state"]),
-            "visibility": Visibility(cells["visibility"]),
-            "findings": tuple(Finding(*each) for each in cells["findings"]),
-            "stripped": tuple(cells["stripped"]),
-            "resources": Resources(**cells["resources"]),
-        }
-    )
+    return rows.page(conn, query, cursor=cursor, limit=limit)

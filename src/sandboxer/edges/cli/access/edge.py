@@ -12,8 +12,7 @@ import typer
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import Json
 from sandboxer.edges.cli.output import out, print_json
-from sandboxer.edges.proxy.tls.caddy import EdgePlan, render
-from sandboxer.edges.proxy.tls.supervision import write_plan
+from sandboxer.edges.proxy.caddy import EdgePlan, render, write_plan
 from sandboxer.settings import load_settings
 
 app = typer.Typer(help="TLS in front of the platform.", no_args_is_help=True, rich_markup_mode="rich")

@@ -1,16 +1,21 @@
-"""`egress show|allow|deny|remove|explain|log`: what a sandbox of trust level `semi` may reach outside.
+"""`egress show|allow|deny|remove|replace|explain|log`: what a sandbox of trust `semi` may reach outside.
 
 The word `account` in place of an id means the rules that hold in all sandboxes of the account.
 """
 
 from __future__ import annotations
 
+from json import loads as parse_json
+from pathlib import Path as FilePath
 from typing import Annotated
 
 import typer
+from rich.console import Group
 
+from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, client
 from sandboxer.edges.cli.output import ago, columns, out, print_json
+from sandboxer.edges.cli.verbs import Answer, verb
 from sandboxer.kernel.errors import NotFound
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.egress import AccountEgress, Egress
@@ -33,8 +38,8 @@ Method = Annotated[list[str] | None, typer.Option("--method", help="Only these; 
 Path = Annotated[str | None, typer.Option("--path", help="Only this path and below; opens its TLS.")]
 
 
-@app.command("show")
-def show(whose: Whose, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "show")
+def show(platform: Sandboxer, whose: Whose) -> object:
     """The rules that stand, and how much went through.
 
     Examples:
@@ -43,21 +48,11 @@ def show(whose: Whose, json: Json = False, url: Url = None, state_dir: StateDir 
 
         sandboxer egress show account
     """
-    with client(url, state_dir) as platform:
-        found = _egress(platform, whose).show()
-    _print(found, json=json)
+    return _policy(_egress(platform, whose).show())
 
 
-@app.command("allow")
-def allow(
-    whose: Whose,
-    host: Host,
-    method: Method = None,
-    path: Path = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+@verb(app, "allow")
+def allow(platform: Sandboxer, whose: Whose, host: Host, method: Method = None, path: Path = None) -> object:
     """Let it reach a host from now on.
 
     Examples:
@@ -70,22 +65,12 @@ def allow(
 
         sandboxer egress allow account pypi.org
     """
-    with client(url, state_dir) as platform:
-        name, facts = _rule(host, method, path)
-        found = _egress(platform, whose).allow(name, **facts)
-    _print(found, json=json)
+    name, facts = _rule(host, method, path)
+    return _policy(_egress(platform, whose).allow(name, **facts))
 
 
-@app.command("deny")
-def deny(
-    whose: Whose,
-    host: Host,
-    method: Method = None,
-    path: Path = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+@verb(app, "deny")
+def deny(platform: Sandboxer, whose: Whose, host: Host, method: Method = None, path: Path = None) -> object:
     """Keep it from a host, whatever else allows it; what is open there ends.
 
     Examples:
@@ -94,38 +79,26 @@ def deny(
 
         sandboxer egress deny account tracker.example.com
     """
-    with client(url, state_dir) as platform:
-        name, facts = _rule(host, method, path)
-        found = _egress(platform, whose).deny(name, **facts)
-    _print(found, json=json)
+    name, facts = _rule(host, method, path)
+    return _policy(_egress(platform, whose).deny(name, **facts))
 
 
-@app.command("remove")
-def remove(
-    whose: Whose,
-    host: Host,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+@verb(app, "remove")
+def remove(platform: Sandboxer, whose: Whose, host: Host) -> object:
     """Take away every rule about a host, or one port of it; what is open there and not allowed any more ends.
 
     Examples:
 
         sandboxer egress remove sbx_0123456789abcdefghjkmnpqrs pypi.org
     """
-    with client(url, state_dir) as platform:
-        egress = _egress(platform, whose)
-        standing = egress.show()
-        name, facts = _rule(host.lower(), None, None)
-        ports = facts.get("ports")
-        about = [
-            one.model_dump() for one in standing.rules if one.host == name and ports in (None, one.ports)
-        ]
-        if not about:
-            raise NotFound(what="rule", id=host)
-        found = egress.remove(*about)
-    _print(found, json=json)
+    egress = _egress(platform, whose)
+    standing = egress.show()
+    name, facts = _rule(host.lower(), None, None)
+    ports = facts.get("ports")
+    about = [one.model_dump() for one in standing.rules if one.host == name and ports in (None, one.ports)]
+    if not about:
+        raise NotFound(what="rule", id=host)
+    return _policy(egress.remove(*about))
 
 
 @app.command("explain")
@@ -153,24 +126,46 @@ def explain(
     out.print(told.why + (" [dim](its TLS is opened)[/]" if told.tls_opened else ""), soft_wrap=True)
 
 
-@app.command("log")
-def log(sandbox_id: SandboxId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "replace")
+def replace(
+    platform: Sandboxer,
+    whose: Whose,
+    file: Annotated[
+        FilePath, typer.Argument(help="JSON: `rules`, and of a sandbox `default`, `secrets`, `limits`.")
+    ],
+) -> object:
+    """Put a whole policy in place of what stands; felt at once.
+
+    Examples:
+
+        sandboxer egress replace sbx_0123456789abcdefghjkmnpqrs policy.json
+    """
+    try:
+        policy = parse_json(file.read_text())
+    except (OSError, ValueError) as error:
+        raise CommandFailed(f"{file} cannot be read as JSON: {error}") from None
+    found: wire.Egress | wire.AccountEgress
+    if whose == "account":
+        found = platform.egress.replace(policy.get("rules", []))
+    else:
+        found = platform.sandbox(whose).egress.replace(**policy)
+    return _policy(found)
+
+
+@verb(app, "log")
+def log(platform: Sandboxer, sandbox_id: SandboxId) -> Answer:
     """What it was refused lately, and why.
 
     Examples:
 
         sandboxer egress log sbx_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir) as platform:
-        found = platform.sandbox(sandbox_id).egress.denials()
-    if json:
-        print_json(list(found))
-        return
+    found = platform.sandbox(sandbox_id).egress.denials()
     rows = [
         (ago(one.last_at), str(one.count), f"{one.method} {one.host}:{one.port}{one.path}", one.why)
         for one in found
     ]
-    out.print(columns(rows, "LAST", "TIMES", "WHAT", "WHY"))
+    return Answer(list(found), columns(rows, "LAST", "TIMES", "WHAT", "WHY"))
 
 
 def _egress(platform: Sandboxer, whose: str) -> Egress | AccountEgress:
@@ -191,10 +186,7 @@ def _rule(host: str, method: list[str] | None, path: str | None) -> tuple[str, d
     return name, facts
 
 
-def _print(found: wire.Egress | wire.AccountEgress, *, json: bool) -> None:
-    if json:
-        print_json(found)
-        return
+def _policy(found: wire.Egress | wire.AccountEgress) -> Answer:
     rows = [
         (
             one.action,
@@ -206,15 +198,15 @@ def _print(found: wire.Egress | wire.AccountEgress, *, json: bool) -> None:
         )
         for one in found.rules
     ]
-    out.print(columns(rows, "", "HOST", "PORTS", "METHODS", "PATH", "NOTE"))
+    rules = columns(rows, "", "HOST", "PORTS", "METHODS", "PATH", "NOTE")
     if isinstance(found, wire.AccountEgress):
-        out.print("[dim]in all sandboxes of the account, beside each one's own rules[/]")
-        return
-    out.print(f"[dim]everything else: {found.default}[/]")
-    for one in found.secrets:
-        out.print(f"[dim]{one.secret} goes into {one.header} of requests to {one.host}[/]")
+        where = "[dim]in all sandboxes of the account, beside each one's own rules[/]"
+        return Answer(found, Group(rules, where))
     ended = f", {found.ended_connections} ended by this" if found.ended_connections else ""
-    out.print(
+    lines = [
+        f"[dim]everything else: {found.default}[/]",
+        *(f"[dim]{one.secret} goes into {one.header} of requests to {one.host}[/]" for one in found.secrets),
         f"[dim]{found.sent_bytes} bytes sent, {found.received_bytes} received,"
-        f" {found.open_connections} connections open{ended}[/]"
-    )
+        f" {found.open_connections} connections open{ended}[/]",
+    ]
+    return Answer(found, Group(rules, *lines))

@@ -8,6 +8,8 @@ import typer
 
 from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, client
 from sandboxer.edges.cli.output import ago, columns, out, print_json, until
+from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.sdk.sync.client import Sandboxer
 
 app = typer.Typer(
     help="Open a port inside a sandbox by a link.", no_args_is_help=True, rich_markup_mode="rich"
@@ -52,21 +54,15 @@ def create(
         )
 
 
-@app.command("list")
-def list_previews(
-    sandbox_id: SandboxId, json: Json = False, url: Url = None, state_dir: StateDir = None
-) -> None:
+@verb(app, "list")
+def list_previews(platform: Sandboxer, sandbox_id: SandboxId) -> Answer:
     """List the previews of a sandbox that stand.
 
     Examples:
 
         sandboxer preview list sbx_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir) as platform:
-        found = platform.sandbox(sandbox_id).previews.list()
-    if json:
-        print_json(list(found))
-        return
+    found = platform.sandbox(sandbox_id).previews.list()
     rows = [
         (
             one.id,
@@ -77,26 +73,20 @@ def list_previews(
         )
         for one in found
     ]
-    out.print(columns(rows, "ID", "PORT", "KIND", "MADE", "LASTS"))
+    return Answer(list(found), columns(rows, "ID", "PORT", "KIND", "MADE", "LASTS"))
 
 
-@app.command("revoke")
+@verb(app, "revoke")
 def revoke(
+    platform: Sandboxer,
     sandbox_id: SandboxId,
     preview_id: Annotated[str, typer.Argument(help="As `preview list` shows it.")],
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Close it again: its link, its cookies, and what is open by them.
 
     Examples:
 
         sandboxer preview revoke sbx_0123456789abcdefghjkmnpqrs prv_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir) as platform:
-        platform.sandbox(sandbox_id).previews.revoke(preview_id)
-    if json:
-        print_json({"id": preview_id, "revoked": True})
-    else:
-        out.print(f"revoked {preview_id}")
+    platform.sandbox(sandbox_id).previews.revoke(preview_id)
+    return Answer({"id": preview_id, "revoked": True}, f"revoked {preview_id}")

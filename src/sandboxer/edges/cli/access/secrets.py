@@ -10,6 +10,8 @@ import typer
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, client
 from sandboxer.edges.cli.output import ago, columns, out, print_json
+from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.sdk.sync.client import Sandboxer
 
 app = typer.Typer(
     help="Keep secrets sealed, inject them into sandboxes, wipe them.",
@@ -20,8 +22,8 @@ groups = {"secrets": app}
 Name = Annotated[str, typer.Argument(help="Letters, digits and _.", metavar="NAME")]
 
 
-@app.command("set")
-def set_secret(name: Name, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "set")
+def set_secret(platform: Sandboxer, name: Name) -> Answer:
     """Keep a secret of the account. Its value is read from stdin, or asked for; one line end is cut off.
 
     Examples:
@@ -31,57 +33,54 @@ def set_secret(name: Name, json: Json = False, url: Url = None, state_dir: State
         sandboxer secrets set GITHUB_TOKEN < token.txt
     """
     value = _read_value(name)
-    with client(url, state_dir) as platform:
-        kept = platform.secrets.set(name, value)
-    if json:
-        print_json(kept)
-    else:
-        out.print(f"kept {kept.name} ({kept.size_bytes} bytes)")
+    kept = platform.secrets.set(name, value)
+    return Answer(kept, f"kept {kept.name} ({kept.size_bytes} bytes)")
 
 
-@app.command("list")
-def list_secrets(json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "list")
+def list_secrets(platform: Sandboxer) -> Answer:
     """List the names of the account's secrets. No command shows a value.
 
     Examples:
 
         sandboxer secrets list
     """
-    with client(url, state_dir) as platform:
-        found = platform.secrets.list()
-    if json:
-        print_json(list(found))
-        return
+    found = platform.secrets.list()
     rows = [(one.name, str(one.size_bytes), ago(one.updated_at)) for one in found]
-    out.print(columns(rows, "NAME", "BYTES", "SET"))
+    return Answer(list(found), columns(rows, "NAME", "BYTES", "SET"))
 
 
-@app.command("remove")
-def remove(name: Name, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "show")
+def show_secret(platform: Sandboxer, name: Name) -> object:
+    """Show the size and age of a secret; its value never comes back.
+
+    Examples:
+
+        sandboxer secrets show GITHUB_TOKEN
+    """
+    return platform.secrets.get(name)
+
+
+@verb(app, "remove")
+def remove(platform: Sandboxer, name: Name) -> Answer:
     """Forget a secret. Sandboxes that have it keep it until it is wiped there.
 
     Examples:
 
         sandboxer secrets remove GITHUB_TOKEN
     """
-    with client(url, state_dir) as platform:
-        platform.secrets.remove(name)
-    if json:
-        print_json({"name": name, "removed": True})
-    else:
-        out.print(f"removed {name}")
+    platform.secrets.remove(name)
+    return Answer({"name": name, "removed": True}, f"removed {name}")
 
 
-@app.command("inject")
+@verb(app, "inject")
 def inject(
+    platform: Sandboxer,
     sandbox_id: SandboxId,
     names: Annotated[list[str], typer.Argument(help="Of the account's secrets.", metavar="NAME…")],
     files: Annotated[bool, typer.Option("--files", help="Also as /run/secrets/NAME, in memory.")] = False,
     no_env: Annotated[bool, typer.Option("--no-env", help="Not as variables of commands.")] = False,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Give a sandbox secrets; nothing in it is restarted. Commands started from now on find them.
 
     Examples:
@@ -90,30 +89,22 @@ def inject(
 
         sandboxer secrets inject sbx_0123456789abcdefghjkmnpqrs DEPLOY_KEY --files --no-env
     """
-    with client(url, state_dir) as platform:
-        found = platform.sandbox(sandbox_id).secrets.inject(*names, env=not no_env, files=files)
-    if json:
-        print_json(list(found))
-        return
+    found = platform.sandbox(sandbox_id).secrets.inject(*names, env=not no_env, files=files)
     rows = [(one.name, "yes" if one.env else "no", one.file or "-", ago(one.injected_at)) for one in found]
-    out.print(columns(rows, "NAME", "ENV", "FILE", "INJECTED"))
+    return Answer(list(found), columns(rows, "NAME", "ENV", "FILE", "INJECTED"))
 
 
-@app.command("injected")
-def injected(sandbox_id: SandboxId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "injected")
+def injected(platform: Sandboxer, sandbox_id: SandboxId) -> Answer:
     """List what a sandbox has been given.
 
     Examples:
 
         sandboxer secrets injected sbx_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir) as platform:
-        found = platform.sandbox(sandbox_id).secrets.list()
-    if json:
-        print_json(list(found))
-        return
+    found = platform.sandbox(sandbox_id).secrets.list()
     rows = [(one.name, "yes" if one.env else "no", one.file or "-", ago(one.injected_at)) for one in found]
-    out.print(columns(rows, "NAME", "ENV", "FILE", "INJECTED"))
+    return Answer(list(found), columns(rows, "NAME", "ENV", "FILE", "INJECTED"))
 
 
 @app.command("wipe")

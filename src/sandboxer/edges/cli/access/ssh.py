@@ -1,24 +1,35 @@
-"""`ssh SANDBOX [-- COMMAND…]`: the stock client, with a key made for this one run."""
+"""`ssh SANDBOX [-- COMMAND…]`: the stock client, with a key made for this one run.
+
+`ssh-config SANDBOX`: what goes into ~/.ssh/config, for editors, git and short words.
+
+`ssh-key add|list|remove`: public keys that open sandboxes by SSH.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sandboxer.edges.cli.access.ssh_config import known_name
 from sandboxer.edges.cli.exits import CommandFailed
-from sandboxer.edges.cli.options import SandboxId, StateDir, Url, client
+from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, client
+from sandboxer.edges.cli.output import ago, columns, err, out, print_json, until
+from sandboxer.edges.cli.verbs import Answer, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.ssh import SshGateway
 
-app = typer.Typer(rich_markup_mode="rich")
 # Long enough for a day's work; revoked at the end anyway.
 KEY_TTL = "24h"
+KNOWN_HOSTS = Path("~/.ssh/sandboxer_known_hosts")
+app = typer.Typer(rich_markup_mode="rich")
+keys = typer.Typer(help="Keys that open sandboxes by SSH.", no_args_is_help=True, rich_markup_mode="rich")
+groups = {"ssh-key": keys}
 
 
 @app.command("ssh", context_settings={"allow_interspersed_args": False})
@@ -93,3 +104,153 @@ def _passing_key(platform: Sandboxer, sandbox_id: str, folder: Path) -> tuple[Pa
     )
     public = path.with_suffix(".pub").read_text()
     return path, platform.ssh.add_key(public, sandbox_id=sandbox_id, ttl=KEY_TTL).id
+
+
+@app.command("ssh-config")
+def ssh_config(
+    sandbox_id: SandboxId,
+    name: Annotated[str, typer.Option(help="What ssh, git and editors shall call it.")] = "box",
+    identity: Annotated[
+        Path | None, typer.Option("--identity", "-i", help="Your private key, if not the usual one.")
+    ] = None,
+    known_hosts: Annotated[
+        Path, typer.Option(help="Where the gateway's host key is written down.", metavar="FILE")
+    ] = KNOWN_HOSTS,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Print a block for ~/.ssh/config, and write down the gateway's host key beside it.
+
+    The key comes by the signed API, so that nobody is asked to trust a fingerprint; run it again when the
+    gateway has a new one. Your own key is added by `ssh-key add`.
+
+    Examples:
+
+        sandboxer ssh-config sbx_0123456789abcdefghjkmnpqrs >> ~/.ssh/config
+
+        sandboxer ssh-config sbx_0123456789abcdefghjkmnpqrs --name web -i ~/.ssh/id_ed25519
+    """
+    if not name or any(sign in name for sign in " \t\n*?!,\"'"):
+        raise CommandFailed(f"{name!r} cannot be a name", next_step="Take one word without wildcards.")
+    with client(url, state_dir) as platform:
+        platform.get(sandbox_id)
+        gateway = platform.ssh.gateway()
+    file = known_hosts.expanduser()
+    note_host(gateway, file)
+    block = config_block(gateway, sandbox_id, name, identity, file)
+    if json:
+        print_json({"name": name, "config": block, "known_hosts": str(file), "host_key": gateway.host_key})
+        return
+    typer.echo(block)
+    err.print(f"[dim]the host key is in {file}[/]", soft_wrap=True)
+
+
+def known_name(gateway: SshGateway) -> str:
+    """As known_hosts spells it."""
+    return gateway.host if gateway.port == 22 else f"[{gateway.host}]:{gateway.port}"
+
+
+def note_host(gateway: SshGateway, file: Path) -> None:
+    """One line for this gateway, in place of an older one; others' lines stay."""
+    mine = known_name(gateway)
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        before = file.read_text().splitlines() if file.exists() else []
+        others = [line for line in before if line.split(" ", 1)[0] != mine]
+        beside = file.with_name(f"{file.name}.{os.getpid()}")
+        beside.write_text("\n".join([*others, f"{mine} {gateway.host_key}"]) + "\n")
+        beside.chmod(0o600)
+        beside.replace(file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandFailed(f"{file} cannot be written: {error}", next_step="Name another.") from None
+
+
+def config_block(
+    gateway: SshGateway, sandbox_id: str, name: str, identity: Path | None, known_hosts: Path
+) -> str:
+    lines = [
+        f"Host {name}",
+        f"HostName {gateway.host}",
+        f"Port {gateway.port}",
+        f"User {sandbox_id}",
+        f'UserKnownHostsFile "{known_hosts}"',
+        "StrictHostKeyChecking yes",
+        f"HostKeyAlgorithms {gateway.host_key.split()[0]}",
+        "ForwardAgent no",
+        "ServerAliveInterval 30",
+    ]
+    if identity is not None:
+        lines += [f'IdentityFile "{identity.expanduser().absolute()}"', "IdentitiesOnly yes"]
+    return "\n    ".join(lines)
+
+
+@keys.command("add")
+def add_key(
+    file: Annotated[Path, typer.Argument(help="A public key file; - for stdin.", metavar="FILE.pub")],
+    name: Annotated[str | None, typer.Option(help="What to call it.")] = None,
+    sandbox: Annotated[
+        str | None, typer.Option(help="The one sandbox it opens; all of the account's without it.")
+    ] = None,
+    ttl: Annotated[str | None, typer.Option(help="How long it works: 1h, 30d.")] = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Let a public key open sandboxes.
+
+    Examples:
+
+        sandboxer ssh-key add ~/.ssh/id_ed25519.pub
+
+        sandboxer ssh-key add ~/.ssh/id_ed25519.pub --sandbox sbx_0123456789abcdefghjkmnpqrs --ttl 8h
+    """
+    try:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandFailed(f"{file} cannot be read: {error}", next_step="Name a .pub file.") from None
+    with client(url, state_dir) as platform:
+        made = platform.ssh.add_key(text, name=name, sandbox_id=sandbox, ttl=ttl)
+    if json:
+        print_json(made)
+        return
+    out.print(f"{made.id}  {made.fingerprint}", soft_wrap=True)
+    out.print(f"[dim]opens {made.sandbox_id or 'every sandbox of the account'}[/]")
+
+
+@verb(keys, "list")
+def list_keys(platform: Sandboxer) -> Answer:
+    """List the keys that stand.
+
+    Examples:
+
+        sandboxer ssh-key list
+    """
+    found = platform.ssh.keys()
+    rows = [
+        (
+            one.id,
+            one.name,
+            one.fingerprint,
+            one.sandbox_id or "all",
+            ago(one.created_at),
+            "until revoked" if one.expires_at is None else until(one.expires_at),
+        )
+        for one in found
+    ]
+    return Answer(list(found), columns(rows, "ID", "NAME", "FINGERPRINT", "OPENS", "ADDED", "LASTS"))
+
+
+@verb(keys, "remove")
+def remove_key(
+    platform: Sandboxer,
+    key_id: Annotated[str, typer.Argument(help="As `ssh-key list` shows it.", metavar="ID")],
+) -> Answer:
+    """Revoke a key; what is open by it ends within a second.
+
+    Examples:
+
+        sandboxer ssh-key remove ssk_0123456789abcdefghjkmnpqrs
+    """
+    platform.ssh.revoke_key(key_id)
+    return Answer({"id": key_id, "revoked": True}, f"revoked {key_id}")

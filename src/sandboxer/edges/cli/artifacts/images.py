@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group
 from rich.text import Text
 
-from sandboxer.edges.cli.confirming import GivenProof, Wallet, with_wallet
-from sandboxer.edges.cli.copying import progress
-from sandboxer.edges.cli.mounting import VolumeOption, mounts
-from sandboxer.edges.cli.options import Json, StateDir, Url, client
-from sandboxer.edges.cli.output import ago, columns, err, facts_table, out, plain, print_json, size
+from sandboxer.edges.cli.artifacts.base_images import app
+from sandboxer.edges.cli.cp import progress
+from sandboxer.edges.cli.options import (
+    Json,
+    StateDir,
+    Url,
+    VolumeOption,
+    client,
+    mounts,
+)
+from sandboxer.edges.cli.output import ago, columns, err, facts_table, out, plain, print_json, size, waiting
+from sandboxer.edges.cli.verbs import Answer, show_answer, verb
+from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.catalogue import Image
 from sandboxer.wire.images import PublishedImage
 
@@ -23,9 +31,12 @@ Account = Annotated[str, typer.Argument(help="Id of the account.")]
 Visibility = Annotated[str, typer.Option(help="private, unlisted or public.")]
 Clean = Annotated[bool, typer.Option("--clean", help="Leave out files that look like secrets.")]
 _SLOW_S = 900.0
+groups = {"image": app}
 
 
+@verb(app, "publish", wait="reading every file", timeout_s=_SLOW_S)
 def publish(
+    platform: Sandboxer,
     source: Annotated[
         str, typer.Argument(help="A snapshot (snp_…), a sandbox (sbx_…), or a service by id or name.")
     ],
@@ -33,10 +44,7 @@ def publish(
     description: Annotated[str, typer.Option(help="What it is for.")] = "",
     visibility: Visibility = "private",
     clean: Clean = False,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> object:
     """Publish a snapshot, or a sandbox's or a service's disk as it is now.
 
     Examples:
@@ -47,13 +55,12 @@ def publish(
     """
     kinds = {"snp_": "snapshot", "sbx_": "sandbox"}
     given = {kinds.get(source[:4], "service"): source}
-    with client(url, state_dir, timeout_s=_SLOW_S) as platform, _busy("reading every file", json):
-        made = platform.images.publish(
-            name, description=description, visibility=visibility, clean=clean, **given
-        )
-    _show(made, json)
+    return _show(
+        platform.images.publish(name, description=description, visibility=visibility, clean=clean, **given)
+    )
 
 
+@app.command("list")
 def list_all(
     filter: Annotated[str, typer.Option(help="all, owned, shared, public, or base: the host's own.")] = "all",
     json: Json = False,
@@ -95,36 +102,35 @@ def list_all(
         out.print("[dim]none; publish one with[/] sandboxer image publish")
 
 
-def show(id: Id, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "show")
+def show(platform: Sandboxer, id: Id) -> object:
     """Show one published image.
 
     Examples:
 
         sandboxer image show img_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir) as platform:
-        _show(platform.images.get(id), json)
+    return _show(platform.images.get(id))
 
 
+@verb(app, "change")
 def change(
+    platform: Sandboxer,
     id: Id,
     name: Annotated[str | None, typer.Option(help="Another name.")] = None,
     description: Annotated[str | None, typer.Option(help="Another description.")] = None,
     visibility: Annotated[str | None, typer.Option(help="private, unlisted or public.")] = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> object:
     """Name it, describe it, or say who may see it.
 
     Examples:
 
         sandboxer image change img_0123456789abcdefghjkmnpqrs --visibility public
     """
-    with client(url, state_dir) as platform:
-        _show(platform.images.change(id, name=name, description=description, visibility=visibility), json)
+    return _show(platform.images.change(id, name=name, description=description, visibility=visibility))
 
 
+@app.command("spawn")
 def spawn(
     id: Id,
     count: Annotated[int, typer.Option(help="How many, up to 100.")] = 1,
@@ -141,7 +147,7 @@ def spawn(
 
         sandboxer image spawn img_0123456789abcdefghjkmnpqrs --count 3
     """
-    with client(url, state_dir, timeout_s=_SLOW_S) as platform, _busy("making sandboxes", json):
+    with client(url, state_dir, timeout_s=_SLOW_S) as platform, waiting("making sandboxes", is_json=json):
         made = platform.images.spawn(id, count=count, name=name, ttl=ttl, volumes=mounts(volume) or None)
     if json:
         print_json(made)
@@ -152,92 +158,91 @@ def spawn(
         err.print(f"[red]{failed.number}[/]", plain(failed.problem.detail or failed.problem.title))
 
 
+@verb(app, "clone", wait="reading every file", timeout_s=_SLOW_S)
 def clone(
-    id: Id,
-    name: Annotated[str | None, typer.Option(help="Another name.")] = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+    platform: Sandboxer, id: Id, name: Annotated[str | None, typer.Option(help="Another name.")] = None
+) -> object:
     """Copy an image into your own account.
 
     Examples:
 
         sandboxer image clone img_0123456789abcdefghjkmnpqrs --name mine
     """
-    with client(url, state_dir, timeout_s=_SLOW_S) as platform, _busy("reading every file", json):
-        made = platform.images.clone(id, name=name)
-    _show(made, json)
+    return _show(platform.images.clone(id, name=name))
 
 
-def verify(id: Id, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "verify", wait="reading every file", timeout_s=_SLOW_S)
+def verify(platform: Sandboxer, id: Id) -> Answer:
     """Read every file of an image and compare its digest.
 
     Examples:
 
         sandboxer image verify img_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir, timeout_s=_SLOW_S) as platform, _busy("reading every file", json):
-        found = platform.images.verify(id)
-    if json:
-        print_json(found)
-        return
-    out.print(plain(found.id), "[green]is what was published[/]", plain(found.digest))
+    found = platform.images.verify(id)
+    return Answer(found, plain(found.id), "[green]is what was published[/]", plain(found.digest))
 
 
-def grant(id: Id, account: Account, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "grants")
+def grants(platform: Sandboxer, id: Id) -> object:
+    """Show which accounts may use a private image.
+
+    Examples:
+
+        sandboxer image grants img_0123456789abcdefghjkmnpqrs
+    """
+    return _show_users(platform.images.grants(id))
+
+
+@verb(app, "grant")
+def grant(platform: Sandboxer, id: Id, account: Account) -> object:
     """Let an account use an image.
 
     Examples:
 
         sandboxer image grant img_0123456789abcdefghjkmnpqrs bob
     """
-    with client(url, state_dir) as platform:
-        _show_users(platform.images.grant(id, account), json)
+    return _show_users(platform.images.grant(id, account))
 
 
-def revoke(id: Id, account: Account, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "revoke")
+def revoke(platform: Sandboxer, id: Id, account: Account) -> object:
     """Take that back; what was made from it stays.
 
     Examples:
 
         sandboxer image revoke img_0123456789abcdefghjkmnpqrs bob
     """
-    with client(url, state_dir) as platform:
-        _show_users(platform.images.revoke(id, account), json)
+    return _show_users(platform.images.revoke(id, account))
 
 
-def _show_users(accounts: Sequence[str], json: bool) -> None:
-    if json:
-        print_json({"granted_to": list(accounts)})
-    else:
-        out.print("used by", plain(", ".join(accounts) or "nobody else"))
+def _show_users(accounts: Sequence[str]) -> Answer:
+    return Answer({"granted_to": list(accounts)}, "used by", plain(", ".join(accounts) or "nobody else"))
 
 
-def transfer(
-    id: Id, account: Account, json: Json = False, url: Url = None, state_dir: StateDir = None
-) -> None:
+@verb(app, "transfer")
+def transfer(platform: Sandboxer, id: Id, account: Account) -> object:
     """Offer an image to another account, which accepts it (`image accept`) and pays for it from then on.
 
     Examples:
 
         sandboxer image transfer img_0123456789abcdefghjkmnpqrs bob
     """
-    with client(url, state_dir) as platform:
-        _show(platform.images.transfer(id, account), json)
+    return _show(platform.images.transfer(id, account))
 
 
-def accept(id: Id, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "accept")
+def accept(platform: Sandboxer, id: Id) -> object:
     """Accept an image that was offered to you.
 
     Examples:
 
         sandboxer image accept img_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir) as platform:
-        _show(platform.images.accept(id), json)
+    return _show(platform.images.accept(id))
 
 
+@app.command("export")
 def export(
     id: Id,
     to: Annotated[Path, typer.Argument(help="File to write.", metavar="FILE")],
@@ -261,6 +266,7 @@ def export(
         out.print(plain(str(to)), size(written))
 
 
+@app.command("import")
 def receive(
     archive: Annotated[
         Path, typer.Argument(help="What `docker save` or `podman save` wrote.", metavar="FILE")
@@ -283,80 +289,43 @@ def receive(
         made = platform.images.import_archive(
             archive, name, visibility=visibility, clean=clean, progress=count
         )
-    _show(made, json)
+    show_answer(_show(made), is_json=json)
 
 
-def lock(id: Id, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "lock")
+def lock(platform: Sandboxer, id: Id) -> object:
     """Guard an image by a second proof.
 
     Examples:
 
         sandboxer image lock img_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir) as platform:
-        _show(platform.images.lock(id), json)
+    return _show(platform.images.lock(id))
 
 
-def unlock(
-    id: Id,
-    wallet: Wallet = None,
-    second_proof: GivenProof = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+@verb(app, "unlock", may_need_proof=True)
+def unlock(platform: Sandboxer, id: Id) -> object:
     """Take that guard away, with a second proof.
 
     Examples:
 
         sandboxer image unlock img_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir, confirm=with_wallet(wallet, second_proof)) as platform:
-        _show(platform.images.unlock(id), json)
+    return _show(platform.images.unlock(id))
 
 
-def remove(
-    id: Id,
-    wallet: Wallet = None,
-    second_proof: GivenProof = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+@verb(app, "remove", may_need_proof=True)
+def remove(platform: Sandboxer, id: Id) -> object:
     """Remove a published image; what was made from it stays.
 
     Examples:
 
         sandboxer image remove img_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir, confirm=with_wallet(wallet, second_proof)) as platform:
-        _show(platform.images.remove(id), json)
+    return _show(platform.images.remove(id))
 
 
-VERBS: Mapping[str, Callable[..., None]] = {
-    "publish": publish,
-    "list": list_all,
-    "show": show,
-    "change": change,
-    "spawn": spawn,
-    "clone": clone,
-    "verify": verify,
-    "grant": grant,
-    "revoke": revoke,
-    "transfer": transfer,
-    "accept": accept,
-    "export": export,
-    "import": receive,
-    "lock": lock,
-    "unlock": unlock,
-    "remove": remove,
-}
-
-
-def _show(one: PublishedImage, json: bool) -> None:
-    if json:
-        print_json(one)
-        return
+def _show(one: PublishedImage) -> Answer:
     facts = [
         ("image", plain(one.id)),
         ("name", one.name),
@@ -371,11 +340,13 @@ def _show(one: PublishedImage, json: bool) -> None:
         ("checked", ago(one.verified_at)),
         ("locked", ago(one.locked_at)),
     ]
-    out.print(facts_table([(name, value) for name, value in facts if value]))
-    if one.findings_count:
-        err.print(f"[yellow]What looks like a secret in it ({one.findings_count}):[/]")
-        for found in one.findings[:20]:
-            err.print("  ", plain(found.path), plain(found.kind))
+    shown = facts_table([(name, value) for name, value in facts if value])
+    return Answer(one, shown, note=_findings(one) if one.findings_count else None)
+
+
+def _findings(one: PublishedImage) -> Group:
+    lines = [Text.assemble("   ", plain(found.path), " ", plain(found.kind)) for found in one.findings[:20]]
+    return Group(f"[yellow]What looks like a secret in it ({one.findings_count}):[/]", *lines)
 
 
 def _counted(count: int, what: str) -> str:
@@ -388,13 +359,3 @@ def _size(one: Image) -> str:
 
 def _state(one: PublishedImage) -> Text:
     return Text(one.state, style={"kept": "green", "unpaid": "yellow"}.get(one.state, "dim"))
-
-
-@contextmanager
-def _busy(what: str, json: bool) -> Iterator[None]:
-    """A sign of life on the terminal while the platform works."""
-    if json or not err.is_terminal:
-        yield
-        return
-    with err.status(what):
-        yield

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 from rich.text import Text
 from rich.tree import Tree
 
-from sandboxer.edges.cli.confirming import GivenProof, Wallet, with_wallet
 from sandboxer.edges.cli.exits import Exit
-from sandboxer.edges.cli.mounting import VolumeOption, mounts
-from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, client, pairs
+from sandboxer.edges.cli.options import (
+    GivenProof,
+    Json,
+    SandboxId,
+    StateDir,
+    Url,
+    VolumeOption,
+    Wallet,
+    client,
+    mounts,
+    pairs,
+    with_wallet,
+)
 from sandboxer.edges.cli.output import (
     ago,
     columns,
@@ -25,7 +34,10 @@ from sandboxer.edges.cli.output import (
     size,
     state_text,
     until,
+    waiting,
 )
+from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.snapshots import Snapshot, SnapshotLine
 
 app = typer.Typer(
@@ -39,16 +51,14 @@ KeepFor = Annotated[str | None, typer.Option("--ttl", help="Drop it after this l
 _STYLES = {"kept": "green", "unpaid": "yellow", "lost": "bold red", "failed": "bold red"}
 
 
-@app.command("create")
+@verb(app, "create", wait="writing to the disk", timeout_s=180.0)
 def create(
+    platform: Sandboxer,
     sandbox_id: SandboxId,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
     ttl: KeepFor = None,
     label: LabelOption = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Keep a sandbox's disk as it is now; whatever runs goes on.
 
     Examples:
@@ -57,23 +67,17 @@ def create(
 
         sandboxer snapshot create sbx_0123456789abcdefghjkmnpqrs --ttl 7d --label run=17
     """
-    with client(url, state_dir, timeout_s=180.0) as platform, _busy("writing to the disk", json):
-        made = platform.snapshots.take(sandbox_id, name=name, ttl=ttl, labels=pairs(label, "--label"))
-    if json:
-        print_json(made)
-        return
-    out.print(plain(made.id), _state(made.state), f"[dim]{made.took_ms.get('take', 0):.1f} ms[/]")
+    made = platform.snapshots.take(sandbox_id, name=name, ttl=ttl, labels=pairs(label, "--label"))
+    return Answer(made, plain(made.id), _state(made.state), f"[dim]{made.took_ms.get('take', 0):.1f} ms[/]")
 
 
-@app.command("list")
+@verb(app, "list")
 def list_snapshots(
+    platform: Sandboxer,
     sandbox: Annotated[str | None, typer.Option(help="Only those taken of this sandbox.")] = None,
     state: Annotated[str | None, typer.Option(help="Only those in this state, dropped ones too.")] = None,
     label: LabelOption = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """List snapshots, newest first.
 
     Examples:
@@ -82,11 +86,7 @@ def list_snapshots(
 
         sandboxer snapshot list --sandbox sbx_0123456789abcdefghjkmnpqrs --label run=17 --json
     """
-    with client(url, state_dir) as platform:
-        found = list(platform.snapshots.list(sandbox_id=sandbox, state=state, labels=pairs(label, "--label")))
-    if json:
-        print_json(found)
-        return
+    found = list(platform.snapshots.list(sandbox_id=sandbox, state=state, labels=pairs(label, "--label")))
     rows = [
         (
             one.id,
@@ -100,23 +100,19 @@ def list_snapshots(
         )
         for one in found
     ]
-    out.print(columns(rows, "ID", "NAME", "STATE", "SIZE", "OF", "TAKEN", "GOES", ""))
+    return Answer(found, columns(rows, "ID", "NAME", "STATE", "SIZE", "OF", "TAKEN", "GOES", ""))
 
 
-@app.command("show")
-def show(id: Id, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "show", wait="looking at every file", timeout_s=180.0)
+def show(platform: Sandboxer, id: Id) -> Answer:
     """Show one snapshot, with its exact size.
 
     Examples:
 
         sandboxer snapshot show snp_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir, timeout_s=180.0) as platform, _busy("looking at every file", json):
-        found = platform.snapshots.get(id)
-    if json:
-        print_json(found)
-        return
-    out.print(facts_table(_facts(found)))
+    found = platform.snapshots.get(id)
+    return Answer(found, facts_table(_facts(found)))
 
 
 @app.command("restore")
@@ -137,7 +133,10 @@ def restore(
         sandboxer snapshot restore snp_0123456789abcdefghjkmnpqrs
     """
     confirm = with_wallet(wallet, proof)
-    with client(url, state_dir, timeout_s=180.0, confirm=confirm) as platform, _busy("restoring", json):
+    with (
+        client(url, state_dir, timeout_s=180.0, confirm=confirm) as platform,
+        waiting("restoring", is_json=json),
+    ):
         sandbox = platform.snapshots.restore(id)
     if json:
         print_json(sandbox)
@@ -167,7 +166,7 @@ def clone(
 
         sandboxer snapshot clone snp_0123456789abcdefghjkmnpqrs --count 20 --label run=17
     """
-    with client(url, state_dir, timeout_s=300.0) as platform, _busy(f"making {count}", json):
+    with client(url, state_dir, timeout_s=300.0) as platform, waiting(f"making {count}", is_json=json):
         made = platform.snapshots.clone(
             id,
             count=count,
@@ -211,35 +210,26 @@ def tree(json: Json = False, url: Url = None, state_dir: StateDir = None) -> Non
         out.print(root)
 
 
-@app.command("lock")
-def lock(id: Id, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "lock")
+def lock(platform: Sandboxer, id: Id) -> object:
     """Guard a snapshot by a second proof: neither dropped by a request alone, nor when its time is over.
 
     Examples:
 
         sandboxer snapshot lock snp_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir) as platform:
-        _show(platform.snapshots.lock(id), json)
+    return _show(platform.snapshots.lock(id))
 
 
-@app.command("unlock")
-def unlock(
-    id: Id,
-    wallet: Wallet = None,
-    proof: GivenProof = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+@verb(app, "unlock", may_need_proof=True)
+def unlock(platform: Sandboxer, id: Id) -> object:
     """Take that guard away, with a second proof.
 
     Examples:
 
         sandboxer snapshot unlock snp_0123456789abcdefghjkmnpqrs --wallet ~/.wallet.key
     """
-    with client(url, state_dir, confirm=with_wallet(wallet, proof)) as platform:
-        _show(platform.snapshots.unlock(id), json)
+    return _show(platform.snapshots.unlock(id))
 
 
 @app.command("remove")
@@ -263,14 +253,15 @@ def remove(
         print_json(gone if len(gone) > 1 else gone[0])
         return
     for one in gone:
-        _show(one, json=False)
+        out.print(*_words(one))
 
 
-def _show(snapshot: Snapshot, json: bool) -> None:
-    if json:
-        print_json(snapshot)
-    else:
-        out.print(plain(snapshot.id), _state(snapshot.state), "locked" if snapshot.locked_at else "")
+def _show(snapshot: Snapshot) -> Answer:
+    return Answer(snapshot, *_words(snapshot))
+
+
+def _words(snapshot: Snapshot) -> tuple[object, ...]:
+    return plain(snapshot.id), _state(snapshot.state), "locked" if snapshot.locked_at else ""
 
 
 def _facts(one: Snapshot) -> list[tuple[str, object]]:
@@ -318,11 +309,17 @@ def _state(state: str) -> Text:
     return Text(state, style=_STYLES.get(state, "dim"))
 
 
-@contextmanager
-def _busy(what: str, json: bool) -> Iterator[None]:
-    """A sign of life on the terminal while the platform works."""
-    if json or not err.is_terminal:
-        yield
-        return
-    with err.status(what):
-        yield
+@verb(app, "set")
+def change(
+    platform: Sandboxer,
+    id: Id,
+    name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
+    ttl: Annotated[str | None, typer.Option(help="How long it is kept from now on.")] = None,
+) -> object:
+    """Change the name of a snapshot, or how long it is kept.
+
+    Examples:
+
+        sandboxer snapshot set snp_0123456789abcdefghjkmnpqrs --name before-upgrade --ttl 30d
+    """
+    return platform.snapshots.change(id, name=name, ttl=ttl)

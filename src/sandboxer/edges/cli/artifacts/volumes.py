@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from sandboxer.edges.cli.confirming import GivenProof, Wallet, with_wallet
-from sandboxer.edges.cli.options import Json, StateDir, Url, client, pairs
+from sandboxer.edges.cli.options import GivenProof, Json, StateDir, Url, Wallet, client, pairs, with_wallet
 from sandboxer.edges.cli.output import ago, columns, facts_table, out, plain, print_json, size, until
+from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.volumes import Volume
 
 app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True, help="Keep disks that outlive sandboxes.")
@@ -20,18 +21,16 @@ LabelOption = Annotated[list[str] | None, typer.Option("--label", help="NAME=VAL
 _STYLES = {"ready": "green", "unpaid": "yellow", "lost": "bold red", "failed": "bold red"}
 
 
-@app.command("create")
+@verb(app, "create", timeout_s=180.0)
 def create(
+    platform: Sandboxer,
     name: Annotated[str, typer.Argument(help="A name of yours that is free.", metavar="NAME")],
     size_mb: Annotated[int | None, typer.Option(help="What it may hold, in MiB.")] = None,
     from_snapshot: Annotated[
         str | None, typer.Option(help="Begin as a copy of this snapshot of a volume.")
     ] = None,
     label: LabelOption = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> object:
     """Make a volume; attach it with `sandboxer create --volume NAME:/path`.
 
     Examples:
@@ -40,100 +39,80 @@ def create(
 
         sandboxer volume create data-copy --from-snapshot snp_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir, timeout_s=180.0) as platform:
-        made = platform.volumes.create(
+    return _show(
+        platform.volumes.create(
             name, size_mb=size_mb, from_snapshot=from_snapshot, labels=pairs(label, "--label")
         )
-    _show(made, json)
+    )
 
 
-@app.command("list")
+@verb(app, "list")
 def list_volumes(
+    platform: Sandboxer,
     state: Annotated[str | None, typer.Option(help="Only those in this state, dropped ones too.")] = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """List volumes, newest first.
 
     Examples:
 
         sandboxer volume list
     """
-    with client(url, state_dir) as platform:
-        found = list(platform.volumes.list(state=state))
-    if json:
-        print_json(found)
-        return
+    found = list(platform.volumes.list(state=state))
     rows = [
         (one.name, one.id, _state(one.state), size(one.size_mb << 20), _holders(one), ago(one.created_at))
         for one in found
     ]
-    out.print(columns(rows, "NAME", "ID", "STATE", "SIZE", "ATTACHED", "MADE"))
+    return Answer(found, columns(rows, "NAME", "ID", "STATE", "SIZE", "ATTACHED", "MADE"))
 
 
-@app.command("show")
-def show(volume: Ref, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "show")
+def show(platform: Sandboxer, volume: Ref) -> Answer:
     """Show one volume, what it holds, and who has it.
 
     Examples:
 
         sandboxer volume show data
     """
-    with client(url, state_dir) as platform:
-        found = platform.volumes.get(volume)
-    if json:
-        print_json(found)
-        return
-    out.print(facts_table(_facts(found)))
+    found = platform.volumes.get(volume)
+    return Answer(found, facts_table(_facts(found)))
 
 
-@app.command("resize")
+@verb(app, "resize")
 def resize(
+    platform: Sandboxer,
     volume: Ref,
     size_mb: Annotated[int, typer.Argument(help="What it may hold from now on, in MiB.", metavar="MIB")],
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> object:
     """Make it larger or smaller, at once, also while it is attached; not below what it holds.
 
     Examples:
 
         sandboxer volume resize data 2048
     """
-    with client(url, state_dir) as platform:
-        _show(platform.volumes.change(volume, size_mb=size_mb), json)
+    return _show(platform.volumes.change(volume, size_mb=size_mb))
 
 
-@app.command("rename")
+@verb(app, "rename")
 def rename(
+    platform: Sandboxer,
     volume: Ref,
     name: Annotated[str, typer.Argument(help="A name of yours that is free.", metavar="NAME")],
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> object:
     """Give it another name; its id stays, and so does what has it attached.
 
     Examples:
 
         sandboxer volume rename data data-2026
     """
-    with client(url, state_dir) as platform:
-        _show(platform.volumes.change(volume, name=name), json)
+    return _show(platform.volumes.change(volume, name=name))
 
 
-@app.command("restore")
+@verb(app, "restore", may_need_proof=True, timeout_s=180.0)
 def restore(
+    platform: Sandboxer,
     volume: Ref,
     snapshot: Annotated[str, typer.Argument(help="A snapshot of a volume (snp_…).", metavar="SNAPSHOT")],
-    wallet: Wallet = None,
-    proof: GivenProof = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> object:
     """Put a volume back to what a snapshot has; what is on it now is lost.
 
     Refused while a sandbox uses it: stop that first, and resume it afterwards.
@@ -142,63 +121,47 @@ def restore(
 
         sandboxer volume restore data snp_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir, timeout_s=180.0, confirm=with_wallet(wallet, proof)) as platform:
-        _show(platform.volumes.restore(volume, snapshot), json)
+    return _show(platform.volumes.restore(volume, snapshot))
 
 
-@app.command("snapshot")
+@verb(app, "snapshot", timeout_s=180.0)
 def snapshot(
+    platform: Sandboxer,
     volume: Ref,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
     ttl: Annotated[str | None, typer.Option("--ttl", help="Drop it after this long: 4h, 7d.")] = None,
     label: LabelOption = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Keep a volume as it is now; whoever writes to it goes on.
 
     Examples:
 
         sandboxer volume snapshot data --name before-migration
     """
-    with client(url, state_dir, timeout_s=180.0) as platform:
-        made = platform.volumes.snapshot(volume, name=name, ttl=ttl, labels=pairs(label, "--label"))
-    if json:
-        print_json(made)
-    else:
-        out.print(plain(made.id), made.state, f"[dim]{made.took_ms.get('take', 0):.1f} ms[/]")
+    made = platform.volumes.snapshot(volume, name=name, ttl=ttl, labels=pairs(label, "--label"))
+    return Answer(made, plain(made.id), made.state, f"[dim]{made.took_ms.get('take', 0):.1f} ms[/]")
 
 
-@app.command("lock")
-def lock(volume: Ref, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "lock")
+def lock(platform: Sandboxer, volume: Ref) -> object:
     """Guard a volume by a second proof: it is not dropped by a request alone.
 
     Examples:
 
         sandboxer volume lock data
     """
-    with client(url, state_dir) as platform:
-        _show(platform.volumes.lock(volume), json)
+    return _show(platform.volumes.lock(volume))
 
 
-@app.command("unlock")
-def unlock(
-    volume: Ref,
-    wallet: Wallet = None,
-    proof: GivenProof = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+@verb(app, "unlock", may_need_proof=True)
+def unlock(platform: Sandboxer, volume: Ref) -> object:
     """Take that guard away, with a second proof.
 
     Examples:
 
         sandboxer volume unlock data --wallet ~/.wallet.key
     """
-    with client(url, state_dir, confirm=with_wallet(wallet, proof)) as platform:
-        _show(platform.volumes.unlock(volume), json)
+    return _show(platform.volumes.unlock(volume))
 
 
 @app.command("remove")
@@ -222,17 +185,16 @@ def remove(
         print_json(gone if len(gone) > 1 else gone[0])
         return
     for one in gone:
-        _show(one, json=False)
+        out.print(*_words(one))
 
 
-def _show(volume: Volume, json: bool) -> None:
-    if json:
-        print_json(volume)
-    else:
-        locked = "locked" if volume.locked_at else ""
-        out.print(
-            plain(volume.name), plain(volume.id), _state(volume.state), size(volume.size_mb << 20), locked
-        )
+def _show(volume: Volume) -> Answer:
+    return Answer(volume, *_words(volume))
+
+
+def _words(volume: Volume) -> tuple[object, ...]:
+    locked = "locked" if volume.locked_at else ""
+    return plain(volume.name), plain(volume.id), _state(volume.state), size(volume.size_mb << 20), locked
 
 
 def _facts(one: Volume) -> list[tuple[str, object]]:

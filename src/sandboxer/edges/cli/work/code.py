@@ -1,28 +1,40 @@
-"""`run`: a program from a file or a pipe, in a sandbox of its own; its output live, its exit code ours."""
+"""`run`: a program from a file or a pipe, in a sandbox of its own; its output live, its exit code ours.
+
+`jobs`: programs that run on their own. `run --async` makes them.
+"""
 
 from __future__ import annotations
 
 import base64
 import sys
+import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
-from sandboxer.edges.cli.building import ensure_language
+from sandboxer.edges.cli.exec import open_stdin, write_chunk
 from sandboxer.edges.cli.exits import CommandFailed
-from sandboxer.edges.cli.mounting import VolumeOption, mounts
-from sandboxer.edges.cli.options import Json, StateDir, Url, client, pairs
-from sandboxer.edges.cli.output import err, out, plain, print_json
-from sandboxer.edges.cli.running import open_stdin, write_chunk
-from sandboxer.sdk.routes.code import CodeChunk, CodePiece, Options
+from sandboxer.edges.cli.options import Json, StateDir, Url, VolumeOption, client, mounts, pairs
+from sandboxer.edges.cli.output import ago, columns, err, facts_table, out, plain, print_json
+from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.kernel.late import late
+from sandboxer.sdk.code import CodeChunk, CodePiece, Options
 from sandboxer.sdk.sync.client import Sandboxer
-from sandboxer.wire.execute import Execution
+from sandboxer.wire.execute import Execution, Job, JobSummary
 
-app = typer.Typer(rich_markup_mode="rich")
+if TYPE_CHECKING:
+    from sandboxer.edges.cli import builds
+else:
+    builds = late("sandboxer.edges.cli.builds")
+
 STDIN = "-"
+ENDED = frozenset({"finished", "failed", "cancelled", "timed_out", "lost"})
+STEP_S = 30.0
+app = typer.Typer(rich_markup_mode="rich")
 FileOption = Annotated[
     list[str] | None,
     typer.Option("--file", "-f", help="PATH or NAME=PATH, put beside the program; can be repeated."),
@@ -34,6 +46,9 @@ ArtifactOption = Annotated[
 BuildOption = Annotated[
     bool, typer.Option("--build", help="Build the image that the language needs, if there is none.")
 ]
+jobs = typer.Typer(rich_markup_mode="rich", no_args_is_help=True, help="Look at, wait for and cancel jobs.")
+groups = {"jobs": jobs}
+JobId = Annotated[str, typer.Argument(help="Id of the job (job_…).", metavar="ID")]
 
 
 @app.command("run", context_settings={"ignore_unknown_options": True})
@@ -97,7 +112,7 @@ def run(
     named = _language(file, code, language)
     with client(url, state_dir) as platform:
         if profile is None:
-            ensure_language(platform, named, code, may_build=build, state_dir=state_dir)
+            _offer_image(platform, named, code, may_build=build, state_dir=state_dir)
         if is_async:
             job = platform.code.submit(code, language=named, webhook_url=webhook, **options)
             print_json(job) if json else out.print(job.id)
@@ -105,6 +120,17 @@ def run(
         done = _run(platform, code, named, options, is_json=json)
     _save(done, into)
     raise typer.Exit(done.exit_code or 0)
+
+
+def _offer_image(
+    platform: Sandboxer, word: str | None, code: str, *, may_build: bool, state_dir: Path | None
+) -> None:
+    try:
+        builds.ensure_language(platform, word, code, may_build=may_build, state_dir=state_dir)
+    except ModuleNotFoundError:
+        # The client alone builds no images; the platform itself says which one is missing.
+        if may_build:
+            raise
 
 
 def _run(
@@ -181,3 +207,122 @@ def _save(done: Execution, into: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(base64.b64decode(artifact.content))
         err.print(Text.assemble(("brought back: ", "dim"), plain(target)))
+
+
+@verb(jobs, "list")
+def list_jobs(
+    platform: Sandboxer,
+    state: Annotated[str | None, typer.Option(help="Only those in this state.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many.")] = 50,
+) -> Answer:
+    """List jobs, newest first.
+
+    Examples:
+
+        sandboxer jobs list --state running
+    """
+    found = list(islice(platform.jobs.list(state=state, limit=limit), limit))
+    rows = [(job.id, job.state, job.reason, job.language, ago(job.created_at)) for job in found]
+    return Answer(found, columns(rows, "ID", "STATE", "REASON", "LANGUAGE", "MADE"))
+
+
+@jobs.command("show")
+def show(job_id: JobId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """Show a job, and what it has printed so far.
+
+    Examples:
+
+        sandboxer jobs show job_0123456789abcdefghjkmnpqrs
+    """
+    with client(url, state_dir) as platform:
+        job = platform.jobs.get(job_id)
+    print_json(job) if json else show_job(job)
+
+
+@jobs.command("cancel")
+def cancel(job_id: JobId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+    """End a job; shows what it had printed.
+
+    Examples:
+
+        sandboxer jobs cancel job_0123456789abcdefghjkmnpqrs
+    """
+    with client(url, state_dir) as platform:
+        job = platform.jobs.cancel(job_id)
+    print_json(job) if json else show_job(job)
+
+
+@jobs.command("wait")
+def wait(
+    job_id: JobId,
+    timeout: Annotated[float | None, typer.Option(help="Seconds to wait at most.")] = None,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Wait for a job's end, print what it printed, and return its exit code.
+
+    Examples:
+
+        sandboxer jobs wait $(sandboxer run train.py --async)
+    """
+    with client(url, state_dir) as platform:
+        job = _wait(platform, job_id, timeout)
+    if json:
+        print_json(job)
+    else:
+        _print_output(job)
+        if job.state != "finished":
+            err.print(f"[yellow]{job.state}: {job.reason}[/]")
+    raise typer.Exit(_exit_code(job))
+
+
+def _wait(platform: Sandboxer, job_id: str, timeout: float | None) -> Job:
+    until = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = STEP_S if until is None else until - time.monotonic()
+        job = (
+            platform.jobs.wait(job_id, timeout_s=min(STEP_S, left)) if left > 0 else platform.jobs.get(job_id)
+        )
+        if job.state in ENDED or (left <= STEP_S and until is not None):
+            return job
+
+
+def _exit_code(job: Job) -> int:
+    """The program's own; 5 while it has none because it still runs, 1 when it never will."""
+    if job.result is not None and job.result.exit_code is not None:
+        return job.result.exit_code
+    return 1 if job.state in ENDED else 5
+
+
+def show_job(job: Job) -> None:
+    out.print(facts_table(_facts(job)))
+    _print_output(job)
+
+
+def _facts(job: JobSummary) -> list[tuple[str, object]]:
+    facts: list[tuple[str, object]] = [
+        ("id", job.id),
+        ("state", f"{job.state} ({job.reason})"),
+        ("language", job.language),
+        ("sandbox", job.sandbox_id),
+        ("made", ago(job.created_at)),
+        ("ended", ago(job.ended_at)),
+        ("cost", f"{job.sats} sats" if job.sats else None),
+        ("problem", None if job.problem is None else job.problem.detail),
+    ]
+    if isinstance(job, Job) and job.result is not None:
+        facts.append(("exit code", job.result.exit_code))
+        if job.result.compile is not None:
+            facts.append(("compiler", job.result.compile.stderr or job.result.compile.stdout))
+    return facts
+
+
+def _print_output(job: Job) -> None:
+    if job.result is None:
+        return
+    out.out(job.result.stdout, end="", highlight=False)
+    err.out(job.result.stderr, end="", highlight=False)
+    lost = job.result.stdout_dropped + job.result.stderr_dropped
+    if lost:
+        err.print(f"[yellow]… {lost} bytes were not kept[/]")

@@ -9,7 +9,7 @@ from rich.syntax import Syntax
 
 from sandboxer.edges.cli.options import Json, StateDir, Url, client
 from sandboxer.edges.cli.output import columns, facts_table, out, print_json
-from sandboxer.wire.languages import Language
+from sandboxer.wire.catalogue import Language
 
 app = typer.Typer(rich_markup_mode="rich")
 

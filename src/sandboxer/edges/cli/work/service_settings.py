@@ -8,7 +8,9 @@ import typer
 
 from sandboxer.edges.cli.options import Json, StateDir, Url, client, pairs
 from sandboxer.edges.cli.output import columns, err, facts_table, out, plain, print_json
-from sandboxer.edges.cli.work.service_words import Ref
+from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.edges.cli.work.service_output import Ref
+from sandboxer.sdk.sync.client import Sandboxer
 
 env = typer.Typer(rich_markup_mode="rich", no_args_is_help=True, help="What it is told in confidence.")
 domain = typer.Typer(rich_markup_mode="rich", no_args_is_help=True, help="Domains of one's own.")
@@ -107,21 +109,17 @@ def domain_verify(
         out.print(f"{claim.domain} is proven; point its name at this platform", markup=False)
 
 
-@domain.command("list")
-def domain_list(service: Ref, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(domain, "list")
+def domain_list(platform: Sandboxer, service: Ref) -> Answer:
     """List its domains.
 
     Examples:
 
         sandboxer service domain list hello
     """
-    with client(url, state_dir) as platform:
-        claims = platform.services.domains(service)
-    if json:
-        print_json(claims)
-        return
+    claims = platform.services.domains(service)
     rows = [(one.domain, "proven" if one.verified else "claimed", one.proof_url) for one in claims]
-    out.print(columns(rows, "DOMAIN", "STATE", "PROOF"))
+    return Answer(claims, columns(rows, "DOMAIN", "STATE", "PROOF"))
 
 
 @domain.command("remove")
@@ -144,3 +142,29 @@ def domain_remove(
         print_json({"domain": name, "removed": True})
     else:
         out.print(f"{name} leads here no more", markup=False)
+
+
+@verb(env, "replace")
+def env_replace(
+    platform: Sandboxer,
+    service: Ref,
+    values: Annotated[list[str], typer.Argument(help="All there shall be.", metavar="NAME=VALUE…")],
+) -> object:
+    """Put exactly these names into its vault; its next process has them.
+
+    Examples:
+
+        sandboxer service env replace hello API_KEY=s3cret
+    """
+    return platform.services.set_vault(service, pairs(values, "env replace"))
+
+
+@verb(env, "wipe")
+def env_wipe(platform: Sandboxer, service: Ref) -> object:
+    """Take everything out of its vault; its next process has none.
+
+    Examples:
+
+        sandboxer service env wipe hello
+    """
+    return platform.services.wipe_vault(service)

@@ -1,4 +1,7 @@
-"""`service`: processes with a name and an address, kept running."""
+"""`service`: processes with a name and an address, kept running.
+
+`service freeze|thaw|stop|start|lock|unlock`.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +10,37 @@ from typing import Annotated
 
 import typer
 
-from sandboxer.edges.cli.confirming import GivenProof, Wallet, with_wallet
-from sandboxer.edges.cli.mounting import VolumeOption, mounts
-from sandboxer.edges.cli.options import Json, StateDir, Url, client, pairs
+from sandboxer.edges.cli.options import (
+    GivenProof,
+    Json,
+    StateDir,
+    Url,
+    VolumeOption,
+    Wallet,
+    client,
+    mounts,
+    pairs,
+    with_wallet,
+)
 from sandboxer.edges.cli.output import ago, columns, err, out, plain, print_json
-from sandboxer.edges.cli.work.service_life import app as life
-from sandboxer.edges.cli.work.service_settings import domain, env
-from sandboxer.edges.cli.work.service_words import (
+from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.edges.cli.work.service_output import (
     Ref,
+    changed,
     files_in,
     health_of,
     print_line,
     show_service,
     state_of,
-    tell,
-    waiting,
 )
+from sandboxer.edges.cli.work.service_settings import domain, env
 from sandboxer.sdk.errors import ApiError
+from sandboxer.sdk.sync.client import Sandboxer
 
 app = typer.Typer(
     rich_markup_mode="rich", no_args_is_help=True, help="Processes with a name and an address, kept running."
 )
-app.add_typer(env, name="env")
-app.add_typer(domain, name="domain")
 groups = {"service": app}
-
 Bootstrap = Annotated[
     Path | None,
     typer.Option(help="A script that is the service.", metavar="FILE", exists=True, dir_okay=False),
@@ -53,10 +62,13 @@ Policy = Annotated[str | None, typer.Option("--restart", help="always, on-failur
 Idle = Annotated[float | None, typer.Option(help="Sleep after so many seconds without a request; 0: never.")]
 Wake = Annotated[bool | None, typer.Option("--wake/--no-wake", help="Does a request wake it?")]
 Public = Annotated[bool | None, typer.Option("--public/--private", help="May anyone reach it?")]
+app.add_typer(env, name="env")
+app.add_typer(domain, name="domain")
 
 
-@app.command("create")
+@verb(app, "create", wait="starting …")
 def create(
+    platform: Sandboxer,
     name: Annotated[str, typer.Argument(help="A DNS label, unique in the account.")],
     bootstrap: Bootstrap = None,
     command: Command = None,
@@ -79,10 +91,7 @@ def create(
     memory_mb: Annotated[int | None, typer.Option(help="Memory in MiB.")] = None,
     disk_mb: Annotated[int | None, typer.Option(help="Disk in MiB.")] = None,
     volume: VolumeOption = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> object:
     """Make a service, and wait until it is well.
 
     Examples:
@@ -95,64 +104,55 @@ def create(
     """
     asked = {"vcpus": vcpus, "memory_mb": memory_mb, "disk_mb": disk_mb}
     sizes = {key: value for key, value in asked.items() if value is not None}
-    with client(url, state_dir) as platform, waiting("starting …", json):
-        made = platform.services.create(
-            name,
-            bootstrap=None if bootstrap is None else bootstrap.read_text(),
-            command=command,
-            files=files_in(file),
-            env=pairs(variables, "--env") or None,
-            secrets=pairs(secret, "--secret") or None,
-            port=port,
-            health=health_of(health, start_timeout),
-            restart=None if restart is None else {"policy": restart},
-            idle_s=idle,
-            wake=wake,
-            public=public,
-            image=image,
-            snapshot=snapshot,
-            profile=profile,
-            resources=sizes or None,
-            volumes=mounts(volume) or None,
-        )
-    tell(made, json)
+    made = platform.services.create(
+        name,
+        bootstrap=None if bootstrap is None else bootstrap.read_text(),
+        command=command,
+        files=files_in(file),
+        env=pairs(variables, "--env") or None,
+        secrets=pairs(secret, "--secret") or None,
+        port=port,
+        health=health_of(health, start_timeout),
+        restart=None if restart is None else {"policy": restart},
+        idle_s=idle,
+        wake=wake,
+        public=public,
+        image=image,
+        snapshot=snapshot,
+        profile=profile,
+        resources=sizes or None,
+        volumes=mounts(volume) or None,
+    )
+    return changed(made)
 
 
-@app.command("list")
+@verb(app, "list")
 def listed(
-    state: Annotated[str | None, typer.Option(help="Only those in this state.")] = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+    platform: Sandboxer, state: Annotated[str | None, typer.Option(help="Only those in this state.")] = None
+) -> Answer:
     """List services, newest first.
 
     Examples:
 
         sandboxer service list --state sleeping
     """
-    with client(url, state_dir) as platform:
-        found = list(platform.services.list(state=state))
-    if json:
-        print_json(found)
-        return
+    found = list(platform.services.list(state=state))
     rows = [
         (one.name, state_of(one), ago(one.state_since), one.url or one.host, one.run, one.sandbox_id)
         for one in found
     ]
-    out.print(columns(rows, "NAME", "STATE", "SINCE", "ADDRESS", "RUN", "SANDBOX"))
+    return Answer(found, columns(rows, "NAME", "STATE", "SINCE", "ADDRESS", "RUN", "SANDBOX"))
 
 
-@app.command("show")
-def show(service: Ref, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "show")
+def show(platform: Sandboxer, service: Ref) -> object:
     """Show one service.
 
     Examples:
 
         sandboxer service show hello
     """
-    with client(url, state_dir) as platform:
-        show_service(platform.services.get(service), json)
+    return show_service(platform.services.get(service))
 
 
 @app.command("logs")
@@ -176,41 +176,39 @@ def logs(
             print_line(line, json)
 
 
-@app.command("redeploy")
+@verb(app, "redeploy", wait="waiting for the new process to be well …")
 def redeploy(
+    platform: Sandboxer,
     service: Ref,
     bootstrap: Bootstrap = None,
     command: Command = None,
     file: FilesIn = None,
     variables: Env = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> object:
     """Replace its program, files or environment; the old process goes on until the new one is well.
 
     Examples:
 
         sandboxer service redeploy hello --file app.py
     """
-    with client(url, state_dir) as platform, waiting("waiting for the new process to be well …", json):
-        try:
-            done = platform.services.redeploy(
-                service,
-                bootstrap=None if bootstrap is None else bootstrap.read_text(),
-                command=command,
-                files=files_in(file),
-                env=pairs(variables, "--env") or None,
-            )
-        except ApiError as error:
-            if printed := error.fact("log"):
-                err.print(plain(f"The new process printed:\n{printed}"), style="dim")
-            raise
-    tell(done, json)
+    try:
+        done = platform.services.redeploy(
+            service,
+            bootstrap=None if bootstrap is None else bootstrap.read_text(),
+            command=command,
+            files=files_in(file),
+            env=pairs(variables, "--env") or None,
+        )
+    except ApiError as error:
+        if printed := error.fact("log"):
+            err.print(plain(f"The new process printed:\n{printed}"), style="dim")
+        raise
+    return changed(done)
 
 
-@app.command("set")
+@verb(app, "set")
 def change(
+    platform: Sandboxer,
     service: Ref,
     variables: Env = None,
     port: Annotated[int | None, typer.Option(help="Where it listens; 0: on $PORT.")] = None,
@@ -221,20 +219,17 @@ def change(
     wake: Wake = None,
     public: Public = None,
     vcpus: Annotated[int | None, typer.Option(help="CPUs in all, at once; 0: as it was made.")] = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> object:
     """Change how it is kept; what is left out stays.
 
     Examples:
 
         sandboxer service set hello --idle 600 --public
     """
-    with client(url, state_dir) as platform:
-        had = platform.services.get(service)
-        checks, policy = health_of(health, start_timeout), {"policy": restart}
-        changed = platform.services.change(
+    had = platform.services.get(service)
+    checks, policy = health_of(health, start_timeout), {"policy": restart}
+    return changed(
+        platform.services.change(
             service,
             env=pairs(variables, "--env") or None,
             port=port,
@@ -245,7 +240,7 @@ def change(
             public=public,
             vcpus=vcpus,
         )
-    tell(changed, json)
+    )
 
 
 @app.command("remove")
@@ -271,4 +266,67 @@ def remove(
         out.print(f"removed {removed.name}", markup=False)
 
 
-app.registered_commands += life.registered_commands
+@verb(app, "freeze", wait="freeze …")
+def freeze(platform: Sandboxer, service: Ref) -> Answer:
+    """Put it to sleep now.
+
+    Examples:
+
+        sandboxer service freeze hello
+    """
+    return changed(platform.services.freeze(service))
+
+
+@verb(app, "thaw", wait="thaw …")
+def thaw(platform: Sandboxer, service: Ref) -> Answer:
+    """Wake it.
+
+    Examples:
+
+        sandboxer service thaw hello
+    """
+    return changed(platform.services.thaw(service))
+
+
+@verb(app, "stop", wait="stop …")
+def stop(platform: Sandboxer, service: Ref) -> Answer:
+    """End its process and stop its sandbox; the disk is kept.
+
+    Examples:
+
+        sandboxer service stop hello
+    """
+    return changed(platform.services.stop(service))
+
+
+@verb(app, "start", wait="start …")
+def start(platform: Sandboxer, service: Ref) -> Answer:
+    """Start what was stopped, has failed, or was given up.
+
+    Examples:
+
+        sandboxer service start hello
+    """
+    return changed(platform.services.start(service))
+
+
+@verb(app, "lock", wait="lock …")
+def lock(platform: Sandboxer, service: Ref) -> Answer:
+    """Guard it by a second proof: removing and unlocking it then need the account's other factor.
+
+    Examples:
+
+        sandboxer service lock hello
+    """
+    return changed(platform.services.lock(service))
+
+
+@verb(app, "unlock", may_need_proof=True, wait="unlock …")
+def unlock(platform: Sandboxer, service: Ref) -> Answer:
+    """Take that guard away, with a second proof.
+
+    Examples:
+
+        sandboxer service unlock hello --wallet ~/.wallet.key
+    """
+    return changed(platform.services.unlock(service))

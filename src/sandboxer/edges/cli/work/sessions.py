@@ -9,14 +9,22 @@ from typing import Annotated
 
 import typer
 
-from sandboxer.edges.cli.confirming import GivenProof, Wallet, with_wallet
+from sandboxer.edges.cli.exec import write_chunk
 from sandboxer.edges.cli.exits import CommandFailed, Exit
-from sandboxer.edges.cli.mounting import VolumeOption, mounts
-from sandboxer.edges.cli.options import Json, StateDir, Url, client, pairs
+from sandboxer.edges.cli.options import (
+    Json,
+    StateDir,
+    Url,
+    VolumeOption,
+    client,
+    mounts,
+    pairs,
+)
 from sandboxer.edges.cli.output import ago, err, facts_table, out, plain, print_json, state_text, table
-from sandboxer.edges.cli.running import write_chunk
-from sandboxer.sdk.routes.running import Chunk
-from sandboxer.sdk.routes.sessions import CellPiece, Shown, StartOptions
+from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.sdk.code import CellPiece, Shown, StartOptions
+from sandboxer.sdk.commands import Chunk
+from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.sdk.sync.sessions import Session
 from sandboxer.wire import sessions as wire
 from sandboxer.wire.sessions import CellEnd
@@ -72,25 +80,19 @@ def start(
     print_json(made.info) if json else out.print(made.id)
 
 
-@app.command("list")
+@verb(app, "list")
 def list_sessions(
+    platform: Sandboxer,
     sandbox: Annotated[str | None, typer.Option("--sandbox", help="Only those in this sandbox.")] = None,
     state: Annotated[str | None, typer.Option(help="Default: all but ended.")] = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """List sessions, newest first.
 
     Examples:
 
         sandboxer session list --state ready
     """
-    with client(url, state_dir) as platform:
-        found = list(platform.sessions.list(sandbox_id=sandbox, state=state))
-    if json:
-        print_json(found)
-        return
+    found = list(platform.sessions.list(sandbox_id=sandbox, state=state))
     shown = table("ID", "LANGUAGE", "STATE", "CELLS", "SANDBOX", "STARTED")
     for one in found:
         shown.add_row(
@@ -101,7 +103,7 @@ def list_sessions(
             one.sandbox_id,
             ago(one.created_at),
         )
-    out.print(shown)
+    return Answer(found, shown)
 
 
 @app.command("show")
@@ -197,116 +199,90 @@ def interrupt(session_id: SessionId, json: Json = False, url: Url = None, state_
     err.print("[dim]nothing ran[/]" if stopped is None else f"cell {stopped} was asked to stop")
 
 
-@app.command("restart")
-def restart(session_id: SessionId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "restart")
+def restart(platform: Sandboxer, session_id: SessionId) -> object:
     """Start a fresh interpreter: what the old one knew is gone, files are not.
 
     Examples:
 
         sandboxer session restart ses_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir) as platform:
-        _told(platform.sessions.get(session_id).restart(), json)
+    return _changed(platform.sessions.get(session_id).restart())
 
 
-@app.command("freeze")
-def freeze(session_id: SessionId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "freeze")
+def freeze(platform: Sandboxer, session_id: SessionId) -> object:
     """Pause its sandbox in memory.
 
     Examples:
 
         sandboxer session freeze ses_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir) as platform:
-        _told(platform.sessions.get(session_id).freeze(), json)
+    return _changed(platform.sessions.get(session_id).freeze())
 
 
-@app.command("thaw")
-def thaw(session_id: SessionId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "thaw")
+def thaw(platform: Sandboxer, session_id: SessionId) -> object:
     """Let its frozen sandbox go on.
 
     Examples:
 
         sandboxer session thaw ses_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir) as platform:
-        _told(platform.sessions.get(session_id).thaw(), json)
+    return _changed(platform.sessions.get(session_id).thaw())
 
 
-@app.command("boost")
+@verb(app, "boost")
 def boost(
+    platform: Sandboxer,
     session_id: SessionId,
     vcpus: Annotated[int, typer.Argument(help="CPUs in all; each brings 2 GB of memory. 0: back again.")],
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> object:
     """Give its sandbox more CPUs and memory at once, or take them back with 0.
 
     Examples:
 
         sandboxer session boost ses_0123456789abcdefghjkmnpqrs 4
     """
-    with client(url, state_dir) as platform:
-        session = platform.sessions.get(session_id)
-        _told(session.boost(vcpus) if vcpus else session.unboost(), json)
+    session = platform.sessions.get(session_id)
+    return _changed(session.boost(vcpus) if vcpus else session.unboost())
 
 
-@app.command("lock")
-def lock(session_id: SessionId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "lock")
+def lock(platform: Sandboxer, session_id: SessionId) -> object:
     """Guard its sandbox by a second proof: ending and unlocking it then need the account's other factor.
 
     Examples:
 
         sandboxer session lock ses_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir) as platform:
-        _told(platform.sessions.get(session_id).lock(), json)
+    return _changed(platform.sessions.get(session_id).lock())
 
 
-@app.command("unlock")
-def unlock(
-    session_id: SessionId,
-    wallet: Wallet = None,
-    proof: GivenProof = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+@verb(app, "unlock", may_need_proof=True)
+def unlock(platform: Sandboxer, session_id: SessionId) -> object:
     """Take that guard away, with a second proof.
 
     Examples:
 
         sandboxer session unlock ses_0123456789abcdefghjkmnpqrs --wallet ~/.wallet.key
     """
-    with client(url, state_dir, confirm=with_wallet(wallet, proof)) as platform:
-        _told(platform.sessions.get(session_id).unlock(), json)
+    return _changed(platform.sessions.get(session_id).unlock())
 
 
-@app.command("end")
-def end(
-    session_id: SessionId,
-    wallet: Wallet = None,
-    proof: GivenProof = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+@verb(app, "end", may_need_proof=True)
+def end(platform: Sandboxer, session_id: SessionId) -> object:
     """End it; a sandbox that was made for it goes with it.
 
     Examples:
 
         sandboxer session end ses_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir, confirm=with_wallet(wallet, proof)) as platform:
-        _told(platform.sessions.get(session_id).end(), json)
+    return _changed(platform.sessions.get(session_id).end())
 
 
-def _told(session: wire.Session, json: bool) -> None:
-    if json:
-        print_json(session)
-    else:
-        out.print(state_text(session.state))
+def _changed(session: wire.Session) -> Answer:
+    return Answer(session, state_text(session.state))
 
 
 def _interruptible(session: Session, pieces: Iterator[CellPiece]) -> CellEnd:

@@ -1,4 +1,7 @@
-"""An account as its holder sees it: what it has, what it moved, what it used."""
+"""An account as its holder sees it: what it has, what it moved, what it used.
+
+Usage is read by a cursor for outside billing: each closed segment once, in the order they were closed.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +9,29 @@ import csv
 import io
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from sandboxer.accounts import gifts, records, scopes
+from sandboxer.accounts import gifts, records, scopes, use_cases
 from sandboxer.accounts.caps import as_json as caps_json
 from sandboxer.accounts.limits import requests_per_minute
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.matching import Binding
-from sandboxer.edges.http.moments import moment
-from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.edges.http.queries import moment
+from sandboxer.edges.http.state import caller, platform_of, require_owner
 from sandboxer.kernel.errors import Forbidden, InvalidRequest
-from sandboxer.money import statements
+from sandboxer.money import statements, usage_feed
 from sandboxer.money.amounts import NSATS_PER_MSAT
 from sandboxer.money.statements import AccountView
 from sandboxer.wire import accounts as wire
 from sandboxer.wire.accounts import Me, Moved, SendSats
 from sandboxer.wire.operations import accounts as operations
-from sandboxer.wire.operations.accounts import ListTransfersQuery, ShowUsageQuery
+from sandboxer.wire.operations.accounts import ListTransfersQuery, ListUsageSegmentsQuery, ShowUsageQuery
 from sandboxer.wire.operations.declaration import NoParameters
 
 USAGE_COLUMNS = ("subject", "use", "began_at", "ended_at", "seconds", "msats")
+NEXT = "x-next-after"
 
 
 async def me(asked: Asked[NoParameters, NoParameters, None]) -> Me:
@@ -146,11 +149,7 @@ async def whose(request: Request, of: str | None) -> str:
         return who.account
     if not who.is_owner:
         raise Forbidden(why="you can see your own account only")
-
-    def known(conn: Connection) -> str:
-        return records.load(conn, of).id
-
-    return await platform.store.read(known)
+    return (await use_cases.get(platform.store, of)).id
 
 
 def _span(since: str | None, until: str | None, now: datetime) -> tuple[datetime, datetime]:
@@ -171,9 +170,38 @@ def _csv(lines: list[wire.UsageLine]) -> str:
     return text.getvalue()
 
 
+async def segments(asked: Asked[NoParameters, ListUsageSegmentsQuery, None]) -> Response:
+    if asked.query.all_accounts:
+        require_owner(asked.request)
+        if asked.query.of is not None:
+            raise InvalidRequest(field="of", why="it contradicts all_accounts")
+    owner = None if asked.query.all_accounts else await whose(asked.request, asked.query.of)
+    begin, end = moment(asked.query.since, field="since"), moment(asked.query.until, field="until")
+    found = await asked.platform.store.read(
+        lambda conn: usage_feed.segments_page(
+            conn, owner=owner, after=asked.query.after, limit=asked.query.limit, since=begin, until=end
+        )
+    )
+    following = found[-1].seq if found else asked.query.after
+    lines = [usage_feed.as_json(one) for one in found]
+    if asked.query.format == "csv":
+        return Response(_segments_csv(lines), media_type="text/csv", headers={NEXT: str(following)})
+    shown = [wire.UsageSegment.model_validate(line) for line in lines]
+    return json_response(wire.UsageSegmentPage(segments=shown, next_after=following))
+
+
+def _segments_csv(lines: list[dict[str, object]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(wire.UsageSegment.model_fields))
+    writer.writeheader()
+    writer.writerows(lines)
+    return text.getvalue()
+
+
 BINDINGS: tuple[Binding, ...] = (
     bind(operations.SHOW_ME, me),
     bind(operations.LIST_TRANSFERS, transfers),
     bind(operations.SEND_SATS, send),
     bind(operations.SHOW_USAGE, usage),
+    bind(operations.LIST_USAGE_SEGMENTS, segments),
 )

@@ -9,8 +9,8 @@ from sandboxer.edges.http.answers import nothing
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.confirming import confirm_new_factor
 from sandboxer.edges.http.matching import Binding
-from sandboxer.identity.sessions.bearer import session_token
 from sandboxer.identity.sessions.sessions import OpenedSession
+from sandboxer.identity.sessions.tokens import session_token
 from sandboxer.kernel.errors import InvalidRequest, NotAvailable
 from sandboxer.wire import auth
 from sandboxer.wire.auth import (

@@ -1,21 +1,40 @@
-"""What a sandbox can be made of."""
+"""What a sandbox can be made of: images, profiles, and the languages that images on this host have.
+
+Languages and shells are for anyone to read, since an agent wants to know before it pays.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
 
 from sandboxer.artifacts.images.catalog import list_images as images_of
 from sandboxer.artifacts.images.published import records
+from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.published import shown_image
-from sandboxer.kernel.durations import format_duration
+from sandboxer.edges.http.state import platform_of
+from sandboxer.kernel.clock import format_duration
+from sandboxer.kernel.errors import InvalidRequest, NotFound
 from sandboxer.sandboxes import profiles
+from sandboxer.wire import catalogue as wire
 from sandboxer.wire.catalogue import Image, ImageList, Profile, ProfileList
 from sandboxer.wire.operations import catalogue as operations
-from sandboxer.wire.operations.catalogue import ListImagesQuery
+from sandboxer.wire.operations.catalogue import ListImagesQuery, ListLanguagesQuery, ListShellsQuery
 from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.operations.paths import LanguagePath
 from sandboxer.wire.sandboxes import Resources
+from sandboxer.work.languages.images import HostImages, Offered, count, shown_commands
+from sandboxer.work.languages.table import find_language
+
+KEPT_S = HostImages.KEPT_S
+CACHE = f"public, max-age={KEPT_S:.0f}"
+# For what is only told beside an answer that somebody waits for.
+KEPT_LONGER_S = 600.0
 
 
 async def list_images(asked: Asked[NoParameters, ListImagesQuery, None]) -> ImageList:
@@ -40,7 +59,7 @@ async def list_images(asked: Asked[NoParameters, ListImagesQuery, None]) -> Imag
         )
         for image in found
     ]
-    published = [shown_image(one) for one in page.images]
+    published = [shown_image(one) for one in page.records]
     return ImageList.model_construct(images=shown, published=published, next_cursor=page.next_cursor)
 
 
@@ -71,7 +90,82 @@ def _profile(profile: profiles.Profile, is_genesis_demanded: bool) -> Profile:
     )
 
 
+async def list_languages(asked: Asked[NoParameters, ListLanguagesQuery, None]) -> Response:
+    found = _filtered(await offers_here(asked.request), asked.query.image, asked.query.available)
+    shown = wire.LanguageList(
+        languages=[_language(one) for one in found],
+        aliases={alias: one.language.name for one in found for alias in one.language.aliases},
+        count=count([one.language for one in found]),
+    )
+    return _cached(shown)
+
+
+async def get_language(asked: Asked[LanguagePath, NoParameters, None]) -> Response:
+    try:
+        wanted = find_language(asked.path.name)
+    except InvalidRequest as error:
+        why = str(error.facts["why"])
+        raise NotFound(what="language", id=asked.path.name, hint=why[:1].upper() + why[1:] + ".") from None
+    offers = await offers_here(asked.request)
+    return _cached(_language(next(one for one in offers if one.language is wanted)))
+
+
+async def list_shells(asked: Asked[NoParameters, ListShellsQuery, None]) -> Response:
+    offers = [one for one in await offers_here(asked.request) if one.language.is_shell]
+    shown = [_language(one) for one in _filtered(offers, asked.query.image, asked.query.available)]
+    return _cached(wire.ShellList(shells=shown, count=len(shown)))
+
+
+def _filtered(offers: Sequence[Offered], image: str | None, available: bool | None) -> list[Offered]:
+    return [
+        one
+        for one in offers
+        if (image is None or image in one.images) and (available is None or one.is_available == available)
+    ]
+
+
+def _language(one: Offered) -> wire.Language:
+    language = one.language
+    compile_, run = shown_commands(language)
+    return wire.Language(
+        name=language.name,
+        title=language.title,
+        aliases=list(language.aliases),
+        extension=language.extension,
+        is_shell=language.is_shell,
+        compile=None if compile_ is None else list(compile_),
+        run=list(run),
+        image=language.image,
+        images=list(one.images),
+        available=one.is_available,
+        version=one.version,
+        hello=language.programs["hello"],
+    )
+
+
+def _cached(shown: wire.Language | wire.LanguageList | wire.ShellList) -> Response:
+    response = json_response(shown)
+    response.headers["cache-control"] = CACHE
+    return response
+
+
+async def offers_here(request: Request, kept_s: float = KEPT_S) -> Sequence[Offered]:
+    return await platform_of(request).execution.images.offers(kept_s)
+
+
+async def version_in(request: Request, language: str, image: str | None) -> str | None:
+    """The version of a language in an image, as its package says it; None: nobody knows."""
+    offers = await offers_here(request, KEPT_LONGER_S)
+    found = next((one for one in offers if one.language.name == language), None)
+    if found is None or image is None:
+        return None
+    return found.versions.get(image.partition("@")[0])
+
+
 BINDINGS: tuple[Binding, ...] = (
     bind(operations.LIST_IMAGES, list_images),
     bind(operations.LIST_PROFILES, list_profiles),
+    bind(operations.LIST_LANGUAGES, list_languages),
+    bind(operations.GET_LANGUAGE, get_language),
+    bind(operations.LIST_SHELLS, list_shells),
 )

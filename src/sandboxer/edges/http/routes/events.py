@@ -14,11 +14,11 @@ from sandboxer.edges.http.sse import EventStream, ServerEvent
 from sandboxer.observe.events import Event, Events
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.wire.operations import accounts as accounts_operations
-from sandboxer.wire.operations import events as events_operations
+from sandboxer.wire.operations import sandboxes as events_operations
 from sandboxer.wire.operations.accounts import FollowAccountEventsQuery
 from sandboxer.wire.operations.declaration import NoParameters
-from sandboxer.wire.operations.events import FollowEventsQuery
 from sandboxer.wire.operations.paths import SandboxPath
+from sandboxer.wire.operations.sandboxes import FollowEventsQuery
 
 # The last thing that is ever told of a sandbox.
 LAST_KIND = "sandbox.destroyed"

@@ -1,42 +1,59 @@
-"""Content of files: read with ranges, written as a stream, removed."""
+"""Content of files: read with ranges, written as a stream, removed.
+
+Whole folders: watched for changes, and as tar in and out.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from email.utils import formatdate
+from typing import cast
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sandboxer.backends.guest import FileEvent, FileKind
 from sandboxer.backends.guest import FileInfo as GuestFile
-from sandboxer.backends.guest import FileKind
 from sandboxer.edges.http import answers, problems
 from sandboxer.edges.http.answers import json_response, nothing
 from sandboxer.edges.http.authentication import TooSlow
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.disconnect import ClientGone
 from sandboxer.edges.http.downloads import Download
+from sandboxer.edges.http.hanging_up import ClientGone
 from sandboxer.edges.http.matching import Binding
-from sandboxer.edges.http.queries import exact, path_of
-from sandboxer.edges.http.ranges import NotSatisfiable, span
+from sandboxer.edges.http.queries import NotSatisfiable, exact, path_of, span
+from sandboxer.edges.http.sse import EventStream, ServerEvent
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.kernel.errors import IsADirectory, NotARegularFile
-from sandboxer.wire.files import FileInfo, FilePage, MakeDirectory, MoveFile, RemoveFile
+from sandboxer.wire.files import (
+    FileInfo,
+    FilePage,
+    MakeDirectory,
+    MoveFile,
+    RemoveFile,
+    TarUnpacked,
+    WatchReady,
+)
 from sandboxer.wire.operations import files as operations
 from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wire.operations.files import (
     DeleteFileQuery,
     HeadFileQuery,
     ListFilesQuery,
+    PackFolderQuery,
     ReadFileQuery,
     StatFileQuery,
+    UnpackFolderQuery,
+    WatchFilesQuery,
     WriteFileQuery,
 )
 from sandboxer.wire.operations.paths import SandboxPath
 
 # Files of a listing that are put into words before others get their turn: about a millisecond.
 AT_A_TIME = 50
+TAR = "application/x-tar"
 
 
 async def read(asked: Asked[SandboxPath, ReadFileQuery, None]) -> Response:
@@ -53,8 +70,10 @@ async def read(asked: Asked[SandboxPath, ReadFileQuery, None]) -> Response:
         asked.caller,
         path_of(asked.request.scope),
         offset=part.offset,
-        length=part.length,
+        length=part.length or None,
     )
+    if not info.size:
+        return await _of_unknown_size(source, headers)
     status = 206 if part.is_part else 200
     return Download(
         source, headers=headers, media_type="application/octet-stream", status=status, length=part.length
@@ -103,11 +122,12 @@ async def list_files(asked: Asked[SandboxPath, ListFilesQuery, None]) -> FilePag
         cursor=asked.query.cursor,
         limit=asked.query.limit,
     )
-    shown = []
-    for number, info in enumerate(page.files, 1):
-        shown.append(answers.file(info))
-        if number % AT_A_TIME == 0:
-            await asyncio.sleep(0)
+    shown: list[FileInfo] = []
+    for start in range(0, len(page.files), AT_A_TIME):
+        began = time.monotonic()
+        shown += [answers.file(info) for info in page.files[start : start + AT_A_TIME]]
+        # Twice: to read them from what the guest said took as long before.
+        await asked.lease.in_turn(2 * (time.monotonic() - began))
     return FilePage.model_construct(files=shown, next_cursor=page.next_cursor)
 
 
@@ -163,6 +183,21 @@ async def body_of(request: Request) -> AsyncIterator[bytes]:
             return
 
 
+async def _of_unknown_size(source: AsyncIterator[bytes], headers: dict[str, str]) -> Response:
+    """An empty file, or one that the kernel makes up as it is read (`/proc`), which says that it is empty."""
+    first = await anext(source, b"")
+    if not first:
+        return Response(b"", headers=headers, media_type="application/octet-stream")
+
+    async def whole() -> AsyncIterator[bytes]:
+        async with aclosing(cast(AsyncGenerator[bytes], source)):
+            yield first
+            async for piece in source:
+                yield piece
+
+    return Download(whole(), headers=headers, media_type="application/octet-stream")
+
+
 async def _regular(request: Request, sandbox_id: str) -> GuestFile:
     path = path_of(request.scope)
     info = await platform_of(request).work.files.stat(sandbox_id, caller(request), path)
@@ -196,6 +231,48 @@ def _bad_range(request: Request, size: int) -> Response:
     return problems.framework_response(416, f"The file has {size} bytes.", request_id, headers)
 
 
+async def watch(asked: Asked[SandboxPath, WatchFilesQuery, None]) -> Response:
+    where = path_of(asked.request.scope)
+    source = asked.platform.work.files.watch(
+        asked.path.sandbox_id, asked.caller, where, recursive=asked.query.recursive
+    )
+    return EventStream(_changes(source, where, asked.query.recursive))
+
+
+async def pack(asked: Asked[SandboxPath, PackFolderQuery, None]) -> Response:
+    source = asked.platform.work.archives.pack(
+        asked.path.sandbox_id, asked.caller, path_of(asked.request.scope)
+    )
+    return Download(source, headers={}, media_type=TAR)
+
+
+async def unpack(asked: Asked[SandboxPath, UnpackFolderQuery, None]) -> Response:
+    where = path_of(asked.request.scope)
+    try:
+        received = await asked.platform.work.archives.unpack(
+            asked.path.sandbox_id, asked.caller, where, body_of(asked.request)
+        )
+    except TooSlow:
+        return problems.framework_response(
+            408,
+            "The body came too slowly.",
+            problems.request_id_of(asked.request.scope),
+            {"connection": "close"},
+        )
+    return json_response(TarUnpacked(path=answers.printable(where), received_bytes=received))
+
+
+async def _changes(
+    source: AsyncIterator[FileEvent | None], path: str, recursive: bool
+) -> AsyncIterator[ServerEvent]:
+    async with aclosing(source) as changes:  # type: ignore[type-var]
+        async for change in changes:
+            if change is None:
+                yield ServerEvent("ready", WatchReady(path=answers.printable(path), recursive=recursive))
+            else:
+                yield ServerEvent("change", answers.file_event(change))
+
+
 BINDINGS: tuple[Binding, ...] = (
     bind(operations.READ_FILE, read),
     bind(operations.HEAD_FILE, head),
@@ -206,4 +283,7 @@ BINDINGS: tuple[Binding, ...] = (
     bind(operations.MAKE_DIRECTORY, mkdir),
     bind(operations.MOVE_FILE, move),
     bind(operations.REMOVE_FILE, remove),
+    bind(operations.WATCH_FILES, watch),
+    bind(operations.PACK_FOLDER, pack),
+    bind(operations.UNPACK_FOLDER, unpack),
 )

@@ -1,48 +1,66 @@
-"""Keys: the owner makes them for accounts, everyone for their own; lists, trees, revocation."""
+"""Keys: the owner makes them for accounts, everyone for their own; lists, trees, revocation.
+
+After its making: is a key good, fetch its secret, have a new one, suspend it, let it expire. A child key is
+cut from one's own account, and given more.
+"""
 
 from __future__ import annotations
 
-from sqlalchemy import Connection
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandboxer.accounts import delegation, records, revocation
-from sandboxer.accounts import tree as trees
-from sandboxer.accounts.revocation import CutKeys
+from sandboxer.accounts import audit, delegation, records, scopes, use_cases
+from sandboxer.accounts.caps import Caps
+from sandboxer.accounts.limits import free_slots, requests_per_minute
 from sandboxer.edges.http.answers import json_response, nothing
-from sandboxer.edges.http.auditing import written_down
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.confirming import confirm_new_factor
-from sandboxer.edges.http.delegated import shown_key
+from sandboxer.edges.http.confirming import confirm, confirm_new_factor, is_wallet
 from sandboxer.edges.http.idempotency import Bind, once_bound
 from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.queries import moment
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.identity import keys
+from sandboxer.identity.key_life import Tier, TierOf
+from sandboxer.identity.keys import Also
+from sandboxer.identity.second_proof import Factor
 from sandboxer.kernel.errors import Forbidden, InvalidRequest, NotFound
-from sandboxer.wire.keys import CreateKey, Key, KeyList, KeyNode, NewKey
+from sandboxer.wire.keys import (
+    CreateKey,
+    CutKey,
+    DelegatedKey,
+    Key,
+    KeyList,
+    KeyNode,
+    KeyReport,
+    KeyTier,
+    NewDelegatedKey,
+    NewKey,
+    RevealKey,
+    SetExpiry,
+    SuspendKey,
+    TopUpKey,
+    ValidateKey,
+)
 from sandboxer.wire.operations import keys as operations
 from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wire.operations.paths import PublicKeyPath
+from sandboxer.wiring import Platform
 
 
 async def create(asked: Asked[NoParameters, NoParameters, CreateKey]) -> Response:
-    who = asked.caller
     account = await _account_for(asked.request, asked.body.account)
 
     async def act(bind: Bind | None) -> Response:
-        platform, actor = asked.platform, f"key:{who.public_key}"
-        now = platform.clock.now()
-        write_down = written_down(asked.request, "key.create", account=account, name=asked.body.name)
-
-        def also(conn: Connection, public_key: str) -> None:
-            # So that it can be given sats before it is first used.
-            records.ensure(conn, account, actor=actor, now=now)
-            write_down(conn, public_key)
-            if bind is not None:
-                bind(conn, public_key)
-
-        made = await platform.keys.create(
-            account, asked.body.name, asked.body.accepts_v1, actor=actor, also=also
+        made = await use_cases.create_key(
+            asked.platform.keys,
+            account,
+            asked.body.name,
+            asked.body.accepts_v1,
+            who=asked.caller,
+            now=asked.platform.clock.now(),
+            bind=bind,
         )
         return json_response(shown_new(made), 201)
 
@@ -59,35 +77,14 @@ async def tree(asked: Asked[NoParameters, NoParameters, None]) -> KeyNode:
     platform, account = asked.platform, asked.caller.account
     await platform.authorities.of(asked.caller)
     now = platform.clock.now()
-    return _node(await platform.store.read(lambda conn: trees.tree(conn, account, now=now)))
+    return _node(await platform.store.read(lambda conn: delegation.tree(conn, account, now=now)))
 
 
 async def revoke(asked: Asked[PublicKeyPath, NoParameters, None]) -> Response:
-    platform, who = asked.platform, asked.caller
-    known = {key.public_key for key in await platform.keys.list(None if who.is_owner else who.account)}
-    actor, now = f"key:{who.public_key}", platform.clock.now()
-
-    write_down = written_down(asked.request, "key.revoke")
-
-    def end_delegated(conn: Connection) -> list[str]:
-        found = delegation.find_below(conn, who.account, asked.path.public_key)
-        ended = revocation.revoke(conn, found.account, actor=actor, reason="asked", now=now)
-        write_down(conn, asked.path.public_key)
-        return list(ended.public_keys)
-
-    if asked.path.public_key in known:
-        cut = CutKeys(asked.path.public_key, actor=actor, now=now)
-
-        def also(conn: Connection, revoked: str) -> None:
-            cut.end(conn)
-            write_down(conn, revoked)
-
-        await platform.keys.revoke(asked.path.public_key, actor=actor, also=also)
-        gone = cut.ended
-    else:
-        gone = await platform.store.write(end_delegated)
-    for one in gone:
-        platform.keys.forget(one)
+    platform = asked.platform
+    await use_cases.revoke_key(
+        platform.store, platform.keys, asked.caller, asked.path.public_key, now=platform.clock.now()
+    )
     return nothing()
 
 
@@ -141,7 +138,7 @@ def _shown(key: keys.Key) -> Key:
     )
 
 
-def _node(node: trees.Node) -> KeyNode:
+def _node(node: delegation.Node) -> KeyNode:
     return KeyNode(
         account=node.account,
         key=None if node.key is None else shown_key(node.key),
@@ -156,7 +153,175 @@ def _node(node: trees.Node) -> KeyNode:
     )
 
 
+async def validate(asked: Asked[NoParameters, NoParameters, ValidateKey]) -> KeyReport:
+    platform = asked.platform
+    report = await platform.key_life.validate(asked.body.public_key, tier_of=_tiers(platform))
+    tier = report.tier
+    return KeyReport(
+        public_key=report.public_key,
+        is_valid=report.is_valid,
+        reason=report.reason,
+        expires_at=report.expires_at,
+        expired_ago_s=report.expired_ago_s,
+        tier=None
+        if tier is None
+        else KeyTier(
+            level=tier.level,
+            requests_per_minute=tier.requests_per_minute,
+            slots=tier.slots,
+            until=tier.until,
+        ),
+    )
+
+
+async def reveal(asked: Asked[PublicKeyPath, NoParameters, RevealKey]) -> NewKey:
+    life = asked.platform.key_life
+    fetch = life.regenerate_by_claim if asked.body.regenerate else life.reveal
+    return shown_new(await fetch(asked.path.public_key, asked.body.claim))
+
+
+async def regenerate(asked: Asked[PublicKeyPath, NoParameters, None]) -> NewKey:
+    who = asked.caller
+    if not who.is_owner:
+        await own_key(asked.request, asked.path.public_key)
+        # The key may be what was lost, so a wallet confirms for a wallet.
+        factor: Factor | None = "wallet" if is_wallet(asked.request) else None
+        await confirm_new_factor(
+            asked.request, action="regenerate_key", resource=asked.path.public_key, factor=factor
+        )
+    made = await asked.platform.key_life.regenerate(
+        asked.path.public_key,
+        account=None if who.is_owner else who.account,
+        actor=f"key:{who.public_key}",
+        also=_written_down(asked, "key.regenerate"),
+    )
+    return shown_new(made)
+
+
+async def suspend(asked: Asked[PublicKeyPath, NoParameters, SuspendKey]) -> Response:
+    owner = asked.caller
+    also = _written_down(asked, "key.suspend", reason=asked.body.why)
+    await asked.platform.key_life.suspend(
+        asked.path.public_key, why=asked.body.why, actor=f"key:{owner.public_key}", also=also
+    )
+    return nothing()
+
+
+async def unsuspend(asked: Asked[PublicKeyPath, NoParameters, None]) -> Response:
+    owner = asked.caller
+    also = _written_down(asked, "key.unsuspend")
+    await asked.platform.key_life.unsuspend(asked.path.public_key, actor=f"key:{owner.public_key}", also=also)
+    return nothing()
+
+
+async def set_expiry(asked: Asked[PublicKeyPath, NoParameters, SetExpiry]) -> Response:
+    owner = asked.caller
+    until = moment(asked.body.expires_at, field="expires_at")
+    also = _written_down(asked, "key.set_expiry", expires_at=asked.body.expires_at)
+    await asked.platform.key_life.set_expiry(
+        asked.path.public_key, until, actor=f"key:{owner.public_key}", also=also
+    )
+    return nothing()
+
+
+def _written_down(
+    asked: Asked[PublicKeyPath, NoParameters, Any], action: str, *, reason: str = "asked", **data: Any
+) -> Also:
+    now = asked.platform.clock.now()
+    return audit.by_owner(asked.caller, action, reason=reason, data=data, now=now)
+
+
+def _tiers(platform: Platform) -> TierOf:
+    async def tier_of(account: str) -> Tier | None:
+        found = await platform.store.read(lambda conn: records.find(conn, account))
+        level = None if found is None else found.tier_at(platform.clock.now())
+        if found is None or level is None:
+            return None
+        return Tier(
+            level=level,
+            requests_per_minute=requests_per_minute(level, policy=platform.limits) or 0,
+            slots=free_slots(level, policy=platform.limits),
+            until=found.entitled_until,
+        )
+
+    return tier_of
+
+
+async def cut(asked: Asked[NoParameters, NoParameters, CutKey]) -> Response:
+    platform, who = asked.platform, asked.caller
+    wish = delegation.Cut(
+        name=asked.body.name,
+        budget_sats=asked.body.budget_sats,
+        scopes=scopes.parse(asked.body.scopes),
+        depth=asked.body.depth,
+        slots=asked.body.slots,
+        expires_at=moment(asked.body.expires_at, field="expires_at"),
+        caps=Caps(**asked.body.caps.model_dump()),
+    )
+    if is_wallet(asked.request):
+        # It would outlive the session that made it.
+        await confirm(asked.request, action="cut_key", resource=who.account)
+    await platform.authorities.of(who)
+
+    async def act(bind: Bind | None) -> Response:
+        made, new = await use_cases.cut_key(
+            platform.store,
+            platform.keys,
+            platform.admission.slots,
+            who,
+            wish,
+            now=platform.clock.now(),
+            bind=bind,
+        )
+        shown = NewDelegatedKey(**facts(made), secret_key=new.secret_key, budget_sats=wish.budget_sats)
+        return json_response(shown, 201)
+
+    return await once_bound(asked.request, act, keep_answer=False)
+
+
+async def top_up(asked: Asked[PublicKeyPath, NoParameters, TopUpKey]) -> DelegatedKey:
+    topped_up = await use_cases.top_up_key(
+        asked.platform.store,
+        asked.caller,
+        asked.path.public_key,
+        asked.body.sats,
+        id=asked.body.id,
+        now=asked.platform.clock.now(),
+    )
+    return shown_key(topped_up)
+
+
+def shown_key(key: delegation.DelegatedKey) -> DelegatedKey:
+    return DelegatedKey(**facts(key))
+
+
+def facts(key: delegation.DelegatedKey) -> dict[str, Any]:
+    return {
+        "public_key": key.public_key,
+        "account": key.account,
+        "name": key.name,
+        "parent": key.parent,
+        "generation": key.generation,
+        "scopes": scopes.to_json(key.scopes),
+        "depth": key.depth,
+        "slots": key.slots,
+        "expires_at": key.expires_at,
+        "state": key.state.value,
+        "reason": key.reason,
+        "created_at": key.created_at,
+        "ended_at": key.ended_at,
+    }
+
+
 BINDINGS: tuple[Binding, ...] = (
+    bind(operations.VALIDATE_KEY, validate),
+    bind(operations.REVEAL_KEY, reveal),
+    bind(operations.REGENERATE_KEY, regenerate),
+    bind(operations.SUSPEND_KEY, suspend),
+    bind(operations.UNSUSPEND_KEY, unsuspend),
+    bind(operations.SET_KEY_EXPIRY, set_expiry),
+    bind(operations.CUT_KEY, cut),
+    bind(operations.TOP_UP_KEY, top_up),
     bind(operations.CREATE_KEY, create),
     bind(operations.LIST_KEYS, list_keys),
     bind(operations.SHOW_KEY_TREE, tree),

@@ -1,67 +1,73 @@
-"""What the operator does to accounts. Every act has a reason and a line in the audit log."""
+"""What the operator does to accounts. Every act has a reason and a line in the audit log.
+
+The operator's books answer: is the ledger whole, who did what, paying out income.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime
-
-from sqlalchemy import Connection
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
-from sandboxer.accounts import operators, records
+from sandboxer.accounts import audit, operators, records
+from sandboxer.accounts.audit import Checkpoint
 from sandboxer.accounts.caps import Caps
+from sandboxer.accounts.use_cases import operate
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.matching import Binding
-from sandboxer.edges.http.moments import moment
+from sandboxer.edges.http.queries import moment
 from sandboxer.edges.http.routes.accounts import account, balance
-from sandboxer.edges.http.state import platform_of, require_owner
-from sandboxer.identity.keys import Caller
+from sandboxer.edges.http.state import platform_of
 from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.money import verification
 from sandboxer.wire import accounts as wire
 from sandboxer.wire.accounts import (
     AccountPage,
     AccountReport,
     AdjustAccount,
+    AuditPage,
+    AuditProof,
     CapAccount,
     ChangeAccount,
     CreateAccount,
     EntitleAccount,
+    LedgerProof,
+    LedgerTotals,
     Moved,
+    PayOut,
 )
 from sandboxer.wire.operations import operators as operations
 from sandboxer.wire.operations.declaration import NoParameters
-from sandboxer.wire.operations.operators import ListAccountsQuery
+from sandboxer.wire.operations.operators import ListAccountsQuery, ListAuditQuery, VerifyAuditQuery
 from sandboxer.wire.operations.paths import AccountPath
 
 # Would be taken for one's own account by GET /v1/accounts/me.
 RESERVED = frozenset({"me"})
-Act = Callable[[Connection, Caller, datetime], records.Account]
+NDJSON = "application/x-ndjson"
 
 
-async def _do(request: Request, act: Act, status: int = 200) -> Response:
-    platform, operator = platform_of(request), require_owner(request)
-    now = platform.clock.now()
-    changed = await platform.store.write(lambda conn: act(conn, operator, now))
-    return json_response(account(changed, now=now), status)
+def _answer(request: Request, changed: records.Account, status: int = 200) -> Response:
+    return json_response(account(changed, now=platform_of(request).clock.now()), status)
 
 
 async def create(asked: Asked[NoParameters, NoParameters, CreateAccount]) -> Response:
     if asked.body.id in RESERVED:
         raise InvalidRequest(field="id", why="this name is reserved")
-    caps = Caps(**asked.body.caps.model_dump())
-    return await _do(
-        asked.request,
-        lambda conn, who, now: operators.create_account(
-            conn, who, id=asked.body.id, name=asked.body.name, caps=caps, reason=asked.body.reason, now=now
-        ),
-        201,
+    made = await operate(
+        asked.platform.store,
+        operators.create_account,
+        asked.caller,
+        id=asked.body.id,
+        name=asked.body.name,
+        caps=Caps(**asked.body.caps.model_dump()),
+        reason=asked.body.reason,
+        now=asked.platform.clock.now(),
     )
+    return _answer(asked.request, made, 201)
 
 
 async def list_accounts(asked: Asked[NoParameters, ListAccountsQuery, None]) -> AccountPage:
-    platform, operator = asked.platform, require_owner(asked.request)
+    platform, operator = asked.platform, asked.caller
     found = await platform.store.read(
         lambda conn: operators.list_accounts(conn, operator, after=asked.query.after, limit=asked.query.limit)
     )
@@ -72,7 +78,7 @@ async def list_accounts(asked: Asked[NoParameters, ListAccountsQuery, None]) -> 
 
 
 async def show(asked: Asked[AccountPath, NoParameters, None]) -> AccountReport:
-    platform, operator = asked.platform, require_owner(asked.request)
+    platform, operator = asked.platform, asked.caller
     now = platform.clock.now()
     seen = await platform.store.read(
         lambda conn: operators.view_account(conn, operator, asked.path.account_id, now=now)
@@ -82,73 +88,136 @@ async def show(asked: Asked[AccountPath, NoParameters, None]) -> AccountReport:
 
 
 async def suspend(asked: Asked[AccountPath, NoParameters, ChangeAccount]) -> Response:
-    return await _do(
-        asked.request,
-        lambda conn, who, now: operators.suspend_account(
-            conn, who, asked.path.account_id, reason=asked.body.reason, now=now
-        ),
-    )
+    return await _change(asked, operators.suspend_account)
 
 
 async def reinstate(asked: Asked[AccountPath, NoParameters, ChangeAccount]) -> Response:
-    return await _do(
-        asked.request,
-        lambda conn, who, now: operators.reinstate_account(
-            conn, who, asked.path.account_id, reason=asked.body.reason, now=now
-        ),
-    )
+    return await _change(asked, operators.reinstate_account)
 
 
 async def close(asked: Asked[AccountPath, NoParameters, ChangeAccount]) -> Response:
-    return await _do(
-        asked.request,
-        lambda conn, who, now: operators.close_account(
-            conn, who, asked.path.account_id, reason=asked.body.reason, now=now
-        ),
+    return await _change(asked, operators.close_account)
+
+
+async def _change(asked: Asked[AccountPath, NoParameters, ChangeAccount], act: operators.Act) -> Response:
+    changed = await operate(
+        asked.platform.store,
+        act,
+        asked.caller,
+        asked.path.account_id,
+        reason=asked.body.reason,
+        now=asked.platform.clock.now(),
     )
+    return _answer(asked.request, changed)
 
 
 async def entitle(asked: Asked[AccountPath, NoParameters, EntitleAccount]) -> Response:
-    until = moment(asked.body.until, field="until")
-    return await _do(
-        asked.request,
-        lambda conn, who, now: operators.entitle_account(
-            conn,
-            who,
-            asked.path.account_id,
-            tier=asked.body.tier,
-            until=until,
-            reason=asked.body.reason,
-            now=now,
-        ),
+    entitled = await operate(
+        asked.platform.store,
+        operators.entitle_account,
+        asked.caller,
+        asked.path.account_id,
+        tier=asked.body.tier,
+        until=moment(asked.body.until, field="until"),
+        reason=asked.body.reason,
+        now=asked.platform.clock.now(),
     )
+    return _answer(asked.request, entitled)
 
 
 async def cap(asked: Asked[AccountPath, NoParameters, CapAccount]) -> Response:
-    caps = Caps(**asked.body.caps.model_dump())
-    return await _do(
-        asked.request,
-        lambda conn, who, now: operators.cap_account(
-            conn, who, asked.path.account_id, caps, reason=asked.body.reason, now=now
-        ),
+    capped = await operate(
+        asked.platform.store,
+        operators.cap_account,
+        asked.caller,
+        asked.path.account_id,
+        Caps(**asked.body.caps.model_dump()),
+        reason=asked.body.reason,
+        now=asked.platform.clock.now(),
     )
+    return _answer(asked.request, capped)
 
 
 async def adjust(asked: Asked[AccountPath, NoParameters, AdjustAccount]) -> Moved:
+    is_new = await operate(
+        asked.platform.store,
+        operators.adjust,
+        asked.caller,
+        asked.path.account_id,
+        asked.body.sats,
+        id=asked.body.id,
+        reason=asked.body.reason,
+        now=asked.platform.clock.now(),
+    )
+    return wire.Moved(id=asked.body.id, sats=asked.body.sats, is_new=is_new)
+
+
+async def pay_out(asked: Asked[NoParameters, NoParameters, PayOut]) -> Moved:
     platform, operator = asked.platform, asked.caller
     now = platform.clock.now()
     is_new = await platform.store.write(
-        lambda conn: operators.adjust(
-            conn,
-            operator,
-            asked.path.account_id,
-            asked.body.sats,
-            id=asked.body.id,
-            reason=asked.body.reason,
-            now=now,
+        lambda conn: operators.pay_out(
+            conn, operator, asked.body.sats, id=asked.body.id, reason=asked.body.reason, now=now
         )
     )
     return wire.Moved(id=asked.body.id, sats=asked.body.sats, is_new=is_new)
+
+
+async def totals(asked: Asked[NoParameters, NoParameters, None]) -> LedgerTotals:
+    found = await asked.platform.store.read(lambda conn: operators.totals(conn, asked.caller))
+    return wire.LedgerTotals(totals=found)
+
+
+async def verify_ledger(asked: Asked[NoParameters, NoParameters, None]) -> LedgerProof:
+    proof = await asked.platform.store.read(verification.verify)
+    return ledger_proof(proof)
+
+
+async def list_audit(asked: Asked[NoParameters, ListAuditQuery, None]) -> AuditPage:
+    found = await asked.platform.store.read(
+        lambda conn: audit.page(
+            conn, after=asked.query.after, subject=asked.query.subject, limit=asked.query.limit
+        )
+    )
+    shown = [wire.AuditEntry.model_validate(audit.as_json(entry)) for entry in found]
+    following = found[-1].seq if len(found) == asked.query.limit else None
+    return wire.AuditPage(entries=shown, next_after=following)
+
+
+async def export_audit(asked: Asked[NoParameters, NoParameters, None]) -> Response:
+    return StreamingResponse(audit.export(asked.platform.store), media_type=NDJSON)
+
+
+async def verify_audit(asked: Asked[NoParameters, VerifyAuditQuery, None]) -> AuditProof:
+    if (asked.query.anchor_seq is None) is not (asked.query.anchor_hash is None):
+        raise InvalidRequest(field="anchor_seq", why="an anchor is a number and its hash")
+    anchor = None
+    if asked.query.anchor_seq is not None and asked.query.anchor_hash is not None:
+        anchor = Checkpoint(seq=asked.query.anchor_seq, hash=asked.query.anchor_hash)
+    proof = await asked.platform.store.read(lambda conn: audit.verify(conn, anchor=anchor))
+    return audit_proof(proof)
+
+
+def ledger_proof(proof: verification.Proof) -> wire.LedgerProof:
+    return wire.LedgerProof(
+        is_whole=proof.is_whole,
+        accounts=proof.accounts,
+        transfers=proof.transfers,
+        segments=proof.segments,
+        sums=proof.sums,
+        faults=proof.faults,
+    )
+
+
+def audit_proof(proof: audit.Proof) -> wire.AuditProof:
+    return wire.AuditProof(
+        is_whole=proof.is_whole,
+        rows=proof.rows,
+        head_seq=proof.head.seq,
+        head_hash=proof.head.hash,
+        broken_at=proof.broken_at,
+        why=proof.why,
+    )
 
 
 BINDINGS: tuple[Binding, ...] = (
@@ -161,4 +230,10 @@ BINDINGS: tuple[Binding, ...] = (
     bind(operations.ENTITLE_ACCOUNT, entitle),
     bind(operations.CAP_ACCOUNT, cap),
     bind(operations.ADJUST_ACCOUNT, adjust),
+    bind(operations.PAY_OUT, pay_out),
+    bind(operations.SHOW_LEDGER_TOTALS, totals),
+    bind(operations.VERIFY_LEDGER, verify_ledger),
+    bind(operations.LIST_AUDIT, list_audit),
+    bind(operations.EXPORT_AUDIT, export_audit),
+    bind(operations.VERIFY_AUDIT, verify_audit),
 )

@@ -10,14 +10,13 @@ from sandboxer.backends.contract import Resources
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.state import platform_of
-from sandboxer.kernel.durations import format_duration, parse_duration
+from sandboxer.kernel.clock import format_duration, parse_duration
 from sandboxer.kernel.ids import new_id
 from sandboxer.money import pricing, quotes
 from sandboxer.sandboxes.charging import size_of
-from sandboxer.sandboxes.planning import wanted_resources
-from sandboxer.sandboxes.requests import WantedResources
+from sandboxer.sandboxes.requests import WantedResources, wanted_resources
 from sandboxer.wire import pricing as wire
-from sandboxer.wire.operations import pricing as operations
+from sandboxer.wire.operations import payments as operations
 from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wire.pricing import AskQuote, Quote
 from sandboxer.wiring import Platform
@@ -33,7 +32,9 @@ async def for_agents(asked: Asked[NoParameters, NoParameters, None]) -> Response
 
 async def ask(asked: Asked[NoParameters, NoParameters, AskQuote]) -> Quote:
     platform, who = asked.platform, asked.caller
-    profile = platform.sandboxes.room.profiles.get(asked.body.profile or platform.settings.default_profile)
+    profile = platform.sandboxes.dependencies.profiles.get(
+        asked.body.profile or platform.settings.default_profile
+    )
     resources = wanted_resources(WantedResources(**asked.body.resources.model_dump()), profile)
     duration = parse_duration(asked.body.duration, field="duration")
     quote = pricing.quote(

@@ -1,36 +1,155 @@
-"""Background processes."""
+"""Commands, buffered or streamed, and background processes.
+
+A command is the hottest route: one model in, one model out, no second validation.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from starlette.responses import Response
 
-from sandboxer.backends.guest import EndReason, Exit
+from sandboxer.backends.guest import EndReason, Exit, Output
 from sandboxer.edges.http import answers
 from sandboxer.edges.http.answers import json_response, nothing
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.disconnect import until_client_goes
+from sandboxer.edges.http.hanging_up import until_client_goes
 from sandboxer.edges.http.idempotency import once
+from sandboxer.edges.http.large import Texts, read_bytes
 from sandboxer.edges.http.matching import Binding
-from sandboxer.edges.http.routes.exec import bytes_of, wanted
-from sandboxer.edges.http.sse import EventStream, ServerEvent
-from sandboxer.edges.http.streams import OutputEvents
-from sandboxer.wire.exec import ExecExit
+from sandboxer.edges.http.sse import EVENT_STREAM, EventStream, OutputEvents, ServerEvent
+from sandboxer.kernel.budget import Lease
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.observe.traces import CURRENT, Span, command_environment
 from sandboxer.wire.operations import processes as operations
 from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wire.operations.paths import ProcessPath, SandboxPath
-from sandboxer.wire.operations.processes import AttachProcessQuery, WaitProcessQuery
+from sandboxer.wire.operations.processes import AttachProcessQuery, RunCommandQuery, WaitProcessQuery
 from sandboxer.wire.processes import (
+    OUTPUT_LIMIT_DEFAULT,
+    STDIN_MAX,
+    ExecExit,
+    ExecResult,
+    ExecStarted,
     Process,
     ProcessList,
+    RunCommand,
+    Runnable,
     SendSignal,
     StartProcess,
     StdinWritten,
     WriteStdin,
 )
+from sandboxer.work.exec import End, Run, Started
+from sandboxer.work.lines import Wanted
 from sandboxer.work.processes import Piece
+
+_Asked = Asked[SandboxPath, RunCommandQuery, RunCommand]
+
+
+async def run_command(asked: _Asked) -> Response:
+    runs = asked.platform.work.exec
+    if asked.query.is_streamed or EVENT_STREAM in asked.request.headers.get("accept", ""):
+        source = runs.stream(
+            asked.path.sandbox_id,
+            asked.caller,
+            await _run(asked.body, asked.body.output_limit_bytes, asked.lease),
+        )
+        return EventStream(_output_events(source, asked))
+    limit = OUTPUT_LIMIT_DEFAULT if asked.body.output_limit_bytes is None else asked.body.output_limit_bytes
+    async with until_client_goes(asked.request.receive):
+        run = await _run(asked.body, limit, asked.lease)
+        result = await runs.run(asked.path.sandbox_id, asked.caller, run, asked.lease)
+    _count(asked, result.end)
+    texts = Texts()
+    shown = ExecResult.model_construct(
+        exit_code=result.end.exit_code,
+        stdout=texts.of(result.stdout, asked.body.encoding),
+        stderr=texts.of(result.stderr, asked.body.encoding),
+        timed_out=result.end.timed_out,
+        truncated=result.end.truncated,
+        duration_ms=result.end.duration_ms,
+        reason=None if result.end.reason is None else result.end.reason.value,
+        encoding=asked.body.encoding,
+        stdin_bytes=result.end.stdin_bytes,
+    )
+    return texts.answer(shown)
+
+
+def wanted(body: Runnable) -> Wanted:
+    env = command_environment(body.env, is_asked=body.trace)
+    return Wanted(shell=body.command, argv=body.argv, cwd=body.cwd, env=env, user=body.user)
+
+
+async def bytes_of(text: str, encoding: str, lease: Lease, *, field: str) -> bytes:
+    try:
+        data = await read_bytes(text, encoding, lease)
+    except ValueError:
+        raise InvalidRequest(field=field, why="it is not base 64") from None
+    if len(data) > STDIN_MAX:
+        raise InvalidRequest(field=field, why=f"it is larger than {STDIN_MAX} bytes")
+    return data
+
+
+async def _run(body: RunCommand, limit: int | None, lease: Lease) -> Run:
+    stdin = None
+    if body.stdin is not None:
+        stdin = await bytes_of(body.stdin, body.stdin_encoding, lease, field="stdin")
+    return Run(wanted=wanted(body), timeout_s=body.timeout_s, stdin=stdin, output_limit=limit)
+
+
+def _count(asked: _Asked, end: End) -> None:
+    outcome = "timed_out" if end.timed_out else "failed" if end.exit_code else "ok"
+    asked.platform.metrics.exec_seconds.labels(outcome).observe(end.duration_ms / 1000)
+    if (spans := asked.platform.spans) is not None and (request := CURRENT.get()) is not None:
+        ended = time.time_ns()
+        spans.record(
+            Span(
+                name="exec",
+                trace=request.command(),
+                began_ns=ended - int(end.duration_ms * 1e6),
+                ended_ns=ended,
+                attributes={
+                    "sandboxer.sandbox": asked.path.sandbox_id,
+                    "sandboxer.timed_out": end.timed_out,
+                    "process.exit.code": end.exit_code,
+                },
+                is_failed=end.exit_code != 0,
+            )
+        )
+
+
+async def _output_events(
+    source: AsyncGenerator[Started | Output | End], asked: _Asked
+) -> AsyncIterator[ServerEvent]:
+    outputs = OutputEvents(asked.body.encoding)
+    async with aclosing(source) as items:
+        async for item in items:
+            match item:
+                case Started():
+                    shown = ExecStarted.model_construct(process_id=item.process_id, pid=item.pid)
+                    yield ServerEvent("started", shown)
+                case Output():
+                    if event := outputs.piece(item):
+                        yield event
+                case End():
+                    _count(asked, item)
+                    for event in outputs.rest():
+                        yield event
+                    yield ServerEvent("exit", _exit_event(item))
+
+
+def _exit_event(end: End) -> ExecExit:
+    return ExecExit.model_construct(
+        exit_code=end.exit_code,
+        timed_out=end.timed_out,
+        truncated=end.truncated,
+        duration_ms=end.duration_ms,
+        reason=None if end.reason is None else end.reason.value,
+        stdin_bytes=end.stdin_bytes,
+    )
 
 
 async def start(asked: Asked[SandboxPath, NoParameters, StartProcess]) -> Response:
@@ -73,7 +192,7 @@ async def attach(asked: Asked[ProcessPath, AttachProcessQuery, None]) -> Respons
 
 
 async def write_stdin(asked: Asked[ProcessPath, NoParameters, WriteStdin]) -> StdinWritten:
-    data = bytes_of(asked.body.data, asked.body.encoding, field="data")
+    data = await bytes_of(asked.body.data, asked.body.encoding, asked.lease, field="data")
     async with until_client_goes(asked.request.receive):
         await asked.platform.work.processes.write_stdin(
             asked.path.sandbox_id,
@@ -137,6 +256,7 @@ def _exit(ended: Exit) -> ExecExit:
 
 
 BINDINGS: tuple[Binding, ...] = (
+    bind(operations.RUN_COMMAND, run_command),
     bind(operations.START_PROCESS, start),
     bind(operations.LIST_PROCESSES, list_processes),
     bind(operations.GET_PROCESS, get),

@@ -1,25 +1,30 @@
-"""Sandboxes: make, look, list, change, remove."""
+"""Sandboxes: make, look, list, change, remove; more CPUs and memory for a running one, and back."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandboxer.artifacts.images.published.spawning import is_image_id
+from sandboxer.artifacts.clones import is_image_id
 from sandboxer.edges.http import answers
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.buying import buy_sandbox, extend, named_payer, proven
-from sandboxer.edges.http.confirming import confirm_locked, pass_gate
+from sandboxer.edges.http.confirming import confirm_locked, gate_proof, pass_gate
 from sandboxer.edges.http.idempotency import Bind, once_bound
-from sandboxer.edges.http.labelling import labels_of
 from sandboxer.edges.http.matching import Binding
-from sandboxer.edges.http.mounting import mounts
-from sandboxer.edges.http.paying import offering, paying_caller, price_of_create, price_of_extend
-from sandboxer.edges.http.purchases import presented_in, purchase, settled_headers
+from sandboxer.edges.http.paying import offering, paying_caller
+from sandboxer.edges.http.purchases import (
+    buy_sandbox,
+    extend,
+    named_payer,
+    presented_in,
+    proven,
+    purchase,
+    settled_headers,
+)
+from sandboxer.edges.http.queries import labels_of, wanted_volumes
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.edges.http.visiting import note_endings
 from sandboxer.kernel.errors import InvalidRequest
@@ -27,12 +32,14 @@ from sandboxer.sandboxes import records
 from sandboxer.sandboxes.charging import spent_sats
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.locks import is_guarded
+from sandboxer.sandboxes.purchase import price_of_extend
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.wire.operations import sandboxes as operations
 from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wire.operations.paths import SandboxPath
 from sandboxer.wire.operations.sandboxes import CreateSandboxQuery, ExpireSandboxesQuery, ListSandboxesQuery
 from sandboxer.wire.sandboxes import (
+    Boost,
     ChangeTtl,
     CreateSandbox,
     Expired,
@@ -47,7 +54,7 @@ from sandboxer.wiring import Platform
 async def create(asked: Asked[NoParameters, CreateSandboxQuery, CreateSandbox]) -> Response:
     platform, wanted = asked.platform, _wanted(asked.body)
     presented = presented_in(asked.request)
-    if presented is not None and price_of_create(platform, wanted, None).payable.sats:
+    if presented is not None and platform.purchases.price(wanted, None).payable.sats:
         if asked.body.snapshot is not None:
             raise InvalidRequest(field="snapshot", why="what comes with its payment has no snapshots; top up")
         if is_image_id(asked.body.image):
@@ -55,26 +62,15 @@ async def create(asked: Asked[NoParameters, CreateSandboxQuery, CreateSandbox]) 
         if asked.body.volumes:
             raise InvalidRequest(field="volumes", why="what comes with its payment has no volumes; top up")
         return await buy_sandbox(asked.request, wanted, presented)
-    who = await paying_caller(asked.request, lambda: price_of_create(platform, wanted, None))
+    who = await paying_caller(asked.request, lambda: platform.purchases.price(wanted, None))
 
     async def act(bind: Bind | None) -> Response:
         # Here, not before: what it names may be gone when the same answer is asked for again.
-        begun = wanted
-        if asked.body.snapshot is not None:
-            begun = await platform.artifacts.cloning.request_for(asked.body.snapshot, wanted, who)
-        elif asked.body.image is not None and is_image_id(asked.body.image):
-            begun = await platform.artifacts.spawning.request_for(asked.body.image, wanted, who)
-        await pass_gate(asked.request, begun.profile)
-        having = (
-            replace(begun, volumes=await mounts(asked.request, asked.body.volumes))
-            if asked.body.volumes
-            else begun
-        )
         async with (
-            offering(asked.request, lambda: price_of_create(platform, begun, who.account)),
-            platform.slots.taken(await platform.authorities.of(who)),
+            platform.admission.of(wanted, who, gate_proof(asked.request)) as begun,
+            offering(asked.request, lambda: platform.purchases.price(begun, who.account)),
         ):
-            return _created(await platform.sandboxes.create(having, who, wait=asked.query.wait, also=bind))
+            return _created(await platform.sandboxes.create(begun, who, wait=asked.query.wait, also=bind))
 
     async def recall(sandbox_id: str) -> Response | None:
         made = await platform.sandboxes.recall(sandbox_id, who, wait=asked.query.wait)
@@ -97,7 +93,7 @@ async def list_sandboxes(asked: Asked[NoParameters, ListSandboxesQuery, None]) -
         cursor=asked.query.cursor,
         limit=asked.query.limit,
     )
-    shown = [answers.sandbox(record) for record in page.sandboxes]
+    shown = [answers.sandbox(record) for record in page.records]
     return SandboxPage.model_construct(sandboxes=shown, next_cursor=page.next_cursor)
 
 
@@ -263,7 +259,19 @@ def _wanted(body: CreateSandbox) -> CreateRequest:
         inputs=body.inputs,
         consumer=body.consumer,
         quote_id=body.quote_id,
+        snapshot=body.snapshot,
+        wanted_volumes=wanted_volumes(body.volumes),
     )
+
+
+async def boost(asked: Asked[SandboxPath, NoParameters, Boost]) -> Sandbox:
+    record = await asked.platform.sandboxes.boost(asked.path.sandbox_id, asked.body.vcpus, asked.caller)
+    return answers.sandbox(record)
+
+
+async def unboost(asked: Asked[SandboxPath, NoParameters, None]) -> Sandbox:
+    record = await asked.platform.sandboxes.unboost(asked.path.sandbox_id, asked.caller)
+    return answers.sandbox(record)
 
 
 BINDINGS: tuple[Binding, ...] = (
@@ -282,4 +290,6 @@ BINDINGS: tuple[Binding, ...] = (
     bind(operations.EXTEND_TTL, change_ttl),
     bind(operations.GET_REACHABILITY, reachability),
     bind(operations.GET_USAGE, usage),
+    bind(operations.BOOST_SANDBOX, boost),
+    bind(operations.UNBOOST_SANDBOX, unboost),
 )

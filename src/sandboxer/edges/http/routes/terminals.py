@@ -19,49 +19,40 @@ from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.kernel.errors import BackendLost, InvalidRequest, SandboxerError
-from sandboxer.wire.exec import ShellCommand
-from sandboxer.wire.operations import terminals as operations
+from sandboxer.wire.operations import processes as operations
 from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wire.operations.paths import SandboxPath, TerminalPath
-from sandboxer.wire.problems import Problem
-from sandboxer.wire.processes import ProcessId
-from sandboxer.wire.terminals import Resize, TerminalExit, TerminalList, TerminalProblem, TerminalReady
-from sandboxer.wire.words import AbsolutePath, SandboxId, User
-from sandboxer.work.commands import Wanted
+from sandboxer.wire.operations.processes import OpenTerminalQuery
+from sandboxer.wire.processes import Resize, TerminalExit, TerminalList, TerminalProblem, TerminalReady
+from sandboxer.wire.words import Problem, SandboxId
+from sandboxer.work.lines import Wanted
 
-Cells = Annotated[int, Query(ge=1, le=1000)]
 # Interactive, so that it reads ~/.bashrc and shows a prompt.
 SHELL = ("/bin/sh", "-c", "if [ -x /bin/bash ]; then exec /bin/bash -i; else exec /bin/sh -i; fi")
 CLOSE_DONE, CLOSE_BAD_WORD, CLOSE_BROKEN = 1000, 1003, 1011
 
 
 async def open_terminal(
-    websocket: WebSocket,
-    sandbox_id: SandboxId,
-    terminal_id: Annotated[ProcessId | None, Query()] = None,
-    cols: Cells = 80,
-    rows: Cells = 24,
-    command: Annotated[ShellCommand | None, Query()] = None,
-    cwd: Annotated[AbsolutePath | None, Query()] = None,
-    user: Annotated[User | None, Query()] = None,
+    websocket: WebSocket, sandbox_id: SandboxId, query: Annotated[OpenTerminalQuery, Query()]
 ) -> None:
-    size = TerminalSize(cols=cols, rows=rows)
+    size = TerminalSize(cols=query.cols, rows=query.rows)
     terminals = platform_of(websocket).work.terminals
     who = caller(websocket)
     opened: AbstractAsyncContextManager[Process]
-    if terminal_id is not None:
-        opened = terminals.attach(sandbox_id, who, terminal_id, size)
+    if query.terminal_id is not None:
+        opened = terminals.attach(sandbox_id, who, query.terminal_id, size)
     else:
-        argv = SHELL if command is None else None
-        opened = terminals.open(sandbox_id, who, Wanted(shell=command, argv=argv, cwd=cwd, user=user), size)
+        argv = SHELL if query.command is None else None
+        wanted = Wanted(shell=query.command, argv=argv, cwd=query.cwd, user=query.user)
+        opened = terminals.open(sandbox_id, who, wanted, size)
     async with _told(websocket), opened as process:
         await websocket.accept()
-        ready = TerminalReady(terminal_id=process.process_id, reattached=terminal_id is not None)
+        ready = TerminalReady(terminal_id=process.process_id, reattached=query.terminal_id is not None)
         await websocket.send_text(ready.model_dump_json())
         await _serve(websocket, process)
 
 
-async def needs_upgrade(asked: Asked[SandboxPath, NoParameters, None]) -> Response:
+async def needs_upgrade(asked: Asked[SandboxPath, OpenTerminalQuery, None]) -> Response:
     headers = {"upgrade": "websocket", "connection": "upgrade"}
     request_id = problems.request_id_of(asked.request.scope)
     return problems.framework_response(426, "A terminal needs a WebSocket.", request_id, headers)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sandboxer.accounts import audit
 from sandboxer.edges.http.answers import json_response, nothing
-from sandboxer.edges.http.auditing import write_down
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.idempotency import once
 from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.state import caller, platform_of, require_owner
-from sandboxer.kernel.durations import parse_duration
+from sandboxer.kernel.clock import parse_duration
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.observe.webhooks import endpoints, outbox
+from sandboxer.observe.webhooks import outbox
 from sandboxer.observe.webhooks.endpoints import Endpoint, once_id
 from sandboxer.wire import webhooks as wire
 from sandboxer.wire.operations import webhooks as operations
@@ -50,7 +50,7 @@ async def create(asked: Asked[NoParameters, NoParameters, CreateWebhook]) -> Res
             hears_all=asked.body.all_accounts,
             actor=_actor(asked.request),
         )
-        await write_down(asked.request, "webhook.create", made.id, url=made.url, all_accounts=made.hears_all)
+        await _write_down(asked.request, "webhook.create", made.id, url=made.url, all_accounts=made.hears_all)
         return json_response(_with_secret(made, secret), 201)
 
     return await once(asked.request, act, keep_answer=False)
@@ -58,13 +58,13 @@ async def create(asked: Asked[NoParameters, NoParameters, CreateWebhook]) -> Res
 
 async def list_all(asked: Asked[NoParameters, NoParameters, None]) -> WebhookList:
     platform, who = asked.platform, asked.caller
-    found = await platform.store.read(lambda conn: endpoints.of_account(conn, who.account))
+    found = await platform.webhooks.of_account(who.account)
     return wire.WebhookList(webhooks=[_shown(one) for one in found])
 
 
 async def get(asked: Asked[WebhookPath, NoParameters, None]) -> Webhook:
     platform, who = asked.platform, asked.caller
-    found = await platform.store.read(lambda conn: endpoints.load(conn, who.account, asked.path.webhook_id))
+    found = await platform.webhooks.get(who.account, asked.path.webhook_id)
     return _shown(found)
 
 
@@ -80,7 +80,7 @@ async def change(asked: Asked[WebhookPath, NoParameters, ChangeWebhook]) -> Webh
         kinds=asked.body.kinds,
         enabled=asked.body.enabled,
     )
-    await write_down(
+    await _write_down(
         asked.request, "webhook.change", asked.path.webhook_id, url=changed.url, enabled=changed.enabled
     )
     return _shown(changed)
@@ -90,7 +90,7 @@ async def remove(asked: Asked[WebhookPath, NoParameters, None]) -> Response:
     await asked.platform.webhooks.remove(
         asked.caller.account, asked.path.webhook_id, actor=_actor(asked.request)
     )
-    await write_down(asked.request, "webhook.remove", asked.path.webhook_id)
+    await _write_down(asked.request, "webhook.remove", asked.path.webhook_id)
     return nothing()
 
 
@@ -102,7 +102,7 @@ async def rotate(asked: Asked[WebhookPath, NoParameters, RotateSecret]) -> NewWe
     found, secret = await asked.platform.webhooks.rotate(
         account, _stored_id(account, asked.path.webhook_id), actor=_actor(asked.request), overlap=overlap
     )
-    await write_down(asked.request, "webhook.rotate", asked.path.webhook_id)
+    await _write_down(asked.request, "webhook.rotate", asked.path.webhook_id)
     return _with_secret(found, secret)
 
 
@@ -115,15 +115,13 @@ async def test(asked: Asked[WebhookPath, NoParameters, None]) -> Delivery:
 async def deliveries(asked: Asked[WebhookPath, ListWebhookDeliveriesQuery, None]) -> DeliveryPage:
     platform, account = asked.platform, asked.caller.account
     before = None if asked.query.cursor is None else int(asked.query.cursor)
-
-    def read(conn: Connection) -> tuple[list[outbox.Delivery], dict[str, list[outbox.Attempt]]]:
-        if asked.path.webhook_id != "once":
-            endpoints.load(conn, account, asked.path.webhook_id)
-        stored = _stored_id(account, asked.path.webhook_id)
-        found = outbox.page(conn, stored, before=before, limit=asked.query.limit + 1, state=asked.query.state)
-        return found, outbox.attempts_of(conn, [one.id for one in found])
-
-    found, attempts = await platform.store.read(read)
+    found, attempts = await platform.webhooks.deliveries(
+        account,
+        _stored_id(account, asked.path.webhook_id),
+        before=before,
+        limit=asked.query.limit + 1,
+        state=asked.query.state,
+    )
     shown = [_shown_delivery(one, attempts[one.id]) for one in found[: asked.query.limit]]
     following = str(found[asked.query.limit - 1].seq) if len(found) > asked.query.limit else None
     return wire.DeliveryPage(deliveries=shown, next_cursor=following)
@@ -138,8 +136,13 @@ async def redeliver(asked: Asked[DeliveryPath, NoParameters, None]) -> Delivery:
 
 
 async def _delivery(request: Request, delivery: outbox.Delivery) -> wire.Delivery:
-    attempts = await platform_of(request).store.read(lambda conn: outbox.attempts_of(conn, [delivery.id]))
-    return _shown_delivery(delivery, attempts[delivery.id])
+    return _shown_delivery(delivery, await platform_of(request).webhooks.attempts(delivery))
+
+
+async def _write_down(request: Request, action: str, subject: str, **data: Any) -> None:
+    platform = platform_of(request)
+    now = platform.clock.now()
+    await audit.write_down(platform.store, caller(request), action, {subject: data}, now=now)
 
 
 def _stored_id(account: str, webhook_id: str) -> str:
@@ -172,7 +175,7 @@ def _facts(endpoint: Endpoint) -> dict[str, Any]:
     }
 
 
-def _shown_delivery(delivery: outbox.Delivery, attempts: list[outbox.Attempt]) -> wire.Delivery:
+def _shown_delivery(delivery: outbox.Delivery, attempts: Sequence[outbox.Attempt]) -> wire.Delivery:
     return wire.Delivery(
         id=delivery.id,
         message_id=delivery.message,

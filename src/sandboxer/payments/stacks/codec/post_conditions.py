@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from sandboxer.identity.signatures.c32 import StacksAddress
-from sandboxer.identity.signatures.clarity import ContractPrincipal, Value
-from sandboxer.payments.stacks.codec.clarity import read_value, serialize
-from sandboxer.payments.stacks.codec.cursor import CLARITY_NAME, CONTRACT_NAME, Cursor, malformed
+from sandboxer.identity.signatures.stacks import ContractPrincipal, StacksAddress, Value
+from sandboxer.payments.stacks.codec.clarity import (
+    CLARITY_NAME,
+    CONTRACT_NAME,
+    Cursor,
+    malformed,
+    read_value,
+    serialize,
+)
 
 
 class Mode(IntEnum):

@@ -1,17 +1,40 @@
-"""A Stacks transaction: parsed whole or refused, and written back to the same bytes."""
+"""A Stacks transaction: parsed whole or refused, and written back to the same bytes.
+
+Who pays and who signed: the spending conditions of a transaction, of its origin and of a sponsor.
+
+What the origin and the sponsor sign, and who they turn out to be.
+
+The origin signs without knowing the sponsor; the sponsor signs what the origin signed. So the sponsor can
+add its name, fee and nonce, and can change nothing else.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
+from coincurve import PrivateKey, PublicKey
 from Cryptodome.Hash import SHA512
 
-from sandboxer.identity.signatures.c32 import StacksAddress
-from sandboxer.identity.signatures.clarity import ContractPrincipal, Value
-from sandboxer.payments.stacks.codec.clarity import read_value, serialize
-from sandboxer.payments.stacks.codec.cursor import CLARITY_NAME, CONTRACT_NAME, Cursor, malformed
+from sandboxer.identity.signatures.recovery import hash160, recover
+from sandboxer.identity.signatures.stacks import (
+    MAINNET_MULTI,
+    MAINNET_SINGLE,
+    TESTNET_MULTI,
+    TESTNET_SINGLE,
+    ContractPrincipal,
+    StacksAddress,
+    Value,
+)
+from sandboxer.payments.stacks.codec.clarity import (
+    CLARITY_NAME,
+    CONTRACT_NAME,
+    Cursor,
+    malformed,
+    read_value,
+    serialize,
+)
 from sandboxer.payments.stacks.codec.post_conditions import (
     SMALLEST,
     Mode,
@@ -21,7 +44,6 @@ from sandboxer.payments.stacks.codec.post_conditions import (
     read_post_condition,
     write_post_condition,
 )
-from sandboxer.payments.stacks.codec.spending import SpendingCondition, read_condition, write_condition
 
 # A transfer has some 350 bytes; a chain would take two megabytes, which no payment needs.
 MAX_BYTES = 64 * 1024
@@ -30,6 +52,10 @@ MAINNET_VERSION, TESTNET_VERSION = 0x00, 0x80
 _HEX = re.compile(r"(0x)?((?:[0-9a-fA-F]{2})+)")
 _STANDARD, _SPONSORED = 4, 5
 _U64 = 2**64
+SIGNATURE_BYTES = 65
+NO_SIGNATURE = bytes(SIGNATURE_BYTES)
+_MULTISIG = frozenset({1, 3, 5, 7})
+_ORIGIN_FLAG, _SPONSOR_FLAG = b"\x04", b"\x05"
 
 
 class Anchor(IntEnum):
@@ -84,6 +110,46 @@ class Transaction:
     def txid(self) -> str:
         """Changes when a sponsor signs: never the identity of a payment that waits for one."""
         return sha512_256(write_transaction(self)).hex()
+
+
+class HashMode(IntEnum):
+    P2PKH = 0
+    P2WPKH = 2
+
+
+class KeyEncoding(IntEnum):
+    COMPRESSED = 0
+    UNCOMPRESSED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SpendingCondition:
+    mode: HashMode
+    signer: bytes
+    nonce: int
+    fee: int
+    encoding: KeyEncoding = KeyEncoding.COMPRESSED
+    # v, r, s: the other way round than most wallets' messages.
+    signature: bytes = NO_SIGNATURE
+
+    @property
+    def signed(self) -> bool:
+        return self.signature != NO_SIGNATURE
+
+    def cleared(self) -> SpendingCondition:
+        return replace(self, nonce=0, fee=0, signature=NO_SIGNATURE)
+
+    def address(self, *, mainnet: bool) -> StacksAddress:
+        single = self.mode is HashMode.P2PKH
+        if mainnet:
+            return StacksAddress(MAINNET_SINGLE if single else MAINNET_MULTI, self.signer)
+        return StacksAddress(TESTNET_SINGLE if single else TESTNET_MULTI, self.signer)
+
+
+# The sponsor's place in what the origin signs: nobody.
+NOBODY = SpendingCondition(HashMode.P2PKH, bytes(20), 0, 0)
+# What wallets put there until a sponsor comes: the hash of a public key of zeros.
+UNSPONSORED = SpendingCondition(HashMode.P2PKH, hash160(bytes(33)), 0, 0)
 
 
 def sha512_256(data: bytes) -> bytes:
@@ -166,3 +232,111 @@ def _write_payload(payload: Payload) -> bytes:
             where = raw_address(contract.address) + counted_name(contract.name) + counted_name(function)
             values = b"".join(serialize(argument) for argument in arguments)
             return b"\x02" + where + len(arguments).to_bytes(4, "big") + values
+
+
+def read_condition(cursor: Cursor) -> SpendingCondition:
+    mode = cursor.number(1)
+    if mode in _MULTISIG:
+        raise malformed("several signers are not supported: pay from a single-signer address", "multisig")
+    if mode not in (0, 2):
+        raise malformed(f"hash mode {mode} is not known")
+    signer, nonce, fee = cursor.take(20), cursor.number(8), cursor.number(8)
+    encoding = KeyEncoding(cursor.one_of(frozenset(KeyEncoding), "key encoding"))
+    if mode == HashMode.P2WPKH and encoding is not KeyEncoding.COMPRESSED:
+        raise malformed("a segwit signer needs a compressed key")
+    return SpendingCondition(HashMode(mode), signer, nonce, fee, encoding, cursor.take(SIGNATURE_BYTES))
+
+
+def write_condition(condition: SpendingCondition) -> bytes:
+    numbers = condition.nonce.to_bytes(8, "big") + condition.fee.to_bytes(8, "big")
+    head = bytes([condition.mode]) + condition.signer + numbers
+    return head + bytes([condition.encoding]) + condition.signature
+
+
+def signer_of(key: PublicKey, mode: HashMode, encoding: KeyEncoding) -> bytes:
+    """The hash that a condition names for this key."""
+    key_hash = hash160(key.format(compressed=encoding is KeyEncoding.COMPRESSED))
+    return key_hash if mode is HashMode.P2PKH else hash160(b"\x00\x14" + key_hash)
+
+
+@dataclass(frozen=True, slots=True)
+class StacksKey:
+    """A single signer's key; its address is P2PKH of the compressed key unless told otherwise."""
+
+    secret: PrivateKey
+    mode: HashMode = HashMode.P2PKH
+
+    def __repr__(self) -> str:
+        return "StacksKey(…)"
+
+    @classmethod
+    def from_hex(cls, text: str, mode: HashMode = HashMode.P2PKH) -> StacksKey:
+        """32 bytes; wallets append 01 for "compressed", which is the only way here."""
+        try:
+            raw = bytes.fromhex(text.removeprefix("0x"))
+            return cls(PrivateKey(raw[:32] if len(raw) == 33 and raw[32] == 1 else raw), mode)
+        except ValueError:
+            raise malformed("a key is 32 bytes in hex", "bad_key") from None
+
+    def condition(self, *, nonce: int, fee: int) -> SpendingCondition:
+        return SpendingCondition(self.mode, self._signer, nonce, fee)
+
+    def address(self, *, mainnet: bool) -> str:
+        return self.condition(nonce=0, fee=0).address(mainnet=mainnet).text
+
+    @property
+    def _signer(self) -> bytes:
+        return signer_of(self.secret.public_key, self.mode, KeyEncoding.COMPRESSED)
+
+
+def sign_origin(transaction: Transaction, key: StacksKey) -> Transaction:
+    digest = _to_sign(_initial(transaction), _ORIGIN_FLAG, transaction.origin)
+    return replace(transaction, origin=replace(transaction.origin, signature=_signature(key, digest)))
+
+
+def sign_sponsor(transaction: Transaction, key: StacksKey, *, nonce: int, fee: int) -> Transaction:
+    """The origin's signature is checked first: nobody sponsors what nobody signed."""
+    if transaction.sponsor is None:
+        raise malformed("it was not made to be sponsored", "not_sponsored")
+    sponsor = key.condition(nonce=nonce, fee=fee)
+    digest = _to_sign(verify_origin(transaction), _SPONSOR_FLAG, sponsor)
+    return replace(transaction, sponsor=replace(sponsor, signature=_signature(key, digest)))
+
+
+def verify_origin(transaction: Transaction) -> bytes:
+    """Raises unless the named origin signed; gives what a sponsor has to sign on."""
+    return _verify(_initial(transaction), _ORIGIN_FLAG, transaction.origin, "origin")
+
+
+def verify_sponsor(transaction: Transaction) -> None:
+    if transaction.sponsor is None:
+        raise malformed("it was not made to be sponsored", "not_sponsored")
+    _verify(verify_origin(transaction), _SPONSOR_FLAG, transaction.sponsor, "sponsor")
+
+
+def _initial(transaction: Transaction) -> bytes:
+    cleared = replace(
+        transaction,
+        origin=transaction.origin.cleared(),
+        sponsor=None if transaction.sponsor is None else NOBODY,
+    )
+    return sha512_256(write_transaction(cleared))
+
+
+def _to_sign(so_far: bytes, flag: bytes, condition: SpendingCondition) -> bytes:
+    numbers = condition.fee.to_bytes(8, "big") + condition.nonce.to_bytes(8, "big")
+    return sha512_256(so_far + flag + numbers)
+
+
+def _signature(key: StacksKey, digest: bytes) -> bytes:
+    """v r s; the curve's library gives the smaller s."""
+    rsv = key.secret.sign_recoverable(digest, hasher=None)
+    return rsv[64:] + rsv[:64]
+
+
+def _verify(so_far: bytes, flag: bytes, condition: SpendingCondition, who: str) -> bytes:
+    digest = _to_sign(so_far, flag, condition)
+    key = recover(digest, condition.signature[1:], condition.signature[0])
+    if key is None or signer_of(key, condition.mode, condition.encoding) != condition.signer:
+        raise malformed(f"the {who} did not sign it", "signature_validation_failed")
+    return sha512_256(digest + bytes([condition.encoding]) + condition.signature)

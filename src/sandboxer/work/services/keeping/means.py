@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -9,15 +10,45 @@ from pathlib import Path
 
 from sandboxer.backends.guest import Guest
 from sandboxer.identity.keys import Caller
+from sandboxer.identity.seal import Seal
 from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import TooLarge
 from sandboxer.sandboxes.access import ActivityKind
 from sandboxer.sandboxes.charging import is_frozen
 from sandboxer.sandboxes.use_cases import SandboxUseCases
-from sandboxer.work.services.book import ACTOR, ServiceBook
 from sandboxer.work.services.keeping.decisions import Ground, ground
 from sandboxer.work.services.keeping.logs import ServiceLog
 from sandboxer.work.services.records import Service
-from sandboxer.work.services.vault import Vault
+from sandboxer.work.services.repository import ACTOR, ServiceRepository
+
+MAX_BYTES = 64 * 1024
+
+
+class Vault:
+    """The environment a service is told in confidence: sealed at rest, opened only to start a process."""
+
+    def __init__(self, seal: Seal) -> None:
+        self._seal = seal
+
+    def open(self, service: Service) -> dict[str, str]:
+        if service.vault is None:
+            return {}
+        found: dict[str, str] = json.loads(self._seal.open(service.vault, context=_context(service.id)))
+        return found
+
+    def close(self, service_id: str, values: Mapping[str, str]) -> bytes | None:
+        """None for nothing. Raises TooLarge."""
+        if not values:
+            return None
+        text = json.dumps(dict(values)).encode()
+        if len(text) > MAX_BYTES:
+            raise TooLarge(what="the vault", limit=f"{MAX_BYTES} bytes")
+        return self._seal.close(text, context=_context(service_id))
+
+
+def _context(service_id: str) -> str:
+    return f"service-vault:{service_id}"
+
 
 # The platform itself, keeping services running: it may reach into every sandbox.
 SYSTEM = Caller(public_key=ACTOR, account="system", is_owner=True)
@@ -25,7 +56,7 @@ SYSTEM = Caller(public_key=ACTOR, account="system", is_owner=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
-    book: ServiceBook
+    repository: ServiceRepository
     sandboxes: SandboxUseCases
     clock: Clock
     vault: Vault
@@ -56,14 +87,14 @@ class Means:
         return max(service.run, self.log(service.id).last_run) + 1
 
     def ground(self, service: Service) -> Ground:
-        sandbox = self.sandboxes.room.book.peek(service.sandbox_id)
+        sandbox = self.sandboxes.dependencies.repository.peek(service.sandbox_id)
         if sandbox is None:
             return Ground.GONE
         return ground(sandbox.state, sandbox.reason, is_frozen=is_frozen(sandbox))
 
     def has_visitors(self, service: Service) -> bool:
         """Is a line open, by which someone works in its sandbox or speaks with one of its ports?"""
-        return self.sandboxes.room.activity.pulse(service.sandbox_id).open_lines > 0
+        return self.sandboxes.dependencies.activity.pulse(service.sandbox_id).open_lines > 0
 
     async def guest(self, service: Service) -> Guest:
         """Not held open as a line: a service that only waits is no work."""

@@ -1,4 +1,4 @@
-"""One keeper for every service, told of what happens to its sandbox."""
+"""One reconciler for every service, told of what happens to its sandbox."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.kernel.tasks import TaskOwner
-from sandboxer.sandboxes.book import Step
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.work.services.keeping.keeper import Keeper
+from sandboxer.sandboxes.repository import Step
 from sandboxer.work.services.keeping.means import SYSTEM, Means
+from sandboxer.work.services.keeping.reconciler import ServiceReconciler
+from sandboxer.work.services.repository import Step as ServiceStep
 from sandboxer.work.services.states import Signal, State
 
 log = logging.getLogger(__name__)
@@ -22,38 +23,40 @@ class Supervisor:
     def __init__(self, means: Means, tasks: TaskOwner) -> None:
         self._means = means
         self._tasks = tasks
-        self._keepers: dict[str, Keeper] = {}
+        self._reconcilers: dict[str, ServiceReconciler] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        means.sandboxes.room.book.on_change(self._hear)
+        means.sandboxes.dependencies.repository.on_change(self._hear)
 
     async def adopt(self) -> None:
         """At start: what was half made is given up, the rest is kept on."""
-        for service in self._means.book.all():
+        for service in self._means.repository.living():
             if service.state is State.CREATING:
-                await self._means.book.move(service.id, Signal.BROKE, HALF_MADE)
+                await self._means.repository.move(
+                    service.id, ServiceStep(signal=Signal.BROKE, reason=HALF_MADE)
+                )
                 try:
                     await self._means.sandboxes.destroy(service.sandbox_id, SYSTEM, despite_lock=True)
                 except SandboxerError as error:
                     log.warning("the sandbox of half-made %s is left: %s", service.id, error)
             self.keep(service.id)
 
-    def keep(self, service_id: str) -> Keeper:
-        keeper = Keeper(self._means, service_id, self._tasks)
-        self._keepers[service_id] = keeper
-        self._running[service_id] = self._tasks.start(keeper.run(), name=f"keeper of {service_id}")
-        return keeper
+    def keep(self, service_id: str) -> ServiceReconciler:
+        reconciler = ServiceReconciler(self._means, service_id, self._tasks)
+        self._reconcilers[service_id] = reconciler
+        self._running[service_id] = self._tasks.start(reconciler.run(), name=f"reconciler of {service_id}")
+        return reconciler
 
-    def keeper(self, service_id: str) -> Keeper:
-        return self._keepers[service_id]
+    def reconciler(self, service_id: str) -> ServiceReconciler:
+        return self._reconcilers[service_id]
 
     def let_go(self, service_id: str) -> None:
-        self._keepers.pop(service_id, None)
+        self._reconcilers.pop(service_id, None)
         task = self._running.pop(service_id, None)
         if task is not None:
             task.cancel()
 
     def _hear(self, sandbox: Sandbox, steps: Sequence[Step]) -> None:
-        service = self._means.book.by_sandbox(sandbox.id)
-        keeper = None if service is None else self._keepers.get(service.id)
-        if keeper is not None:
-            keeper.stir()
+        service = self._means.repository.by_sandbox(sandbox.id)
+        reconciler = None if service is None else self._reconcilers.get(service.id)
+        if reconciler is not None:
+            reconciler.stir()

@@ -7,11 +7,9 @@ from dataclasses import asdict, replace
 
 from starlette.responses import Response
 
-from sandboxer.access.egress.account_rules import AccountShown
-from sandboxer.access.egress.asking import Explained
-from sandboxer.access.egress.decision import Allow
+from sandboxer.access.egress.decision import Allow, Explained
 from sandboxer.access.egress.rules import Action, Injection, Limits, Policy, Rule
-from sandboxer.access.egress.use_cases import Shown
+from sandboxer.access.egress.use_cases import AccountShown, Shown
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.matching import Binding

@@ -1,28 +1,33 @@
-"""Previews of a sandbox's ports: make, list, revoke. The ports themselves are served by `edges/proxy`."""
+"""Previews of a sandbox's ports: make, list, revoke. The ports themselves are served by `edges/proxy`.
+
+What the TLS edge asks before it fetches a certificate: is this name ours?
+"""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandboxer.access.ports.ports import Ports
-from sandboxer.access.ports.tokens import Preview
+from sandboxer.access.ports.ports import Ports, without_port
+from sandboxer.access.ports.previews import Preview
 from sandboxer.accounts.scopes import Scope
 from sandboxer.edges.http.answers import json_response, nothing
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.idempotency import once
-from sandboxer.edges.http.key_scopes import demand_scope, holds_scope
+from sandboxer.edges.http.key_scopes import holds_scope
 from sandboxer.edges.http.matching import Binding
-from sandboxer.kernel.durations import parse_duration
-from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.clock import parse_duration
+from sandboxer.kernel.errors import InvalidRequest, NotFound
 from sandboxer.wire import previews as wire
 from sandboxer.wire.operations import previews as operations
 from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wire.operations.paths import PreviewPath, SandboxPath
-from sandboxer.wire.previews import CreatePreview, PreviewList
+from sandboxer.wire.operations.previews import AskForNameQuery
+from sandboxer.wire.previews import CreatePreview, KnownName, PreviewList
 
 TTL = timedelta(hours=24)
 MAX_TTL = timedelta(days=90)
@@ -63,12 +68,8 @@ async def revoke(asked: Asked[PreviewPath, NoParameters, None]) -> Response:
 
 
 async def _wakes(request: Request, body: wire.CreatePreview) -> bool:
-    """Whoever opens it spends by waking: no key gives away what it may not do itself."""
-    if body.wakes is None:
-        return await holds_scope(request, Scope.SANDBOXES_MANAGE)
-    if body.wakes:
-        await demand_scope(request, Scope.SANDBOXES_MANAGE)
-    return body.wakes
+    """Where the caller does not say: if its key may wake sandboxes itself."""
+    return await holds_scope(request, Scope.SANDBOXES_MANAGE) if body.wakes is None else body.wakes
 
 
 def _ttl(body: wire.CreatePreview) -> timedelta | None:
@@ -96,8 +97,19 @@ def _facts(ports: Ports, preview: Preview, token: str | None = None) -> dict[str
     }
 
 
+async def ask(asked: Asked[NoParameters, AskForNameQuery, None]) -> KnownName:
+    platform = asked.platform
+    name = without_port(asked.query.domain)
+    if name != urlsplit(platform.settings.url).hostname:
+        found = await platform.access.ports.by_name(name, platform.settings.proxy_domain)
+        if found is None:
+            raise NotFound(what="name", id=name)
+    return KnownName(domain=name)
+
+
 BINDINGS: tuple[Binding, ...] = (
     bind(operations.CREATE_PREVIEW, create),
     bind(operations.LIST_PREVIEWS, list_all),
     bind(operations.REVOKE_PREVIEW, revoke),
+    bind(operations.ASK_FOR_NAME, ask),
 )

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from starlette.responses import Response
 
-from sandboxer.access.secrets.injected import Injected
-from sandboxer.access.secrets.placing import FOLDER
+from sandboxer.access.secrets.injected import FOLDER, Injected
 from sandboxer.access.secrets.use_cases import Injection, Wiped
 from sandboxer.access.secrets.vault import SecretInfo
 from sandboxer.edges.http.answers import json_response, nothing
@@ -28,6 +27,10 @@ from sandboxer.wire.secrets import (
 async def list_all(asked: Asked[NoParameters, NoParameters, None]) -> SecretList:
     found = await asked.platform.access.secrets.vault.list(asked.caller)
     return wire.SecretList(secrets=[_secret(one) for one in found])
+
+
+async def get(asked: Asked[SecretPath, NoParameters, None]) -> Secret:
+    return _secret(await asked.platform.access.secrets.vault.get(asked.path.name, asked.caller))
 
 
 async def put(asked: Asked[SecretPath, NoParameters, PutSecret]) -> Secret:
@@ -94,6 +97,7 @@ def _wiped(done: Wiped) -> Response:
 
 BINDINGS: tuple[Binding, ...] = (
     bind(operations.LIST_SECRETS, list_all),
+    bind(operations.GET_SECRET, get),
     bind(operations.PUT_SECRET, put),
     bind(operations.REMOVE_SECRET, remove),
     bind(operations.INJECT_SECRETS, inject),

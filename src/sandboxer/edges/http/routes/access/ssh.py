@@ -11,7 +11,7 @@ from sandboxer.edges.http.answers import json_response, nothing
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.idempotency import once
 from sandboxer.edges.http.matching import Binding
-from sandboxer.kernel.durations import parse_duration
+from sandboxer.kernel.clock import parse_duration
 from sandboxer.kernel.errors import InvalidRequest, NotAvailable
 from sandboxer.wire import ssh as wire
 from sandboxer.wire.operations import ssh as operations

@@ -1,36 +1,56 @@
-"""Published images: make one of a disk, look at it, start from it, remove it."""
+"""Published images: make one of a disk, look at it, start from it, remove it.
+
+Whom a published image is shared with, and whose it is.
+
+Images as archives: out to Docker and Podman, and in from them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sandboxer.artifacts.clones import Batch
+from sandboxer.artifacts.images.oci.export import Form
 from sandboxer.artifacts.images.published import records
-from sandboxer.artifacts.images.published.desk import Wanted
 from sandboxer.artifacts.images.published.policy import is_theirs
 from sandboxer.artifacts.images.published.records import Visibility
-from sandboxer.artifacts.snapshots.cloning import Batch
+from sandboxer.artifacts.images.published.use_cases import Wanted
 from sandboxer.edges.http import answers, problems
 from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.authentication import TooSlow
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.confirming import confirm_locked, pass_gate
+from sandboxer.edges.http.downloads import Download
+from sandboxer.edges.http.hanging_up import until_client_goes
 from sandboxer.edges.http.idempotency import Bind, BindOne, once_bound, once_many
 from sandboxer.edges.http.matching import Binding
-from sandboxer.edges.http.mounting import mounts
 from sandboxer.edges.http.published import shown_image
+from sandboxer.edges.http.queries import mounts
+from sandboxer.edges.http.routes.files import body_of
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.edges.http.visiting import note_use
 from sandboxer.kernel.errors import InvalidRequest, SandboxerError
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
-from sandboxer.wire.images import CloneImage, PublishImage, SpawnImage
+from sandboxer.wire.images import (
+    ChangeImage,
+    CloneImage,
+    GrantImage,
+    ImageGrants,
+    OfferImage,
+    PublishImage,
+    SpawnImage,
+)
 from sandboxer.wire.operations import images as operations
 from sandboxer.wire.operations.declaration import NoParameters
-from sandboxer.wire.operations.paths import ImagePath
-from sandboxer.wire.problems import Problem
+from sandboxer.wire.operations.images import ExportImageQuery, ImportImageQuery
+from sandboxer.wire.operations.paths import GrantPath, ImagePath
 from sandboxer.wire.snapshots import Clones, FailedClone
+from sandboxer.wire.words import Problem
 
 Act = Callable[[Bind | None], Awaitable[Response]]
 
@@ -52,16 +72,16 @@ async def publish(asked: Asked[NoParameters, NoParameters, PublishImage]) -> Res
             await note_use(platform, who, thing, named, "publish")
 
     async def act(bind: Bind | None) -> Response:
-        desk = platform.artifacts.images
+        use_cases = platform.artifacts.images
         if asked.body.snapshot is not None:
             return _made(
-                asked.request, await desk.publish_snapshot(asked.body.snapshot, wanted, who, also=bind)
+                asked.request, await use_cases.publish_snapshot(asked.body.snapshot, wanted, who, also=bind)
             )
         sandbox_id, source = asked.body.sandbox or "", None
         if asked.body.service is not None:
             service = platform.services.get(asked.body.service, who)
             sandbox_id, source = service.sandbox_id, service.id
-        made = await desk.publish_sandbox(sandbox_id, wanted, who, source=source, also=bind)
+        made = await use_cases.publish_sandbox(sandbox_id, wanted, who, source=source, also=bind)
         return _made(asked.request, made)
 
     return await _once(asked.request, act)
@@ -72,10 +92,10 @@ async def get(asked: Asked[ImagePath, NoParameters, None]) -> Response:
 
 
 async def remove(asked: Asked[ImagePath, NoParameters, None]) -> Response:
-    desk, who = asked.platform.artifacts.images, asked.caller
-    found = await desk.get(asked.path.image_id, who)
+    use_cases, who = asked.platform.artifacts.images, asked.caller
+    found = await use_cases.get(asked.path.image_id, who)
     is_confirmed = is_theirs(found, who) and await confirm_locked(asked.request, found, action="remove")
-    removed = await desk.drop(asked.path.image_id, who, despite_lock=is_confirmed)
+    removed = await use_cases.drop(asked.path.image_id, who, despite_lock=is_confirmed)
     return _shown(asked.request, removed)
 
 
@@ -86,7 +106,7 @@ async def verify(asked: Asked[ImagePath, NoParameters, None]) -> Response:
 
 
 async def clone(asked: Asked[ImagePath, NoParameters, CloneImage]) -> Response:
-    desk, who = asked.platform.artifacts.images, asked.caller
+    use_cases, who = asked.platform.artifacts.images, asked.caller
     wanted = Wanted(
         name=asked.body.name or "",
         description=asked.body.description or "",
@@ -94,7 +114,7 @@ async def clone(asked: Asked[ImagePath, NoParameters, CloneImage]) -> Response:
     )
 
     async def act(bind: Bind | None) -> Response:
-        return _made(asked.request, await desk.clone(asked.path.image_id, wanted, who, also=bind))
+        return _made(asked.request, await use_cases.clone(asked.path.image_id, wanted, who, also=bind))
 
     return await _once(asked.request, act)
 
@@ -121,10 +141,10 @@ async def spawn(asked: Asked[ImagePath, NoParameters, SpawnImage]) -> Response:
 
 
 async def _once(request: Request, act: Act) -> Response:
-    desk, who = platform_of(request).artifacts.images, caller(request)
+    use_cases, who = platform_of(request).artifacts.images, caller(request)
 
     async def recall(image_id: str) -> Response | None:
-        made = await desk.recall(image_id, who)
+        made = await use_cases.recall(image_id, who)
         return None if made is None else _made(request, made)
 
     return await once_bound(request, act, recall=recall)
@@ -158,6 +178,122 @@ def _problem(request: Request, error: SandboxerError) -> Problem:
     return Problem.model_validate(problems.document(error, problems.request_id_of(request.scope)))
 
 
+async def change(asked: Asked[ImagePath, NoParameters, ChangeImage]) -> Response:
+    changed = await asked.platform.artifacts.image_sharing.change(
+        asked.path.image_id,
+        asked.caller,
+        name=asked.body.name,
+        description=asked.body.description,
+        visibility=None if asked.body.visibility is None else Visibility(asked.body.visibility),
+    )
+    return _shown(asked.request, changed)
+
+
+async def grants(asked: Asked[ImagePath, NoParameters, None]) -> ImageGrants:
+    found = await asked.platform.artifacts.image_sharing.grants(asked.path.image_id, asked.caller)
+    return ImageGrants(accounts=found)
+
+
+async def grant(asked: Asked[ImagePath, NoParameters, GrantImage]) -> ImageGrants:
+    sharing = asked.platform.artifacts.image_sharing
+    return ImageGrants(accounts=await sharing.grant(asked.path.image_id, asked.body.account, asked.caller))
+
+
+async def revoke(asked: Asked[GrantPath, NoParameters, None]) -> ImageGrants:
+    sharing = asked.platform.artifacts.image_sharing
+    return ImageGrants(accounts=await sharing.revoke(asked.path.image_id, asked.path.account, asked.caller))
+
+
+async def transfer(asked: Asked[ImagePath, NoParameters, OfferImage]) -> Response:
+    sharing = asked.platform.artifacts.image_sharing
+    return _shown(asked.request, await sharing.offer(asked.path.image_id, asked.body.account, asked.caller))
+
+
+async def accept(asked: Asked[ImagePath, NoParameters, None]) -> Response:
+    sharing = asked.platform.artifacts.image_sharing
+    return _shown(asked.request, await sharing.accept(asked.path.image_id, asked.caller))
+
+
+async def lock(asked: Asked[ImagePath, NoParameters, None]) -> Response:
+    platform, who = asked.platform, asked.caller
+    found = await platform.artifacts.images.get(asked.path.image_id, who)
+    if is_theirs(found, who):
+        # Else nobody could unlock it again.
+        await platform.wallets.second_proofs.demand_two(found.account)
+    return _shown(asked.request, await platform.artifacts.image_sharing.lock(asked.path.image_id, who))
+
+
+async def unlock(asked: Asked[ImagePath, NoParameters, None]) -> Response:
+    platform, who = asked.platform, asked.caller
+    found = await platform.artifacts.images.get(asked.path.image_id, who)
+    if is_theirs(found, who):
+        await confirm_locked(asked.request, found, action="unlock")
+    return _shown(asked.request, await platform.artifacts.image_sharing.unlock(asked.path.image_id, who))
+
+
+async def export(asked: Asked[ImagePath, ExportImageQuery, None]) -> Response:
+    made = await asked.platform.artifacts.exporting.export(
+        asked.path.image_id, Form(asked.query.format), asked.caller
+    )
+    return Download(
+        made.chunks,
+        headers={"content-disposition": f'attachment; filename="{made.name}"'},
+        media_type="application/x-tar",
+        length=made.length,
+    )
+
+
+async def receive(asked: Asked[NoParameters, ImportImageQuery, None]) -> Response:
+    artifacts, who = asked.platform.artifacts, asked.caller
+    wanted = Wanted(
+        name=asked.query.name,
+        description=asked.query.description,
+        visibility=records.Visibility(asked.query.visibility),
+        clean=asked.query.clean,
+    )
+
+    async def act(bind: Bind | None) -> Response:
+        return _received(
+            await artifacts.importing.receive(
+                body_of(asked.request),
+                wanted,
+                who,
+                profile=asked.query.profile,
+                also=bind,
+                attended=partial(until_client_goes, asked.request.receive),
+            )
+        )
+
+    async def recall(image_id: str) -> Response | None:
+        made = await artifacts.images.recall(image_id, who)
+        return None if made is None else _received(made)
+
+    try:
+        return await once_bound(asked.request, act, recall=recall, content=_announced(asked.request))
+    except TooSlow:
+        return problems.framework_response(
+            408,
+            "The body came too slowly.",
+            problems.request_id_of(asked.request.scope),
+            {"connection": "close"},
+        )
+
+
+def _announced(request: Request) -> str:
+    """What the head says of the archive. Its digest is as good as signed: another body is refused at its end.
+
+    A session's token signs nothing; there its length has to do.
+    """
+    told = request.headers.get("x-content-sha256", "").lower()
+    return told or "length " + request.headers.get("content-length", "unknown")
+
+
+def _received(image: records.PublishedImage) -> Response:
+    answer = json_response(shown_image(image, is_theirs=True), 201)
+    answer.headers["location"] = f"/v1/images/{image.id}"
+    return answer
+
+
 BINDINGS: tuple[Binding, ...] = (
     bind(operations.PUBLISH_IMAGE, publish),
     bind(operations.GET_IMAGE, get),
@@ -165,4 +301,14 @@ BINDINGS: tuple[Binding, ...] = (
     bind(operations.VERIFY_IMAGE, verify),
     bind(operations.CLONE_IMAGE, clone),
     bind(operations.SPAWN_IMAGE, spawn),
+    bind(operations.CHANGE_IMAGE, change),
+    bind(operations.LIST_IMAGE_GRANTS, grants),
+    bind(operations.GRANT_IMAGE, grant),
+    bind(operations.REVOKE_IMAGE, revoke),
+    bind(operations.TRANSFER_IMAGE, transfer),
+    bind(operations.ACCEPT_IMAGE, accept),
+    bind(operations.LOCK_IMAGE, lock),
+    bind(operations.UNLOCK_IMAGE, unlock),
+    bind(operations.EXPORT_IMAGE, export),
+    bind(operations.IMPORT_IMAGE, receive),
 )

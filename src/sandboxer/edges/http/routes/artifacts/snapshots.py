@@ -9,20 +9,19 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sandboxer.artifacts.clones import Batch
 from sandboxer.artifacts.snapshots import records
-from sandboxer.artifacts.snapshots.cloning import Batch
-from sandboxer.artifacts.snapshots.desk import Wanted
 from sandboxer.artifacts.snapshots.lifecycle import State
-from sandboxer.artifacts.snapshots.lineage import flattened
+from sandboxer.artifacts.snapshots.records import flattened
+from sandboxer.artifacts.snapshots.use_cases import Wanted
 from sandboxer.backends.contract import KeptSizes
 from sandboxer.edges.http import answers, problems
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.confirming import confirm_locked, pass_gate
 from sandboxer.edges.http.idempotency import Bind, BindOne, once_bound, once_many
-from sandboxer.edges.http.labelling import labels_of
 from sandboxer.edges.http.matching import Binding
-from sandboxer.edges.http.mounting import mounts
+from sandboxer.edges.http.queries import labels_of, mounts
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.kernel.ids import is_volume_id
 from sandboxer.sandboxes.locks import is_guarded
@@ -31,7 +30,6 @@ from sandboxer.wire.operations import snapshots as operations
 from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wire.operations.paths import SandboxPath, SnapshotPath
 from sandboxer.wire.operations.snapshots import ListSnapshotsQuery
-from sandboxer.wire.problems import Problem
 from sandboxer.wire.sandboxes import Resources, Sandbox
 from sandboxer.wire.snapshots import (
     ChangeSnapshot,
@@ -44,17 +42,18 @@ from sandboxer.wire.snapshots import (
     SnapshotTree,
     TakeSnapshot,
 )
+from sandboxer.wire.words import Problem
 
 
 async def take(asked: Asked[SandboxPath, NoParameters, TakeSnapshot]) -> Response:
-    desk, who = asked.platform.artifacts.snapshots, asked.caller
+    use_cases, who = asked.platform.artifacts.snapshots, asked.caller
     wanted = Wanted(name=asked.body.name, ttl=asked.body.ttl, labels=asked.body.labels)
 
     async def act(bind: Bind | None) -> Response:
-        return taken_snapshot(await desk.take(asked.path.sandbox_id, wanted, who, also=bind))
+        return taken_snapshot(await use_cases.take(asked.path.sandbox_id, wanted, who, also=bind))
 
     async def recall(snapshot_id: str) -> Response | None:
-        made = await desk.recall(snapshot_id, who)
+        made = await use_cases.recall(snapshot_id, who)
         return None if made is None else taken_snapshot(made)
 
     return await once_bound(asked.request, act, recall=recall)
@@ -69,7 +68,7 @@ async def list_snapshots(asked: Asked[NoParameters, ListSnapshotsQuery, None]) -
         cursor=asked.query.cursor,
         limit=asked.query.limit,
     )
-    shown = [shown_snapshot(record) for record in page.snapshots]
+    shown = [shown_snapshot(record) for record in page.records]
     return SnapshotPage.model_construct(snapshots=shown, next_cursor=page.next_cursor)
 
 
@@ -96,9 +95,9 @@ async def tree(asked: Asked[NoParameters, NoParameters, None]) -> SnapshotTree:
 
 
 async def get(asked: Asked[SnapshotPath, NoParameters, None]) -> Snapshot:
-    desk = asked.platform.artifacts.snapshots
-    found = await desk.get(asked.path.snapshot_id, asked.caller)
-    return shown_snapshot(found, await desk.sizes(found))
+    use_cases = asked.platform.artifacts.snapshots
+    found = await use_cases.get(asked.path.snapshot_id, asked.caller)
+    return shown_snapshot(found, await use_cases.sizes(found))
 
 
 async def change(asked: Asked[SnapshotPath, NoParameters, ChangeSnapshot]) -> Snapshot:
@@ -113,19 +112,19 @@ async def change(asked: Asked[SnapshotPath, NoParameters, ChangeSnapshot]) -> Sn
 
 
 async def drop(asked: Asked[SnapshotPath, NoParameters, None]) -> Snapshot:
-    desk, who = asked.platform.artifacts.snapshots, asked.caller
-    found = await desk.get(asked.path.snapshot_id, who)
+    use_cases, who = asked.platform.artifacts.snapshots, asked.caller
+    found = await use_cases.get(asked.path.snapshot_id, who)
     is_confirmed = await confirm_locked(asked.request, found, action="drop")
-    dropped = await desk.drop(asked.path.snapshot_id, who, despite_lock=is_confirmed)
+    dropped = await use_cases.drop(asked.path.snapshot_id, who, despite_lock=is_confirmed)
     return shown_snapshot(dropped)
 
 
 async def restore(asked: Asked[SnapshotPath, NoParameters, None]) -> Sandbox:
-    desk, who = asked.platform.artifacts.snapshots, asked.caller
-    found = await desk.get(asked.path.snapshot_id, who)
-    sandbox = await desk.source(found, who)
+    use_cases, who = asked.platform.artifacts.snapshots, asked.caller
+    found = await use_cases.get(asked.path.snapshot_id, who)
+    sandbox = await use_cases.source(found, who)
     is_confirmed = is_guarded(sandbox) and await confirm_locked(asked.request, sandbox, action="restore")
-    restored = await desk.restore(asked.path.snapshot_id, who, despite_lock=is_confirmed)
+    restored = await use_cases.restore(asked.path.snapshot_id, who, despite_lock=is_confirmed)
     return answers.sandbox(restored)
 
 
@@ -159,9 +158,9 @@ async def lock(asked: Asked[SnapshotPath, NoParameters, None]) -> Snapshot:
 
 
 async def unlock(asked: Asked[SnapshotPath, NoParameters, None]) -> Snapshot:
-    desk, who = asked.platform.artifacts.snapshots, asked.caller
-    await confirm_locked(asked.request, await desk.get(asked.path.snapshot_id, who), action="unlock")
-    unlocked = await desk.unlock(asked.path.snapshot_id, who)
+    use_cases, who = asked.platform.artifacts.snapshots, asked.caller
+    await confirm_locked(asked.request, await use_cases.get(asked.path.snapshot_id, who), action="unlock")
+    unlocked = await use_cases.unlock(asked.path.snapshot_id, who)
     return shown_snapshot(unlocked)
 
 

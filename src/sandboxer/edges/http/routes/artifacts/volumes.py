@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandboxer.artifacts.snapshots.desk import Wanted as WantedSnapshot
+from sandboxer.artifacts.snapshots.use_cases import Wanted as WantedSnapshot
 from sandboxer.artifacts.volumes import records
-from sandboxer.artifacts.volumes.attaching import mode_of
-from sandboxer.artifacts.volumes.desk import Wanted
 from sandboxer.artifacts.volumes.lifecycle import State
+from sandboxer.artifacts.volumes.repository import mode_of
+from sandboxer.artifacts.volumes.use_cases import Wanted
 from sandboxer.backends.contract import VolumeUsage
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.binding import Asked, bind
@@ -37,7 +37,7 @@ from sandboxer.wire.volumes import (
 
 
 async def create(asked: Asked[NoParameters, NoParameters, CreateVolume]) -> Response:
-    desk, who = asked.platform.artifacts.volumes, asked.caller
+    use_cases, who = asked.platform.artifacts.volumes, asked.caller
     wanted = Wanted(
         name=asked.body.name,
         size_mb=asked.body.size_mb,
@@ -46,25 +46,25 @@ async def create(asked: Asked[NoParameters, NoParameters, CreateVolume]) -> Resp
     )
 
     async def act(bind: Bind | None) -> Response:
-        return _made(await desk.create(wanted, who, also=bind))
+        return _made(await use_cases.create(wanted, who, also=bind))
 
     async def recall(volume_id: str) -> Response | None:
-        made = await desk.recall(volume_id, who)
+        made = await use_cases.recall(volume_id, who)
         return None if made is None else _made(made)
 
     return await once_bound(asked.request, act, recall=recall)
 
 
 async def list_volumes(asked: Asked[NoParameters, ListVolumesQuery, None]) -> VolumePage:
-    desk = asked.platform.artifacts.volumes
-    page = await desk.list(
+    use_cases = asked.platform.artifacts.volumes
+    page = await use_cases.list(
         asked.caller,
         state=None if asked.query.state is None else State(asked.query.state),
         cursor=asked.query.cursor,
         limit=asked.query.limit,
     )
-    attached = await desk.attachments(page.volumes)
-    shown = [shown_volume(one, attached[one.id]) for one in page.volumes]
+    attached = await use_cases.attachments(page.records)
+    shown = [shown_volume(one, attached[one.id]) for one in page.records]
     return VolumePage.model_construct(volumes=shown, next_cursor=page.next_cursor)
 
 
@@ -85,10 +85,10 @@ async def change(asked: Asked[VolumePath, NoParameters, ChangeVolume]) -> Respon
 
 
 async def drop(asked: Asked[VolumePath, NoParameters, None]) -> Response:
-    desk, who = asked.platform.artifacts.volumes, asked.caller
-    found = await desk.get(asked.path.volume, who)
+    use_cases, who = asked.platform.artifacts.volumes, asked.caller
+    found = await use_cases.get(asked.path.volume, who)
     is_confirmed = await confirm_locked(asked.request, found, action="drop")
-    dropped = await desk.drop(found.id, who, despite_lock=is_confirmed)
+    dropped = await use_cases.drop(found.id, who, despite_lock=is_confirmed)
     return await _shown(asked.request, dropped)
 
 
@@ -108,11 +108,11 @@ async def take(asked: Asked[VolumePath, NoParameters, TakeSnapshot]) -> Response
 
 async def restore(asked: Asked[VolumePath, NoParameters, RestoreVolume]) -> Response:
     platform, who = asked.platform, asked.caller
-    desk = platform.artifacts.volumes
-    found = await desk.get(asked.path.volume, who)
+    use_cases = platform.artifacts.volumes
+    found = await use_cases.get(asked.path.volume, who)
     await note_use(platform, who, "snapshot", asked.body.snapshot, "restore")
     is_confirmed = await confirm_locked(asked.request, found, action="restore")
-    restored = await desk.restore(found.id, asked.body.snapshot, who, despite_lock=is_confirmed)
+    restored = await use_cases.restore(found.id, asked.body.snapshot, who, despite_lock=is_confirmed)
     return await _shown(asked.request, restored)
 
 
@@ -125,10 +125,10 @@ async def lock(asked: Asked[VolumePath, NoParameters, None]) -> Response:
 
 
 async def unlock(asked: Asked[VolumePath, NoParameters, None]) -> Response:
-    desk, who = asked.platform.artifacts.volumes, asked.caller
-    found = await desk.get(asked.path.volume, who)
+    use_cases, who = asked.platform.artifacts.volumes, asked.caller
+    found = await use_cases.get(asked.path.volume, who)
     await confirm_locked(asked.request, found, action="unlock")
-    unlocked = await desk.unlock(found.id, who)
+    unlocked = await use_cases.unlock(found.id, who)
     return await _shown(asked.request, unlocked)
 
 
@@ -163,9 +163,9 @@ def shown_volume(
 
 
 async def _shown(request: Request, record: records.Volume) -> Response:
-    desk = platform_of(request).artifacts.volumes
-    attached = await desk.attachments([record])
-    return json_response(shown_volume(record, attached[record.id], await desk.usage(record)))
+    use_cases = platform_of(request).artifacts.volumes
+    attached = await use_cases.attachments([record])
+    return json_response(shown_volume(record, attached[record.id], await use_cases.usage(record)))
 
 
 def _made(record: records.Volume) -> Response:

@@ -1,11 +1,15 @@
-"""Gift cards: anyone may buy, look at and redeem one; the buyer and the operator may end it."""
+"""Gift cards: anyone may buy, look at and redeem one; the buyer and the operator may end it.
+
+The page behind an approval link, and its two buttons. Looking never answers: programs look at links.
+"""
 
 from __future__ import annotations
 
 import time
+from html import escape
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
 from sandboxer.accounts.limits import client_address, network_around
 from sandboxer.edges.http.answers import json_response
@@ -15,18 +19,19 @@ from sandboxer.edges.http.idempotency import Bind, once_bound
 from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.purchases import is_stranger
 from sandboxer.edges.http.routes.payments.invoices import invoice
-from sandboxer.edges.http.state import caller, platform_of, require_owner
+from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.kernel.errors import NoRate, Unauthenticated
 from sandboxer.kernel.ids import new_id
-from sandboxer.payments.gift_cards.codes.attempts import Origin, Work
-from sandboxer.payments.gift_cards.codes.words import WORDS, word_list
-from sandboxer.payments.gift_cards.desk import CardOrder, CardView, Created, Who
-from sandboxer.payments.gift_cards.moves import locked
-from sandboxer.payments.gift_cards.records import Approval, Source
-from sandboxer.payments.gift_cards.redeeming import Ask, Redeemed
+from sandboxer.payments.gift_cards.approval import PATH
+from sandboxer.payments.gift_cards.codes import WORDS, Origin, Work, word_list
+from sandboxer.payments.gift_cards.ledger import locked
+from sandboxer.payments.gift_cards.mail import dollars
+from sandboxer.payments.gift_cards.records import Approval, CardState, Kind, RedemptionState, Source
+from sandboxer.payments.gift_cards.records import Redemption as RedemptionRecord
+from sandboxer.payments.gift_cards.redemption import Ask, Redeemed, Redeeming
 from sandboxer.payments.gift_cards.room import GiftCards
-from sandboxer.payments.gift_cards.states import CardState
-from sandboxer.payments.invoices.desk import View
+from sandboxer.payments.gift_cards.use_cases import CardOrder, CardView, Created, Who
+from sandboxer.payments.invoices.use_cases import View
 from sandboxer.wire import gift_cards as wire
 from sandboxer.wire.gift_cards import (
     AskBalance,
@@ -47,24 +52,34 @@ from sandboxer.wire.invoices import NewInvoice
 from sandboxer.wire.operations import gift_cards as operations
 from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wire.operations.gift_cards import ListGiftCardsQuery
-from sandboxer.wire.operations.paths import CardPath, RedemptionPath
+from sandboxer.wire.operations.paths import CardPath, RedemptionPath, TokenPath
+
+# Nothing from elsewhere, in no frame, and the link is told to nobody.
+HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self';"
+    " frame-ancestors 'none'; base-uri 'none'",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+    "x-robots-tag": "noindex",
+}
 
 
 async def pricing(asked: Asked[NoParameters, NoParameters, None]) -> GiftPricing:
     cards = _cards(asked.request)
-    policy = cards.desk.policy
+    policy = cards.use_cases.policy
     try:
-        sats = locked(await cards.desk.rates.usd("BTC")).convert(100)
+        sats = locked(await cards.use_cases.rates.usd("BTC")).convert(100)
     except NoRate:
         sats = None
     return wire.GiftPricing(
         min_cents=policy.min_cents,
         max_cents=policy.max_cents,
-        currencies=sorted(coin for coin, why in cards.desk.invoices.why_off().items() if why is None),
+        currencies=sorted(coin for coin, why in cards.use_cases.invoices.why_off().items() if why is None),
         pays_with_sats=policy.for_sats,
         sats_per_dollar=sats,
         restocking_percent=policy.restocking_percent,
-        approval_by=["webhook", "email"] if cards.desk.has_mail else ["webhook"],
+        approval_by=["webhook", "email"] if cards.use_cases.has_mail else ["webhook"],
         words=WORDS,
         word_list=len(word_list()),
         attempts_per_minute=policy.attempts_per_minute,
@@ -90,13 +105,13 @@ async def buy(asked: Asked[NoParameters, NoParameters, BuyGiftCard]) -> Response
     if is_stranger(asked.request) and order.source is not Source.INVOICE:
         raise Unauthenticated(why="only an invoice can be paid by nobody in particular", reason="missing")
 
-    desk = _cards(asked.request).desk
+    use_cases = _cards(asked.request).use_cases
 
     async def act(bind: Bind | None) -> Response:
-        return _bought(asked.request, await desk.create(order, also=bind))
+        return _bought(asked.request, await use_cases.create(order, also=bind))
 
     async def recall(card_id: str) -> Response | None:
-        made = await desk.recall(card_id, asked.caller.account)
+        made = await use_cases.recall(card_id, asked.caller.account)
         return None if made is None else _bought(asked.request, made)
 
     if is_stranger(asked.request):
@@ -111,9 +126,8 @@ def _bought(request: Request, made: Created) -> Response:
 
 
 async def listing(asked: Asked[NoParameters, ListGiftCardsQuery, None]) -> GiftCardList:
-    require_owner(asked.request)
     wanted = None if asked.query.state is None else CardState(asked.query.state)
-    found = await _cards(asked.request).desk.page(
+    found = await _cards(asked.request).use_cases.page(
         state=wanted, after=asked.query.cursor, limit=asked.query.limit
     )
     following = found[-1].card.id if len(found) == asked.query.limit else None
@@ -155,26 +169,30 @@ async def show_redemption(asked: Asked[RedemptionPath, NoParameters, None]) -> R
 
 
 async def show(asked: Asked[CardPath, NoParameters, None]) -> GiftCard:
-    return card(await _cards(asked.request).desk.view(asked.path.card_id))
+    return card(await _cards(asked.request).use_cases.view(asked.path.card_id))
 
 
 async def show_code(asked: Asked[CardPath, NoParameters, ShowCode]) -> ShownCode:
     who = _who(asked.request, asked.body)
-    found, code = await _cards(asked.request).desk.reveal(asked.path.card_id, who, again=asked.body.again)
+    found, code = await _cards(asked.request).use_cases.reveal(
+        asked.path.card_id, who, again=asked.body.again
+    )
     return wire.ShownCode(id=found.id, code=code, cents=found.cents)
 
 
 async def revoke(asked: Asked[CardPath, NoParameters, Revoke]) -> GiftCard:
     who = _who(asked.request, asked.body)
-    return card(await _cards(asked.request).desk.revoke(asked.path.card_id, who, reason=asked.body.reason))
+    return card(
+        await _cards(asked.request).use_cases.revoke(asked.path.card_id, who, reason=asked.body.reason)
+    )
 
 
 async def refund(asked: Asked[CardPath, NoParameters, RefundCard]) -> RefundedCard:
-    desk, who = _cards(asked.request).desk, _who(asked.request, asked.body)
+    use_cases, who = _cards(asked.request).use_cases, _who(asked.request, asked.body)
     if asked.body.to == "sats":
-        after, sats = await desk.refund_to_sats(asked.path.card_id, who, account=asked.body.account)
+        after, sats = await use_cases.refund_to_sats(asked.path.card_id, who, account=asked.body.account)
         return wire.RefundedCard(card=card(after), to="sats", sats=sats)
-    after, atomic = await desk.refund_to_address(asked.path.card_id, who, address=asked.body.address)
+    after, atomic = await use_cases.refund_to_address(asked.path.card_id, who, address=asked.body.address)
     return wire.RefundedCard(card=card(after), to="address", atomic=str(atomic))
 
 
@@ -265,6 +283,49 @@ def _address(request: Request) -> str:
     return client_address(None if peer is None else peer.host, forwarded, trusted)
 
 
+async def show_approval(asked: Asked[TokenPath, NoParameters, None]) -> Response:
+    one, _ = await _redeeming(asked.request).answering(asked.path.token)
+    return HTMLResponse(_page(one, asked.path.token), headers=HEADERS)
+
+
+async def approve(asked: Asked[TokenPath, NoParameters, None]) -> Response:
+    return _answer(asked.request, await _redeeming(asked.request).approve(asked.path.token), asked.path.token)
+
+
+async def deny(asked: Asked[TokenPath, NoParameters, None]) -> Response:
+    return _answer(asked.request, await _redeeming(asked.request).deny(asked.path.token), asked.path.token)
+
+
+def _answer(request: Request, done: Redeemed, token: str) -> Response:
+    if "text/html" in request.headers.get("accept", ""):
+        return HTMLResponse(_page(done.redemption, token), headers=HEADERS)
+    return json_response(redemption(done))
+
+
+def _redeeming(request: Request) -> Redeeming:
+    return platform_of(request).payments.gift_cards.redeeming
+
+
+def _page(one: RedemptionRecord, token: str) -> str:
+    buys = f"tier {one.tier} for {one.months} months" if one.kind is Kind.TIER else "sats"
+    path = escape(f"{PATH}/{token}", quote=True)
+    if one.state is RedemptionState.PENDING_APPROVAL:
+        act = (
+            f'<form method="post" action="{path}/approve"><button>Approve</button></form>'
+            f'<form method="post" action="{path}/deny"><button>Deny</button></form>'
+        )
+    else:
+        act = f"<p><b>{escape(one.state.value)}</b>: nothing more to answer.</p>"
+    return (
+        "<!doctype html><html lang=en><meta charset=utf-8>"
+        '<meta name="viewport" content="width=device-width"><title>Gift card</title>'
+        "<style>body{font:1.1rem system-ui;max-width:32rem;margin:3rem auto;padding:0 1rem}"
+        "form{display:inline}button{font:inherit;padding:.6rem 1.4rem;margin:1rem 1rem 0 0}</style>"
+        f"<h1>{escape(dollars(one.cents))} of a gift card</h1>"
+        f"<p>Somebody wants to redeem it for {escape(buys)}.</p>{act}</html>"
+    )
+
+
 BINDINGS: tuple[Binding, ...] = (
     bind(operations.GET_GIFT_PRICING, pricing),
     bind(operations.BUY_GIFT_CARD, buy),
@@ -276,4 +337,7 @@ BINDINGS: tuple[Binding, ...] = (
     bind(operations.SHOW_GIFT_CODE, show_code),
     bind(operations.REVOKE_GIFT_CARD, revoke),
     bind(operations.REFUND_GIFT_CARD, refund),
+    bind(operations.SHOW_APPROVAL, show_approval),
+    bind(operations.APPROVE_REDEMPTION, approve),
+    bind(operations.DENY_REDEMPTION, deny),
 )

@@ -12,20 +12,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.accounts.limits import client_address
+from sandboxer.edges import qr
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.idempotency import Bind, once_bound
 from sandboxer.edges.http.matching import Binding
 from sandboxer.edges.http.purchases import known_account
 from sandboxer.edges.http.sse import EventStream, ServerEvent
-from sandboxer.edges.http.state import platform_of, require_owner
+from sandboxer.edges.http.state import platform_of
 from sandboxer.identity.key_life import Claim
 from sandboxer.payments.assets import ASSETS, as_text
-from sandboxer.payments.chains import qr
 from sandboxer.payments.invoices import records
-from sandboxer.payments.invoices.desk import Order, View
+from sandboxer.payments.invoices.lifecycle import State
 from sandboxer.payments.invoices.records import Invoice, Output, RefundState
-from sandboxer.payments.invoices.states import State
+from sandboxer.payments.invoices.use_cases import Order, View
 from sandboxer.wire import invoices as wire
 from sandboxer.wire.invoices import AskInvoice, InvoiceList, Refund, RefundList, SentRefund
 from sandboxer.wire.operations import invoices as operations
@@ -119,25 +119,24 @@ async def follow(asked: Asked[InvoicePath, NoParameters, None]) -> Response:
 
 async def listing(asked: Asked[NoParameters, ListInvoicesQuery, None]) -> InvoiceList:
     cursor = asked.query.cursor
-    require_owner(asked.request)
-    desk = asked.platform.payments.invoices
+    use_cases = asked.platform.payments.invoices
     wanted = None if asked.query.state is None else State(asked.query.state)
-    found = await desk.page(state=wanted, after=cursor, limit=asked.query.limit)
-    shown = [invoice(View(invoice=one, outputs=(), refunds=(), steps=(), uri=desk.uri(one))) for one in found]
+    found = await use_cases.page(state=wanted, after=cursor, limit=asked.query.limit)
+    shown = [
+        invoice(View(invoice=one, outputs=(), refunds=(), steps=(), uri=use_cases.uri(one))) for one in found
+    ]
     cursor = found[-1].id if len(found) == asked.query.limit else None
     return wire.InvoiceList(invoices=shown, next_cursor=cursor)
 
 
 async def look(asked: Asked[InvoicePath, NoParameters, None]) -> wire.Invoice:
-    require_owner(asked.request)
-    desk = asked.platform.payments.invoices
-    await desk.look_again(asked.path.invoice_id)
-    return invoice(await desk.view(asked.path.invoice_id))
+    use_cases = asked.platform.payments.invoices
+    await use_cases.look_again(asked.path.invoice_id)
+    return invoice(await use_cases.view(asked.path.invoice_id))
 
 
 async def refunds(asked: Asked[NoParameters, ListRefundsQuery, None]) -> RefundList:
     cursor = asked.query.cursor
-    require_owner(asked.request)
     found = await asked.platform.payments.invoices.refunds(
         state=None if asked.query.state is None else RefundState(asked.query.state),
         after=cursor,
@@ -148,10 +147,11 @@ async def refunds(asked: Asked[NoParameters, ListRefundsQuery, None]) -> RefundL
 
 
 async def sent(asked: Asked[RefundPath, NoParameters, SentRefund]) -> Refund:
-    who = require_owner(asked.request)
-    desk = asked.platform.payments.invoices
+    use_cases = asked.platform.payments.invoices
     return refund(
-        await desk.refund_sent(asked.path.refund_id, asked.body.txid, actor=f"key:{who.public_key}")
+        await use_cases.refund_sent(
+            asked.path.refund_id, asked.body.txid, actor=f"key:{asked.caller.public_key}"
+        )
     )
 
 
@@ -237,17 +237,17 @@ def _asker(request: Request, platform: Platform) -> str:
 
 
 async def _followed(platform: Platform, invoice_id: str) -> AsyncIterator[ServerEvent]:
-    desk = platform.payments.invoices
+    use_cases = platform.payments.invoices
     # Followed from the newest event on; what happens between that and the first look is told after it.
     after = await platform.events.last_id()
-    view = await desk.view(invoice_id)
+    view = await use_cases.view(invoice_id)
     yield ServerEvent("invoice", invoice(view))
     async with aclosing(platform.events.follow(invoice_id, after)) as happening:  # type: ignore[type-var]
         while not view.invoice.is_settled:
             event = await anext(happening, None)
             if event is None:
                 return
-            view = await desk.view(invoice_id)
+            view = await use_cases.view(invoice_id)
             yield ServerEvent("invoice", invoice(view), str(event.id))
 
 

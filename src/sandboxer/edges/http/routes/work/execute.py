@@ -1,4 +1,7 @@
-"""Code run once: answered whole, streamed as it happens, or queued as a job."""
+"""Code run once: answered whole, streamed as it happens, or queued as a job.
+
+Jobs: look, list, wait, cancel. They are made by `POST /v1/execute/async`.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +9,49 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandboxer.accounts.scopes import Scope
-from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.answers import json_response, printable
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.confirming import pass_gate
-from sandboxer.edges.http.disconnect import until_client_goes
-from sandboxer.edges.http.executions import execution, job_summary
+from sandboxer.edges.http.hanging_up import until_client_goes
 from sandboxer.edges.http.idempotency import Bind, once_bound
-from sandboxer.edges.http.key_scopes import demand_scope
+from sandboxer.edges.http.large import Texts
 from sandboxer.edges.http.matching import Binding
-from sandboxer.edges.http.mounting import mounts
-from sandboxer.edges.http.offers import version_in
-from sandboxer.edges.http.paying import offering, price_of_create
+from sandboxer.edges.http.paying import offering
 from sandboxer.edges.http.problems import request_id_of, response
-from sandboxer.edges.http.routes.exec import bytes_of
-from sandboxer.edges.http.sse import EVENT_STREAM, EventStream, ServerEvent
-from sandboxer.edges.http.state import caller, platform_of
-from sandboxer.edges.http.streams import OutputEvents
+from sandboxer.edges.http.queries import mounts
+from sandboxer.edges.http.routes.catalogue import version_in
+from sandboxer.edges.http.routes.processes import bytes_of
+from sandboxer.edges.http.sse import EVENT_STREAM, EventStream, OutputEvents, ServerEvent
+from sandboxer.edges.http.state import caller, lease_of, platform_of
+from sandboxer.kernel.budget import Lease
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.wire.exec import ExecOutput
-from sandboxer.wire.execute import ExecuteCode, ExecuteLater, Execution, ExecutionBegan, ExecutionOutput
+from sandboxer.wire import execute as wire
+from sandboxer.wire import execute as wire_jobs
+from sandboxer.wire.execute import (
+    ExecuteCode,
+    ExecuteLater,
+    Execution,
+    ExecutionBegan,
+    ExecutionOutput,
+    JobPage,
+)
 from sandboxer.wire.operations import execute as operations
 from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.operations.execute import CancelJobQuery, GetJobQuery, ListJobsQuery
+from sandboxer.wire.operations.paths import JobPath
+from sandboxer.wire.processes import ExecOutput
 from sandboxer.work.execute.one_shot import Done, Placed, cut_short
-from sandboxer.work.execute.running import Began, Ended, Said
+from sandboxer.work.execute.outcome import Outcome, StageResult
+from sandboxer.work.execute.run import Began, Ended, Said
 from sandboxer.work.execute.submission import InputFile, Plan, Submission, make_plan
+from sandboxer.work.jobs.lifecycle import State
 from sandboxer.work.jobs.records import Job
+from sandboxer.work.jobs.use_cases import Seen
 
 
 async def execute(asked: Asked[NoParameters, NoParameters, ExecuteCode]) -> Response:
@@ -51,13 +67,14 @@ async def execute(asked: Asked[NoParameters, NoParameters, ExecuteCode]) -> Resp
 
     async def act(bind: Bind | None) -> Response:
         plan = await _plan(asked.request, asked.body)
-        await _admit(asked.request, plan)
+        await pass_gate(asked.request, plan.create.profile)
         async with (
             until_client_goes(asked.request.receive),
-            offering(asked.request, lambda: price_of_create(platform, plan.create, who.account)),
+            offering(asked.request, lambda: platform.purchases.price(plan.create, who.account)),
         ):
-            done = await platform.execution.one_shots.run(plan, who, also=bind)
-        return json_response(await _shown(asked.request, done, plan, asked.body.encoding, began))
+            done = await platform.execution.one_shots.run(plan, who, asked.lease, also=bind)
+        texts = Texts()
+        return texts.answer(await _shown(asked.request, done, plan, texts, asked.body.encoding, began))
 
     async def recall(sandbox_id: str) -> Response | None:
         left = await platform.execution.one_shots.left_by(sandbox_id)
@@ -73,9 +90,9 @@ async def execute_later(asked: Asked[NoParameters, NoParameters, ExecuteLater]) 
 
     async def act(bind: Bind | None) -> Response:
         plan = await _plan(asked.request, asked.body)
-        await _admit(asked.request, plan)
+        await pass_gate(asked.request, plan.create.profile)
         # Raises what would refuse the create itself; money is asked for when the job starts.
-        price_of_create(platform, plan.create, who.account)
+        platform.purchases.price(plan.create, who.account)
         made = await platform.execution.jobs.submit(plan, who, webhook_url=asked.body.webhook_url, also=bind)
         return _accepted(made)
 
@@ -85,30 +102,27 @@ async def execute_later(asked: Asked[NoParameters, NoParameters, ExecuteLater]) 
     return await once_bound(asked.request, act, recall=recall)
 
 
-async def _admit(request: Request, plan: Plan) -> None:
-    """May this caller run code in a sandbox made for it?"""
-    await pass_gate(request, plan.create.profile)
-    await demand_scope(request, Scope.EXEC)
-
-
 async def _plan(request: Request, body: ExecuteCode) -> Plan:
     """Part of the act: what it names may be gone when the same answer is asked for again."""
-    wanted = replace(submission(body), volumes=await mounts(request, body.volumes))
+    given = await submission(body, lease_of(request.scope))
+    wanted = replace(given, volumes=await mounts(request, body.volumes))
     return make_plan(wanted, await platform_of(request).execution.images.image_of())
 
 
-def submission(body: ExecuteCode) -> Submission:
-    stdin = None if body.stdin is None else bytes_of(body.stdin, body.stdin_encoding, field="stdin")
-    files = tuple(
-        InputFile(name=file.name, data=bytes_of(file.content, file.encoding, field=f"files.{number}.content"))
-        for number, file in enumerate(body.files)
-    )
+async def submission(body: ExecuteCode, lease: Lease) -> Submission:
+    stdin = None
+    if body.stdin is not None:
+        stdin = await bytes_of(body.stdin, body.stdin_encoding, lease, field="stdin")
+    files = []
+    for number, file in enumerate(body.files):
+        data = await bytes_of(file.content, file.encoding, lease, field=f"files.{number}.content")
+        files.append(InputFile(name=file.name, data=data))
     return Submission(
         code=body.code,
         language=body.language,
         argv=tuple(body.argv),
         stdin=stdin,
-        files=files,
+        files=tuple(files),
         env=body.env,
         trust=body.trust,
         ttl_s=body.ttl_s,
@@ -127,9 +141,12 @@ def _accepted(made: Job) -> Response:
     return answer
 
 
-async def _shown(request: Request, done: Done, plan: Plan, encoding: str, began: float) -> Execution:
+async def _shown(
+    request: Request, done: Done, plan: Plan, texts: Texts, encoding: str, began: float
+) -> Execution:
     return execution(
         done.outcome,
+        texts,
         language=plan.language.name,
         version=await version_in(request, plan.language.name, done.image),
         encoding=encoding,
@@ -143,11 +160,11 @@ async def _events(
     request: Request, plan: Plan, encoding: str, began: float
 ) -> AsyncGenerator[ServerEvent, None]:
     platform, who = platform_of(request), caller(request)
-    await _admit(request, plan)
+    await pass_gate(request, plan.create.profile)
     outputs, stage = OutputEvents(encoding), "run"
     async with (
-        offering(request, lambda: price_of_create(platform, plan.create, who.account)),
-        aclosing(platform.execution.one_shots.stream(plan, who)) as events,
+        offering(request, lambda: platform.purchases.price(plan.create, who.account)),
+        aclosing(platform.execution.one_shots.stream(plan, who, lease_of(request.scope))) as events,
     ):
         async for event in events:
             match event:
@@ -164,17 +181,158 @@ async def _events(
                     for piece in outputs.rest():
                         yield _output(piece, stage)
                 case Done():
-                    yield ServerEvent("done", await _shown(request, event, plan, encoding, began))
+                    texts = Texts()
+                    shown = await _shown(request, event, plan, texts, encoding, began)
+                    yield ServerEvent("done", shown, texts=texts)
 
 
 def _output(piece: ServerEvent, stage: str) -> ServerEvent:
     data = piece.data
     assert isinstance(data, ExecOutput)
     shown = ExecutionOutput.model_construct(stage=stage, data=data.data, dropped=data.dropped)
-    return ServerEvent(piece.name, shown)
+    return ServerEvent(piece.name, shown, texts=piece.texts)
+
+
+async def list_jobs(asked: Asked[NoParameters, ListJobsQuery, None]) -> JobPage:
+    page = await asked.platform.execution.jobs.list(
+        asked.caller,
+        state=None if asked.query.state is None else State(asked.query.state),
+        cursor=asked.query.cursor,
+        limit=asked.query.limit,
+    )
+    shown = [job_summary(found) for found in page.records]
+    return JobPage.model_construct(jobs=shown, next_cursor=page.next_cursor)
+
+
+async def get_job(asked: Asked[JobPath, GetJobQuery, None]) -> Response:
+    jobs, who = asked.platform.execution.jobs, asked.caller
+    if asked.query.wait_s > 0:
+        async with until_client_goes(asked.request.receive):
+            seen = await jobs.wait(asked.path.job_id, who, timeout_s=asked.query.wait_s)
+    else:
+        seen = await jobs.get(asked.path.job_id, who)
+    return await _job_shown(asked.request, seen, asked.query.encoding)
+
+
+async def cancel_job(asked: Asked[JobPath, CancelJobQuery, None]) -> Response:
+    seen = await asked.platform.execution.jobs.cancel(asked.path.job_id, asked.caller)
+    return await _job_shown(asked.request, seen, asked.query.encoding)
+
+
+async def _job_shown(request: Request, seen: Seen, encoding: str) -> Response:
+    texts = Texts()
+    return texts.answer(job(seen, texts, encoding, await _version(request, seen)))
+
+
+async def _version(request: Request, seen: Seen) -> str | None:
+    """Of the language, in the image that its sandbox was made from."""
+    if seen.outcome is None or seen.job.sandbox_id is None:
+        return None
+    sandbox = await platform_of(request).sandboxes.dependencies.repository.find(seen.job.sandbox_id)
+    return None if sandbox is None else await version_in(request, seen.job.language, sandbox.image)
+
+
+def execution(
+    outcome: Outcome,
+    texts: Texts,
+    *,
+    language: str,
+    version: str | None = None,
+    encoding: str = "utf-8",
+    sandbox_id: str | None = None,
+    sats: int = 0,
+    total_ms: float | None = None,
+) -> wire.Execution:
+    run = outcome.run
+    return wire.Execution.model_construct(
+        language=language,
+        version=version,
+        sandbox_id=sandbox_id,
+        exit_code=outcome.exit_code,
+        stdout="" if run is None else texts.of(run.stdout, encoding),
+        stderr="" if run is None else texts.of(run.stderr, encoding),
+        stdout_dropped=0 if run is None else run.stdout_dropped,
+        stderr_dropped=0 if run is None else run.stderr_dropped,
+        encoding=encoding,
+        timed_out=outcome.timed_out,
+        truncated=outcome.truncated,
+        reason=outcome.reason,
+        duration_ms=None if run is None or run.end is None else run.end.duration_ms,
+        total_ms=total_ms,
+        compile=_compiled(outcome.compile, texts, encoding),
+        artifacts=[
+            wire.Artifact.model_construct(
+                name=printable(one.name),
+                size=len(one.data),
+                mode=one.mode,
+                content=texts.of(one.data, "base64"),
+            )
+            for one in outcome.collected.artifacts
+        ],
+        left_out=[
+            wire.LeftOut.model_construct(name=printable(one.name), why=one.why, size=one.size)
+            for one in outcome.collected.left_out
+        ],
+        sats=sats,
+    )
+
+
+def job(seen: Seen, texts: Texts, encoding: str, version: str | None) -> wire_jobs.Job:
+    found = seen.job
+    result = None
+    if seen.outcome is not None:
+        result = execution(
+            seen.outcome,
+            texts,
+            language=found.language,
+            version=version,
+            encoding=encoding,
+            sandbox_id=found.sandbox_id,
+            sats=found.sats,
+        )
+    return wire_jobs.Job.model_construct(**_facts(found), result=result)
+
+
+def job_summary(found: Job) -> wire_jobs.JobSummary:
+    return wire_jobs.JobSummary.model_construct(**_facts(found))
+
+
+def _facts(found: Job) -> dict[str, Any]:
+    problem = found.problem
+    return {
+        "id": found.id,
+        "state": found.state.value,
+        "reason": found.reason,
+        "language": found.language,
+        "sandbox_id": found.sandbox_id,
+        "sats": found.sats,
+        "webhook_url": found.webhook_url,
+        "problem": None if problem is None else wire_jobs.JobProblem.model_construct(**problem),
+        "created_at": found.created_at,
+        "started_at": found.started_at,
+        "ended_at": found.ended_at,
+    }
+
+
+def _compiled(stage: StageResult | None, texts: Texts, encoding: str) -> wire.Compiled | None:
+    if stage is None:
+        return None
+    end = stage.end
+    return wire.Compiled.model_construct(
+        exit_code=None if end is None else end.exit_code,
+        stdout=texts.of(stage.stdout, encoding),
+        stderr=texts.of(stage.stderr, encoding),
+        stdout_dropped=stage.stdout_dropped,
+        stderr_dropped=stage.stderr_dropped,
+        timed_out=end is not None and end.timed_out,
+        duration_ms=None if end is None else end.duration_ms,
+    )
 
 
 BINDINGS: tuple[Binding, ...] = (
     bind(operations.EXECUTE_CODE, execute),
     bind(operations.EXECUTE_LATER, execute_later),
+    bind(operations.LIST_JOBS, list_jobs),
+    bind(operations.GET_JOB, get_job),
+    bind(operations.CANCEL_JOB, cancel_job),
 )

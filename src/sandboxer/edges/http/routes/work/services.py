@@ -1,4 +1,7 @@
-"""Services: make, look, change, redeploy, put to sleep, remove; and read what they print."""
+"""Services: make, look, change, redeploy, put to sleep, remove; and read what they print.
+
+A service's vault and its domains.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.accounts.scopes import Scope
-from sandboxer.artifacts.images.published.spawning import is_image_id
-from sandboxer.edges.http import serving_services as words
-from sandboxer.edges.http.answers import json_response
+from sandboxer.artifacts.clones import is_image_id
+from sandboxer.edges.http import services as words
+from sandboxer.edges.http.answers import json_response, nothing
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.confirming import confirm_locked, pass_gate
+from sandboxer.edges.http.confirming import confirm_locked, gate_proof
 from sandboxer.edges.http.idempotency import Bind, once_bound
-from sandboxer.edges.http.key_scopes import demand_scope, holds_scope
+from sandboxer.edges.http.key_scopes import holds_scope
 from sandboxer.edges.http.matching import Binding
-from sandboxer.edges.http.mounting import mounts
-from sandboxer.edges.http.paying import offering, price_of_create
+from sandboxer.edges.http.paying import offering
+from sandboxer.edges.http.queries import wanted_volumes
 from sandboxer.edges.http.sse import EventStream, ServerEvent
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.edges.http.visiting import note_use
-from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.wire.operations import services as operations
 from sandboxer.wire.operations.declaration import NoParameters
-from sandboxer.wire.operations.paths import ServicePath
+from sandboxer.wire.operations.paths import DomainPath, ServicePath
 from sandboxer.wire.operations.services import (
     ChangeServiceQuery,
     CreateServiceQuery,
@@ -38,31 +40,38 @@ from sandboxer.wire.operations.services import (
 from sandboxer.wire.services import (
     LOG_TAIL_MAX,
     ChangeService,
+    ChangeVault,
+    ClaimDomain,
     CreateService,
+    Domain,
+    DomainList,
     LogPage,
     RedeployService,
     ServicePage,
+    SetVault,
+    Vault,
 )
 from sandboxer.work.services import records
-from sandboxer.work.services.creating import price_request
+from sandboxer.work.services.create import price_request
 from sandboxer.work.services.keeping.logs import Line
 from sandboxer.work.services.states import State
 
 
 async def create(asked: Asked[NoParameters, CreateServiceQuery, CreateService]) -> Response:
-    platform, who, wanted = asked.platform, asked.caller, words.wanted(asked.body)
+    platform, who = asked.platform, asked.caller
+    wanted = await words.wanted(asked.body, asked.lease)
 
     async def act(bind: Bind | None) -> Response:
-        begun = await _begun(asked.request, asked.body, wanted.sandbox)
-        # What it runs is the caller's code.
-        await demand_scope(asked.request, Scope.EXEC)
-        volumes = await mounts(asked.request, asked.body.volumes)
-        having = replace(wanted, sandbox=replace(begun, volumes=volumes))
+        await _note_use(asked.request, asked.body)
+        named = replace(
+            wanted.sandbox, snapshot=asked.body.snapshot, wanted_volumes=wanted_volumes(asked.body.volumes)
+        )
+        # Here, not before: what it names may be gone when the same answer is asked for again.
+        having = replace(wanted, sandbox=await platform.admission.complete(named, who))
         priced = price_request(platform.services.means, having)
-        await pass_gate(asked.request, priced.profile)
         async with (
-            offering(asked.request, lambda: price_of_create(platform, priced, who.account)),
-            platform.slots.taken(await platform.authorities.of(who)),
+            platform.admission.of(priced, who, gate_proof(asked.request)),
+            offering(asked.request, lambda: platform.purchases.price(priced, who.account)),
         ):
             made = await platform.services.create(having, who, wait=asked.query.wait, also=bind)
         return _created(asked.request, made)
@@ -74,16 +83,12 @@ async def create(asked: Asked[NoParameters, CreateServiceQuery, CreateService]) 
     return await once_bound(asked.request, act, recall=recall)
 
 
-async def _begun(request: Request, body: CreateService, sandbox: CreateRequest) -> CreateRequest:
-    """Part of the act: what it begins as may be gone when the same answer is asked for again."""
+async def _note_use(request: Request, body: CreateService) -> None:
     platform, who = platform_of(request), caller(request)
     if body.snapshot is not None:
         await note_use(platform, who, "snapshot", body.snapshot, "clone")
-        return await platform.artifacts.cloning.request_for(body.snapshot, sandbox, who)
-    if body.image is not None and is_image_id(body.image):
+    elif body.image is not None and is_image_id(body.image):
         await note_use(platform, who, "image", body.image, "spawn")
-        return await platform.artifacts.spawning.request_for(body.image, sandbox, who)
-    return sandbox
 
 
 async def list_services(asked: Asked[NoParameters, ListServicesQuery, None]) -> ServicePage:
@@ -93,7 +98,7 @@ async def list_services(asked: Asked[NoParameters, ListServicesQuery, None]) -> 
         cursor=asked.query.cursor,
         limit=asked.query.limit,
     )
-    shown = [words.shown(asked.request, service) for service in page.services]
+    shown = [words.shown(asked.request, service) for service in page.records]
     return ServicePage.model_construct(services=shown, next_cursor=page.next_cursor)
 
 
@@ -102,7 +107,6 @@ async def get(asked: Asked[ServicePath, NoParameters, None]) -> Response:
 
 
 async def change(asked: Asked[ServicePath, ChangeServiceQuery, ChangeService]) -> Response:
-    await demand_scope(asked.request, Scope.EXEC)
     services, who = asked.platform.services, asked.caller
     spec = words.changed(services.get(asked.path.service, who).spec, asked.body)
     changed = await services.change(asked.path.service, who, spec, wait=asked.query.wait)
@@ -125,8 +129,9 @@ async def redeploy(asked: Asked[ServicePath, RedeployServiceQuery, RedeployServi
     services = asked.platform.services
     # A sleeping one is woken for it, and costs again.
     may_wake = await holds_scope(asked.request, Scope.SANDBOXES_MANAGE)
+    wanted = await words.redeploy(asked.body, asked.lease)
     done = await services.redeploy(
-        asked.path.service, asked.caller, words.redeploy(asked.body), wait=asked.query.wait, may_wake=may_wake
+        asked.path.service, asked.caller, wanted, wait=asked.query.wait, may_wake=may_wake
     )
     return _answer(asked.request, done)
 
@@ -200,6 +205,52 @@ def _answer(request: Request, service: records.Service) -> Response:
     return json_response(words.shown(request, service))
 
 
+async def get_vault(asked: Asked[ServicePath, NoParameters, None]) -> Vault:
+    return words.vault(asked.platform.services.get(asked.path.service, asked.caller))
+
+
+async def set_vault(asked: Asked[ServicePath, NoParameters, SetVault]) -> Response:
+    return await _change(asked.request, asked.path.service, dict(asked.body.secrets), replacing=True)
+
+
+async def change_vault(asked: Asked[ServicePath, NoParameters, ChangeVault]) -> Response:
+    return await _change(asked.request, asked.path.service, dict(asked.body.secrets), replacing=False)
+
+
+async def wipe_vault(asked: Asked[ServicePath, NoParameters, None]) -> Response:
+    return await _change(asked.request, asked.path.service, {}, replacing=True)
+
+
+async def list_domains(asked: Asked[ServicePath, NoParameters, None]) -> DomainList:
+    services = asked.platform.services
+    claims = services.domains.list(services.get(asked.path.service, asked.caller))
+    return DomainList.model_construct(domains=[words.domain(claim) for claim in claims])
+
+
+async def claim_domain(asked: Asked[ServicePath, NoParameters, ClaimDomain]) -> Domain:
+    claim = await asked.platform.services.domains.claim(asked.path.service, asked.caller, asked.body.domain)
+    return words.domain(claim)
+
+
+async def verify_domain(asked: Asked[DomainPath, NoParameters, None]) -> Domain:
+    claim = await asked.platform.services.domains.verify(asked.path.service, asked.caller, asked.path.domain)
+    return words.domain(claim)
+
+
+async def remove_domain(asked: Asked[DomainPath, NoParameters, None]) -> Response:
+    await asked.platform.services.domains.remove(asked.path.service, asked.caller, asked.path.domain)
+    return nothing()
+
+
+async def _change(
+    request: Request, service: str, values: dict[str, str | None], *, replacing: bool
+) -> Response:
+    changed = await platform_of(request).services.change_vault(
+        service, caller(request), values, replacing=replacing
+    )
+    return json_response(words.vault(changed))
+
+
 BINDINGS: tuple[Binding, ...] = (
     bind(operations.CREATE_SERVICE, create),
     bind(operations.LIST_SERVICES, list_services),
@@ -214,4 +265,12 @@ BINDINGS: tuple[Binding, ...] = (
     bind(operations.LOCK_SERVICE, lock),
     bind(operations.UNLOCK_SERVICE, unlock),
     bind(operations.READ_SERVICE_LOGS, logs),
+    bind(operations.GET_SERVICE_VAULT, get_vault),
+    bind(operations.SET_SERVICE_VAULT, set_vault),
+    bind(operations.CHANGE_SERVICE_VAULT, change_vault),
+    bind(operations.WIPE_SERVICE_VAULT, wipe_vault),
+    bind(operations.LIST_SERVICE_DOMAINS, list_domains),
+    bind(operations.CLAIM_SERVICE_DOMAIN, claim_domain),
+    bind(operations.VERIFY_SERVICE_DOMAIN, verify_domain),
+    bind(operations.REMOVE_SERVICE_DOMAIN, remove_domain),
 )

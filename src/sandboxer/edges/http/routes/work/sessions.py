@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import codecs
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,25 +16,27 @@ from starlette.responses import Response
 from sandboxer.accounts.scopes import Scope
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.confirming import confirm_locked, pass_gate
-from sandboxer.edges.http.disconnect import until_client_goes
+from sandboxer.edges.http.confirming import confirm_locked, gate_proof
+from sandboxer.edges.http.hanging_up import until_client_goes
 from sandboxer.edges.http.idempotency import Bind, once_bound
 from sandboxer.edges.http.key_scopes import demand_scope
+from sandboxer.edges.http.large import Texts
 from sandboxer.edges.http.matching import Binding
-from sandboxer.edges.http.mounting import mounts
-from sandboxer.edges.http.paying import offering, price_of_create
-from sandboxer.edges.http.sessions import cell_events, shown_cell, shown_end, shown_session
-from sandboxer.edges.http.sse import EVENT_STREAM, EventStream
+from sandboxer.edges.http.paying import offering
+from sandboxer.edges.http.queries import mounts
+from sandboxer.edges.http.sse import EVENT_STREAM, EventStream, ServerEvent
 from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.edges.http.visiting import note_use
 from sandboxer.identity.keys import Caller
+from sandboxer.kernel.clock import format_duration
 from sandboxer.sandboxes.locks import is_guarded
 from sandboxer.sandboxes.requests import WantedResources
-from sandboxer.wire.boosts import Boost
+from sandboxer.wire import sessions as wire
 from sandboxer.wire.operations import sessions as operations
 from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wire.operations.paths import CellPath, SessionPath
 from sandboxer.wire.operations.sessions import GetCellQuery, ListSessionsQuery
+from sandboxer.wire.sandboxes import Boost
 from sandboxer.wire.sessions import (
     CellList,
     Interrupted,
@@ -40,8 +45,11 @@ from sandboxer.wire.sessions import (
     StartSession,
 )
 from sandboxer.work.sessions import records
+from sandboxer.work.sessions.cells import Cell, Text
 from sandboxer.work.sessions.lifecycle import State
-from sandboxer.work.sessions.sessions import WantedSession
+from sandboxer.work.sessions.sessions import Sessions, WantedSession
+
+_STREAMS = {1: "stdout", 2: "stderr"}
 
 
 async def run_cell(asked: Asked[SessionPath, NoParameters, RunCell]) -> Response:
@@ -54,7 +62,7 @@ async def run_cell(asked: Asked[SessionPath, NoParameters, RunCell]) -> Response
     if asked.body.wait:
         async with until_client_goes(asked.request.receive):
             await cell.over.wait()
-    return json_response(shown_cell(cell, asked.body.encoding))
+    return shown_cell(cell, asked.body.encoding)
 
 
 async def start(asked: Asked[NoParameters, NoParameters, StartSession]) -> Response:
@@ -67,11 +75,9 @@ async def start(asked: Asked[NoParameters, NoParameters, StartSession]) -> Respo
             return _answer(asked.request, await platform.sessions.create(wanted, who, also=bind), 201)
         having = replace(wanted, volumes=await mounts(asked.request, asked.body.volumes))
         create = await platform.sessions.sandbox_request(having)
-        await demand_scope(asked.request, Scope.SANDBOXES_CREATE)
-        await pass_gate(asked.request, create.profile)
         async with (
-            offering(asked.request, lambda: price_of_create(platform, create, who.account)),
-            platform.slots.taken(await platform.authorities.of(who)),
+            platform.admission.of(create, who, gate_proof(asked.request)),
+            offering(asked.request, lambda: platform.purchases.price(create, who.account)),
         ):
             return _answer(asked.request, await platform.sessions.create(having, who, also=bind), 201)
 
@@ -91,7 +97,7 @@ async def list_sessions(asked: Asked[NoParameters, ListSessionsQuery, None]) -> 
         cursor=asked.query.cursor,
         limit=asked.query.limit,
     )
-    shown = [shown_session(session, sessions) for session in page.sessions]
+    shown = [shown_session(session, sessions) for session in page.records]
     return SessionPage.model_construct(sessions=shown, next_cursor=page.next_cursor)
 
 
@@ -126,7 +132,7 @@ async def get_cell(asked: Asked[CellPath, GetCellQuery, None]) -> Response:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(asked.query.wait_s):
                     await cell.over.wait()
-    return json_response(shown_cell(cell, asked.query.encoding))
+    return shown_cell(cell, asked.query.encoding)
 
 
 async def interrupt(asked: Asked[SessionPath, NoParameters, None]) -> Interrupted:
@@ -207,6 +213,90 @@ def _wanted(body: StartSession) -> WantedSession:
         ttl=body.ttl,
         idle=body.idle,
     )
+
+
+def shown_session(session: records.Session, sessions: Sessions) -> wire.Session:
+    return wire.Session.model_construct(
+        id=session.id,
+        name=session.name,
+        language=session.language,
+        state=_state(session, sessions),
+        reason=session.reason,
+        sandbox_id=session.sandbox_id,
+        owns_sandbox=session.owns_sandbox,
+        generation=session.generation,
+        cells=sessions.cell_count(session),
+        idle=format_duration(session.idle),
+        created_at=session.created_at,
+        expires_at=session.expires_at,
+        last_active_at=session.last_active_at,
+        ended_at=session.ended_at,
+    )
+
+
+def shown_cell(cell: Cell, encoding: str) -> Response:
+    texts = Texts()
+    shown = wire.Cell.model_construct(
+        **_facts(cell),
+        code=cell.code,
+        stdout=texts.of(cell.text(1), encoding),
+        stderr=texts.of(cell.text(2), encoding),
+        results=[dict(mimes) for mimes in cell.results()],
+        encoding=encoding,
+    )
+    return texts.answer(shown)
+
+
+def shown_end(cell: Cell) -> wire.CellEnd:
+    return wire.CellEnd.model_construct(**_facts(cell))
+
+
+async def cell_events(cell: Cell, encoding: str, after: int) -> AsyncIterator[ServerEvent]:
+    """`cell`, then each piece with its number as event id, then `done`. A reader who comes back names the
+    last number it saw; a character that was cut in two by then shows as U+FFFD."""
+    yield ServerEvent("cell", shown_end(cell))
+    decoders = {stream: codecs.getincrementaldecoder("utf-8")("replace") for stream in _STREAMS}
+    async for number, part in cell.follow(after):
+        if not isinstance(part, Text):
+            yield ServerEvent("result", wire.CellResult.model_construct(data=dict(part.mimes)), str(number))
+            continue
+        is_text = encoding == "utf-8"
+        data = decoders[part.stream].decode(part.data) if is_text else base64.b64encode(part.data).decode()
+        if data:
+            shown = wire.CellOutput.model_construct(data=data)
+            yield ServerEvent(_STREAMS[part.stream], shown, str(number))
+    for stream, name in _STREAMS.items():
+        if rest := decoders[stream].decode(b"", final=True):
+            yield ServerEvent(name, wire.CellOutput.model_construct(data=rest))
+    yield ServerEvent("done", shown_end(cell))
+
+
+def _facts(cell: Cell) -> dict[str, Any]:
+    fault = cell.fault
+    error = None
+    if fault is not None:
+        error = wire.CellError.model_construct(
+            name=fault.name, message=fault.message, traceback=fault.traceback
+        )
+    return {
+        "n": cell.n,
+        "status": cell.status.value,
+        "error": error,
+        "exit_code": cell.exit_code,
+        "truncated": cell.truncated,
+        "asked_at": cell.asked_at,
+        "began_at": cell.began_at,
+        "ended_at": cell.ended_at,
+        "duration_ms": cell.duration_ms,
+    }
+
+
+def _state(session: records.Session, sessions: Sessions) -> str:
+    if session.state is not State.READY:
+        return session.state.value
+    if sessions.is_frozen(session):
+        return "frozen"
+    return "busy" if sessions.is_busy(session) else "ready"
 
 
 BINDINGS: tuple[Binding, ...] = (

@@ -1,0 +1,355 @@
+"""One connection from inside, first byte to last: what is asked, whether it may be, and the way there.
+
+It may carry many requests; each is judged by itself, and the first that is refused is the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import NoReturn
+
+from sandboxer.access.egress.decision import Ask, Deny
+from sandboxer.access.egress.names import BadName, authority_of
+from sandboxer.access.egress.outlet import Outlet
+from sandboxer.access.egress.proxy.dialer import Means, Refused, Unreachable
+from sandboxer.access.egress.proxy.exchange import (
+    ESTABLISHED,
+    BadAnswer,
+    Pace,
+    Stale,
+    denied,
+    exchange,
+    join,
+    problem,
+)
+from sandboxer.access.egress.proxy.tls import (
+    ALERT_DENIED,
+    NotTls,
+    is_whole,
+    override_of,
+    secret_lines,
+    server_name,
+    shake_hands,
+    without,
+)
+from sandboxer.access.egress.proxy.wire import Gone, Wire
+from sandboxer.access.http1.heads import BadHead, ForwardHead, read_forward
+from sandboxer.backends.guest import Connection, HandsOver, Relay
+from sandboxer.kernel.errors import SandboxerError
+from sandboxer.kernel.tasks import TaskOwner, own_tasks
+
+LINGER_S = 20.0
+_PLAIN_WAY = "Ask for http:// URLs without CONNECT, as programs do that are told of an HTTP proxy."
+# Asked for again by a new connection if the one that was kept has just hung up.
+_REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class EgressConnection:
+    __slots__ = ("_ask", "_client", "_ended", "_means", "_outlet", "_pace", "_said", "_upstream", "is_opened")
+
+    def __init__(self, outlet: Outlet, client: Wire, means: Means) -> None:
+        self._outlet = outlet
+        self._client = client
+        self._means = means
+        self._pace = Pace(means.patience.answer_s, means.patience.idle_s)
+        self._upstream: Wire | None = None
+        self._ask: Ask | None = None
+        self._ended: Deny | None = None
+        self._said = ""
+        self.is_opened = False
+
+    @property
+    def ask(self) -> Ask:
+        assert self._ask is not None
+        return self._ask
+
+    def end(self, deny: Deny) -> None:
+        """Not allowed any more: told if nothing was said yet, else broken off."""
+        if self._ended is not None:
+            return
+        self._ended = deny
+        self._outlet.refuse(deny, self._ask, self._said)
+        if self._client.said == 0:
+            self._client.write(denied(deny, self._ask, self._outlet.sandbox_id))
+            self._client.close()
+        else:
+            self._client.abort()
+        if self._upstream is not None:
+            self._upstream.abort()
+
+    def leave(self) -> None:
+        """It rests between two requests, and others wait for its place."""
+        self._client.close()
+
+    async def run(self) -> None:
+        """Returns when it is over. Raises nothing for what others do."""
+        try:
+            await self._serve()
+        except Refused as error:
+            self._refuse(error.deny)
+        except BadHead as error:
+            self._refuse(Deny("malformed", f"the request cannot be understood: {error.why}"), error.status)
+        except BadName as error:
+            self._refuse(Deny("bad_name", f"{self._said!r} names no host: {error}"))
+        except Unreachable as error:
+            self._say(problem(error.status, error.code, error.why, "Try again, or another address."))
+        except BadAnswer as error:
+            self._say(problem(error.status, "bad_answer", error.why, "Nothing can be done from here."))
+        except TimeoutError:
+            self._say(problem(408, "too_slow", "The request did not come in time.", "Send it at once."))
+        except (Gone, OSError):
+            pass
+        finally:
+            self._outlet.flows.discard(self)
+            self._client.tied = None
+            if self._upstream is not None:
+                self._upstream.abort()
+            self._client.close()
+            if self._client.has_unsent:
+                # Whoever does not take the last words is not waited for.
+                asyncio.get_running_loop().call_later(LINGER_S, self._client.abort)
+
+    def _say(self, answer: bytes) -> None:
+        """In the middle of an answer or of a tunnel there is nothing more to say."""
+        if self._client.said == 0:
+            self._client.write(answer)
+
+    def _refuse(self, deny: Deny, status: int = 403) -> None:
+        self._outlet.refuse(deny, self._ask, self._said)
+        answer = denied(deny, self._ask, self._outlet.sandbox_id)
+        if status != 403:
+            answer = problem(status, "bad_request", deny.why, "Send HTTP/1.1 as RFC 9112 says.")
+        self._say(answer)
+
+    async def _serve(self) -> None:
+        is_first = True
+        while is_first or await self._rest():
+            head = read_forward(await self._client.head(self._means.patience.head_s))
+            self._said = head.authority
+            host, port = authority_of(head.authority, default_port=None if head.is_connect else 80)
+            if head.is_connect:
+                await self._connect(Ask(host, port, is_tls=port == 443))
+                return
+            ask = Ask(host, port, False, head.method, head.path, override_of(head.lines))
+            if not await self._request(head, ask, b""):
+                return
+            is_first = False
+
+    async def _rest(self) -> bool:
+        """Is there another request by this connection?"""
+        client = self._client
+        self._ask, self._said = None, ""
+        if client.is_full:
+            # No further answer for whoever does not read those it got.
+            async with asyncio.timeout(self._means.patience.idle_s):
+                await client.drained()
+        client.said = 0
+        self._outlet.resting[self] = None
+        try:
+            return await client.stirs(self._means.patience.next_s)
+        finally:
+            self._outlet.resting.pop(self, None)
+
+    # ---- messages ----
+
+    async def _request(self, head: ForwardHead, ask: Ask, secrets: bytes) -> bool:
+        """Says whether another one may follow."""
+        self._ask = ask
+        outlet, client = self._outlet, self._client
+        verdict = outlet.decide(ask)
+        if isinstance(verdict, Deny):
+            raise Refused(verdict)
+        if self._ended is not None:
+            raise Gone
+        outlet.flows.add(self)
+        where = (ask.host, ask.port, ask.is_tls)
+        kept = outlet.idle.take(where) if head.length == 0 and head.method in _REPEATABLE else None
+        lines = self._host_line(ask) + secrets
+        try:
+            self._upstream = upstream = kept or await self._dial(ask)
+            ended = await exchange(client, upstream, head, lines, self._pace, is_kept=kept is not None)
+        except Stale:
+            if self._ended is not None:
+                raise Gone from None
+            self._upstream = upstream = await self._dial(ask)
+            ended = await exchange(client, upstream, head, lines, self._pace)
+        outlet.flows.discard(self)
+        client.tied = self._upstream = None
+        if ended.upstream and self._ended is None:
+            outlet.idle.give(where, upstream)
+        else:
+            upstream.abort()
+        return ended.client and self._ended is None
+
+    async def _open(self, connected: Ask) -> None:
+        """TLS ends here, and begins anew outside: each request is asked about by itself."""
+        client, outlet = self._client, self._outlet
+        await shake_hands(outlet, client, connected, self._means)
+        client.said = 0
+        is_first = True
+        while is_first or await self._rest():
+            self._ask = connected
+            head = read_forward(await client.head(self._means.patience.head_s), is_opened=True)
+            host, port = authority_of(head.authority, default_port=443)
+            if (host, port) != (connected.host, connected.port):
+                raise Refused(Deny("other_host", f"the request inside names {host}, not {connected.host}"))
+            ask = self._ask = Ask(host, port, True, head.method, head.path, override_of(head.lines))
+            verdict = outlet.decide(ask)
+            if isinstance(verdict, Deny):
+                raise Refused(verdict)
+            secrets = await secret_lines(outlet, host, self._means)
+            head.lines = without(head.lines, secrets)
+            if not await self._request(head, ask, b"".join(secrets)):
+                return
+            is_first = False
+
+    # ---- tunnels ----
+
+    async def _connect(self, ask: Ask) -> None:
+        self._ask = ask
+        verdict = self._outlet.decide(ask)
+        if isinstance(verdict, Deny):
+            raise Refused(verdict)
+        if ask.port == 80:
+            raise Refused(Deny("connect_to_80", f"a tunnel to port 80 hides what is asked for. {_PLAIN_WAY}"))
+        self.is_opened = verdict.is_opened
+        self._outlet.flows.add(self)
+        if verdict.is_opened:
+            await self._open(ask)
+            return
+        client = self._client
+        upstream = self._upstream = client.tied = await self._dial(ask, is_whole=True)
+        client.write(ESTABLISHED)
+        if ask.is_tls:
+            await self._check_hello()
+        await join(client, upstream, self._means.patience.idle_s)
+
+    async def _check_hello(self) -> None:
+        """TLS says to whom it wants to speak: another than the rules were asked about is refused."""
+        heard: bytes = b""
+
+        def enough(data: bytes) -> bool:
+            nonlocal heard
+            heard = data
+            return is_whole(data)
+
+        try:
+            async with asyncio.timeout(self._means.patience.head_s):
+                await self._client.look(enough)
+            name = server_name(heard)
+        except NotTls as error:
+            self._break_off(Deny("not_tls", f"on port 443 only TLS is spoken, and {error}"))
+        if name is None:
+            self._break_off(Deny("no_server_name", "its TLS does not say to whom it wants to speak"))
+        if name.lower().removesuffix(".") != self.ask.host:
+            self._break_off(
+                Deny("other_server_name", f"its TLS wants to speak to {name[:253]}, not to {self.ask.host}")
+            )
+
+    def _break_off(self, deny: Deny) -> NoReturn:
+        self._client.write(ALERT_DENIED)
+        raise Refused(deny)
+
+    # ---- the way there ----
+
+    @staticmethod
+    def _host_line(ask: Ask) -> bytes:
+        default = 443 if ask.is_tls else 80
+        port = "" if ask.port == default else f":{ask.port}"
+        return f"Host: {ask.host}{port}\r\n".encode()
+
+    async def _dial(self, ask: Ask, *, is_whole: bool = False) -> Wire:
+        """`is_whole`: TLS, if it is any, is the program's own."""
+        outlet = self._outlet
+        await outlet.turn()
+        upstream = await self._means.dialer.dial(
+            ask.host,
+            ask.port,
+            outlet.count_received,
+            outlet.count_sent,
+            whose=outlet.sandbox_id,
+            is_tls=ask.is_tls and not is_whole,
+        )
+        if self._ended is not None:
+            # The rules changed while it was dialled.
+            upstream.abort()
+            raise Gone
+        return upstream
+
+
+log = logging.getLogger(__name__)
+# Between two tries to listen again at a sandbox that is there and does not answer.
+_AGAIN_S = (0.05, 0.2, 1.0, 5.0)
+
+
+async def relay_calls(
+    outlet: Outlet, first: Relay, again: Callable[[], Awaitable[Relay | None]], means: Means
+) -> None:
+    """Until it is cancelled, or `again` says that there is nobody to listen to any more."""
+    relay: Relay | None = first
+    failures = 0
+    async with own_tasks() as tasks:
+        while relay is not None:
+            try:
+                await _take(outlet, relay, means, tasks)
+            except SandboxerError as error:
+                log.info("the relay of %s broke off: %s", outlet.sandbox_id, error)
+            finally:
+                await relay.close()
+            relay = None
+            while relay is None:
+                await asyncio.sleep(_AGAIN_S[min(failures, len(_AGAIN_S) - 1)])
+                failures += 1
+                try:
+                    relay = await again()
+                except SandboxerError as error:
+                    log.info("%s cannot be listened to: %s", outlet.sandbox_id, error)
+                    continue
+                if relay is None:
+                    return
+            failures = 0 if failures < len(_AGAIN_S) else failures
+
+
+async def _take(outlet: Outlet, relay: Relay, means: Means, tasks: TaskOwner) -> None:
+    """Calls beyond what may be open at once wait inside."""
+    running: set[asyncio.Task[None]] = set()
+    while True:
+        while len(running) >= outlet.rules.limits.connections:
+            outlet.make_room()
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        call = await relay.next_call()
+        task = tasks.start(_carry(outlet, relay, call, means), name="egress")
+        running.add(task)
+        task.add_done_callback(running.discard)
+
+
+async def _carry(outlet: Outlet, relay: Relay, call: int, means: Means) -> None:
+    try:
+        client = await wire_of(await relay.accept(call), outlet)
+    except (SandboxerError, OSError) as error:
+        log.info("a call of %s was lost: %s", outlet.sandbox_id, error)
+        return
+    try:
+        await EgressConnection(outlet, client, means).run()
+    except Exception:
+        # Whatever one connection meets must not end the others.
+        log.exception("a connection of %s failed", outlet.sandbox_id)
+
+
+async def wire_of(connection: Connection, outlet: Outlet) -> Wire:
+    if not isinstance(connection, HandsOver):
+        raise TypeError("a relayed connection must hand its socket over")
+    handed = connection.hand_over()
+    try:
+        _, client = await asyncio.get_running_loop().create_unix_connection(
+            lambda: Wire(outlet.heard, handed.closed), sock=handed.sock
+        )
+    except BaseException:
+        handed.closed()
+        handed.sock.close()
+        raise
+    if handed.received:
+        client.data_received(handed.received)
+    return client

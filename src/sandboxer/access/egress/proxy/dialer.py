@@ -1,0 +1,173 @@
+"""From a name to a connection: resolved, judged, and made to the very address that was judged.
+
+`Means` are what every connection from inside works with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from sandboxer.access.egress.decision import Deny
+from sandboxer.access.egress.names import is_address
+from sandboxer.access.egress.outlet import Secrets
+from sandboxer.access.egress.proxy.wire import Count, Wire
+from sandboxer.kernel.dial_judge import DialJudge, Network, Verdict
+from sandboxer.kernel.lookups import Lookups, TooManyLookups
+
+RESOLVE_S = 5.0
+CONNECT_S = 10.0
+_TRIED = 3
+_REMEMBERED, _REMEMBER_S = 1024, 5.0
+
+
+class Resolver(Protocol):
+    async def addresses(self, host: str, *, whose: str) -> Sequence[str]:
+        """Empty: there is no such name. Raises TooManyLookups."""
+
+
+class Unreachable(Exception):
+    """Allowed, but it did not come about: `status` is what the program inside is told."""
+
+    def __init__(self, status: int, code: str, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+        self.code = code
+        self.why = why
+
+
+class Refused(Exception):
+    def __init__(self, deny: Deny) -> None:
+        super().__init__(deny.why)
+        self.deny = deny
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    # For a whole head, or the first words of TLS.
+    head_s: float = 20.0
+    # For an upstream's answer to begin.
+    answer_s: float = 120.0
+    # Without a byte of a body, or either way of a tunnel.
+    idle_s: float = 600.0
+    # For the next request by the same connection.
+    next_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    dialer: Dialer
+    secrets: Secrets
+    now: Callable[[], datetime]
+    patience: Patience = Patience()
+
+
+class SystemResolver:
+    """The host's own; a name is asked for again after a few seconds. Its answers are judged every time."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, tuple[float, Sequence[str]]] = OrderedDict()
+        self._lookups = Lookups("egress")
+
+    async def addresses(self, host: str, *, whose: str) -> Sequence[str]:
+        known = self._known.get(host)
+        if known is not None and known[0] > time.monotonic():
+            return known[1]
+        try:
+            addresses = await self._lookups.addresses(host, whose=whose)
+        except (OSError, UnicodeError):
+            return ()
+        self._known[host] = (time.monotonic() + _REMEMBER_S, addresses)
+        self._known.move_to_end(host)
+        if len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        return addresses
+
+
+class Dialer:
+    def __init__(
+        self, resolver: Resolver, *, connect_s: float = CONNECT_S, never: Sequence[Network] = ()
+    ) -> None:
+        """`never`: networks that are no part of the world, whatever the rules say."""
+        self._resolver = resolver
+        self._judge = DialJudge(never=never)
+        self._connect_s = connect_s
+        self._trust: ssl.SSLContext | None = None
+
+    async def dial(
+        self,
+        host: str,
+        port: int,
+        count: Count,
+        wrote: Callable[[int], None],
+        *,
+        whose: str,
+        is_tls: bool = False,
+    ) -> Wire:
+        """For the sandbox `whose`. Raises Refused, Unreachable."""
+        addresses = await self._judged(host, whose)
+        context = self._trusting() if is_tls else None
+        failure = Unreachable(502, "unreachable", f"{host} cannot be reached")
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._connect_s):
+                for address in addresses[:_TRIED]:
+                    try:
+                        _, wire = await loop.create_connection(
+                            lambda: Wire(count, wrote=wrote),
+                            address,
+                            port,
+                            ssl=context,
+                            server_hostname=host if is_tls else None,
+                        )
+                        return wire
+                    except ssl.SSLError as error:
+                        failure = Unreachable(
+                            502, "bad_certificate", f"TLS with {host} failed: {error.reason}"
+                        )
+                    except OSError as error:
+                        why = f"{host} ({address}) port {port}: {error.strerror or 'no connection'}"
+                        failure = Unreachable(502, "unreachable", why)
+        except TimeoutError:
+            raise Unreachable(
+                504, "upstream_timed_out", f"{host} port {port} did not answer in time"
+            ) from None
+        raise failure
+
+    def _trusting(self) -> ssl.SSLContext:
+        if self._trust is None:
+            self._trust = ssl.create_default_context()
+            self._trust.set_alpn_protocols(["http/1.1"])
+        return self._trust
+
+    async def _judged(self, host: str, whose: str) -> Sequence[str]:
+        if is_address(host):
+            found: Sequence[str] = (host,)
+        else:
+            try:
+                async with asyncio.timeout(RESOLVE_S):
+                    found = await self._resolver.addresses(host, whose=whose)
+            except TooManyLookups as error:
+                why = f"{error} for this sandbox; {host} was not: ask for fewer new names at a time"
+                raise Refused(Deny("too_many_names", why)) from None
+            except TimeoutError:
+                raise Unreachable(504, "name_timed_out", f"nobody said in time where {host} is") from None
+        if not found:
+            raise Unreachable(502, "no_such_name", f"there is no address for {host}")
+        verdicts = {address: self._judge.judge(address) for address in found}
+        public = [address for address, verdict in verdicts.items() if verdict is not Verdict.NOT_PUBLIC]
+        if not public:
+            raise Refused(
+                Deny("not_public", f"{host} is {found[0]}, which is no public address of the world")
+            )
+        good = [address for address in public if verdicts[address] is Verdict.GOOD]
+        if not good:
+            why = f"{host} is {public[0]}, which is this host or what its operator keeps from sandboxes"
+            raise Refused(Deny("own_address", why))
+        return good

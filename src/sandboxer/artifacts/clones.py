@@ -1,0 +1,234 @@
+"""New sandboxes from a snapshot or a published image: one, or up to a hundred at once, each through the
+ordinary create.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, fields, replace
+
+from sqlalchemy import Connection
+
+from sandboxer.accounts.authority import AuthorityRepository
+from sandboxer.artifacts.images.published.records import PublishedImage
+from sandboxer.artifacts.images.published.use_cases import ImageUseCases
+from sandboxer.artifacts.snapshots.records import Snapshot
+from sandboxer.artifacts.snapshots.use_cases import SnapshotUseCases
+from sandboxer.backends.contract import CopiesAhead, VolumeMount
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import Broken, InvalidRequest, SandboxerError
+from sandboxer.sandboxes.admission import Slots
+from sandboxer.sandboxes.profiles import excess
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.requests import CreateRequest, Origin, WantedResources, refuse_many_writers
+from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.store.repository import Also
+
+MOST_AT_ONCE = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clones:
+    sandboxes: Sequence[Sandbox]
+    # By number, from 0: what kept one from being made.
+    failed: Mapping[int, SandboxerError] = field(default_factory=dict)
+    # What the sandbox had of which they are clones, and they have not.
+    volumes_left_out: Sequence[VolumeMount] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """How many, and what ties them to a request that may be repeated after a crash."""
+
+    count: int
+    # By number: what an earlier try, which nobody answered for, began to make.
+    begun: Mapping[int, str] = field(default_factory=dict)
+    # Written with each one's record, with its number.
+    also: Callable[[Connection, int, str], None] | None = None
+
+    def also_of(self, number: int) -> Also | None:
+        bind = self.also
+        return None if bind is None else lambda conn, made: bind(conn, number, made)
+
+
+async def make_all(
+    sandboxes: SandboxUseCases,
+    wanted: CreateRequest,
+    caller: Caller,
+    batch: Batch,
+    create: Callable[[CreateRequest, Also | None], Awaitable[Sandbox]],
+) -> Clones:
+    """All at once; each is made or not by itself. Raises what went wrong if none could be made."""
+    refuse_many_writers(wanted.volumes, batch.count)
+    made: dict[int, Sandbox] = {}
+    failed: dict[int, SandboxerError] = {}
+
+    async def one(number: int) -> None:
+        named = wanted
+        if batch.count > 1 and wanted.name is not None:
+            named = replace(wanted, name=f"{wanted.name[:59]}-{number + 1}")
+        try:
+            known = batch.begun.get(number)
+            found = None if known is None else await sandboxes.recall(known, caller)
+            made[number] = found or await create(named, batch.also_of(number))
+        except SandboxerError as error:
+            failed[number] = error
+
+    async with _copies_ahead(sandboxes, wanted, caller, batch), asyncio.TaskGroup() as group:
+        for number in range(batch.count):
+            group.create_task(one(number))
+    if not made:
+        raise failed.get(0) or Broken(why="nothing was made, and nobody knows why")
+    return Clones(sandboxes=[made[number] for number in sorted(made)], failed=dict(sorted(failed.items())))
+
+
+@asynccontextmanager
+async def _copies_ahead(
+    sandboxes: SandboxUseCases, wanted: CreateRequest, caller: Caller, batch: Batch
+) -> AsyncIterator[None]:
+    """A hundred copies of one disk can be made in the time of a few, by whoever knows that they will be."""
+    origin, count = wanted.origin, batch.count - len(batch.begun)
+    backend = None if origin is None else sandboxes.dependencies.backends.get(origin.backend)
+    if origin is None or count < 2 or not isinstance(backend, CopiesAhead):
+        yield
+    elif not await _may_start(sandboxes, wanted, caller):
+        # Nobody has disks copied for nothing: each is refused by itself.
+        yield
+    else:
+        async with backend.copies_ahead(origin.disk_id, count):
+            yield
+
+
+async def _may_start(sandboxes: SandboxUseCases, wanted: CreateRequest, caller: Caller) -> bool:
+    try:
+        await sandboxes.check_create(wanted, caller)
+    except SandboxerError:
+        return False
+    return True
+
+
+def check_count(count: int) -> None:
+    if not 1 <= count <= MOST_AT_ONCE:
+        raise InvalidRequest(field="count", why=f"from 1 to {MOST_AT_ONCE}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cloning:
+    use_cases: SnapshotUseCases
+    authorities: AuthorityRepository
+    slots: Slots
+
+    async def complete(self, request: CreateRequest, caller: Caller) -> CreateRequest:
+        """See `sandboxes.admission.Source`."""
+        if request.snapshot is None:
+            return request
+        return replace(await self.request_for(request.snapshot, request, caller), snapshot=None)
+
+    async def request_for(self, snapshot_id: str, request: CreateRequest, caller: Caller) -> CreateRequest:
+        """The request, with this snapshot as its origin, and as it was taken where nothing is asked for."""
+        snapshot = await self.use_cases.usable(snapshot_id, caller)
+        return replace(
+            request,
+            profile=request.profile or snapshot.profile,
+            resources=self._resources(snapshot, request),
+            origin=Origin(disk_id=snapshot.id, backend=snapshot.backend, image=snapshot.image),
+        )
+
+    async def clone(self, snapshot_id: str, request: CreateRequest, caller: Caller, batch: Batch) -> Clones:
+        """See `make_all`."""
+        check_count(batch.count)
+        wanted = await self.request_for(snapshot_id, request, caller)
+
+        async def create(one: CreateRequest, also: Also | None) -> Sandbox:
+            async with self.slots.taken(await self.authorities.of(caller)):
+                return await self.use_cases.sandboxes.create(one, caller, also=also)
+
+        made = await make_all(self.use_cases.sandboxes, wanted, caller, batch, create)
+        return replace(made, volumes_left_out=await self._left_out(snapshot_id, wanted))
+
+    async def _left_out(self, snapshot_id: str, wanted: CreateRequest) -> Sequence[VolumeMount]:
+        """Volumes are no part of a snapshot: whoever clones says which the clones shall have."""
+        snapshot = await self.use_cases.repository.find(snapshot_id)
+        sandboxes = self.use_cases.sandboxes.dependencies.repository
+        source = None if snapshot is None else await sandboxes.find(snapshot.sandbox_id)
+        have = {one.volume_id for one in wanted.volumes}
+        return [] if source is None else [one for one in source.volumes if one.volume_id not in have]
+
+    def _resources(self, snapshot: Snapshot, request: CreateRequest) -> WantedResources:
+        """Those of its sandbox, as far as the profile allows them now."""
+        profile = self.use_cases.sandboxes.dependencies.profiles.get(request.profile or snapshot.profile)
+        too_much = set(excess(snapshot.resources, profile.resources_max))
+        asked = request.resources
+        return WantedResources(
+            **{
+                f.name: getattr(snapshot.resources, f.name)
+                if getattr(asked, f.name) is None and f.name not in too_much
+                else getattr(asked, f.name)
+                for f in fields(WantedResources)
+            }
+        )
+
+
+def is_image_id(text: str | None) -> bool:
+    return text is not None and text.startswith("img_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spawning:
+    use_cases: ImageUseCases
+    authorities: AuthorityRepository
+    slots: Slots
+
+    async def complete(self, request: CreateRequest, caller: Caller) -> CreateRequest:
+        """See `sandboxes.admission.Source`."""
+        if request.image is None or request.origin is not None or not is_image_id(request.image):
+            return request
+        return await self.request_for(request.image, request, caller)
+
+    async def request_for(self, image_id: str, request: CreateRequest, caller: Caller) -> CreateRequest:
+        """The request, with this image as its origin, and as its source was where nothing is asked.
+
+        What the image sets for its processes holds where the request says nothing.
+        """
+        async with self.use_cases.reading(image_id, caller) as image:
+            profile = request.profile or image.profile
+            return replace(
+                request,
+                profile=profile,
+                image=image.id,
+                resources=self._resources(image, request, profile),
+                env={**_env(image), **request.env},
+                origin=Origin(disk_id=image.id, backend=image.backend, image=image.id),
+            )
+
+    async def spawn(self, image_id: str, request: CreateRequest, caller: Caller, batch: Batch) -> Clones:
+        """See `cloning.make_all`."""
+        check_count(batch.count)
+        wanted = await self.request_for(image_id, request, caller)
+
+        async def create(one: CreateRequest, also: Also | None) -> Sandbox:
+            async with self.slots.taken(await self.authorities.of(caller)):
+                return await self.use_cases.sandboxes.create(one, caller, also=also)
+
+        async with self.use_cases.reading(image_id, caller):
+            return await make_all(self.use_cases.sandboxes, wanted, caller, batch, create)
+
+    def _resources(self, image: PublishedImage, request: CreateRequest, profile_id: str) -> WantedResources:
+        profile = self.use_cases.sandboxes.dependencies.profiles.get(profile_id)
+        too_much = set(excess(image.resources, profile.resources_max))
+        asked = request.resources
+        return WantedResources(
+            **{
+                f.name: getattr(image.resources, f.name)
+                if getattr(asked, f.name) is None and f.name not in too_much
+                else getattr(asked, f.name)
+                for f in fields(WantedResources)
+            }
+        )
+
+
+def _env(image: PublishedImage) -> dict[str, str]:
+    pairs = (str(one).partition("=") for one in image.config.get("Env", ()))
+    return {name: value for name, mark, value in pairs if mark and name}

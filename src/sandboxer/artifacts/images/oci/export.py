@@ -1,0 +1,252 @@
+"""An image on its way out, as a stream. Each layer is read twice: once for its digest and size, which stand
+in front of it, and once to be sent. It is measured once as long as the server runs: an image never changes.
+
+It is one tar: the same blobs named as an OCI layout names them, or as `docker save` does. The layout also has
+Docker's manifest, as Docker 25 and later write it: so Docker 20 reads either form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import platform
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sandboxer.artifacts.images.oci import tar as tar_writing
+from sandboxer.artifacts.images.oci.layers import diff_layer, plain_layer
+from sandboxer.artifacts.images.oci.tar import END
+from sandboxer.artifacts.images.published.records import PublishedImage
+from sandboxer.artifacts.images.published.tree import Bounds
+from sandboxer.artifacts.images.published.use_cases import ImageUseCases
+from sandboxer.backends.contract import KeptLayers
+from sandboxer.identity.keys import Caller
+
+_LAYER = "application/vnd.oci.image.layer.v1.tar"
+_CONFIG = "application/vnd.oci.image.config.v1+json"
+_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+_INDEX = "application/vnd.oci.image.index.v1+json"
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
+_PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class Form(StrEnum):
+    OCI = "oci"
+    DOCKER = "docker"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Of a blob."""
+
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    measured: Measured
+    content: Callable[[], Iterator[bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archive:
+    length: int
+    content: Callable[[], Iterator[bytes]]
+
+
+def measure(content: Iterator[bytes]) -> Measured:
+    hashed, size = hashlib.sha256(), 0
+    for chunk in content:
+        hashed.update(chunk)
+        size += len(chunk)
+    return Measured(digest=hashed.hexdigest(), size=size)
+
+
+def archive(
+    form: Form, layers: Sequence[Layer], *, config: Mapping[str, Any], created: str, tag: str, author: str
+) -> Archive:
+    about = _json(
+        {
+            "created": created,
+            "author": author,
+            "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
+            "os": "linux",
+            "config": _config(config),
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{one.measured.digest}" for one in layers]},
+            "history": [{"created": created, "created_by": "sandboxer"} for _ in layers],
+        }
+    )
+    parts = _oci(layers, about, tag) if form is Form.OCI else _docker(layers, about, tag)
+    length = len(END)
+    for name, part in parts:
+        length += tar_writing.length_of(name, part.measured.size if isinstance(part, Layer) else len(part))
+    return Archive(length=length, content=lambda: tar_writing.in_pieces(_content(parts)))
+
+
+Parts = Sequence[tuple[str, "bytes | Layer"]]
+
+
+def _oci(layers: Sequence[Layer], about: bytes, tag: str) -> Parts:
+    manifest = _json(
+        {
+            "schemaVersion": 2,
+            "mediaType": _MANIFEST,
+            "config": _descriptor(_CONFIG, about),
+            "layers": [
+                {
+                    "mediaType": _LAYER,
+                    "digest": f"sha256:{one.measured.digest}",
+                    "size": one.measured.size,
+                }
+                for one in layers
+            ],
+        }
+    )
+    named = {**_descriptor(_MANIFEST, manifest), "annotations": {"org.opencontainers.image.ref.name": tag}}
+    index = _json({"schemaVersion": 2, "mediaType": _INDEX, "manifests": [named]})
+    names = [f"blobs/sha256/{one.measured.digest}" for one in layers]
+    return [
+        ("oci-layout", _json({"imageLayoutVersion": "1.0.0"})),
+        ("index.json", index),
+        ("manifest.json", _json([{"Config": _blob(about), "RepoTags": [tag], "Layers": names}])),
+        (_blob(manifest), manifest),
+        (_blob(about), about),
+        *_once(list(zip(names, layers, strict=True))),
+    ]
+
+
+def _docker(layers: Sequence[Layer], about: bytes, tag: str) -> Parts:
+    digest = hashlib.sha256(about).hexdigest()
+    names = [f"{one.measured.digest}.tar" for one in layers]
+    manifest = _json([{"Config": f"{digest}.json", "RepoTags": [tag], "Layers": names}])
+    return [
+        ("manifest.json", manifest),
+        (f"{digest}.json", about),
+        *_once(list(zip(names, layers, strict=True))),
+    ]
+
+
+def _once(parts: Sequence[tuple[str, Layer]]) -> list[tuple[str, Layer]]:
+    return list(dict(parts).items())
+
+
+def _content(parts: Parts) -> Iterator[bytes]:
+    for name, part in parts:
+        if isinstance(part, bytes):
+            yield from tar_writing.file(name, part)
+            continue
+        size = part.measured.size
+        yield tar_writing.header(name.encode(), kind=b"0", mode=0o644, size=size)
+        yield from part.content()
+        yield tar_writing.padding(size)
+    yield END
+
+
+def _config(given: Mapping[str, Any]) -> dict[str, Any]:
+    env = list(given.get("Env", ()))
+    if not any(str(one).startswith("PATH=") for one in env):
+        env.append(_PATH)
+    runs = "Cmd" in given or "Entrypoint" in given
+    return {**given, "Env": env, **({} if runs else {"Cmd": ["/bin/sh"]})}
+
+
+def _descriptor(media_type: str, blob: bytes) -> dict[str, Any]:
+    digest = hashlib.sha256(blob).hexdigest()
+    return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(blob)}
+
+
+def _blob(content: bytes) -> str:
+    return "blobs/sha256/" + hashlib.sha256(content).hexdigest()
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+
+
+SCRATCH = "scratch"
+_NOT_IN_A_TAG = re.compile(r"[^a-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    length: int
+    name: str
+    chunks: AsyncIterator[bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exporting:
+    use_cases: ImageUseCases
+    # By the id of an image or the name of a tree.
+    measured: dict[str, Measured] = field(default_factory=dict)
+
+    async def export(self, image_id: str, form: Form, caller: Caller) -> Export:
+        """The image stays from the first piece that is asked for until the last."""
+        async with self.use_cases.reading(image_id, caller) as image:
+            layers = await self.use_cases.shaper(image.backend).layers(image_id)
+            async with self.use_cases.walks.turn(caller.account):
+                made = await asyncio.to_thread(self._archive, image, layers, form)
+            name = f"{_tag_name(image)}.{form.value}.tar"
+            return Export(length=made.length, name=name, chunks=self._chunks(image_id, caller, made))
+
+    async def _chunks(self, image_id: str, caller: Caller, made: Archive) -> AsyncIterator[bytes]:
+        async with self.use_cases.reading(image_id, caller):
+            async for chunk in _stepped(made.content()):
+                yield chunk
+
+    def _archive(self, image: PublishedImage, layers: KeptLayers, form: Form) -> Archive:
+        bounds = self.use_cases.policy.bounds
+        found: list[Layer] = []
+        if layers.base != SCRATCH:
+            found.append(self._layer(layers.base, partial(_base, layers.tree, bounds)))
+        found.append(self._layer(image.id, partial(_diff, layers, bounds)))
+        return archive(
+            form,
+            found,
+            config=image.config,
+            created=image.created_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            tag=f"localhost/{_tag_name(image)}:latest",
+            author=image.account,
+        )
+
+    def _layer(self, name: str, content: Callable[[], Iterator[bytes]]) -> Layer:
+        known = self.measured.get(name)
+        if known is None:
+            known = self.measured[name] = measure(content())
+        return Layer(measured=known, content=content)
+
+
+def _base(path: Path, bounds: Bounds) -> Iterator[bytes]:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield from plain_layer(fd, bounds)
+    finally:
+        os.close(fd)
+
+
+def _diff(layers: KeptLayers, bounds: Bounds) -> Iterator[bytes]:
+    layer = os.open(layers.layer, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    base = os.open(layers.tree, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield from diff_layer(layer, base, bounds)
+    finally:
+        os.close(base)
+        os.close(layer)
+
+
+async def _stepped(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Each piece is read in a thread when it is wanted."""
+    while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+        yield chunk
+
+
+def _tag_name(image: PublishedImage) -> str:
+    return _NOT_IN_A_TAG.sub("-", image.name.lower()).strip("-._") or image.id

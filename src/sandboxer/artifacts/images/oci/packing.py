@@ -1,0 +1,160 @@
+"""Layers as they lie in an archive: plain, or packed with gzip or zstd, in one piece or in many (as
+`estargz` and `zstd:chunked` write them). Never more than one small piece is unpacked at a time: a small blob
+may hold a very large layer.
+
+An archive may be packed as a whole too (`docker save … | gzip`): it is unpacked into a second file of ours,
+since its parts are looked for by their places, which nothing packed has. It may become no larger than one
+that came plain, and what it needs of memory and time is bounded as for a layer.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+import zlib
+from pathlib import Path
+from typing import IO, Protocol
+
+from sandboxer.artifacts.images.oci.tar import odd
+from sandboxer.kernel.errors import NoCapacity, TooLarge
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+PIECE = 1 << 20
+# Of packed bytes: what is left of them is copied for every piece that ends among them.
+FEED = 16 << 10
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+# What may be skipped; sixteen of them, told apart by the first byte.
+_ZSTD_NOTE = b"\x2a\x4d\x18"
+# As much as `zstd -d` takes: 128 MB of memory for one layer.
+_WINDOW_LOG = 27
+# Left to the host whatever is sent.
+FREE_BYTES = 1 << 30
+_START = 8
+
+
+class Packing(Protocol):
+    @property
+    def is_hungry(self) -> bool:
+        """It gives nothing more until it is fed."""
+
+    def unpack(self, fed: bytes, /) -> bytes:
+        """At most PIECE bytes, perhaps none. Raises InvalidRequest for what is damaged."""
+
+    def finish(self) -> None:
+        """Raises InvalidRequest if it was cut short."""
+
+
+def packing_of(start: bytes) -> Packing:
+    if start.startswith(_GZIP):
+        return Gzip()
+    if start.startswith(_ZSTD) or (start[1:4] == _ZSTD_NOTE and start[0] & 0xF0 == 0x50):
+        return Zstd()
+    return Plain()
+
+
+class Plain:
+    is_hungry = True
+
+    def unpack(self, fed: bytes, /) -> bytes:
+        return fed
+
+    def finish(self) -> None:
+        pass
+
+
+class Gzip:
+    def __init__(self) -> None:
+        self._one = zlib.decompressobj(wbits=31)
+        self._left = b""
+        self._is_between = False
+
+    @property
+    def is_hungry(self) -> bool:
+        return not self._left
+
+    def unpack(self, fed: bytes, /) -> bytes:
+        if self._is_between:
+            self._one = zlib.decompressobj(wbits=31)
+        try:
+            content = self._one.decompress(self._left + fed, PIECE)
+        except zlib.error:
+            raise odd("something packed in it is damaged") from None
+        self._is_between = self._one.eof
+        self._left = self._one.unused_data if self._one.eof else self._one.unconsumed_tail
+        return content
+
+    def finish(self) -> None:
+        if not self._is_between:
+            raise odd("something packed in it is cut short")
+
+
+class Zstd:
+    def __init__(self) -> None:
+        self._one = _new_frame()
+        self._left = b""
+
+    @property
+    def is_hungry(self) -> bool:
+        return not self._left and (self._one.eof or self._one.needs_input)
+
+    def unpack(self, fed: bytes, /) -> bytes:
+        if self._one.eof:
+            self._one = _new_frame()
+        try:
+            content = self._one.decompress(self._left + fed, PIECE)
+        except zstd.ZstdError:
+            needs = f"needs more than {1 << _WINDOW_LOG - 20} MB to be unpacked"
+            raise odd(f"something packed in it is damaged, or {needs}") from None
+        self._left = self._one.unused_data if self._one.eof else b""
+        return content
+
+    def finish(self) -> None:
+        if not self._one.eof:
+            raise odd("something packed in it is cut short")
+
+
+def _new_frame() -> zstd.ZstdDecompressor:
+    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW_LOG})
+
+
+def is_packed(file: IO[bytes]) -> bool:
+    file.seek(0)
+    return not isinstance(packing_of(file.read(_START)), Plain)
+
+
+def unpack_whole(packed: IO[bytes], plain: IO[bytes], *, room: Path, most_bytes: int, ends: float) -> None:
+    """Blocks. Raises InvalidRequest for what is damaged, TooLarge, NoCapacity if there is none in `room`.
+
+    `ends`: when, by the monotonic clock, nobody reads on.
+    """
+    packed.seek(0)
+    packing, fed, size = packing_of(packed.read(_START)), b"", 0
+    packed.seek(0)
+    while True:
+        if packing.is_hungry:
+            fed = packed.read(FEED)
+            if not fed:
+                break
+        # Empty pieces take as long as full ones, and it may hold nothing else.
+        if time.monotonic() > ends:
+            raise TooLarge(what="archive", limit="the time there is to read it")
+        content, fed = packing.unpack(fed), b""
+        size += len(content)
+        if size > most_bytes:
+            raise TooLarge(what="archive", limit=f"{most_bytes >> 20} MB unpacked")
+        if content:
+            refuse_full(room, len(content))
+            plain.write(content)
+    packing.finish()
+    plain.flush()
+
+
+def refuse_full(room: Path, count: int) -> None:
+    """Raises NoCapacity if `count` more bytes in `room` would leave the host too little."""
+    if shutil.disk_usage(room).free < FREE_BYTES + count:
+        raise NoCapacity(resource="disk", why="the host has no room to receive it")

@@ -1,0 +1,291 @@
+"""A tar that anyone may have written, read with every number bounded, nothing held but one header, no
+seeking; and a tar written as a stream of bytes that is the same every time: its digest is known before it is
+sent.
+
+Not read by `tarfile`: it reads extended headers whole into memory, however large they say they are, and
+guesses its way past damage. What is odd here is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tarfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol, TypedDict
+
+from sandboxer.artifacts.images.published.tree import Bounds
+from sandboxer.kernel.errors import InvalidRequest, TooLarge
+
+_BLOCK = 512
+_CHUNK = 1 << 20
+# Of one extended header: long names and the like.
+_MOST_EXTENDED = 1 << 20
+_MOST_NAME = 4096
+FILE, HARD_LINK, LINK, FOLDER = "file", "hard_link", "link", "folder"
+_KINDS = {
+    b"0": FILE,
+    b"\0": FILE,
+    b"7": FILE,
+    b"1": HARD_LINK,
+    b"2": LINK,
+    b"5": FOLDER,
+}
+# Character and block devices, FIFOs: no content, never made.
+_SPECIAL = b"346"
+
+
+class Source(Protocol):
+    def read(self, count: int, /) -> bytes: ...
+
+
+def odd(why: str) -> InvalidRequest:
+    return InvalidRequest(field="archive", why=why)
+
+
+@dataclass(slots=True)
+class Member:
+    path: bytes
+    # `special` for what is never made.
+    kind: str
+    size: int
+    mode: int
+    uid: int
+    gid: int
+    mtime: int
+    target: bytes
+    _source: Source
+    _left: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._left = self.size
+
+    def chunks(self) -> Iterator[bytes]:
+        while self._left:
+            chunk = self._source.read(min(_CHUNK, self._left))
+            if not chunk:
+                raise odd("it ends in the middle of a file")
+            self._left -= len(chunk)
+            yield chunk
+
+    def skip(self) -> None:
+        for _ in self.chunks():
+            pass
+        pad = -self.size % _BLOCK
+        if pad and len(_exactly(self._source, pad)) != pad:
+            raise odd("it ends in the middle of a file")
+
+
+def members(source: Source) -> Iterator[Member]:
+    """One after the other; what of one is not read is passed over. Raises InvalidRequest for what is odd."""
+    extended: dict[bytes, bytes] = {}
+    everywhere: dict[bytes, bytes] = {}
+    while True:
+        head = _exactly(source, _BLOCK)
+        if not head or not head.strip(b"\0"):
+            return
+        if len(head) < _BLOCK:
+            raise odd("it is cut short")
+        kind = _checked(head)
+        if kind in (b"x", b"g", b"L", b"K"):
+            content = _extended(source, head)
+            if kind == b"g":
+                everywhere |= _records(content)
+            elif kind == b"x":
+                extended |= _records(content)
+            else:
+                extended[b"path" if kind == b"L" else b"linkpath"] = content.rstrip(b"\0")
+            continue
+        member = _member(source, head, kind, {**everywhere, **extended})
+        extended = {}
+        yield member
+        member.skip()
+
+
+def _member(source: Source, head: bytes, kind: bytes, extended: dict[bytes, bytes]) -> Member:
+    if any(key.startswith(b"GNU.sparse") for key in extended):
+        raise odd("sparse files are not read; write it without --sparse")
+    name, prefix = _text(head[:100]), _text(head[345:500])
+    path = prefix + b"/" + name if prefix and head[257:262] == b"ustar" and head[262:263] == b"\0" else name
+    path = extended.get(b"path", path)
+    target = extended.get(b"linkpath", _text(head[157:257]))
+    if not 0 < len(path) <= _MOST_NAME or len(target) > _MOST_NAME or b"\0" in path + target:
+        raise odd("a name in it is empty, too long, or holds a zero byte")
+    size = _whole(extended[b"size"]) if b"size" in extended else _number(head[124:136])
+    called = _KINDS.get(kind) or ("special" if kind in _SPECIAL else None)
+    if called is None:
+        raise odd(f"it holds an entry of an unknown kind ({kind!r})")
+    return Member(
+        path=path,
+        kind=FOLDER if called == FILE and path.endswith(b"/") else called,
+        size=size if called == FILE and not path.endswith(b"/") else 0,
+        mode=_number(head[100:108]) & 0o7777,
+        uid=_whole(extended[b"uid"]) if b"uid" in extended else _number(head[108:116]),
+        gid=_whole(extended[b"gid"]) if b"gid" in extended else _number(head[116:124]),
+        mtime=_seconds(extended[b"mtime"]) if b"mtime" in extended else _number(head[136:148]),
+        target=target,
+        _source=source,
+    )
+
+
+def _checked(head: bytes) -> bytes:
+    wanted = _number(head[148:156])
+    seen = sum(head) - sum(head[148:156]) + 8 * 32
+    if seen != wanted:
+        raise odd("it is no tar, or it is damaged")
+    return head[156:157]
+
+
+def _extended(source: Source, head: bytes) -> bytes:
+    size = _number(head[124:136])
+    if size > _MOST_EXTENDED:
+        raise odd("a header in it is too large")
+    content = _exactly(source, size + -size % _BLOCK)
+    if len(content) < size:
+        raise odd("it is cut short")
+    return content[:size]
+
+
+def _records(content: bytes) -> dict[bytes, bytes]:
+    """Of a PAX header: `length key=value\\n`, each."""
+    found: dict[bytes, bytes] = {}
+    while content:
+        digits, space, _ = content.partition(b" ")
+        length = _whole(digits) if space and len(digits) < 10 else 0
+        record = content[:length]
+        key, mark, value = record[len(digits) + 1 : -1].partition(b"=")
+        if length <= len(digits) + 1 or len(record) < length or not mark or record[-1:] != b"\n":
+            raise odd("a header in it is damaged")
+        found[key] = value
+        content = content[length:]
+    return found
+
+
+def _text(cell: bytes) -> bytes:
+    return cell.partition(b"\0")[0]
+
+
+def _number(cell: bytes) -> int:
+    if cell[:1] in (b"\x80", b"\xff"):
+        value = int.from_bytes(cell[1:], "big") if cell[:1] == b"\x80" else -1
+    else:
+        text = cell.strip(b" \0")
+        if text and not text.isdigit():
+            raise odd("a number in it is damaged")
+        try:
+            value = int(text or b"0", 8)
+        except ValueError:
+            raise odd("a number in it is damaged") from None
+    if not 0 <= value < 1 << 62:
+        raise odd("a number in it makes no sense")
+    return value
+
+
+def _whole(text: bytes) -> int:
+    if not text.isdigit() or len(text) > 18:
+        raise odd("a number in it is damaged")
+    return int(text)
+
+
+def _seconds(text: bytes) -> int:
+    whole = text.partition(b".")[0]
+    return 0 if whole.startswith(b"-") else _whole(whole)
+
+
+def _exactly(source: Source, count: int) -> bytes:
+    held = b""
+    while len(held) < count:
+        chunk = source.read(count - len(held))
+        if not chunk:
+            break
+        held += chunk
+    return held
+
+
+END = b"\0" * (2 * _BLOCK)
+
+
+class Facts(TypedDict):
+    mode: int
+    uid: int
+    gid: int
+    mtime: int
+
+
+def header(
+    path: bytes,
+    *,
+    kind: bytes,
+    mode: int,
+    size: int = 0,
+    uid: int = 0,
+    gid: int = 0,
+    mtime: int = 0,
+    target: bytes = b"",
+) -> bytes:
+    info = tarfile.TarInfo(os.fsdecode(path))
+    info.type, info.mode, info.size = kind, stat.S_IMODE(mode), size
+    info.uid, info.gid, info.mtime = uid, gid, max(0, mtime)
+    info.linkname = os.fsdecode(target)
+    return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+
+
+def padding(size: int) -> bytes:
+    return b"\0" * (-size % _BLOCK)
+
+
+def file(path: str, content: bytes) -> Iterator[bytes]:
+    yield header(path.encode(), kind=tarfile.REGTYPE, mode=0o644, size=len(content))
+    yield content + padding(len(content))
+
+
+def length_of(path: str, size: int) -> int:
+    """Of the whole entry."""
+    head = header(path.encode(), kind=tarfile.REGTYPE, mode=0o644, size=size)
+    return len(head) + size + len(padding(size))
+
+
+def in_pieces(chunks: Iterable[bytes], least: int = 256 * 1024) -> Iterator[bytes]:
+    """Fewer and larger ones: each costs a turn of whoever sends it."""
+    held: list[bytes] = []
+    count = 0
+    for chunk in chunks:
+        held.append(chunk)
+        count += len(chunk)
+        if count >= least:
+            yield b"".join(held)
+            held, count = [], 0
+    if held:
+        yield b"".join(held)
+
+
+# Names of entries are remembered while a layer is applied.
+MAX_NAMES_BYTES = 256 << 20
+# Steps for each entry that an image may have; an ordinary one takes two or three.
+_STEPS_EACH = 8
+
+
+@dataclass(slots=True)
+class Work:
+    """A budget of work for one archive: what it makes us do is counted, since time tells nothing on a busy
+    host.
+
+    Every step that an archive can ask for costs, whether it brings anything or not: an entry, a name, a piece
+    of something packed that holds nothing, a name looked at while a folder is cleared.
+    """
+
+    bounds: Bounds
+    steps: int = 0
+    names: int = 0
+
+    def step(self, count: int = 1) -> None:
+        """Raises TooLarge when the archive asks for more than any honest one would."""
+        self.steps += count
+        if self.steps > self.bounds.entries * _STEPS_EACH:
+            raise TooLarge(what="image", limit=f"{self.bounds.entries * _STEPS_EACH} steps to unpack it")
+
+    def name(self, path: bytes) -> None:
+        self.names += len(path)
+        if self.names > MAX_NAMES_BYTES:
+            raise TooLarge(what="image", limit=f"{MAX_NAMES_BYTES >> 20} MB of names")

@@ -1,0 +1,167 @@
+"""The list of what an image holds, kept beside its record: it tells which path was altered, not only that one
+was. It is worth what its own digest is worth, which is the image's: one that was altered too tells nothing.
+
+Each line is the path, percent-encoded, and the line of the manifest; in the order in which a layer is walked,
+so that two of them are compared side by side without holding either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+from sandboxer.artifacts.images.published.scan import Told
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+_END = ".list.zst"
+_HALF = ".half"
+# Of those who are told of: who was altered wants to know where to begin.
+_TOLD = 20
+
+
+class How(StrEnum):
+    CHANGED = "changed"
+    ADDED = "added"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Altered:
+    path: str
+    how: How
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    # From the root of the layer; of the root itself: empty.
+    path: bytes
+    text: str
+
+    @property
+    def place(self) -> tuple[bytes, ...]:
+        """Sorts as a layer is walked."""
+        return tuple(self.path.split(b"/")) if self.path else ()
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Fed with the lines of what is there now, in order."""
+
+    listed: Iterator[Line]
+    altered: Told[Altered] = field(default_factory=lambda: Told(_TOLD))
+    _next: Line | None = None
+    _is_begun: bool = False
+
+    def put(self, path: bytes, text: str) -> None:
+        line = Line(path, text)
+        place = line.place
+        while (known := self._peek()) is not None and known.place < place:
+            self._tell(known, How.MISSING)
+            self._advance()
+        if known is None or known.place != place:
+            self._tell(line, How.ADDED)
+            return
+        if known.text != text:
+            self._tell(line, How.CHANGED)
+        self._advance()
+
+    def finish(self) -> Told[Altered]:
+        while (known := self._peek()) is not None:
+            self._tell(known, How.MISSING)
+            self._advance()
+        return self.altered
+
+    def _peek(self) -> Line | None:
+        if not self._is_begun:
+            self._advance()
+        return self._next
+
+    def _advance(self) -> None:
+        self._is_begun = True
+        self._next = next(self.listed, None)
+
+    def _tell(self, line: Line, how: How) -> None:
+        shown = "/" + os.fsdecode(line.path).encode("utf-8", "backslashreplace").decode()
+        self.altered.add(Altered(shown, how))
+
+
+class Lists:
+    """All of them, by the ids of their images. Blocks."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @contextlib.contextmanager
+    def writing(self, image_id: str) -> Iterator[ListWriter]:
+        """There when it is whole, or not at all."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        half = self._folder / f"{image_id}{_HALF}"
+        try:
+            with zstd.open(half, "wb", level=3) as file:
+                yield ListWriter(file)
+            half.rename(self._place(image_id))
+        finally:
+            half.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def reading(self, image_id: str) -> Iterator[ListReader | None]:
+        """None: it was published before there were lists, or somebody removed it."""
+        try:
+            file = zstd.open(self._place(image_id), "rb")
+        except FileNotFoundError:
+            yield None
+            return
+        with file:
+            yield ListReader(file)
+
+    def drop(self, image_id: str) -> None:
+        self._place(image_id).unlink(missing_ok=True)
+
+    def sweep(self, living: Collection[str]) -> None:
+        """Of images that are no more, and half-written ones."""
+        if not self._folder.exists():
+            return
+        for found in self._folder.iterdir():
+            if found.name.endswith(_HALF) or found.name.removesuffix(_END) not in living:
+                found.unlink(missing_ok=True)
+
+    def _place(self, image_id: str) -> Path:
+        return self._folder / f"{image_id}{_END}"
+
+
+class ListWriter:
+    def __init__(self, file: zstd.ZstdFile) -> None:
+        self._file = file
+
+    def put(self, path: bytes, text: str) -> None:
+        self._file.write(quote_from_bytes(path).encode() + b" " + text.encode() + b"\n")
+
+
+class ListReader:
+    def __init__(self, file: zstd.ZstdFile) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+
+    @property
+    def digest(self) -> str:
+        """Once all was read: of the manifest that it holds."""
+        return "sha256:" + self._digest.hexdigest()
+
+    def lines(self) -> Iterator[Line]:
+        """Ends where it is damaged; its digest is then another."""
+        with contextlib.suppress(zstd.ZstdError, EOFError, UnicodeDecodeError):
+            for raw in self._file:
+                quoted, _, text = raw.removesuffix(b"\n").partition(b" ")
+                self._digest.update(text + b"\n")
+                yield Line(unquote_to_bytes(quoted), text.decode())

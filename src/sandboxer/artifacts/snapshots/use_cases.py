@@ -1,0 +1,438 @@
+"""What callers do with snapshots: take, look, change, restore, drop. What is slow goes on without them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection
+
+from sandboxer.artifacts.snapshots import records
+from sandboxer.artifacts.snapshots import records as lineage
+from sandboxer.artifacts.snapshots.lifecycle import OVER, USABLE, Signal, State
+from sandboxer.artifacts.snapshots.policy import SnapshotPolicy, check_room
+from sandboxer.artifacts.snapshots.records import Branch, Snapshot
+from sandboxer.artifacts.snapshots.repository import SnapshotRepository, Step
+from sandboxer.backends.contract import KeptDisk, KeptSizes, Resources, Snapshots
+from sandboxer.identity.keys import OWNER_ACCOUNT, Caller
+from sandboxer.kernel.clock import Clock, parse_duration
+from sandboxer.kernel.errors import Conflict, IllegalTransition, NotFound, SandboxerError
+from sandboxer.kernel.ids import is_volume_id, new_id
+from sandboxer.sandboxes.dependencies import actor_of
+from sandboxer.sandboxes.disks import reconciler_of
+from sandboxer.sandboxes.lifecycle import LIVE
+from sandboxer.sandboxes.lifecycle import State as SandboxState
+from sandboxer.sandboxes.locks import refuse_locked
+from sandboxer.sandboxes.operations import Operations
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.store.engine import Store
+from sandboxer.store.paging import Page
+from sandboxer.store.repository import Also
+
+# More than anyone looks at; a lineage is cut at its oldest end.
+MAX_TREE = 5000
+# Has the backend keep a disk under this id; also how long that took.
+Take = Callable[[str], Awaitable[tuple[KeptDisk, float]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a caller may say of a snapshot. Durations as written: `4h`, `7d`."""
+
+    name: str | None = None
+    ttl: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotUseCases:
+    sandboxes: SandboxUseCases
+    store: Store
+    clock: Clock
+    repository: SnapshotRepository
+    operations: Operations
+    policy: SnapshotPolicy
+
+    async def take(
+        self, sandbox_id: str, wanted: Wanted, caller: Caller, *, also: Also | None = None
+    ) -> Snapshot:
+        """Keep the sandbox's disk as it is now; whatever runs goes on.
+
+        `also` is written with the record, in its transaction: whoever asked twice finds it there.
+        """
+        sandbox = await self.sandboxes.get(sandbox_id, caller)
+        reconciler_of(self.sandboxes.dependencies.backend_of(sandbox), sandbox.backend)
+        _check_state(sandbox)
+        planned = await self._planned(sandbox, wanted, caller)
+
+        async def act(disk_id: str) -> tuple[KeptDisk, float]:
+            kept = await self.sandboxes.keep_disk(sandbox_id, caller, disk_id)
+            return kept.disk, kept.took_ms
+
+        return await self._keep(planned, caller, act, also)
+
+    async def keep_volume(
+        self,
+        *,
+        volume_id: str,
+        account: str,
+        backend: str,
+        parent_id: str | None,
+        resources: Resources,
+        used_bytes: int,
+        wanted: Wanted,
+        caller: Caller,
+        take: Take,
+        also: Also | None,
+    ) -> Snapshot:
+        """The same of a volume, which stands where the sandbox would; `take` has the backend do it."""
+        now = self.clock.now()
+        ttl = None if wanted.ttl is None else parse_duration(wanted.ttl, field="ttl")
+        planned = Snapshot(
+            id=new_id("snp"),
+            version=0,
+            account=account,
+            created_by=caller.public_key,
+            name=wanted.name,
+            state=State.TAKING,
+            reason="requested",
+            sandbox_id=volume_id,
+            parent_id=parent_id,
+            backend=backend,
+            image="",
+            profile="",
+            resources=resources,
+            labels=dict(wanted.labels),
+            size_bytes=used_bytes,
+            created_at=now,
+            state_since=now,
+            expires_at=None if ttl is None else now + ttl,
+        )
+        return await self._keep(planned, caller, take, also)
+
+    async def _keep(self, planned: Snapshot, caller: Caller, take: Take, also: Also | None) -> Snapshot:
+        def check(conn: Connection) -> None:
+            self._check_room(conn, planned, more_bytes=planned.size_bytes)
+
+        opened = await self.repository.create(planned, check=check, also=also)
+        return await self.operations.perform(opened.id, "take", lambda: self._take(opened, caller, take))
+
+    async def recall(self, snapshot_id: str, caller: Caller) -> Snapshot | None:
+        """What became of a take that nobody answered for; None if nothing did."""
+        await self.operations.free(snapshot_id)
+        snapshot = await self.get(snapshot_id, caller)
+        return None if snapshot.state in OVER else snapshot
+
+    async def get(self, snapshot_id: str, caller: Caller) -> Snapshot:
+        """Someone else's is NotFound like one that never was."""
+        snapshot = await self.repository.find(snapshot_id)
+        if snapshot is None or not (caller.is_owner or snapshot.account == caller.account):
+            raise NotFound(what="snapshot", id=snapshot_id)
+        return snapshot
+
+    async def sizes(self, snapshot: Snapshot) -> KeptSizes | None:
+        """What it holds now and what it alone holds; None if there is nothing to look at."""
+        if snapshot.state not in USABLE:
+            return None
+        try:
+            return await self._reconciler(snapshot).sizes(snapshot.id)
+        except NotFound:
+            return None
+
+    async def list(
+        self,
+        caller: Caller,
+        *,
+        sandbox_id: str | None = None,
+        state: State | None = None,
+        labels: Mapping[str, str] | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page[Snapshot]:
+        """Newest first. Without `state`, those that are gone are left out. The owner sees everyone's."""
+        return await self.store.read(
+            lambda conn: records.load_page(
+                conn,
+                account=None if caller.is_owner else caller.account,
+                sandbox_id=sandbox_id,
+                states=() if state is None else (state,),
+                labels=labels or {},
+                cursor=cursor,
+                limit=limit,
+            )
+        )
+
+    async def tree(
+        self, caller: Caller, *, volumes: Sequence[tuple[str, str | None]] = ()
+    ) -> Sequence[Branch]:
+        """The caller's own snapshots by descent, with the sandboxes and volumes that descend from each.
+
+        `volumes`: the caller's, each with the snapshot it began as a copy of.
+        """
+        account = caller.account
+
+        def read(conn: Connection) -> tuple[list[Snapshot], dict[str, str]]:
+            found = records.load_tree(conn, account, limit=MAX_TREE)
+            return found, {id_: h for id_, _ in mine if (h := records.head_of(conn, id_)) is not None}
+
+        living = self.sandboxes.dependencies.repository.living()
+        mine = [*((one.id, one.origin) for one in living if one.account == account), *volumes]
+        found, heads = await self.store.read(read)
+        descent = [(id_, head) for id_, origin in mine if (head := heads.get(id_) or origin) is not None]
+        return lineage.grow(found, descent)
+
+    async def change(
+        self,
+        snapshot_id: str,
+        caller: Caller,
+        *,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        ttl: str | None = None,
+    ) -> Snapshot:
+        """None: as it is. `ttl` counts from now."""
+        await self.get(snapshot_id, caller)
+        changes: dict[str, object] = {}
+        if name is not None:
+            changes["name"] = name
+        if labels is not None:
+            changes["labels"] = dict(labels)
+        if ttl is not None:
+            changes["expires_at"] = self.clock.now() + parse_duration(ttl, field="ttl")
+        step = Step(
+            signal=None,
+            actor=actor_of(caller),
+            reason="changed_by_caller",
+            kind="snapshot.changed",
+            changes=changes,
+            check=_refuse_over if ttl is None else _refuse_unkept,
+        )
+        return await self.repository.move(snapshot_id, step)
+
+    async def lock(self, snapshot_id: str, caller: Caller) -> Snapshot:
+        """Locked already is success."""
+        snapshot = await self.get(snapshot_id, caller)
+        if snapshot.locked_at is not None:
+            return snapshot
+        return await self._amend(snapshot_id, caller, "locked", {"locked_at": self.clock.now()})
+
+    async def unlock(self, snapshot_id: str, caller: Caller) -> Snapshot:
+        """The edge has had it confirmed. Unlocked already is success."""
+        snapshot = await self.get(snapshot_id, caller)
+        if snapshot.locked_at is None:
+            return snapshot
+        changes: dict[str, object] = {"locked_at": None}
+        if _is_past(snapshot, self.clock.now()):
+            # Unlocking must not be what removes it.
+            changes["expires_at"] = self.clock.now() + self.policy.retention
+        return await self._amend(snapshot_id, caller, "unlocked", changes)
+
+    async def has_locked(self, account: str) -> bool:
+        """Whether a second proof guards anything that this account keeps."""
+        return any(one.locked_at is not None for one in await self.repository.living(account))
+
+    async def restore(self, snapshot_id: str, caller: Caller, *, despite_lock: bool = False) -> Sandbox:
+        """Its sandbox's disk becomes what it was; what is on it now is lost. Raises Conflict if it is gone.
+
+        `despite_lock`: a second proof allowed it, though the sandbox is locked.
+        """
+        snapshot = await self.usable(snapshot_id, caller)
+        sandbox = await self.source(snapshot, caller)
+
+        async def act() -> Sandbox:
+            restored = await self.sandboxes.restore_disk(
+                sandbox.id, caller, snapshot.id, despite_lock=despite_lock
+            )
+            await self.store.write(lambda conn: records.set_head(conn, sandbox.id, snapshot.id))
+            return restored
+
+        return await self.operations.perform(snapshot_id, "restore", act)
+
+    async def source(self, snapshot: Snapshot, caller: Caller) -> Sandbox:
+        """The sandbox it was taken of. Raises Conflict if that is gone."""
+        refuse_other_kind(snapshot, of_volume=False)
+        try:
+            sandbox = await self.sandboxes.get(snapshot.sandbox_id, caller)
+        except NotFound:
+            sandbox = None
+        if sandbox is None or sandbox.state in (SandboxState.DESTROYING, SandboxState.DESTROYED):
+            raise Conflict(
+                why=f"{snapshot.sandbox_id}, of which it was taken, is gone",
+                reason="source_gone",
+                hint="Make a new sandbox from it (POST /v1/snapshots/{id}/clone).",
+            )
+        return sandbox
+
+    async def usable(self, snapshot_id: str, caller: Caller, *, of_volume: bool = False) -> Snapshot:
+        """To restore or to copy. Raises NotFound, IllegalTransition; Conflict for one that was altered, or
+        that was taken of the other kind of disk."""
+        snapshot = await self.get(snapshot_id, caller)
+        refuse_other_kind(snapshot, of_volume=of_volume)
+        if snapshot.state not in USABLE:
+            raise IllegalTransition(
+                signal="use", state=snapshot.state.value, hint="GET the snapshot to see its state."
+            )
+        await self._reconciler(snapshot).check_kept(snapshot_id)
+        return snapshot
+
+    async def drop(self, snapshot_id: str, caller: Caller, *, despite_lock: bool = False) -> Snapshot:
+        """Dropped already is success; what was made from it stays. `despite_lock`: a second proof came."""
+        snapshot = await self.get(snapshot_id, caller)
+        check = None if despite_lock else refuse_locked
+        return await self.remove(
+            snapshot, Signal.DROP, actor=actor_of(caller), reason="dropped_by_caller", check=check
+        )
+
+    async def remove(
+        self,
+        snapshot: Snapshot,
+        signal: Signal,
+        *,
+        actor: str,
+        reason: str,
+        check: Callable[[Snapshot], None] | None = None,
+    ) -> Snapshot:
+        """Bring it to `dropped`. The intent is recorded first: a crash half-way is finished at start."""
+
+        async def act() -> Snapshot:
+            current = await self.repository.find(snapshot.id)
+            if current is None or current.state in OVER:
+                return current or snapshot
+            if current.state is not State.DROPPING:
+                step = Step(signal=signal, actor=actor, reason=reason, check=check)
+                await self.repository.move(snapshot.id, step)
+            await self._reconciler(snapshot).drop(snapshot.id)
+            return await self.repository.move(
+                snapshot.id, Step(signal=Signal.REMOVED, actor=actor, reason=reason)
+            )
+
+        return await self.operations.perform(snapshot.id, "drop", act)
+
+    async def _take(self, opened: Snapshot, caller: Caller, take: Take) -> Snapshot:
+        actor = actor_of(caller)
+        try:
+            disk, took_ms = await take(opened.id)
+            return await self._record_kept(opened, disk, took_ms, actor)
+        except BaseException as error:
+            await self._reconciler(opened).drop(opened.id)
+            why = str(error)[:300] if isinstance(error, SandboxerError) else "it broke"
+            code = error.code if isinstance(error, SandboxerError) else "broken"
+            await self.repository.move(
+                opened.id, Step(signal=Signal.FAIL, actor=actor, reason=code, data={"why": why})
+            )
+            raise
+
+    async def _record_kept(self, opened: Snapshot, disk: KeptDisk, took_ms: float, actor: str) -> Snapshot:
+        size = disk.at_most_bytes
+        more = max(0, size - opened.size_bytes)
+        if more:
+            await self.store.read(lambda conn: self._check_room(conn, opened, more_bytes=more, is_in=True))
+        changes: dict[str, object] = {
+            "size_bytes": size,
+            "content": disk.content,
+            "rate_msats": self.repository.rate(opened, size),
+            "took_ms": {"take": took_ms},
+        }
+        step = Step(
+            signal=Signal.TAKEN,
+            actor=actor,
+            reason="taken",
+            changes=changes,
+            data={"size_bytes": size},
+            also=lambda conn: records.set_head(conn, opened.sandbox_id, opened.id),
+        )
+        return await self.repository.move(opened.id, step)
+
+    async def _planned(self, sandbox: Sandbox, wanted: Wanted, caller: Caller) -> Snapshot:
+        now = self.clock.now()
+        ttl = None if wanted.ttl is None else parse_duration(wanted.ttl, field="ttl")
+        return Snapshot(
+            id=new_id("snp"),
+            version=0,
+            # Also when the operator takes it: whose sandbox it is, is whose snapshot it is.
+            account=sandbox.account,
+            created_by=caller.public_key,
+            name=wanted.name,
+            state=State.TAKING,
+            reason="requested",
+            sandbox_id=sandbox.id,
+            parent_id=sandbox.origin,
+            backend=sandbox.backend,
+            image=sandbox.image,
+            profile=sandbox.profile,
+            resources=sandbox.resources,
+            labels=dict(wanted.labels),
+            size_bytes=await self._used(sandbox),
+            created_at=now,
+            state_since=now,
+            expires_at=None if ttl is None else now + ttl,
+        )
+
+    async def _used(self, sandbox: Sandbox) -> int:
+        """A guess at its size, so that what cannot be kept is refused before it is taken; of a disk that
+        nobody can look at, the most that it can be."""
+        if sandbox.handle is None:
+            return sandbox.resources.disk_mb * 2**20
+        return (await self.sandboxes.dependencies.backend_of(sandbox).usage(sandbox.handle)).disk_bytes
+
+    def _check_room(
+        self, conn: Connection, snapshot: Snapshot, *, more_bytes: int, is_in: bool = False
+    ) -> None:
+        """`is_in`: its record is one of those that are counted."""
+        if snapshot.account == OWNER_ACCOUNT:
+            return
+        held = records.holding(conn, snapshot.account)
+        if is_in:
+            held = replace(held, count=held.count - 1)
+        check_room(held, self.policy, more_bytes=more_bytes)
+
+    async def _amend(
+        self, snapshot_id: str, caller: Caller, what: str, changes: Mapping[str, object]
+    ) -> Snapshot:
+        step = Step(
+            signal=None,
+            actor=actor_of(caller),
+            reason=f"{what}_by_caller",
+            kind=f"snapshot.{what}",
+            changes=changes,
+            check=_refuse_over,
+        )
+        return await self.repository.move(snapshot_id, step)
+
+    def _reconciler(self, snapshot: Snapshot) -> Snapshots:
+        return reconciler_of(self.sandboxes.dependencies.backends.get(snapshot.backend), snapshot.backend)
+
+
+def _check_state(sandbox: Sandbox) -> None:
+    """Asked before anything is recorded; asked again when it is its turn."""
+    if sandbox.state not in (*LIVE, SandboxState.STOPPED):
+        raise IllegalTransition(signal="snapshot", state=sandbox.state.value, reason=sandbox.reason)
+
+
+def refuse_other_kind(snapshot: Snapshot, *, of_volume: bool) -> None:
+    """A volume's has no system to start, a sandbox's is a layer over one."""
+    if is_volume_id(snapshot.sandbox_id) is not of_volume:
+        raise Conflict(
+            why=f"{snapshot.id} was taken of a {'sandbox' if of_volume else 'volume'}",
+            reason="other_kind",
+            hint="A volume's becomes a volume (POST /v1/volumes, or /v1/volumes/{id}/restore), a sandbox's a "
+            "sandbox.",
+        )
+
+
+def _refuse_over(snapshot: Snapshot) -> None:
+    if snapshot.state not in USABLE:
+        raise IllegalTransition(signal="change", state=snapshot.state.value)
+
+
+def _refuse_unkept(snapshot: Snapshot) -> None:
+    if snapshot.state is not State.KEPT:
+        raise IllegalTransition(
+            signal="change its time", state=snapshot.state.value, hint="Pay for it first, if it is unpaid."
+        )
+
+
+def _is_past(snapshot: Snapshot, now: datetime) -> bool:
+    return snapshot.expires_at is not None and snapshot.expires_at <= now + timedelta(seconds=1)

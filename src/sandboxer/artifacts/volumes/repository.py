@@ -1,0 +1,199 @@
+"""The repository of volumes: the only writer of their records. Which sandbox has which volume is decided in
+the transaction that writes the sandbox's record.
+
+A volume is attached from its sandbox's creation until that is destroyed, whether it runs or not: read-write
+by one, or read-only by any number. The volume's row is held meanwhile, so that two cannot decide at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
+
+from sandboxer.artifacts.charging import Charged, KeepCharges
+from sandboxer.artifacts.repository import KeptRepository
+from sandboxer.artifacts.snapshots.lifecycle import State as KeptState
+from sandboxer.artifacts.volumes import records
+from sandboxer.artifacts.volumes.lifecycle import OVER, Signal, State, next_state
+from sandboxer.artifacts.volumes.policy import MB
+from sandboxer.artifacts.volumes.records import Attachment, Volume
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import Conflict, IllegalTransition, InvalidRequest, NotFound
+from sandboxer.observe import events
+from sandboxer.sandboxes.lifecycle import State as SandboxState
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.store import steps
+from sandboxer.store.engine import Store
+from sandboxer.store.repository import Also
+
+Step = steps.Step[Volume, Signal]
+_LIFECYCLE = steps.Lifecycle[Signal](next_state=next_state, ended=OVER | {State.LOST})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Paid:
+    """A volume as the charges of kept disks see it."""
+
+    id: str
+    version: int
+    account: str
+    created_by: str
+    profile: str
+    state: KeptState
+    size_bytes: int
+    rate_msats: int
+
+
+_KEPT = {State.READY: KeptState.KEPT, State.UNPAID: KeptState.UNPAID, State.MAKING: KeptState.TAKING}
+
+
+class VolumeRepository(KeptRepository[Volume, Step]):
+    noun = "volume"
+
+    def __init__(self, store: Store, clock: Clock, charges: KeepCharges | None) -> None:
+        super().__init__(store, clock, records.rows, _LIFECYCLE, charges)
+
+    def rate(self, account: str, size_mb: int) -> int:
+        return 0 if self._charges is None else self._charges.rate(account, "", size_mb * MB)
+
+    async def create(
+        self,
+        wanted: Volume,
+        *steps: Step,
+        check: Callable[[Connection], None] | None = None,
+        also: Also | None = None,
+    ) -> Volume:
+        try:
+            return await super().create(wanted, *steps, check=check, also=also)
+        except IntegrityError:
+            # Another server's database may let two look at once.
+            raise _taken(wanted.name) from None
+
+    async def move(self, id: str, *steps: Step) -> Volume:
+        try:
+            return await super().move(id, *steps)
+        except IntegrityError:
+            # All that can be taken is its name.
+            raise _taken(str(steps[-1].changes.get("name"))) from None
+
+    def _admit(self, conn: Connection, wanted: Volume, now: datetime) -> Volume:
+        refuse_name(conn, wanted.account, wanted.name)
+        return super()._admit(conn, wanted, now)
+
+    def _charged(self, record: Volume) -> Charged:
+        return _Paid(
+            id=record.id,
+            version=record.version,
+            account=record.account,
+            created_by=record.created_by,
+            # No profile is free of what is stored without a sandbox.
+            profile="",
+            state=_KEPT.get(record.state, KeptState.DROPPED),
+            size_bytes=record.size_mb * MB,
+            rate_msats=record.rate_msats,
+        )
+
+    def _facts(self, change: steps.Change[Volume, Step]) -> Mapping[str, object]:
+        return {"name": change.after.name}
+
+
+def refuse_name(conn: Connection, account: str, name: str) -> None:
+    """Raises Conflict if another volume of the account has it."""
+    if records.load_named(conn, account, name) is not None:
+        raise _taken(name)
+
+
+def _taken(name: str) -> Conflict:
+    return Conflict(
+        why=f"there is a volume {name} already",
+        reason="name_taken",
+        hint="Give it another name, or drop that one first.",
+    )
+
+
+# Sandboxes that have it, and no process.
+AT_REST = (SandboxState.STOPPED, SandboxState.REAPED)
+
+
+def attach(conn: Connection, sandbox: Sandbox, *, now: datetime) -> None:
+    """What its record names. Raises NotFound, Conflict (attached otherwise), InvalidRequest (another
+    backend's)."""
+    # In one order, or two creates could wait for each other.
+    for mount in sorted(sandbox.volumes, key=lambda one: one.volume_id):
+        volume = records.rows.load(conn, mount.volume_id, lock=True)
+        if volume is None or volume.account != sandbox.account:
+            raise NotFound(what="volume", id=mount.volume_id)
+        if volume.state is not State.READY:
+            raise IllegalTransition(signal="attach", state=volume.state.value, reason=volume.reason)
+        if volume.backend != sandbox.backend:
+            raise InvalidRequest(
+                field="volumes",
+                why=f"{volume.name} lies in {volume.backend}, the sandbox in {sandbox.backend}",
+            )
+        refuse_taken(volume, records.attachments_of(conn, [volume.id])[volume.id], mount.is_read_only)
+        records.insert_attachment(
+            conn,
+            Attachment(
+                volume_id=volume.id,
+                sandbox_id=sandbox.id,
+                path=mount.path,
+                is_read_only=mount.is_read_only,
+                attached_at=now,
+            ),
+        )
+        events.record(
+            conn,
+            subject=volume.id,
+            kind="volume.attached",
+            actor=sandbox.created_by,
+            reason="attached_at_creation",
+            at=now,
+            data={
+                "name": volume.name,
+                "sandbox_id": sandbox.id,
+                "path": mount.path,
+                "mode": mode_of(mount.is_read_only),
+            },
+        )
+
+
+def refuse_taken(volume: Volume, attachments: Sequence[Attachment], is_read_only: bool) -> None:
+    """One writes or many read. Pure."""
+    for one in attachments:
+        if not (one.is_read_only and is_read_only):
+            raise Conflict(
+                why=f"{volume.name} is attached to {one.sandbox_id}, {mode_of(one.is_read_only)}",
+                reason="attached",
+                sandbox_id=one.sandbox_id,
+                hint="Destroy that sandbox first; or let all of them have it read-only (mode ro).",
+            )
+
+
+def refuse_attached(conn: Connection, volume: Volume) -> None:
+    """For what must not happen under anybody's feet."""
+    for one in records.attachments_of(conn, [volume.id])[volume.id]:
+        raise Conflict(
+            why=f"{volume.name} is attached to {one.sandbox_id}",
+            reason="attached",
+            sandbox_id=one.sandbox_id,
+            hint="Destroy that sandbox first.",
+        )
+
+
+def refuse_in_use(conn: Connection, volume: Volume) -> None:
+    """For what may happen while every sandbox that has it is stopped."""
+    for one in records.attachments_of(conn, [volume.id], without=AT_REST)[volume.id]:
+        raise Conflict(
+            why=f"{volume.name} is in use by {one.sandbox_id}, {mode_of(one.is_read_only)}",
+            reason="attached",
+            sandbox_id=one.sandbox_id,
+            hint="Stop or destroy that sandbox first; a stopped one finds it as restored when it is resumed.",
+        )
+
+
+def mode_of(is_read_only: bool) -> str:
+    return "ro" if is_read_only else "rw"

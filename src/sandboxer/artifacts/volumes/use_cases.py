@@ -1,0 +1,386 @@
+"""What callers do with volumes: make, look, change, copy, drop. What is slow goes on without them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlalchemy import Connection
+
+from sandboxer.artifacts.snapshots.records import Snapshot, set_head
+from sandboxer.artifacts.snapshots.use_cases import SnapshotUseCases
+from sandboxer.artifacts.snapshots.use_cases import Wanted as WantedSnapshot
+from sandboxer.artifacts.volumes import records
+from sandboxer.artifacts.volumes.lifecycle import OVER, USABLE, Signal, State
+from sandboxer.artifacts.volumes.policy import VolumePolicy, check_room
+from sandboxer.artifacts.volumes.records import Attachment, Volume
+from sandboxer.artifacts.volumes.repository import (
+    Step,
+    VolumeRepository,
+    refuse_attached,
+    refuse_in_use,
+    refuse_name,
+)
+from sandboxer.backends.contract import Backend, KeptDisk, Resources, VolumeMount, Volumes, VolumeUsage
+from sandboxer.backends.volume_paths import check_volume_paths
+from sandboxer.identity.keys import OWNER_ACCOUNT, Caller
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, NotAvailable, NotFound, SandboxerError
+from sandboxer.kernel.ids import is_volume_id, new_id
+from sandboxer.sandboxes.dependencies import actor_of
+from sandboxer.sandboxes.locks import refuse_locked
+from sandboxer.sandboxes.operations import Operations
+from sandboxer.sandboxes.requests import CreateRequest, WantedVolume
+from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.store.paging import Page
+from sandboxer.store.repository import Also
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    name: str
+    # None: as large as what it begins as a copy of.
+    size_mb: int | None = None
+    from_snapshot: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeUseCases:
+    sandboxes: SandboxUseCases
+    snapshots: SnapshotUseCases
+    clock: Clock
+    repository: VolumeRepository
+    operations: Operations
+    policy: VolumePolicy
+
+    async def create(self, wanted: Wanted, caller: Caller, *, also: Also | None = None) -> Volume:
+        """Empty, or a copy of a snapshot that was taken of a volume."""
+        planned = await self._planned(wanted, caller)
+        self.reconciler(planned)
+
+        def check(conn: Connection) -> None:
+            self._check_room(conn, planned, more=1, more_mb=planned.size_mb)
+
+        opened = await self.repository.create(planned, check=check, also=also)
+        return await self.operations.perform(opened.id, "make", lambda: self._make(opened, caller))
+
+    async def recall(self, volume_id: str, caller: Caller) -> Volume | None:
+        """What became of a create that nobody answered for; None if nothing did."""
+        await self.operations.free(volume_id)
+        volume = await self.get(volume_id, caller)
+        return None if volume.state in OVER else volume
+
+    async def get(self, ref: str, caller: Caller) -> Volume:
+        """By id, or by the name of one's own. Someone else's is NotFound like one that never was."""
+        volume = await self.repository.store.read(lambda conn: _find(conn, ref, caller))
+        if volume is None or not (caller.is_owner or volume.account == caller.account):
+            raise NotFound(what="volume", id=ref)
+        return volume
+
+    async def list(
+        self, caller: Caller, *, state: State | None = None, cursor: str | None = None, limit: int = 50
+    ) -> Page[Volume]:
+        return await self.repository.store.read(
+            lambda conn: records.load_page(
+                conn,
+                account=None if caller.is_owner else caller.account,
+                states=() if state is None else (state,),
+                cursor=cursor,
+                limit=limit,
+            )
+        )
+
+    async def attachments(self, volumes: Sequence[Volume]) -> Mapping[str, Sequence[Attachment]]:
+        ids = [one.id for one in volumes]
+        return await self.repository.store.read(lambda conn: records.attachments_of(conn, ids))
+
+    async def usage(self, volume: Volume) -> VolumeUsage | None:
+        """None if there is nothing to look at."""
+        if volume.state not in USABLE:
+            return None
+        try:
+            return await self.reconciler(volume).volume_usage(volume.id)
+        except NotFound:
+            return None
+
+    async def complete(self, request: CreateRequest, caller: Caller) -> CreateRequest:
+        """See `sandboxes.admission.Source`."""
+        if not request.wanted_volumes:
+            return request
+        volumes = await self.mounts(request.wanted_volumes, caller)
+        return replace(request, volumes=volumes, wanted_volumes=())
+
+    async def mounts(self, wanted: Sequence[WantedVolume], caller: Caller) -> tuple[VolumeMount, ...]:
+        """For a sandbox of this caller's. Whether they are free is decided with its record (`attaching`)."""
+        found = []
+        for one in wanted:
+            volume = await self.get(one.volume, caller)
+            if volume.account != caller.account:
+                raise NotFound(what="volume", id=one.volume)
+            found.append(VolumeMount(volume_id=volume.id, path=one.path, is_read_only=one.is_read_only))
+        check_volume_paths(found)
+        return tuple(found)
+
+    async def change(
+        self,
+        ref: str,
+        caller: Caller,
+        *,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        size_mb: int | None = None,
+    ) -> Volume:
+        """None: as it is. All of it at once, whatever has it attached. Raises Conflict for a name in use."""
+        volume = await self.get(ref, caller)
+
+        async def act() -> Volume:
+            current = await self.get(volume.id, caller)
+            _refuse_over(current)
+            changes: dict[str, object] = {}
+            if name is not None and name != current.name:
+                # Asked before the size changes; decided when the record does.
+                await self.repository.store.read(lambda conn: refuse_name(conn, current.account, name))
+                changes["name"] = name
+            if labels is not None:
+                changes["labels"] = dict(labels)
+            told = {"size_mb": size_mb, "former_name": current.name if "name" in changes else None}
+            if size_mb is None or size_mb == current.size_mb:
+                return await self._amend(current.id, caller, "changed", changes, told)
+            changes |= {"size_mb": size_mb, "rate_msats": self.repository.rate(current.account, size_mb)}
+            return await self._resize(current, size_mb, caller, changes, told)
+
+        return await self.operations.perform(volume.id, "change", act)
+
+    async def snapshot(
+        self, ref: str, wanted: WantedSnapshot, caller: Caller, *, also: Also | None = None
+    ) -> Snapshot:
+        """Keep it as it is now; whoever writes to it goes on."""
+        volume = await self.get(ref, caller)
+        _refuse_over(volume)
+        usage = await self.usage(volume)
+
+        async def take(disk_id: str) -> tuple[KeptDisk, float]:
+            began = time.perf_counter()
+            kept = await self.reconciler(volume).take_volume(volume.id, disk_id)
+            return kept, round((time.perf_counter() - began) * 1e3, 3)
+
+        return await self.snapshots.keep_volume(
+            volume_id=volume.id,
+            account=volume.account,
+            backend=volume.backend,
+            parent_id=volume.origin,
+            resources=Resources(vcpus=0.0, memory_mb=0, disk_mb=volume.size_mb, pids=0),
+            used_bytes=0 if usage is None else usage.used_bytes,
+            wanted=wanted,
+            caller=caller,
+            take=take,
+            also=also,
+        )
+
+    async def restore(
+        self, ref: str, snapshot_id: str, caller: Caller, *, despite_lock: bool = False
+    ) -> Volume:
+        """It becomes what a volume of this account was; what is on it now is lost, its size stays.
+
+        Raises Conflict while a sandbox that is not stopped has it. `despite_lock`: a second proof came.
+        """
+        volume = await self.get(ref, caller)
+        source = await self.snapshots.usable(snapshot_id, caller, of_volume=True)
+        if source.account != volume.account:
+            raise NotFound(what="snapshot", id=snapshot_id)
+
+        async def act() -> Volume:
+            current = await self.get(volume.id, caller)
+            _refuse_over(current)
+            if not despite_lock:
+                refuse_locked(current)
+            await self.repository.store.read(lambda conn: refuse_in_use(conn, current))
+            # The backend asks the same again, and lets nobody attach it meanwhile.
+            await self.reconciler(current).restore_volume(current.id, source.id)
+            step = Step(
+                signal=None,
+                actor=actor_of(caller),
+                reason="restored_by_caller",
+                kind="volume.restored",
+                data={"snapshot_id": source.id},
+                also=lambda conn: set_head(conn, current.id, source.id),
+            )
+            return await self.repository.move(current.id, step)
+
+        return await self.operations.perform(volume.id, "restore", act)
+
+    async def descent(self, caller: Caller) -> Sequence[tuple[str, str | None]]:
+        """The caller's own, each with the snapshot it began as a copy of."""
+        return [(one.id, one.origin) for one in await self.repository.living(caller.account)]
+
+    async def lock(self, ref: str, caller: Caller) -> Volume:
+        """Locked already is success."""
+        volume = await self.get(ref, caller)
+        if volume.locked_at is not None:
+            return volume
+        return await self._amend(volume.id, caller, "locked", {"locked_at": self.clock.now()}, {})
+
+    async def unlock(self, ref: str, caller: Caller) -> Volume:
+        """The edge has had it confirmed. Unlocked already is success."""
+        volume = await self.get(ref, caller)
+        if volume.locked_at is None:
+            return volume
+        return await self._amend(volume.id, caller, "unlocked", {"locked_at": None}, {})
+
+    async def has_locked(self, account: str) -> bool:
+        """Whether a second proof guards any volume of this account."""
+        return any(one.locked_at is not None for one in await self.repository.living(account))
+
+    async def drop(self, ref: str, caller: Caller, *, despite_lock: bool = False) -> Volume:
+        """Dropped already is success. Raises Conflict while it is attached to anything."""
+        volume = await self.get(ref, caller)
+        return await self.remove(
+            volume,
+            Signal.DROP,
+            actor=actor_of(caller),
+            reason="dropped_by_caller",
+            despite_lock=despite_lock,
+        )
+
+    async def remove(
+        self, volume: Volume, signal: Signal, *, actor: str, reason: str, despite_lock: bool = True
+    ) -> Volume:
+        """Bring it to `dropped`. The intent is recorded first: a crash half-way is finished at start."""
+
+        async def act() -> Volume:
+            current = await self.repository.find(volume.id)
+            if current is None or current.state in OVER:
+                return current or volume
+            if current.state is not State.DROPPING:
+                step = Step(
+                    signal=signal,
+                    actor=actor,
+                    reason=reason,
+                    check=None if despite_lock else refuse_locked,
+                    check_stored=refuse_attached,
+                )
+                await self.repository.move(volume.id, step)
+            await self.reconciler(volume).drop_volume(volume.id)
+            return await self.repository.move(
+                volume.id, Step(signal=Signal.REMOVED, actor=actor, reason=reason)
+            )
+
+        return await self.operations.perform(volume.id, "drop", act)
+
+    def reconciler(self, volume: Volume) -> Volumes:
+        backend: Backend | None = self.sandboxes.dependencies.backends.get(volume.backend)
+        if not isinstance(backend, Volumes):
+            raise NotAvailable(what="volumes", why=f"{volume.backend} has none")
+        return backend
+
+    async def _planned(self, wanted: Wanted, caller: Caller) -> Volume:
+        dependencies, now = self.sandboxes.dependencies, self.clock.now()
+        backend, size_mb = dependencies.profiles.get(dependencies.default_profile).backend, wanted.size_mb
+        if wanted.from_snapshot is not None:
+            source = await self.snapshots.usable(wanted.from_snapshot, caller, of_volume=True)
+            backend, size_mb = source.backend, size_mb or source.resources.disk_mb
+        if size_mb is None:
+            raise InvalidRequest(field="size_mb", why="say how large it shall be")
+        return Volume(
+            id=new_id("vol"),
+            version=0,
+            account=caller.account,
+            created_by=caller.public_key,
+            name=wanted.name,
+            state=State.MAKING,
+            reason="requested",
+            backend=backend,
+            size_mb=size_mb,
+            origin=wanted.from_snapshot,
+            labels=dict(wanted.labels),
+            rate_msats=self.repository.rate(caller.account, size_mb),
+            created_at=now,
+            state_since=now,
+        )
+
+    async def _make(self, opened: Volume, caller: Caller) -> Volume:
+        actor = actor_of(caller)
+        try:
+            await self.reconciler(opened).make_volume(opened.id, size_mb=opened.size_mb, origin=opened.origin)
+            return await self.repository.move(opened.id, Step(signal=Signal.MADE, actor=actor, reason="made"))
+        except BaseException as error:
+            await self.reconciler(opened).drop_volume(opened.id)
+            known = isinstance(error, SandboxerError)
+            data = {"why": str(error)[:300] if known else "it broke"}
+            reason = error.code if isinstance(error, SandboxerError) else "broken"
+            await self.repository.move(
+                opened.id, Step(signal=Signal.FAIL, actor=actor, reason=reason, data=data)
+            )
+            raise
+
+    async def _resize(
+        self,
+        volume: Volume,
+        size_mb: int,
+        caller: Caller,
+        changes: Mapping[str, object],
+        told: Mapping[str, object],
+    ) -> Volume:
+        """At no moment is a disk larger than what is paid for and allowed: one that grows is written down
+        first, one that shrinks is smaller first."""
+        more_mb = size_mb - volume.size_mb
+        if more_mb < 0:
+            await self.reconciler(volume).resize_volume(volume.id, size_mb=size_mb)
+            return await self._amend(volume.id, caller, "changed", changes, told)
+
+        def check(conn: Connection, grown: Volume) -> None:
+            self.repository.admit(conn, grown, now=self.clock.now())
+            self._check_room(conn, grown, more=0, more_mb=more_mb, counted_mb=more_mb)
+
+        changed = await self._amend(volume.id, caller, "changed", changes, told, check_stored=check)
+        try:
+            await self.reconciler(volume).resize_volume(volume.id, size_mb=size_mb)
+        except BaseException:
+            before = {name: getattr(volume, name) for name in changes}
+            await self._amend(volume.id, caller, "changed", before, {"size_mb": volume.size_mb})
+            raise
+        return changed
+
+    def _check_room(
+        self, conn: Connection, volume: Volume, *, more: int, more_mb: int, counted_mb: int = 0
+    ) -> None:
+        """`counted_mb`: so much of it is in its record already."""
+        if volume.account != OWNER_ACCOUNT:
+            held = records.held_by(conn, volume.account)
+            held = replace(held, size_mb=held.size_mb - counted_mb)
+            check_room(held, self.policy, more=more, more_mb=more_mb)
+
+    async def _amend(
+        self,
+        volume_id: str,
+        caller: Caller,
+        what: str,
+        changes: Mapping[str, object],
+        data: Mapping[str, object],
+        *,
+        check_stored: Callable[[Connection, Volume], None] | None = None,
+    ) -> Volume:
+        step = Step(
+            signal=None,
+            actor=actor_of(caller),
+            reason=f"{what}_by_caller",
+            kind=f"volume.{what}",
+            changes=changes,
+            data={key: value for key, value in data.items() if value is not None},
+            check=_refuse_over,
+            check_stored=check_stored,
+        )
+        return await self.repository.move(volume_id, step)
+
+
+def _find(conn: Connection, ref: str, caller: Caller) -> Volume | None:
+    if is_volume_id(ref):
+        return records.rows.load(conn, ref)
+    return records.load_named(conn, caller.account, ref)
+
+
+def _refuse_over(volume: Volume) -> None:
+    if volume.state not in USABLE:
+        raise IllegalTransition(signal="change", state=volume.state.value, hint="GET it to see its state.")

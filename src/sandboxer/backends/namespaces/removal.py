@@ -1,0 +1,104 @@
+"""Ending sandboxes: stopping (the disk stays) and removing (nothing stays)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from sandboxer.backends.namespaces.box import Box, Stage, pidfd_of
+from sandboxer.backends.namespaces.dependencies import BackendDependencies
+from sandboxer.kernel.errors import Unavailable
+from sandboxer.kernel.tasks import in_thread
+
+# A killed process ends at once, unless it sleeps in the kernel on a slow disk.
+DEATH_TIMEOUT_S = 30.0
+
+
+class Ending:
+    def __init__(self, dependencies: BackendDependencies) -> None:
+        self._dependencies = dependencies
+
+    async def remove(self, sandbox_id: str) -> None:
+        """Everything with this id, recorded or not. Gone already is success."""
+        dependencies = self._dependencies
+        dependencies.deaths.forget(sandbox_id)
+        is_shared = dependencies.heritages.is_shared(sandbox_id)
+        await in_thread(dependencies.threads, self._remove_now, sandbox_id)
+        box = dependencies.known.pop(sandbox_id, None)
+        if box is not None:
+            self._release_running(box)
+            dependencies.promised = dependencies.promised.with_disk(box.resources, -1)
+        if is_shared:
+            # What others hold of it is now nobody's. Counted first: `promised` may change meanwhile.
+            kept_mb = await in_thread(dependencies.threads, dependencies.counting.kept_mb)
+            dependencies.promised = dependencies.promised.with_kept(kept_mb)
+
+    async def stop(self, sandbox_id: str, *, discards_disk: bool = False) -> None:
+        """No process left, its disk kept, its uid range free for others.
+
+        `discards_disk`: another takes its place, so nobody waits for what it holds unwritten.
+        """
+        dependencies = self._dependencies
+        dependencies.deaths.forget(sandbox_id)
+        box = dependencies.known[sandbox_id]
+        stopped = replace(box, stage=Stage.STOPPED, slot=None, pid=0, started=0)
+        await in_thread(dependencies.threads, self._stop_now, stopped, box if discards_disk else None)
+        dependencies.known[sandbox_id] = stopped
+        self._release_running(box)
+
+    def _release_running(self, box: Box) -> None:
+        dependencies = self._dependencies
+        if dependencies.has_processes(box):
+            dependencies.promised = dependencies.promised.with_running(box.resources, -1)
+            if box.slot is not None:
+                dependencies.ranges.give_back(box.slot)
+
+    def _end_processes(self, sandbox_id: str) -> None:
+        cgroups = self._dependencies.cgroups
+        cgroups.kill(sandbox_id)
+        if not cgroups.wait_empty(sandbox_id, DEATH_TIMEOUT_S):
+            raise Unavailable(why=f"processes of {sandbox_id} did not end within {DEATH_TIMEOUT_S:g} s")
+        cgroups.remove(sandbox_id)
+
+    def _remove_now(self, sandbox_id: str) -> None:
+        root = self._hold_root(self._dependencies.known.get(sandbox_id))
+        try:
+            self._end_processes(sandbox_id)
+            self._dependencies.pool.remove_disk(sandbox_id)
+            if sandbox_id in self._dependencies.heritages.known:
+                self._dependencies.heritages.remove(sandbox_id)
+            # Last: as long as anything is left, the record is.
+            self._dependencies.boxes.remove(sandbox_id)
+        finally:
+            if root is not None:
+                self._dependencies.unmounts.submit(os.close, root)
+
+    def _hold_root(self, box: Box | None) -> int | None:
+        """An fd that keeps a running sandbox's overlay mounted while its processes end. An overlay's last
+        unmount writes out everything its pool holds unwritten, all tenants' data: a second or more, in which
+        the exiting process could not end. Here somebody else closes it, when nobody waits any more."""
+        if box is None or not self._dependencies.has_processes(box):
+            return None
+        try:
+            pidfd = pidfd_of(box.pid, box.started)
+        except OSError:
+            # It is only quicker with it.
+            return None
+        if pidfd is None:
+            return None
+        try:
+            return os.open(f"/proc/{box.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        finally:
+            os.close(pidfd)
+
+    def _stop_now(self, stopped: Box, held: Box | None) -> None:
+        root = self._hold_root(held)
+        try:
+            self._end_processes(stopped.sandbox_id)
+            self._dependencies.boxes.socket(stopped.sandbox_id).unlink(missing_ok=True)
+            self._dependencies.boxes.write(stopped)
+        finally:
+            if root is not None:
+                self._dependencies.unmounts.submit(os.close, root)

@@ -1,0 +1,280 @@
+"""Sandboxes, made and looked at: `create`, `list`, `get`, `logs`, `reachability`, `profiles`, `capabilities`.
+
+`create` without arguments makes a canary that looks around and reports on its host.
+"""
+
+from __future__ import annotations
+
+import json as jsons
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, VolumeOption, client, mounts, pairs
+from sandboxer.edges.cli.output import (
+    ago,
+    columns,
+    err,
+    facts_table,
+    out,
+    print_json,
+    state_text,
+    until,
+)
+from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.sdk.sync.client import Sandboxer
+from sandboxer.sdk.sync.sandbox import Sandbox as SandboxHandle
+from sandboxer.wire.sandboxes import Event, Sandbox
+
+CANARY = "profile.sandbox-canary"
+# For platforms whose canary profile reports nothing by itself.
+LOOK_AROUND = """
+import json, os, platform
+print(json.dumps({
+    "kernel": platform.release(),
+    "system": platform.freedesktop_os_release().get("PRETTY_NAME", "?"),
+    "python": platform.python_version(),
+    "host_name": platform.node(),
+    "cpus": len(os.sched_getaffinity(0)),
+    "load": os.getloadavg(),
+    "user": os.getuid(),
+    "processes_visible": sum(name.isdigit() for name in os.listdir("/proc")),
+}))
+"""
+app = typer.Typer(rich_markup_mode="rich")
+
+
+@app.command("create")
+def create(
+    profile: Annotated[str | None, typer.Option(help="Recipe, as in `profile.agent-dev`.")] = None,
+    name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
+    image: Annotated[str | None, typer.Option(help="Base image.")] = None,
+    trust: Annotated[str | None, typer.Option(help="Network: zero or semi.")] = None,
+    ttl: Annotated[str | None, typer.Option(help="Life, counted from ready: 30s, 15m, 4h, 2d.")] = None,
+    idle_timeout: Annotated[str | None, typer.Option(help="End after so long without work.")] = None,
+    vcpus: Annotated[float | None, typer.Option(help="CPU cores.")] = None,
+    memory_mb: Annotated[int | None, typer.Option(help="Memory in MiB.")] = None,
+    disk_mb: Annotated[int | None, typer.Option(help="Disk in MiB.")] = None,
+    pids: Annotated[int | None, typer.Option(help="Processes and threads.")] = None,
+    env: Annotated[list[str] | None, typer.Option("--env", help="NAME=VALUE; can be repeated.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", "-l", help="NAME=VALUE; can be repeated.")
+    ] = None,
+    quote: Annotated[str | None, typer.Option(help="Id of a quote (`sandboxer quote`) to pay by.")] = None,
+    snapshot: Annotated[str | None, typer.Option(help="Begin as a copy of this snapshot.")] = None,
+    volume: VolumeOption = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Answer before it is ready.")] = False,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Create a sandbox; without arguments a canary that reports on its host.
+
+    Examples:
+
+        sandboxer create
+
+        sandboxer create --profile profile.agent-dev --ttl 2h --label team=search
+
+        sandboxer create --volume data:/data --volume models:/models:ro
+
+        ID=$(sandboxer create --profile profile.build --memory-mb 2048 --json | jq -r .id)
+    """
+    resources = {"vcpus": vcpus, "memory_mb": memory_mb, "disk_mb": disk_mb, "pids": pids}
+    resources = {field: value for field, value in resources.items() if value is not None}
+    wanted: dict[str, Any] = {"profile": profile, "name": name, "image": image, "trust": trust, "ttl": ttl}
+    wanted |= {"idle_timeout": idle_timeout, "resources": resources or None}
+    wanted |= {"env": pairs(env, "--env") or None, "labels": pairs(label, "--label") or None}
+    wanted |= {"snapshot": snapshot, "volumes": mounts(volume) or None}
+    is_canary = not any(wanted.values())
+    wanted["quote_id"] = quote
+    with client(url, state_dir) as platform:
+        sandbox = platform.create(**(wanted | ({"profile": CANARY} if is_canary else {})), wait=not no_wait)
+        report = host_report(sandbox) if is_canary and not no_wait else None
+    if json:
+        print_json(sandbox.info.model_dump(mode="json") | ({"report": report} if report else {}))
+        return
+    show_sandbox(sandbox.info)
+    if report is not None:
+        out.print(facts_table(_readable(report), title="\nWhat it sees of its host"))
+    err.print(f"[dim]next:[/] sandboxer shell {sandbox.id}")
+
+
+def host_report(sandbox: SandboxHandle) -> Mapping[str, Any]:
+    """What the canary's own setup reported, or else what a look around from inside says."""
+    if sandbox.info.report is not None:
+        return sandbox.info.report
+    result = sandbox.exec(["python3", "-c", LOOK_AROUND], timeout_s=30)
+    try:
+        found = jsons.loads(result.stdout)
+    except ValueError:
+        return {"problem": f"the canary said nothing useful (exit code {result.exit_code}): {result.stderr}"}
+    return found if isinstance(found, dict) else {"report": found}
+
+
+def _readable(report: Mapping[str, Any]) -> list[tuple[str, object]]:
+    return [(key.replace("_", " "), _words(value)) for key, value in report.items()]
+
+
+def _words(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(_words(part) for part in value)
+    return str(value)
+
+
+@app.command("list")
+def list_sandboxes(
+    state: Annotated[str | None, typer.Option(help="Only those in this state.")] = None,
+    label: Annotated[list[str] | None, typer.Option("--label", "-l", help="Only with NAME=VALUE.")] = None,
+    all_: Annotated[bool, typer.Option("--all", "-a", help="Also destroyed ones.")] = False,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """List sandboxes.
+
+    Examples:
+
+        sandboxer list
+
+        sandboxer list --state ready --label team=search --json
+    """
+    with client(url, state_dir) as platform:
+        found = list(platform.list(state=state, labels=pairs(label, "--label"), limit=500))
+    shown = [one for one in found if all_ or state or one.state != "destroyed"]
+    if json:
+        print_json(shown)
+        return
+    rows = [
+        (one.id, one.name or "", state_text(one.state), one.profile, ago(one.created_at), until(_end(one)))
+        for one in shown
+    ]
+    out.print(columns(rows, "ID", "NAME", "STATE", "PROFILE", "CREATED", "EXPIRES"))
+    if not rows:
+        out.print("[dim]none; make one with[/] sandboxer create")
+
+
+@app.command("get")
+def get_sandbox(
+    sandbox_id: SandboxId,
+    usage: Annotated[bool, typer.Option("--usage", "-u", help="Also what it uses now.")] = False,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Show one sandbox.
+
+    Examples:
+
+        sandboxer get sbx_0123456789abcdefghjkmnpqrs
+
+        sandboxer get --usage --json sbx_0123456789abcdefghjkmnpqrs
+    """
+    with client(url, state_dir) as platform:
+        sandbox = platform.get(sandbox_id)
+        used = sandbox.usage() if usage else None
+    if json:
+        print_json(sandbox.info.model_dump(mode="json") | ({"usage": used.model_dump()} if used else {}))
+        return
+    show_sandbox(sandbox.info)
+    if used:
+        out.print(facts_table(used.model_dump(exclude={"sandbox_id"}).items(), title="\nUsage"))
+
+
+@app.command("logs")
+def logs(
+    sandbox_id: SandboxId,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as things happen.")] = False,
+    after: Annotated[int, typer.Option(help="Only events after this id.")] = 0,
+    json: Json = False,
+    url: Url = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Show what happened to a sandbox: each step, who caused it, and why.
+
+    Examples:
+
+        sandboxer logs sbx_0123456789abcdefghjkmnpqrs
+
+        sandboxer logs -f --json sbx_0123456789abcdefghjkmnpqrs
+    """
+    with client(url, state_dir) as platform:
+        for event in platform.sandbox(sandbox_id).events(after=after, follow=follow):
+            if json:
+                print(event.model_dump_json(), flush=True)
+            else:
+                _print_event(event)
+
+
+def _print_event(event: Event) -> None:
+    when = event.at.strftime("%Y-%m-%d %H:%M:%S")
+    word = event.kind.removeprefix("sandbox.")
+    line = state_text(word)
+    out.print(f"[dim]{event.id:>6} {when}[/]", line, f"[dim]by[/] {event.actor}", f"[dim]{event.reason}[/]")
+
+
+def show_sandbox(sandbox: Sandbox) -> None:
+    resources = sandbox.resources
+    facts: list[tuple[str, object]] = [
+        ("id", sandbox.id),
+        ("name", sandbox.name),
+        ("state", state_text(sandbox.state)),
+        ("reason", sandbox.reason),
+        ("profile", sandbox.profile),
+        ("backend", sandbox.backend),
+        ("image", sandbox.image),
+        ("trust", sandbox.trust),
+        (
+            "resources",
+            f"{resources.vcpus:g} cpu, {resources.memory_mb} MB memory, {resources.disk_mb} MB disk, "
+            f"{resources.pids} processes",
+        ),
+        ("labels", ", ".join(f"{name}={value}" for name, value in sandbox.labels.items())),
+        ("created", ago(sandbox.created_at)),
+        ("expires", until(_end(sandbox))),
+        ("made in", ", ".join(f"{step} {took:.1f} ms" for step, took in sandbox.timings_ms.items())),
+    ]
+    out.print(facts_table(facts))
+
+
+def _end(sandbox: Sandbox) -> datetime | None:
+    return None if sandbox.ended_at else sandbox.expires_at
+
+
+@verb(app, "reachability")
+def reachability(platform: Sandboxer, sandbox_id: SandboxId) -> object:
+    """Show by which ways a sandbox can be reached.
+
+    Examples:
+
+        sandboxer reachability sbx_0123456789abcdefghjkmnpqrs
+    """
+    return platform.sandbox(sandbox_id).reachability()
+
+
+@verb(app, "profiles")
+def profiles(platform: Sandboxer) -> Answer:
+    """List profiles that sandboxes can be made of.
+
+    Examples:
+
+        sandboxer profiles
+    """
+    found = platform.profiles()
+    return Answer(
+        list(found),
+        columns([(one.id, one.version, one.trust, one.title) for one in found], "ID", "VERSION", "TRUST", ""),
+    )
+
+
+@verb(app, "capabilities")
+def capabilities(platform: Sandboxer) -> object:
+    """Show what this platform can do.
+
+    Examples:
+
+        sandboxer capabilities --json
+    """
+    return platform.capabilities()

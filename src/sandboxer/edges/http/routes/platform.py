@@ -1,0 +1,416 @@
+"""The platform itself: probes, what it can do, capacity and counts, and the host for its owner.
+
+The probes are unsigned: is it up, is it ready, figures for loopback, the document, what it can do. A tenant
+sees capacity and its own counts, the owner everyone's.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Literal
+
+from starlette.responses import Response
+from starlette.types import Scope
+
+from sandboxer import __version__
+from sandboxer.accounts.caps import as_json as caps_json
+from sandboxer.accounts.limits import Quota, free_slots, quotas
+from sandboxer.artifacts.garbage import decision
+from sandboxer.artifacts.garbage.decision import Tier
+from sandboxer.backends.contract import Capability, Capacity, Fingerprint, Resources, Trust, capabilities_of
+from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.authentication import address_of
+from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.edges.http.matching import Binding
+from sandboxer.identity.authenticate import MAX_V1_BODY
+from sandboxer.kernel.clock import format_duration
+from sandboxer.kernel.errors import Forbidden
+from sandboxer.observe.metrics import counted_by
+from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.profiles import Profile
+from sandboxer.sandboxes.quarantine import Held, Quarantine
+from sandboxer.wire import execute, processes, sessions
+from sandboxer.wire import platform as wire
+from sandboxer.wire import sandboxes as wire_sandboxes
+from sandboxer.wire.operations import platform as operations
+from sandboxer.wire.operations.declaration import NoParameters, RateClass
+from sandboxer.wire.operations.platform import CollectGarbageQuery
+from sandboxer.wire.platform import (
+    BackendCapabilities,
+    Capabilities,
+    Cluster,
+    Collected,
+    Garbage,
+    GarbageItem,
+    Health,
+    Host,
+    Lack,
+    Limits,
+    Pools,
+    Readiness,
+    SignatureVersion,
+    Stats,
+)
+from sandboxer.wire.processes import OUTPUT_LIMIT_DEFAULT, OUTPUT_LIMIT_MAX, TIMEOUT_DEFAULT_S, TIMEOUT_MAX_S
+from sandboxer.wire.sandboxes import Reaped, Stale, StaleList
+from sandboxer.wiring import Platform
+from sandboxer.work.retention import count_work
+from sandboxer.work.sessions.lifecycle import TTL_MAX as SESSION_TTL_MAX
+
+_FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via", b"x-forwarded-host"})
+_V1_HEADERS = ["Authorization", "X-Timestamp", "X-Signature"]
+_SIGNATURES = [
+    SignatureVersion(
+        name="v2",
+        canonical="v2:{timestamp}:{nonce}:{METHOD}:{path with query}:{content sha256}",
+        headers=[*_V1_HEADERS, "X-Nonce", "X-Content-SHA256"],
+    ),
+    SignatureVersion(
+        name="v1", canonical="{timestamp}:{METHOD}:{path with query}:{raw body}", headers=_V1_HEADERS
+    ),
+]
+MAXIMA = {
+    "exec_timeout_s": processes.TIMEOUT_MAX_S,
+    "exec_output_bytes": processes.OUTPUT_LIMIT_MAX,
+    "exec_stdin_bytes": processes.STDIN_MAX,
+    "execute_ttl_s": execute.TTL_MAX_S,
+    "execute_code_bytes": execute.CODE_MAX,
+    "execute_output_bytes": execute.OUTPUT_LIMIT_MAX,
+    "session_ttl_s": SESSION_TTL_MAX.total_seconds(),
+    "session_cell_timeout_s": sessions.CELL_TIMEOUT_MAX_S,
+    "session_code_bytes": sessions.CODE_MAX,
+}
+_KEPT = frozenset(State) - {State.FAILED, State.EXPIRED, State.DESTROYING, State.DESTROYED}
+_SPAWNING = (State.REQUESTED, State.PROVISIONING)
+Check = Literal["ok", "failing"]
+
+
+async def look(platform: Platform) -> Health:
+    found = await platform.probes.look()
+    checks: dict[str, Check] = {name: "ok" if why is None else "failing" for name, why in found.items()}
+    for name in sorted(platform.backends):
+        # What it last said: asking anew is slow, and for the owner (GET /v1/host).
+        known = platform.sandboxes.dependencies.known_fingerprints.get(name)
+        is_able = known is None or known.healthy
+        is_whole = all(check == "ok" for part, check in checks.items() if part.startswith(f"{name}/"))
+        checks[name] = "ok" if is_able and is_whole else "failing"
+    is_well = all(check == "ok" for check in checks.values())
+    # A network that cannot be paid on is shown (why: GET /v1/pricing), and keeps nobody from being served.
+    if (x402 := platform.payments.x402) is not None:
+        for way in x402.ways:
+            checks[f"x402/{way.network}"] = "ok" if x402.ways.why_off(way.network) is None else "failing"
+    for coin, why in platform.payments.invoices.why_off().items():
+        checks[f"invoices/{coin}"] = "ok" if why is None else "failing"
+    # A hint that stops nobody: where the host's wall clock was set, the server goes on by its own time.
+    checks["clock"] = "ok" if platform.timekeeper.trouble is None else "failing"
+    return Health(status="ok" if is_well else "degraded", checks=checks)
+
+
+async def health(asked: Asked[NoParameters, NoParameters, None]) -> Response:
+    seen = await look(asked.platform)
+    return json_response(seen, 200 if seen.status == "ok" else 503)
+
+
+async def ready(asked: Asked[NoParameters, NoParameters, None]) -> Response:
+    status = asked.request.app.state.readiness
+    return json_response(Readiness(status=status), 200 if status == "ready" else 503)
+
+
+async def metrics(asked: Asked[NoParameters, NoParameters, None]) -> Response:
+    platform = asked.platform
+    if not (platform.settings.metrics_public or is_local(asked.request.scope)):
+        raise Forbidden(why="metrics are for callers on this host", hint="Ask from the host itself.")
+    for state, number in (await platform.sandboxes.counts()).items():
+        platform.metrics.sandboxes.labels(state).set(number)
+    return Response(platform.metrics.render(), media_type=platform.metrics.content_type)
+
+
+async def capabilities(asked: Asked[NoParameters, NoParameters, None]) -> Capabilities:
+    platform = asked.platform
+    dependencies = platform.sandboxes.dependencies
+    # What is known, not asked anew: anyone may call this, and asking costs.
+    prints = dependencies.known_fingerprints or await platform.sandboxes.fingerprints()
+    return Capabilities(
+        version=__version__,
+        backends=[
+            # What the host lacks, and why, is for its owner (GET /v1/host).
+            backend(name, replace(seen, lacks=()), _names(capabilities_of(dependencies.backends[name])))
+            for name, seen in sorted(prints.items())
+        ],
+        trust_levels=["zero"] if dependencies.trust_max is Trust.ZERO else ["zero", "semi"],
+        features=[
+            "exec",
+            "processes",
+            "files",
+            "watch",
+            "tar",
+            "terminals",
+            "events",
+            "idempotency",
+            "wallet_sessions",
+            "sign_in_with_x",
+            "delegated_keys",
+            "accounts",
+            "pricing",
+            "languages",
+            "introspection",
+        ],
+        signatures=_SIGNATURES,
+        limits={
+            "output_limit_default_bytes": OUTPUT_LIMIT_DEFAULT,
+            "output_limit_max_bytes": OUTPUT_LIMIT_MAX,
+            "timeout_default_s": TIMEOUT_DEFAULT_S,
+            "timeout_max_s": TIMEOUT_MAX_S,
+            "v1_body_max_bytes": MAX_V1_BODY,
+        },
+    )
+
+
+def _names(capabilities: frozenset[Capability]) -> list[str]:
+    return [capability.value for capability in capabilities]
+
+
+def is_local(scope: Scope) -> bool:
+    """By the peer's address; a request that came through a proxy is not local whoever the proxy is."""
+    peer = scope.get("client")
+    if peer is None or any(name in _FORWARDED for name, _ in scope["headers"]):
+        return False
+    try:
+        return ipaddress.ip_address(peer[0]).is_loopback
+    except ValueError:
+        return False
+
+
+async def cluster(asked: Asked[NoParameters, NoParameters, None]) -> Cluster:
+    platform, who = asked.platform, asked.caller
+    dependencies = platform.sandboxes.dependencies
+    prints = dependencies.known_fingerprints or await platform.sandboxes.fingerprints()
+    capacities = await platform.sandboxes.capacities()
+    levels = dependencies.warm.levels()
+    counts = await platform.sandboxes.counts(None if who.is_owner else who.account)
+    return wire.Cluster(
+        mode="pooled" if levels else "on_demand",
+        hosts=[
+            _host(platform, name, seen, capacities.get(name), is_owner=who.is_owner)
+            for name, seen in sorted(prints.items())
+        ],
+        pool_size=sum(level.wanted for level in levels),
+        available=sum(level.ready for level in levels),
+        allocated=sum(counts[state] for state in _KEPT),
+        spawning=sum(counts[state] for state in _SPAWNING),
+    )
+
+
+async def pools(asked: Asked[NoParameters, NoParameters, None]) -> Pools:
+    platform = asked.platform
+    capacities = await platform.sandboxes.capacities()
+    return wire.Pools(
+        warm=[
+            wire.WarmPool(
+                backend=level.kind.backend,
+                image=level.kind.image,
+                trust=level.kind.trust.value,
+                resources=_resources(level.kind.resources),
+                wanted=level.wanted,
+                ready=level.ready,
+            )
+            for level in platform.sandboxes.dependencies.warm.levels()
+        ],
+        storage=[
+            wire.StoragePool(
+                backend=name,
+                kind=seen.storage_kind,
+                size_mb=seen.storage_size_mb,
+                used_mb=seen.storage_used_mb,
+                promised_mb=seen.promised.disk_mb,
+                free_mb=max(0, seen.total.disk_mb - seen.promised.disk_mb),
+            )
+            for name, seen in sorted(capacities.items())
+        ],
+    )
+
+
+async def stats(asked: Asked[NoParameters, NoParameters, None]) -> Stats:
+    platform, who = asked.platform, asked.caller
+    account = None if who.is_owner else who.account
+    return wire.Stats(
+        of="platform" if who.is_owner else "account",
+        uptime_s=round((platform.clock.now() - asked.request.app.state.started_at).total_seconds(), 3),
+        sandboxes=dict(await platform.sandboxes.counts(account)),
+        work=await platform.store.read(lambda conn: count_work(conn, account)),
+        requests=_requests(platform) if who.is_owner else None,
+    )
+
+
+async def limits(asked: Asked[NoParameters, NoParameters, None]) -> Limits:
+    platform, who = asked.platform, asked.caller
+    authority = await platform.authorities.of(who)
+    now = platform.clock.now()
+    address = address_of(asked.request.scope, platform)
+    sender = authority.sender(who, now=now)
+    counted = quotas(RateClass.API, address=address, caller=sender, policy=platform.limits)
+    return wire.Limits(
+        requests=[_left(platform, quota) for quota in counted],
+        slots=authority.slots,
+        slots_in_use=platform.admission.slots.in_use(who.account),
+        free_slots=free_slots(sender.tier, policy=platform.limits),
+        caps=caps_json(authority.caps),
+        depth=authority.depth,
+        expires_at=authority.expires_at,
+        profiles=[_profile(profile) for profile in platform.sandboxes.profiles()],
+        maxima=MAXIMA,
+    )
+
+
+def _host(
+    platform: Platform, name: str, seen: Fingerprint, capacity: Capacity | None, *, is_owner: bool
+) -> wire.ClusterHost:
+    can = [one.value for one in capabilities_of(platform.backends[name])]
+    # What a host lacks and what it is made of help whoever attacks it.
+    shown = seen if is_owner else replace(seen, lacks=(), facts={})
+    return wire.ClusterHost(
+        backend=backend(name, shown, can),
+        total=None if capacity is None else _resources(capacity.total),
+        free=None if capacity is None else _resources(_free(capacity)),
+        facts=dict(shown.facts),
+    )
+
+
+def _free(capacity: Capacity) -> Resources:
+    total, promised = capacity.total, capacity.promised
+    return Resources(
+        vcpus=max(0.0, total.vcpus - promised.vcpus),
+        memory_mb=max(0, total.memory_mb - promised.memory_mb),
+        disk_mb=max(0, total.disk_mb - promised.disk_mb),
+        pids=max(0, total.pids - promised.pids),
+    )
+
+
+def _resources(some: Resources) -> wire_sandboxes.Resources:
+    return wire_sandboxes.Resources(
+        vcpus=some.vcpus, memory_mb=some.memory_mb, disk_mb=some.disk_mb, pids=some.pids
+    )
+
+
+def _requests(platform: Platform) -> wire.RequestStats:
+    by_status: Counter[str] = Counter()
+    for status, number in counted_by(platform.metrics.requests, "status").items():
+        by_status[f"{status[:1]}xx"] += number
+    refused = counted_by(platform.metrics.refused_signatures, "reason")
+    return wire.RequestStats(
+        answered=by_status.total(),
+        by_status=dict(sorted(by_status.items())),
+        refused_signatures=sum(refused.values()),
+    )
+
+
+def _left(platform: Platform, quota: Quota) -> wire.RequestLimit:
+    used = platform.limiter.used(quota.name, now=time.monotonic())
+    what = quota.name.partition(":")[0]
+    return wire.RequestLimit.model_validate(
+        {"what": what, "per_minute": quota.limit, "left": max(0, quota.limit - used)}
+    )
+
+
+def _profile(profile: Profile) -> wire.ProfileLimit:
+    return wire.ProfileLimit(
+        profile=profile.id,
+        ttl_default=format_duration(profile.ttl_default),
+        ttl_max=format_duration(profile.ttl_max),
+        resources_max=_resources(profile.resources_max),
+    )
+
+
+async def inspect(asked: Asked[NoParameters, NoParameters, None]) -> Host:
+    platform = asked.platform
+    prints = await platform.sandboxes.fingerprints()
+    return Host(
+        version=__version__,
+        uptime_s=round((platform.clock.now() - asked.request.app.state.started_at).total_seconds(), 3),
+        backends=[backend(name, seen) for name, seen in sorted(prints.items())],
+        facts={f"{name}.{k}": v for name, seen in prints.items() for k, v in seen.facts.items()},
+        sandboxes=dict(await platform.sandboxes.counts()),
+    )
+
+
+async def stale(asked: Asked[NoParameters, NoParameters, None]) -> StaleList:
+    sandboxes = asked.platform.sandboxes
+    found = await sandboxes.stale(asked.caller)
+    return StaleList(stale=_listed(found, sandboxes.dependencies.quarantine))
+
+
+async def reap_stale(asked: Asked[NoParameters, NoParameters, None]) -> Reaped:
+    sandboxes = asked.platform.sandboxes
+    removed = await sandboxes.reap_stale(asked.caller)
+    return Reaped(removed=_listed(removed, sandboxes.dependencies.quarantine))
+
+
+async def garbage(asked: Asked[NoParameters, NoParameters, None]) -> Garbage:
+    collector = asked.platform.artifacts.garbage
+    found = [_garbage(one, collector.grace) for one in await collector.find(asked.caller)]
+    return Garbage(grace=format_duration(collector.grace), garbage=found)
+
+
+async def collect_garbage(asked: Asked[NoParameters, CollectGarbageQuery, None]) -> Collected:
+    collector = asked.platform.artifacts.garbage
+    removed = await collector.collect(asked.caller, despite_grace=asked.query.now)
+    return Collected(removed=[_garbage(one, collector.grace) for one in removed])
+
+
+def backend(name: str, seen: Fingerprint, capabilities: Sequence[str] = ()) -> BackendCapabilities:
+    return BackendCapabilities(
+        name=name,
+        healthy=seen.healthy,
+        capabilities=sorted(capabilities),
+        walls=sorted(wall.value for wall in seen.walls),
+        lacks=[Lack(what=lack.what, why=lack.why, remedy=lack.remedy) for lack in seen.lacks],
+    )
+
+
+def _garbage(one: decision.Garbage, grace: timedelta) -> GarbageItem:
+    return GarbageItem(
+        id=one.id,
+        tier="base" if one.tier is Tier.BASE else "leftover",
+        why=decision.WHY[one.tier],
+        backend=one.backend,
+        size_bytes=one.size_bytes,
+        since=one.since,
+        goes_at=one.goes_at(grace),
+    )
+
+
+def _listed(found: Sequence[Held], quarantine: Quarantine) -> list[Stale]:
+    return [
+        Stale(
+            id=one.unknown.id,
+            sandbox_id=one.unknown.id,
+            kind=one.unknown.kind.value,
+            backend=one.unknown.backend,
+            why=one.unknown.why,
+            first_seen=one.sighting.first_seen,
+            goes_at=quarantine.goes_at(one),
+        )
+        for one in found
+    ]
+
+
+BINDINGS: tuple[Binding, ...] = (
+    bind(operations.HEALTH, health),
+    bind(operations.READY, ready),
+    bind(operations.METRICS, metrics),
+    bind(operations.GET_CAPABILITIES, capabilities),
+    bind(operations.SHOW_CLUSTER, cluster),
+    bind(operations.LIST_POOLS, pools),
+    bind(operations.SHOW_STATS, stats),
+    bind(operations.SHOW_LIMITS, limits),
+    bind(operations.INSPECT_HOST, inspect),
+    bind(operations.LIST_STALE, stale),
+    bind(operations.REAP_STALE, reap_stale),
+    bind(operations.LIST_GARBAGE, garbage),
+    bind(operations.COLLECT_GARBAGE, collect_garbage),
+)

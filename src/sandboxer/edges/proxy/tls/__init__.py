@@ -1,1 +1,0 @@
-"""TLS before the proxy and the API: Caddy, its configuration and its supervision."""

@@ -1,0 +1,237 @@
+"""One loop that puts news into the outbox and sends what is due, a bounded number at a time.
+
+Lanes do not wait for each other: each has at most one message on its way, an account a few, and a lane whose
+receiver fails rests before its next message. While nothing is due it sleeps, until a commit or a next moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection
+
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import SandboxerError, Unavailable
+from sandboxer.kernel.tasks import TaskOwner, own_tasks
+from sandboxer.observe.webhooks import endpoints, outbox
+from sandboxer.observe.webhooks.carrier import Carrier, Failure, Outcome, headers_of
+from sandboxer.observe.webhooks.endpoints import TOPIC, Endpoint
+from sandboxer.observe.webhooks.outbox import Above, Delivery, Feed
+from sandboxer.observe.webhooks.states import rest_after
+from sandboxer.store.engine import Store
+
+log = logging.getLogger(__name__)
+AT_ONCE = 48
+AT_ONCE_PER_ACCOUNT = 6
+# Places for lanes that have not shown a quick receiver yet. The rest is for those that have, however many
+# accounts let us wait.
+UNPROVEN = 32
+QUICK_MS = 2000
+_QUICK_KNOWN = 10_000
+# A wall clock can be set forward while we sleep.
+LONGEST_SLEEP = timedelta(seconds=30)
+# Many commits in a row are one look.
+PAUSE_S = 0.01
+RETRY = timedelta(seconds=1)
+# Messages of one lane sent before others get its place.
+IN_A_ROW = 20
+# Fan-outs in a row before looking at what is due.
+BATCHES = 4
+PRUNING = timedelta(hours=6)
+
+Opener = Callable[[Delivery, Endpoint | None, datetime], list[str]]
+
+
+class DeliveryWorker:
+    """Runs until cancelled. What was on its way then is sent again at the next start."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        carrier: Carrier,
+        feeds: Sequence[Feed],
+        open_secrets: Opener,
+        above: Above,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._carrier = carrier
+        self._feeds = tuple(feeds)
+        self._open_secrets = open_secrets
+        self._above = above
+        self._changed = asyncio.Event()
+        self._is_anyone_listening = True
+        self._on_the_way: set[str] = set()
+        self._failures: Counter[str] = Counter()
+        self._resting: dict[str, datetime] = {}
+        # Lanes whose receiver last answered without letting us wait, the longest silent first.
+        self._quick: OrderedDict[str, None] = OrderedDict()
+        self._awaited: dict[str, asyncio.Event] = {}
+        self._prune_at = clock.now()
+
+    async def run(self) -> None:
+        leave = self._store.on_commit(self._hear)
+        try:
+            async with own_tasks() as senders:
+                while True:
+                    try:
+                        await self._round(senders)
+                    except Unavailable as error:
+                        log.warning("webhooks wait for the database: %s", error)
+                        await self._clock.sleep(RETRY)
+        finally:
+            leave()
+
+    async def attempted(self, delivery: Delivery, *, within: float) -> None:
+        """Until it has been tried, or the time is over; its lane does not rest meanwhile."""
+        self._wake_lane(delivery.lane)
+        bell = self._awaited.setdefault(delivery.id, asyncio.Event())
+        try:
+            async with asyncio.timeout(within):
+                await bell.wait()
+        except TimeoutError:
+            log.info("delivery %s takes its time", delivery.id)
+        finally:
+            self._awaited.pop(delivery.id, None)
+
+    def _wake_lane(self, lane: str) -> None:
+        self._resting.pop(lane, None)
+        self._changed.set()
+
+    async def _round(self, senders: TaskOwner) -> None:
+        # Cleared before reading: a commit that the read misses sets it again.
+        self._changed.clear()
+        now = self._clock.now()
+        await self._take_news(now)
+        lanes = await self._store.read(outbox.lanes_due)
+        self._forget_rested(now, lanes.keys())
+        moments = []
+        for lane, due in sorted(lanes.items(), key=lambda pair: pair[1]):
+            moment = max(due, self._resting.get(lane, due))
+            if lane in self._on_the_way:
+                continue
+            if moment > now:
+                moments.append(moment)
+            elif self._is_room_for(lane):
+                self._on_the_way.add(lane)
+                senders.start(self._send(lane), name=f"webhook {lane}")
+        if self._is_anyone_listening:
+            moments += [at for feed in self._feeds if (at := feed.next_at(now=now)) is not None]
+        if lanes or self._is_anyone_listening:
+            await self._prune(now)
+        await self._sleep(min(moments) - now if moments else None)
+
+    async def _take_news(self, now: datetime) -> None:
+        def look(conn: Connection) -> tuple[bool, bool]:
+            is_anyone = endpoints.is_anyone_listening(conn)
+            return is_anyone, is_anyone and outbox.has_news(conn, self._feeds, now=now)
+
+        self._is_anyone_listening, is_more = await self._store.read(look)
+        for _ in range(BATCHES):
+            if not is_more:
+                return
+            is_more = await self._store.write(
+                lambda conn: outbox.fan_out(conn, self._feeds, now=now, above=self._above)
+            )
+        # News that never end must not keep what is due from being sent.
+        self._changed.set()
+
+    async def _prune(self, now: datetime) -> None:
+        if now < self._prune_at:
+            return
+        self._prune_at = now + PRUNING
+        while await self._store.write(lambda conn: outbox.prune(conn, now=now)):
+            pass
+
+    async def _send(self, lane: str) -> None:
+        """Some messages of a lane, while accepted; never raises, or one receiver could end the loop."""
+        try:
+            for _ in range(IN_A_ROW):
+                if not await self._send_next(lane):
+                    break
+        except SandboxerError as error:
+            log.warning("a webhook of %s was not concluded and will be sent again: %s", lane, error)
+            self._resting[lane] = self._clock.now() + RETRY
+        finally:
+            self._on_the_way.discard(lane)
+            self._changed.set()
+
+    async def _send_next(self, lane: str) -> bool:
+        """True if there was one and it was accepted."""
+        began = self._clock.now()
+        found = await self._store.read(lambda conn: outbox.first_of(conn, lane, now=began))
+        if found is None:
+            return False
+        delivery, endpoint = found
+        outcome = await self._carry(delivery, endpoint, began)
+        now, chance = self._clock.now(), random.random()
+        await self._store.write(
+            lambda conn: outbox.conclude(conn, delivery.id, outcome, began=began, now=now, chance=chance)
+        )
+        self._note(lane, outcome, now)
+        if bell := self._awaited.get(delivery.id):
+            bell.set()
+        return outcome.is_accepted
+
+    async def _carry(self, delivery: Delivery, endpoint: Endpoint | None, now: datetime) -> Outcome:
+        url = delivery.url or (endpoint.url if endpoint is not None else "")
+        body = delivery.body.encode()
+        try:
+            secrets = self._open_secrets(delivery, endpoint, now)
+            headers = headers_of(delivery.message, int(now.timestamp()), body, secrets)
+        except SandboxerError as error:
+            # Ours (a lost master key), but each message must not end the loop.
+            log.error("webhook %s cannot be signed: %s", delivery.id, error)
+            return Outcome(failure=Failure.UNSIGNED, reason="its secret could not be read here")
+        return await self._carrier.carry(url, headers, body)
+
+    def _note(self, lane: str, outcome: Outcome, now: datetime) -> None:
+        self._quick.pop(lane, None)
+        if outcome.took_ms < QUICK_MS:
+            self._quick[lane] = None
+            if len(self._quick) > _QUICK_KNOWN:
+                self._quick.popitem(last=False)
+        if outcome.is_accepted:
+            self._failures.pop(lane, None)
+            self._resting.pop(lane, None)
+            return
+        self._failures[lane] += 1
+        self._resting[lane] = rest_after(self._failures[lane], now=now)
+
+    def _is_room_for(self, lane: str) -> bool:
+        account = lane.partition(" ")[0]
+        of_account = sum(1 for other in self._on_the_way if other.partition(" ")[0] == account)
+        if len(self._on_the_way) >= AT_ONCE or of_account >= AT_ONCE_PER_ACCOUNT:
+            return False
+        unproven = sum(1 for other in self._on_the_way if other not in self._quick)
+        return lane in self._quick or unproven < UNPROVEN
+
+    def _forget_rested(self, now: datetime, lanes: Collection[str]) -> None:
+        """Lanes that rested, or have nothing more to send, are not remembered."""
+        for lane in [one for one, until in self._resting.items() if until <= now]:
+            del self._resting[lane]
+        for lane in [one for one in self._failures if one not in lanes]:
+            del self._failures[lane]
+
+    async def _sleep(self, delay: timedelta | None) -> None:
+        """Until something changes or is due; without a next moment, as long as it takes."""
+        if delay is None:
+            await self._changed.wait()
+        else:
+            async with asyncio.TaskGroup() as group:
+                asleep = group.create_task(self._clock.sleep(min(max(delay, timedelta()), LONGEST_SLEEP)))
+                changed = group.create_task(self._changed.wait())
+                await asyncio.wait((asleep, changed), return_when=asyncio.FIRST_COMPLETED)
+                asleep.cancel()
+                changed.cancel()
+        await asyncio.sleep(PAUSE_S)
+
+    def _hear(self, topics: frozenset[str]) -> None:
+        if TOPIC in topics or self._is_anyone_listening:
+            self._changed.set()

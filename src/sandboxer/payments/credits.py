@@ -1,0 +1,292 @@
+"""The one door by which outside money enters a bucket, for good or for the time being.
+
+    final:    external ──> bucket                                  reversed: bucket, then debt ──> external
+    pending:  unconfirmed:<account> ──> bucket                     usable for meters, not to be given away
+              confirmed:  external ──> unconfirmed:<account>       what was beyond the limit: to the bucket
+              failed:     bucket, then debt ──> unconfirmed:<account>
+    in doubt: frozen:<account> ──> external                        for meters, not for anything new
+              there:      external ──> frozen:<account>
+              gone:       bucket, then debt ──> frozen:<account>
+
+What an account has unconfirmed is the balance of its own ledger account, so `money.buckets.spend` (gifts,
+budgets of delegated keys, refunds, payouts) can leave it alone while meters and creates use it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from sandboxer.accounts import records
+from sandboxer.accounts.authority import Act, demand_may
+from sandboxer.accounts.records import Account, Status
+from sandboxer.identity.sessions import wallets
+from sandboxer.identity.signatures.wallets import Wallet
+from sandboxer.kernel.errors import NotFound
+from sandboxer.money.amounts import Sats, checked_amount
+from sandboxer.money.buckets import (
+    bucket_id,
+    charge,
+    conclude,
+    credit,
+    debt_id,
+    frozen_id,
+    open_bucket,
+    receipt,
+    settle_account,
+    unconfirmed_id,
+)
+from sandboxer.money.ledger import find_transfer, open_account, post_transfer
+from sandboxer.money.transfers import AccountKind, Transfer
+
+ACTOR = "system:payments"
+PAYMENT = "payment"
+REVERSAL = "reversal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """What a payment that is seen but not final gave: so much now, the rest when it is confirmed."""
+
+    granted: Sats
+    withheld: Sats
+
+
+def external(source: str) -> str:
+    """The world outside, by the way the money came: x402, invoice, gift_card."""
+    return f"external:{source}"
+
+
+def credit_final(
+    conn: Connection,
+    account: str,
+    sats: Sats,
+    *,
+    id: str,
+    source: str,
+    now: datetime,
+    reason: str = "paid",
+) -> bool:
+    """Credit what cannot be taken back; a debt is paid first. The same id credits once: False then."""
+    is_new = find_transfer(conn, id) is None
+    _open(conn, account, source, now)
+    credit(
+        conn,
+        account,
+        sats,
+        id=id,
+        debit=external(source),
+        kind=PAYMENT,
+        reason=reason,
+        now=now,
+    )
+    return is_new
+
+
+def reverse_final(
+    conn: Connection,
+    account: str,
+    sats: Sats,
+    *,
+    id: str,
+    reason: str,
+    now: datetime,
+    source: str = "invoice",
+) -> bool:
+    """A payment went back on its chain after it was credited; what was spent meanwhile becomes debt."""
+    _open(conn, account, source, now)
+    return _take_back(conn, account, sats, to=external(source), id=id, reason=reason, now=now)
+
+
+def freeze(conn: Connection, account: str, sats: Sats, *, id: str, source: str, now: datetime) -> bool:
+    """A final payment is in doubt: what runs on it goes on, but nothing new may be bought with it."""
+    _open(conn, account, source, now)
+    open_account(conn, id=frozen_id(account), kind=AccountKind.EXTERNAL, now=now)
+    return _between(conn, frozen_id(account), external(source), sats, id, "frozen", "in doubt", now)
+
+
+def thaw(conn: Connection, account: str, sats: Sats, *, id: str, source: str, now: datetime) -> bool:
+    """It was there all the time."""
+    return _between(conn, external(source), frozen_id(account), sats, id, "thawed", "found again", now)
+
+
+def reverse_frozen(
+    conn: Connection, account: str, sats: Sats, *, id: str, reason: str, now: datetime
+) -> bool:
+    """A payment in doubt is gone; what was spent of it becomes debt."""
+    return _take_back(conn, account, sats, to=frozen_id(account), id=id, reason=reason, now=now)
+
+
+def pending_begin(
+    conn: Connection,
+    account: str,
+    sats: Sats,
+    *,
+    payment_id: str,
+    at_most: Sats,
+    source: str,
+    now: datetime,
+) -> Pending:
+    """A payment was seen and is not final: it buys meter time, up to what the payer may still have pending.
+
+    It is a receipt too: an account in grace gets its window anew. The same payment begins once.
+    """
+    checked_amount(sats, field="sats")
+    _open(conn, account, source, now)
+    id = _pending_transfer(payment_id)
+    if (known := find_transfer(conn, id)) is not None:
+        return Pending(granted=known.amount, withheld=sats - known.amount)
+    granted = min(sats, max(0, at_most))
+    receipt(conn, account, sats, now=now)
+    if granted:
+        credit(
+            conn,
+            account,
+            granted,
+            id=id,
+            debit=unconfirmed_id(account),
+            kind=PAYMENT,
+            reason="paid, not yet confirmed",
+            now=now,
+        )
+    return Pending(granted=granted, withheld=sats - granted)
+
+
+def pending_confirm(
+    conn: Connection,
+    account: str,
+    sats: Sats,
+    *,
+    payment_id: str,
+    source: str,
+    now: datetime,
+) -> bool:
+    """Final, all of it: also right if nothing was pending. False: it was confirmed before.
+
+    One payment is confirmed or fails; the caller's state table sees to that.
+    """
+    _open(conn, account, source, now)
+    granted = granted_to(conn, payment_id)
+    changed = False
+    if granted:
+        confirmed = Transfer(
+            id=f"payment:{payment_id}:confirmed",
+            debit=external(source),
+            credit=unconfirmed_id(account),
+            amount=granted,
+            kind="confirmed",
+            reason="confirmed on its chain",
+            at=now,
+        )
+        changed = post_transfer(conn, confirmed)
+    if sats > granted:
+        changed |= credit_final(
+            conn,
+            account,
+            sats - granted,
+            id=f"payment:{payment_id}",
+            source=source,
+            now=now,
+        )
+    return changed
+
+
+def pending_fail(
+    conn: Connection,
+    account: str,
+    *,
+    payment_id: str,
+    reason: str,
+    now: datetime,
+) -> bool:
+    """The payment will never come: what it gave is taken back, what was used of it is a debt."""
+    granted = granted_to(conn, payment_id)
+    if not granted:
+        return False
+    return _take_back(
+        conn,
+        account,
+        granted,
+        to=unconfirmed_id(account),
+        id=f"payment:{payment_id}:failed",
+        reason=reason,
+        now=now,
+    )
+
+
+def granted_to(conn: Connection, payment_id: str) -> Sats:
+    """What a pending payment gave when it was seen."""
+    known = find_transfer(conn, _pending_transfer(payment_id))
+    return 0 if known is None else known.amount
+
+
+def account_for_wallet(conn: Connection, wallet: Wallet, *, now: datetime) -> Account:
+    """The account of a wallet that proved itself by paying; opened if it is new.
+
+    Raises Unauthenticated for a wallet that was revoked.
+    """
+    account = wallets.account_of(conn, wallet, now)
+    return records.ensure(conn, account, actor=wallet.caip10, now=now)
+
+
+def account_to_pay(conn: Connection, public_id: str, *, now: datetime) -> Account:
+    """Whom anybody may pay for. Raises NotFound; a closed account takes nothing, nor one that may not act."""
+    found = records.find_public(conn, public_id)
+    if found is None or found.status is Status.CLOSED:
+        raise NotFound(what="account", id=public_id)
+    demand_may(conn, found.id, Act.FUND, now=now)
+    return found
+
+
+def _open(conn: Connection, account: str, source: str, now: datetime) -> None:
+    open_bucket(conn, account, now=now)
+    open_account(conn, id=external(source), kind=AccountKind.EXTERNAL, now=now)
+    open_account(conn, id=unconfirmed_id(account), kind=AccountKind.EXTERNAL, now=now)
+
+
+def _between(
+    conn: Connection, debit: str, credit: str, sats: Sats, id: str, kind: str, reason: str, now: datetime
+) -> bool:
+    transfer = Transfer(id=id, debit=debit, credit=credit, amount=sats, kind=kind, reason=reason, at=now)
+    return post_transfer(conn, transfer)
+
+
+def _pending_transfer(payment_id: str) -> str:
+    return f"payment:{payment_id}:pending"
+
+
+def _take_back(
+    conn: Connection,
+    account: str,
+    sats: Sats,
+    *,
+    to: str,
+    id: str,
+    reason: str,
+    now: datetime,
+) -> bool:
+    """From what is there first, the rest as debt. False: it was taken back before."""
+    checked_amount(sats, field="sats")
+    if find_transfer(conn, id) is not None or find_transfer(conn, f"{id}:debt") is not None:
+        settle_account(conn, account, now=now)
+        return False
+    bucket = charge(conn, account, now=now)
+    there = min(sats, max(0, bucket.spendable))
+    for name, side, amount in (
+        (id, bucket_id(account), there),
+        (f"{id}:debt", debt_id(account), sats - there),
+    ):
+        if amount:
+            taken = Transfer(
+                id=name, debit=side, credit=to, amount=amount, kind=REVERSAL, reason=reason, at=now
+            )
+            post_transfer(conn, taken)
+    owed = sats - there
+    # What ran on money that went back was not paid: it has earned no grace, until its debt is paid.
+    after = replace(
+        bucket, posted=bucket.posted - there, debt=bucket.debt + owed, collected=bucket.collected - owed
+    )
+    conclude(conn, after, now=now, before=bucket)
+    return True

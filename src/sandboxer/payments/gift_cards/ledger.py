@@ -1,0 +1,218 @@
+"""How the cents of cards move in the ledger, each transfer named after what it is for.
+
+    bought    exchange:usd_cents ──> gift:<card>      (the sats it was paid with: ──> exchange:sats)
+    free      external:gift_cards ──> gift:<card>     given by the operator
+    a tier    gift:<card> ──> income:gift_cards
+    sats      gift:<card> ──> exchange:usd_cents, exchange:sats ──> external:gift_card ──> bucket
+    waiting   gift:<card> ~~> income:gift_cards       held until it is approved, then let go and done anew
+
+All cents that were ever put on cards are on cards, in income, back in the stock, or back outside.
+
+A card gets its cents, and loses them again if the chain takes the payment back. Inside a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from fractions import Fraction
+from typing import Any
+
+from sqlalchemy import Connection
+
+from sandboxer.kernel.errors import Broken
+from sandboxer.money.exchange import LockedRate, exchange
+from sandboxer.money.ledger import Balance, balance, open_account, post_transfer, void_pending
+from sandboxer.money.transfers import AccountKind, Asset, Phase, Transfer
+from sandboxer.payments.credits import credit_final, external
+from sandboxer.payments.gift_cards import repository
+from sandboxer.payments.gift_cards.records import CARDS, KIND, Card, CardSignal, Redemption, RedemptionSignal
+from sandboxer.payments.invoices.records import Invoice
+from sandboxer.payments.oracle.rates import CENTS_PER_USD, SATS_PER_BTC, Rate
+
+# In US cents.
+STOCK = f"exchange:{Asset.USD_CENTS.value}"
+INCOME = "income:gift_cards"
+LOSS = "loss:gift_cards"
+OUTSIDE = "external:gift_cards"
+# In sats.
+SATS_STOCK = f"exchange:{Asset.SATS.value}"
+SOURCE = "gift_card"
+_CENTS = {STOCK: AccountKind.EXCHANGE, INCOME: AccountKind.INCOME, LOSS: AccountKind.LOSS}
+
+
+def open_books(conn: Connection, card: Card, *, now: datetime) -> None:
+    """Every account that a card's money may touch."""
+    for id, kind in {**_CENTS, OUTSIDE: AccountKind.EXTERNAL}.items():
+        open_account(conn, id=id, kind=kind, asset=Asset.USD_CENTS, now=now)
+    open_account(conn, id=SATS_STOCK, kind=AccountKind.EXCHANGE, now=now)
+    open_account(conn, id=external(SOURCE), kind=AccountKind.EXTERNAL, now=now)
+    open_account(conn, id=card.ledger_id, kind=AccountKind.CARD, asset=Asset.USD_CENTS, now=now)
+
+
+def left_on(conn: Connection, card: Card) -> Balance:
+    """`available` can be redeemed, `held` waits for approval."""
+    return balance(conn, card.ledger_id)
+
+
+def move(
+    conn: Connection, id: str, debit: str, credit: str, cents: int, *, kind: str, reason: str, now: datetime
+) -> bool:
+    """Nothing moves for zero cents."""
+    if not cents:
+        return False
+    return post_transfer(conn, _cents(id, debit, credit, cents, kind, reason, now))
+
+
+def hold(conn: Connection, card: Card, one: Redemption, *, now: datetime) -> None:
+    """Raises InsufficientCredit if less is left."""
+    asked = _cents(one.hold_id, card.ledger_id, INCOME, one.cents, "gift_hold", one.id, now, Phase.PENDING)
+    post_transfer(conn, asked)
+
+
+def let_go(conn: Connection, one: Redemption, *, reason: str, now: datetime) -> None:
+    void_pending(conn, one.hold_id, reason=reason, now=now)
+
+
+def take_for_tier(conn: Connection, card: Card, one: Redemption, *, now: datetime) -> None:
+    """Raises InsufficientCredit if less is left."""
+    reason = f"tier {one.tier} for {one.months} months"
+    move(
+        conn,
+        f"gift:{one.id}",
+        card.ledger_id,
+        INCOME,
+        one.cents,
+        kind="gift_redeemed",
+        reason=reason,
+        now=now,
+    )
+
+
+def take_for_sats(conn: Connection, card: Card, one: Redemption, btc: Rate, *, now: datetime) -> int:
+    """Two transfers at the locked rate, then in by the one door; returns the sats."""
+    return to_bucket(
+        conn, card, one.cents, btc, account=one.account, id=f"gift:{one.id}", reason=card.id, now=now
+    )
+
+
+def to_bucket(
+    conn: Connection,
+    card: Card,
+    cents: int,
+    btc: Rate,
+    *,
+    account: str,
+    id: str,
+    reason: str,
+    now: datetime,
+) -> int:
+    sats = exchange(
+        conn,
+        id=id,
+        debit=card.ledger_id,
+        credit=external(SOURCE),
+        amount=cents,
+        rate=locked(btc),
+        reason=reason,
+        now=now,
+    )
+    credit_final(conn, account, sats, id=f"{id}:in", source=SOURCE, now=now, reason=reason)
+    return sats
+
+
+def locked(btc: Rate) -> LockedRate:
+    units = Fraction(SATS_PER_BTC, CENTS_PER_USD) / Fraction(btc.usd)
+    return LockedRate(sold=Asset.USD_CENTS, bought=Asset.SATS, units=units)
+
+
+def _cents(
+    id: str,
+    debit: str,
+    credit: str,
+    cents: int,
+    kind: str,
+    reason: str,
+    now: datetime,
+    phase: Phase = Phase.SINGLE,
+) -> Transfer:
+    return Transfer(
+        id=id,
+        debit=debit,
+        credit=credit,
+        amount=cents,
+        kind=kind,
+        reason=reason,
+        at=now,
+        asset=Asset.USD_CENTS,
+        phase=phase,
+    )
+
+
+def issue(conn: Connection, card: Card, *, debit: str, round: int, actor: str, now: datetime) -> Card:
+    """The card holds its cents, less what was redeemed of a payment that the chain had taken back."""
+    open_books(conn, card, now=now)
+    id = f"gift:{card.id}:issued:{round}"
+    cents = card.cents - card.written_off
+    move(conn, id, debit, card.ledger_id, cents, kind="gift_issued", reason=card.id, now=now)
+    move(
+        conn,
+        f"{id}:loss",
+        debit,
+        LOSS,
+        card.written_off,
+        kind="gift_loss_repaid",
+        reason=card.id,
+        now=now,
+    )
+    signal = CardSignal.PAID if card.revoked_at is None else CardSignal.PAID_REVOKED
+    paid = repository.move_card(conn, card, signal, actor=actor, now=now, written_off=0, paid_at=now)
+    return note_empty(conn, paid, actor=actor, now=now)
+
+
+def note_empty(conn: Connection, card: Card, *, actor: str, now: datetime) -> Card:
+    """Spent, once nothing is left and nothing waits."""
+    if (card.state, CardSignal.EMPTIED) not in CARDS or left_on(conn, card).posted:
+        return card
+    return repository.move_card(conn, card, CardSignal.EMPTIED, actor=actor, now=now)
+
+
+def cancel_pending(conn: Connection, card: Card, *, reason: str, actor: str, now: datetime) -> None:
+    """What waits for approval comes back to the card."""
+    for one in repository.pending_of(conn, card.id):
+        let_go(conn, one, reason=reason, now=now)
+        repository.move_redemption(
+            conn, one, RedemptionSignal.CARD_ENDED, actor=actor, now=now, reason=reason
+        )
+
+
+class GiftCardGoods:
+    """What an invoice of this kind buys. The sats go to the stock, the cents come from it: an exchange at the
+    rate that the invoice had locked."""
+
+    kind = KIND
+    takes = SATS_STOCK
+    needs_account = False
+
+    def deliver(self, conn: Connection, invoice: Invoice, *, now: datetime) -> Mapping[str, Any]:
+        card = self._card(conn, invoice)
+        issue(conn, card, debit=STOCK, round=invoice.deliveries, actor=repository.ACTOR, now=now)
+        return {"card": card.id, "cents": card.cents}
+
+    def withdraw(self, conn: Connection, invoice: Invoice, *, now: datetime) -> None:
+        """What is left goes back to the stock; what was redeemed already is our loss."""
+        card = self._card(conn, invoice)
+        cancel_pending(conn, card, reason="its payment went back", actor=repository.ACTOR, now=now)
+        left = left_on(conn, card).posted
+        id = f"gift:{card.id}:taken_back:{invoice.deliveries}"
+        common: dict[str, Any] = {"kind": "gift_taken_back", "reason": invoice.id, "now": now}
+        move(conn, id, card.ledger_id, STOCK, left, **common)
+        move(conn, f"{id}:loss", LOSS, STOCK, card.cents - left, **common)
+        repository.move_card(
+            conn, card, CardSignal.TAKEN_BACK, actor=repository.ACTOR, now=now, written_off=card.cents - left
+        )
+
+    def _card(self, conn: Connection, invoice: Invoice) -> Card:
+        if invoice.buys.reference is None:
+            raise Broken(why=f"{invoice.id} buys a gift card and names none")
+        return repository.load_card(conn, invoice.buys.reference, lock=True)

@@ -1,0 +1,261 @@
+"""One look at an invoice's address, carried through: observe, decide, act, record, in one transaction.
+
+Whatever happens to us in the middle, either all of it has happened or none; and done twice it is done once,
+because each output's transfers are named after it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from sandboxer.accounts import records as accounts
+from sandboxer.identity.key_life import KeyLife
+from sandboxer.kernel.errors import Broken
+from sandboxer.money.ledger import insert_once, open_account, open_platform_accounts, post_transfer
+from sandboxer.money.transfers import AccountKind, Transfer
+from sandboxer.payments.chains.contract import Deposit
+from sandboxer.payments.credits import credit_final, external, reverse_final
+from sandboxer.payments.invoices import repository
+from sandboxer.payments.invoices.goods import ACTOR, Goods
+from sandboxer.payments.invoices.lifecycle import next_state
+from sandboxer.payments.invoices.policy import (
+    Act,
+    CancelRefund,
+    Credit,
+    Decision,
+    Deliver,
+    Keep,
+    QueueRefund,
+    Reverse,
+    Withdraw,
+    Worth,
+    decide,
+    observe,
+)
+from sandboxer.payments.invoices.records import (
+    SENT_BACK,
+    Invoice,
+    InvoicePolicy,
+    Output,
+    Refund,
+    RefundState,
+    Settled,
+)
+from sandboxer.payments.invoices.refunds import withdraw_refund
+from sandboxer.payments.invoices.tables import refunds
+from sandboxer.store.workers import announce
+
+SOURCE = "invoice"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What a chain showed at one address, when, and when it was looked at before."""
+
+    deposits: Sequence[Deposit]
+    tip: int
+    now: datetime
+    since: datetime
+    worth: Worth | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """How an invoice stands after a look."""
+
+    invoice: Invoice
+    outputs: tuple[Output, ...]
+    needs_rate: bool
+    is_restless: bool
+
+
+class Settling:
+    def __init__(self, goods: Mapping[str, Goods], key_life: KeyLife, policy: InvoicePolicy) -> None:
+        self._goods = goods
+        self._key_life = key_life
+        self._policy = policy
+
+    def settle(self, conn: Connection, id: str, look: Look) -> Settlement:
+        """Bring the invoice to what this look says. Raises ChainUnavailable for one that cannot be true."""
+        invoice = repository.find(conn, id, lock=True)
+        known = repository.outputs_of(conn, id)
+        going = _refunds(conn, invoice, known)
+        sent = frozenset(name for refund, name in going if refund.state in SENT_BACK)
+        # Sent by the hot wallet: what takes the output from the chain takes these too.
+        bound = frozenset(name for refund, name in going if refund.is_bound)
+        since = max(look.since, invoice.created_at)
+        outputs = observe(invoice, known, look.deposits, look.tip, now=look.now, since=since)
+        decision = decide(
+            invoice,
+            outputs,
+            now=look.now,
+            since=since,
+            policy=self._policy,
+            worth=look.worth,
+            sent_back=sent,
+            bound=bound,
+        )
+        after = self._carry_out(conn, invoice, known, decision, look.now)
+        return Settlement(
+            invoice=after,
+            outputs=decision.outputs,
+            needs_rate=decision.needs_rate,
+            is_restless=decision.is_restless,
+        )
+
+    def _carry_out(
+        self,
+        conn: Connection,
+        invoice: Invoice,
+        known: tuple[Output, ...],
+        decision: Decision,
+        now: datetime,
+    ) -> Invoice:
+        after = invoice
+        outputs = {output.name: output for output in decision.outputs}
+        for act in decision.acts:
+            after = self._act(conn, after, act, outputs, now)
+        repository.save_outputs(conn, known, decision.outputs)
+        after = replace(
+            after, state=next_state(invoice.state, decision.signal), confirm_by=decision.confirm_by
+        )
+        data: dict[str, Any] = {}
+        if decision.acts:
+            data["acts"] = [{"act": type(act).__name__, **asdict(act)} for act in decision.acts]
+        if after == invoice and not data:
+            if decision.outputs != known:
+                repository.tell_progress(conn, invoice, now=now)
+            return invoice
+        data["outputs"] = [_shown(output) for output in decision.outputs]
+        return repository.save(conn, invoice, after, signal=decision.signal.value, data=data, now=now)
+
+    def _act(
+        self, conn: Connection, invoice: Invoice, act: Act, outputs: Mapping[str, Output], now: datetime
+    ) -> Invoice:
+        goods = self._goods[invoice.buys.kind]
+        match act:
+            case Deliver():
+                if goods.needs_account:
+                    invoice = self._with_account(conn, invoice, now)
+                granted = goods.deliver(conn, invoice, now=now)
+                return replace(
+                    invoice, is_delivered=True, deliveries=invoice.deliveries + 1, granted=dict(granted)
+                )
+            case Withdraw():
+                goods.withdraw(conn, invoice, now=now)
+                return replace(invoice, is_delivered=False, granted={})
+            case Credit():
+                return self._credit(conn, invoice, act, goods, now)
+            case Reverse():
+                _reverse(conn, invoice, act, goods, now)
+            case QueueRefund():
+                _queue(conn, invoice, act, outputs[act.output], now)
+            case CancelRefund():
+                withdraw_refund(conn, refund_id(act.output, act.round), now=now)
+            case Keep():
+                pass
+        return invoice
+
+    def _credit(
+        self, conn: Connection, invoice: Invoice, act: Credit, goods: Goods, now: datetime
+    ) -> Invoice:
+        id = transfer_id(act.output, act.round)
+        if act.sale:
+            _post(conn, f"{id}:sale", external(SOURCE), goods.takes, act.sale, "sale", invoice.id, now)
+        if act.bucket:
+            invoice = self._with_account(conn, invoice, now)
+            credit_final(conn, invoice.account, act.bucket, id=id, source=SOURCE, now=now, reason=invoice.id)
+        return invoice
+
+    def _with_account(self, conn: Connection, invoice: Invoice, now: datetime) -> Invoice:
+        """The account exists, and if it is new there is a key for it, to be fetched with the claim."""
+        accounts.ensure(conn, invoice.account, actor=ACTOR, now=now)
+        if invoice.claim_hash is None or invoice.public_key is not None:
+            return invoice
+        public_key = self._key_life.prepare(
+            conn, invoice.account, "bought by invoice", claim_hash=invoice.claim_hash, actor=ACTOR
+        )
+        return replace(invoice, public_key=public_key)
+
+
+def transfer_id(output: str, round: int) -> str:
+    """Of the transfer that makes an output money for the n-th time."""
+    return f"deposit:{output}:{round}"
+
+
+def refund_id(output: str, round: int) -> str:
+    """Chosen by what it returns: the same output is not sent back twice."""
+    return "rfd_" + hashlib.sha256(f"{output}:{round}".encode()).hexdigest()[:32]
+
+
+def _reverse(conn: Connection, invoice: Invoice, act: Reverse, goods: Goods, now: datetime) -> None:
+    id = transfer_id(act.output, act.round)
+    if act.sale:
+        reason = f"{invoice.id}: the chain took it back"
+        _post(conn, f"{id}:sale:reversed", goods.takes, external(SOURCE), act.sale, "reversal", reason, now)
+    if act.bucket:
+        reverse_final(
+            conn,
+            invoice.account,
+            act.bucket,
+            id=f"{id}:reversed",
+            reason=f"{invoice.id}: the chain took it back",
+            now=now,
+            source=SOURCE,
+        )
+
+
+def _post(
+    conn: Connection, id: str, debit: str, credit: str, sats: int, kind: str, reason: str, now: datetime
+) -> None:
+    open_platform_accounts(conn, now=now)
+    open_account(conn, id=external(SOURCE), kind=AccountKind.EXTERNAL, now=now)
+    post_transfer(
+        conn, Transfer(id=id, debit=debit, credit=credit, amount=sats, kind=kind, reason=reason, at=now)
+    )
+
+
+def _queue(conn: Connection, invoice: Invoice, act: QueueRefund, output: Output, now: datetime) -> None:
+    if invoice.refund_address is None:
+        raise Broken(why=f"{invoice.id} has nowhere to send a refund")
+    values = {
+        "id": refund_id(act.output, act.round),
+        "invoice": invoice.id,
+        "chain": output.chain,
+        "txid": output.txid,
+        "output": output.output,
+        "received": str(output.amount),
+        "amount": str(act.amount),
+        "kept": str(act.kept),
+        "address": invoice.refund_address,
+        "state": RefundState.QUEUED.value,
+        "reason": "late" if not output.is_in_time else "underpaid",
+        "created_at": now,
+        "updated_at": now,
+    }
+    insert_once(conn, refunds, values)
+    announce(conn, repository.refunds_topic(output.chain))
+
+
+def _refunds(conn: Connection, invoice: Invoice, outputs: Sequence[Output]) -> list[tuple[Refund, str]]:
+    """Each refund with the name of the output it returns; usually none, and then nothing is read."""
+    if not any(output.settled is Settled.REFUND for output in outputs):
+        return []
+    names = {refund_id(o.name, o.round): o.name for o in outputs}
+    return [(r, names[r.id]) for r in repository.refunds_of(conn, invoice.id) if r.id in names]
+
+
+def _shown(output: Output) -> dict[str, object]:
+    return {
+        "id": output.id,
+        "amount": str(output.amount),
+        "depth": output.depth,
+        "is_there": output.is_there,
+        "settled": output.settled.value,
+    }

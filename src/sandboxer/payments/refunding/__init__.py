@@ -1,1 +1,0 @@
-"""Refunds paid by a hot wallet, within caps, from the very outputs they return."""

@@ -1,0 +1,228 @@
+"""Brings sandboxes in line with the credit of their account: dry → grace → reaped, paid → back or awake.
+
+Looks at an account when anything happened to it or to its paying sandboxes, and at all of them at the start.
+It compares the account's condition with the sandboxes' states and never relies on having heard the event, so
+a crash loses nothing. Also stops what has reached a spending cap, and moves sandboxes in and out of the slots
+of a tier. What is demanded is decided in `sandboxes/demands.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+
+from sandboxer.accounts.entitlements import Entitlement, Move, moves
+from sandboxer.backends.contract import Stops
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.errors import Refused
+from sandboxer.money.dryness import Standing
+from sandboxer.sandboxes.charging import DRY_WHILE_FROZEN, OCCUPYING, is_frozen, living_of
+from sandboxer.sandboxes.demands import (
+    Condition,
+    Demand,
+    is_kept,
+    keeps_free,
+    plan_look,
+    read_condition,
+    to_wake,
+    wanted,
+)
+from sandboxer.sandboxes.dependencies import SandboxDependencies
+from sandboxer.sandboxes.destroy import remove
+from sandboxer.sandboxes.lifecycle import Signal
+from sandboxer.sandboxes.pause import resume, stopped_changes
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.repository import Step
+from sandboxer.store.engine import Store
+from sandboxer.store.reconciler import FAR, Reconciler
+
+log = logging.getLogger(__name__)
+ACTOR = "system:purse"
+RETRY = timedelta(seconds=5)
+# Their charge stays the same.
+_QUIET = frozenset({Signal.WORK_BEGAN, Signal.WORK_ENDED})
+# Its processes end with these.
+_ENDS = frozenset({Signal.GRACE_OVER, Signal.CAP_REACHED})
+
+
+class CreditLoop(Reconciler):
+    def __init__(self, dependencies: SandboxDependencies, store: Store) -> None:
+        super().__init__("the credit loop", store, dependencies.clock, retry=RETRY)
+        self._dependencies = dependencies
+        self._stirred: set[str] = set()
+        # When to look at an account although nothing happened: its tier ends.
+        self._later: dict[str, datetime] = {}
+        dependencies.repository.on_change(self._follow)
+
+    async def run(self) -> None:
+        # All of them at the start.
+        self._stirred |= self._paying()
+        await super().run()
+
+    async def _round(self) -> datetime:
+        now, paused = self.clock.now(), self._not_before
+        self._stirred |= {one for later in (self._later, paused) for one, at in later.items() if at <= now}
+        stirred, self._stirred, paying = self._stirred, set(), self._paying()
+        for account in sorted(stirred):
+            # Also one that failed a moment ago: something happened to it since.
+            self._later.pop(account, None)
+            paused.pop(account, None)
+            if account in paying:
+                await self._attend(account, partial(self.attend, account))
+        return min((*self._later.values(), *paused.values()), default=FAR)
+
+    def _paying(self) -> set[str]:
+        return {one.account for one in self._dependencies.repository.living() if not one.terms.is_free}
+
+    async def attend(self, account: str) -> None:
+        """Do what the account's condition demands of each of its sandboxes."""
+        condition = await self._look(account)
+        if await self._change_sides(account, condition.entitlement):
+            condition = await self._look(account)
+        before = self._versions(account)
+        for sandbox in self._of(account):
+            if wanted(sandbox, condition) is not None:
+                await self._carry_out(sandbox, condition)
+            elif is_kept(sandbox):
+                await self._keep(sandbox, condition)
+                await self._keep_longer(sandbox)
+        await self._wake(account, condition)
+        is_same = self._versions(account) == before
+        await self._plan(account, condition if is_same else await self._look(account))
+
+    async def _look(self, account: str) -> Condition:
+        mine, now = self._of(account), self.clock.now()
+        return await self.store.read(lambda conn: read_condition(conn, account, mine, now=now))
+
+    async def _plan(self, account: str, condition: Condition) -> None:
+        """Have the one timer of all buckets wake us when the next cap is reached."""
+        now = self.clock.now()
+        if condition.look_at != condition.known_look_at:
+            await self.store.write(lambda conn: plan_look(conn, account, now=now))
+
+    def _of(self, account: str) -> list[Sandbox]:
+        return [
+            s for s in self._dependencies.repository.living() if s.account == account and not s.terms.is_free
+        ]
+
+    def _versions(self, account: str) -> list[tuple[str, int]]:
+        """Of all its sandboxes: the same ones say that nothing was done to them meanwhile."""
+        return [(sandbox.id, sandbox.version) for sandbox in self._of(account)]
+
+    async def _change_sides(self, account: str, entitlement: Entitlement | None) -> bool:
+        now = self.clock.now()
+        living = [living_of(s) for s in self._of(account) if s.state in OCCUPYING]
+        changed = moves(living, entitlement, now=now)
+        for move in changed:
+            await self._change_side(move)
+        if entitlement is not None and entitlement.is_live(now):
+            self._later[account] = entitlement.until
+        return bool(changed)
+
+    async def _change_side(self, move: Move) -> None:
+        await self._dependencies.repository.amend(
+            move.id,
+            kind="sandbox.terms_changed",
+            actor=ACTOR,
+            reason="entitled" if move.to_free else "pays_per_second",
+            decide=lambda sandbox: {"terms": replace(sandbox.terms, is_entitled=move.to_free)},
+        )
+
+    async def _keep(self, sandbox: Sandbox, condition: Condition) -> None:
+        """The disk of what does not run: at its rate, or at none when any would be too much."""
+        is_free, at = keeps_free(sandbox, condition)
+        if is_free is sandbox.terms.keeps_free or not (is_free or sandbox.terms.card.stored):
+            return
+        await self._dependencies.repository.amend(
+            sandbox.id,
+            kind="sandbox.terms_changed",
+            actor=ACTOR,
+            reason="kept_free" if is_free else "pays_for_its_disk",
+            decide=lambda one: {"terms": replace(one.terms, keeps_free=is_free)},
+            at=at,
+        )
+
+    async def _keep_longer(self, sandbox: Sandbox) -> None:
+        """Somebody paid since it stopped: what was kept for a short while is kept for the retention time."""
+        dependencies, ends = self._dependencies, sandbox.expires_at
+        whole = sandbox.state_since + dependencies.retention
+        if ends is None or ends >= whole:
+            return
+        until = sandbox.state_since + await dependencies.repository.kept_for(sandbox, dependencies.retention)
+        if until > ends:
+            await dependencies.repository.amend(
+                sandbox.id,
+                kind="sandbox.kept_longer",
+                actor=ACTOR,
+                reason="paid",
+                decide=lambda one: {"expires_at": until} if one.expires_at == ends else {},
+            )
+
+    async def _wake(self, account: str, condition: Condition) -> None:
+        sandbox = to_wake(self._of(account), condition)
+        if sandbox is None:
+            return
+        try:
+            # Heard by ourselves: the next round looks whether there is enough for one more.
+            caller = Caller(public_key=ACTOR, account=account)
+            await resume(self._dependencies, sandbox.id, caller, reason=Signal.PAID.value)
+        except Refused as error:
+            # Out of slots, caps or time: its holder has to decide.
+            log.info("%s stays asleep: %s", sandbox.id, error)
+
+    async def _carry_out(self, sandbox: Sandbox, condition: Condition) -> None:
+        demand = wanted(sandbox, condition)
+        is_end = demand is not None and (demand.signal in _ENDS or condition.standing is Standing.REAPED)
+        if demand is not None and is_end and not isinstance(self._dependencies.backend_of(sandbox), Stops):
+            # What cannot be kept without running is removed.
+            await remove(self._dependencies, sandbox, actor=ACTOR, reason=demand.reason)
+            return
+        sandbox_id = sandbox.id
+
+        async def act() -> None:
+            # Looked at again: another operation may have ended while this one waited for its turn.
+            while (sandbox := self._dependencies.repository.peek(sandbox_id)) is not None:
+                demand = wanted(sandbox, condition)
+                if demand is None:
+                    return
+                await self._step(sandbox, demand, condition)
+
+        await self._dependencies.operations.perform(sandbox_id, "money", act)
+
+    async def _step(self, sandbox: Sandbox, demand: Demand, condition: Condition) -> None:
+        dependencies, reason = self._dependencies, demand.reason
+        changes: dict[str, object] = {}
+        if demand.signal is Signal.DRY and is_frozen(sandbox):
+            reason = DRY_WHILE_FROZEN
+        if demand.signal in _ENDS:
+            await _stop(dependencies, sandbox)
+            is_free, _ = keeps_free(sandbox, condition)
+            kept = await dependencies.repository.kept_for(sandbox, dependencies.retention)
+            changes = dict(stopped_changes(sandbox, dependencies.clock.now(), kept))
+            changes["terms"] = replace(sandbox.terms, keeps_free=is_free)
+        step = Step(
+            signal=demand.signal, actor=ACTOR, reason=reason, changes=changes, data=demand.data, at=demand.at
+        )
+        await dependencies.repository.move(sandbox.id, step)
+
+    def _hear(self, topics: frozenset[str]) -> None:
+        accounts = {topic for topic in topics if not topic.startswith(("sbx_", "money."))}
+        if accounts:
+            self._stirred |= accounts
+            self.wake()
+
+    def _follow(self, sandbox: Sandbox, steps: Sequence[Step]) -> None:
+        # Without a step its terms may have changed: two that were decided at once may be one slot too many.
+        is_quiet = bool(steps) and all(step.signal in _QUIET for step in steps)
+        if not sandbox.terms.is_free and not is_quiet:
+            self._stirred.add(sandbox.account)
+            self.wake()
+
+
+async def _stop(dependencies: SandboxDependencies, sandbox: Sandbox) -> None:
+    backend = dependencies.backend_of(sandbox)
+    if sandbox.handle is not None and isinstance(backend, Stops):
+        await backend.stop(sandbox.handle)

@@ -1,0 +1,218 @@
+"""The repository of sandboxes: the only writer of their records. Who pays, and whether one may run, is
+decided in the transaction of the step itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from sqlalchemy import Connection
+
+from sandboxer.accounts.authority import Act, demand_may
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import Conflict, SandboxerError
+from sandboxer.observe import events
+from sandboxer.sandboxes import records
+from sandboxer.sandboxes.lifecycle import LIVE, Signal, State, next_state
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.terms import Terms
+from sandboxer.store import steps
+from sandboxer.store.engine import Store
+from sandboxer.store.paging import Page
+from sandboxer.store.repository import Also, RememberedRepository
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step(steps.Step[Sandbox, Signal]):
+    """One step of a life, and what else changes in the record with it."""
+
+    # It runs again from here on: whether it may, and on which terms, is decided in the step's transaction.
+    starts: bool = False
+
+
+Change = steps.Change[Sandbox, Step]
+
+
+class Charges(Protocol):
+    """Who pays, decided and written in the transaction of the step itself."""
+
+    def is_free(self, account: str, profile: str) -> bool: ...
+
+    def check_start(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Terms:
+        """The terms on which it may run, from new or again. Raises what refuses it; nothing is held."""
+
+    def admit(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Sandbox:
+        """The record with its terms. Raises what refuses the create."""
+
+    def promised(self, conn: Connection, sandbox: Sandbox, quote_id: str, *, now: datetime) -> Terms:
+        """The terms on which it goes on at a quote's rates. Raises if the quote is not for it."""
+
+    def resized(self, conn: Connection, sandbox: Sandbox, *, now: datetime) -> Terms:
+        """The terms on which it goes on with these resources. Raises what refuses them; nothing is held."""
+
+    def kept_for(
+        self, conn: Connection, sandbox: Sandbox, *, retention: timedelta, now: datetime
+    ) -> timedelta:
+        """How long its disk is kept when it does not run any more: at most the retention time."""
+
+    def apply(
+        self, conn: Connection, before: Sandbox | None, after: Sandbox, *, now: datetime, at: datetime | None
+    ) -> Mapping[str, object]:
+        """Let the charge follow the record; returns facts for the event."""
+
+
+class SandboxRepository(RememberedRepository[Sandbox, Step]):
+    noun = "sandbox"
+
+    def __init__(self, store: Store, clock: Clock, charges: Charges | None = None) -> None:
+        super().__init__(store, clock, records.rows, steps.Lifecycle(next_state=next_state))
+        self._charges = charges
+
+    async def page(
+        self,
+        *,
+        account: str | None,
+        labels: Mapping[str, str],
+        states: Sequence[State],
+        cursor: str | None,
+        limit: int,
+    ) -> Page[Sandbox]:
+        return await self.store.read(
+            lambda conn: records.load_page(
+                conn, account=account, labels=labels, states=states, cursor=cursor, limit=limit
+            )
+        )
+
+    async def counts(self, account: str | None = None) -> dict[str, int]:
+        return await self.store.read(lambda conn: records.count_by_state(conn, account))
+
+    async def check_start(self, sandbox: Sandbox) -> Terms:
+        """May it run, from new or again? Asked before anything is made or claimed."""
+        charges, now = self._charges, self.clock.now()
+        is_free = charges is None or charges.is_free(sandbox.account, sandbox.profile)
+        transaction = self.store.read if is_free else self.store.write
+        return await transaction(lambda conn: self._terms_to_run(conn, sandbox, now))
+
+    async def promised(self, sandbox: Sandbox, quote_id: str) -> Terms:
+        """The terms of one that goes on at a quote's rates; where nobody pays, as they are."""
+        charges, now = self._charges, self.clock.now()
+        if charges is None:
+            return sandbox.terms
+        return await self.store.read(lambda conn: charges.promised(conn, sandbox, quote_id, now=now))
+
+    async def kept_for(self, sandbox: Sandbox, retention: timedelta) -> timedelta:
+        """How long its disk is kept from the moment it does not run any more."""
+        charges, now = self._charges, self.clock.now()
+        if charges is None or sandbox.terms.is_free:
+            return retention
+        return await self.store.read(
+            lambda conn: charges.kept_for(conn, sandbox, retention=retention, now=now)
+        )
+
+    async def resized(self, sandbox: Sandbox) -> Terms:
+        """The terms of one that goes on with the resources it is given here."""
+        charges, now = self._charges, self.clock.now()
+        if charges is None or sandbox.terms.is_free:
+            return sandbox.terms
+        return await self.store.write(lambda conn: charges.resized(conn, sandbox, now=now))
+
+    async def amend(
+        self,
+        sandbox_id: str,
+        *,
+        kind: str,
+        actor: str,
+        reason: str,
+        decide: Callable[[Sandbox], Mapping[str, object]],
+        at: datetime | None = None,
+        data: Mapping[str, object] | None = None,
+        also: Also | None = None,
+    ) -> Sandbox:
+        """Change the record within its state. `decide` may be called again when someone wrote first.
+
+        `at` is when it became true, as in `Step`; `data` are facts for the event alone; `also` is written in
+        the same transaction, with its id.
+        """
+        step = Step(
+            signal=None,
+            kind=kind,
+            actor=actor,
+            reason=reason,
+            decide=decide,
+            at=at,
+            data=data or {},
+            also=None if also is None else lambda conn: also(conn, sandbox_id),
+        )
+        return await self.move(sandbox_id, step)
+
+    def _admit(self, conn: Connection, wanted: Sandbox, now: datetime) -> Sandbox:
+        # Whoever asks, and whether or not anybody pays.
+        demand_may(conn, wanted.account, Act.RUN, now=now)
+        return wanted if self._charges is None else self._charges.admit(conn, wanted, now=now)
+
+    def _prepare(self, conn: Connection, change: Change) -> Sandbox:
+        before, after = change.before, change.after
+        if before is None or not any(entry.step.starts for entry in change.entries):
+            return after
+        terms = self._terms_to_run(conn, before, change.now)
+        # What is frozen has had its slot all along, and keeps its terms with it.
+        return after if before.state in LIVE else replace(after, terms=terms)
+
+    def _record(self, conn: Connection, change: Change) -> None:
+        before, after, now = change.before, change.after, change.now
+        facts: Mapping[str, object] = {}
+        if self._charges is not None:
+            at = None if before is None else change.entries[-1].step.at
+            facts = self._charges.apply(conn, before, after, now=now, at=at)
+        if before is None:
+            _record_request(conn, change.entries[0].before if change.entries else after)
+        for entry in change.entries:
+            _record_step(conn, entry, now, facts if entry is change.entries[-1] else {})
+
+    def _missing(self, id: str) -> SandboxerError:
+        return Conflict(why=f"sandbox {id} has no record")
+
+    def _terms_to_run(self, conn: Connection, sandbox: Sandbox, now: datetime) -> Terms:
+        """Raises what refuses it."""
+        demand_may(conn, sandbox.account, Act.RUN, now=now)
+        if self._charges is None or self._charges.is_free(sandbox.account, sandbox.profile):
+            return sandbox.terms
+        return self._charges.check_start(conn, sandbox, now=now)
+
+
+def _record_request(conn: Connection, sandbox: Sandbox) -> None:
+    data = {"to": sandbox.state.value, "signal": Signal.REQUEST.value, "profile": sandbox.profile}
+    if sandbox.consumer:
+        data["consumer"] = dict(sandbox.consumer)  # type: ignore[assignment]
+    events.record(
+        conn,
+        subject=sandbox.id,
+        kind=f"sandbox.{sandbox.state.value}",
+        actor=sandbox.created_by,
+        reason=sandbox.reason,
+        at=sandbox.created_at,
+        data=data,
+    )
+
+
+def _record_step(
+    conn: Connection, entry: steps.Entry[Sandbox, Step], now: datetime, facts: Mapping[str, object]
+) -> None:
+    step, states = entry.step, {}
+    if step.signal is not None:
+        states = {
+            "from": entry.before.state.value,
+            "to": entry.after.state.value,
+            "signal": step.signal.value,
+        }
+    events.record(
+        conn,
+        subject=entry.after.id,
+        kind=step.kind or f"sandbox.{entry.after.state.value}",
+        actor=step.actor,
+        reason=step.reason,
+        at=now,
+        data={**states, **step.data, **facts},
+    )

@@ -1,0 +1,63 @@
+# Written by scripts/generate-calls from wire/operations/catalogue.py. Do not edit.
+"""The calls on catalogue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sandboxer.sdk.call import Call, target_of
+
+if TYPE_CHECKING:
+    from sandboxer.wire.catalogue import ImageList, Language, LanguageList, ProfileList, ShellList
+
+
+def list_images(
+    *, filter: str | None = None, cursor: str | None = None, limit: int | None = None
+) -> Call[ImageList]:
+    """Images: the host's own, and published ones that you may use."""
+    return Call(
+        operation="listImages",
+        method="GET",
+        target=target_of("/v1/images", filter=filter, cursor=cursor, limit=limit),
+        answer="sandboxer.wire.catalogue:ImageList",
+    )
+
+
+def list_profiles() -> Call[ProfileList]:
+    """Profiles of this platform."""
+    return Call(
+        operation="listProfiles",
+        method="GET",
+        target="/v1/profiles",
+        answer="sandboxer.wire.catalogue:ProfileList",
+    )
+
+
+def list_languages(*, image: str | None = None, available: bool | None = None) -> Call[LanguageList]:
+    """Languages, and whether they run here."""
+    return Call(
+        operation="listLanguages",
+        method="GET",
+        target=target_of("/v1/languages", image=image, available=available),
+        answer="sandboxer.wire.catalogue:LanguageList",
+    )
+
+
+def get_language(name: str) -> Call[Language]:
+    """One language, by name, alias or extension."""
+    return Call(
+        operation="getLanguage",
+        method="GET",
+        target=target_of("/v1/languages/{}", name),
+        answer="sandboxer.wire.catalogue:Language",
+    )
+
+
+def list_shells(*, image: str | None = None, available: bool | None = None) -> Call[ShellList]:
+    """Shells, and whether they run here."""
+    return Call(
+        operation="listShells",
+        method="GET",
+        target=target_of("/v1/shells", image=image, available=available),
+        answer="sandboxer.wire.catalogue:ShellList",
+    )

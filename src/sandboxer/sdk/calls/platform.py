@@ -1,0 +1,167 @@
+# Written by scripts/generate-calls from wire/operations/platform.py. Do not edit.
+"""The calls on platform."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sandboxer.sdk.call import BYTES, STREAM_TIMEOUT_S, Call, target_of
+
+if TYPE_CHECKING:
+    from sandboxer.wire.platform import (
+        Capabilities,
+        Cluster,
+        Collected,
+        Garbage,
+        Health,
+        Host,
+        Limits,
+        Pools,
+        Readiness,
+        Stats,
+    )
+    from sandboxer.wire.sandboxes import Reaped, StaleList
+
+
+def inspect_host() -> Call[Host]:
+    """What this host can do and holds (owner)."""
+    return Call(
+        operation="inspectHost",
+        method="GET",
+        target="/v1/host",
+        answer="sandboxer.wire.platform:Host",
+    )
+
+
+def list_stale() -> Call[StaleList]:
+    """What no record accounts for (owner)."""
+    return Call(
+        operation="listStale",
+        method="GET",
+        target="/v1/host/stale",
+        answer="sandboxer.wire.sandboxes:StaleList",
+    )
+
+
+def reap_stale() -> Call[Reaped]:
+    """Remove what no record accounts for (owner)."""
+    return Call(
+        operation="reapStale",
+        method="POST",
+        target="/v1/host/reap-stale",
+        answer="sandboxer.wire.sandboxes:Reaped",
+    )
+
+
+def list_garbage() -> Call[Garbage]:
+    """What nobody needs any more, and when it goes (owner)."""
+    return Call(
+        operation="listGarbage",
+        method="GET",
+        target="/v1/host/garbage",
+        answer="sandboxer.wire.platform:Garbage",
+    )
+
+
+def collect_garbage(*, now: bool | None = None) -> Call[Collected]:
+    """Remove what nobody needs any more; the platform does this by itself, too (owner)."""
+    return Call(
+        operation="collectGarbage",
+        method="POST",
+        target=target_of("/v1/host/collect-garbage", now=now),
+        answer="sandboxer.wire.platform:Collected",
+    )
+
+
+def get_openapi() -> Call[bytes]:
+    """This document."""
+    return Call(
+        operation="getOpenapi",
+        method="GET",
+        target="/openapi.json",
+        answer=BYTES,
+        timeout_s=STREAM_TIMEOUT_S,
+    )
+
+
+def health() -> Call[Health]:
+    """It runs; its database and disks take writes, its backends can make sandboxes."""
+    return Call(
+        operation="health",
+        method="GET",
+        target="/health",
+        answer="sandboxer.wire.platform:Health",
+        also_reads=frozenset({503}),
+    )
+
+
+def ready() -> Call[Readiness]:
+    """It takes requests."""
+    return Call(
+        operation="ready",
+        method="GET",
+        target="/readyz",
+        answer="sandboxer.wire.platform:Readiness",
+        also_reads=frozenset({503}),
+    )
+
+
+def metrics() -> Call[bytes]:
+    """Figures, for callers on this host."""
+    return Call(
+        operation="metrics",
+        method="GET",
+        target="/metrics",
+        answer=BYTES,
+        timeout_s=STREAM_TIMEOUT_S,
+    )
+
+
+def get_capabilities() -> Call[Capabilities]:
+    """What this platform can do."""
+    return Call(
+        operation="getCapabilities",
+        method="GET",
+        target="/v1/capabilities",
+        answer="sandboxer.wire.platform:Capabilities",
+    )
+
+
+def show_cluster() -> Call[Cluster]:
+    """Hosts, what they can do, and how much is free."""
+    return Call(
+        operation="showCluster",
+        method="GET",
+        target="/v1/cluster",
+        answer="sandboxer.wire.platform:Cluster",
+    )
+
+
+def list_pools() -> Call[Pools]:
+    """Sandboxes that stand ready, and the disks' storage."""
+    return Call(
+        operation="listPools",
+        method="GET",
+        target="/v1/pools",
+        answer="sandboxer.wire.platform:Pools",
+    )
+
+
+def show_stats() -> Call[Stats]:
+    """How many sandboxes, jobs, sessions and services there are, by state."""
+    return Call(
+        operation="showStats",
+        method="GET",
+        target="/v1/stats",
+        answer="sandboxer.wire.platform:Stats",
+    )
+
+
+def show_limits() -> Call[Limits]:
+    """What this key may still do: requests this minute, slots, caps, longest and largest sandbox."""
+    return Call(
+        operation="showLimits",
+        method="GET",
+        target="/v1/limits",
+        answer="sandboxer.wire.platform:Limits",
+    )

@@ -1,0 +1,64 @@
+# Written by scripts/generate-calls from wire/operations/previews.py. Do not edit.
+"""The calls on previews."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sandboxer.sdk.call import NOTHING, Call, headers_of, json_body, target_of
+
+if TYPE_CHECKING:
+    from sandboxer.wire.previews import KnownName, NewPreview, PreviewList
+
+
+def create_preview(
+    sandbox_id: str,
+    *,
+    port: int,
+    ttl: str | None = None,
+    public: bool | None = None,
+    one_time: bool | None = None,
+    wakes: bool | None = None,
+    hold_s: int | None = None,
+    idempotency_key: str | None = None,
+) -> Call[NewPreview]:
+    """An address that opens a port inside; its token is shown once."""
+    return Call(
+        operation="createPreview",
+        method="POST",
+        target=target_of("/v1/sandboxes/{}/previews", sandbox_id),
+        answer="sandboxer.wire.previews:NewPreview",
+        body=json_body({"port": port}, ttl=ttl, public=public, one_time=one_time, wakes=wakes, hold_s=hold_s),
+        headers=headers_of(content_type="application/json", idempotency_key=idempotency_key),
+        is_repeatable=idempotency_key is not None,
+    )
+
+
+def list_previews(sandbox_id: str) -> Call[PreviewList]:
+    """The previews that stand, newest first."""
+    return Call(
+        operation="listPreviews",
+        method="GET",
+        target=target_of("/v1/sandboxes/{}/previews", sandbox_id),
+        answer="sandboxer.wire.previews:PreviewList",
+    )
+
+
+def revoke_preview(sandbox_id: str, preview_id: str) -> Call[None]:
+    """Close it again, for its cookies too."""
+    return Call(
+        operation="revokePreview",
+        method="DELETE",
+        target=target_of("/v1/sandboxes/{}/previews/{}", sandbox_id, preview_id),
+        answer=NOTHING,
+    )
+
+
+def ask_for_name(*, domain: str) -> Call[KnownName]:
+    """Is a host name served here? (for the TLS edge)."""
+    return Call(
+        operation="askForName",
+        method="GET",
+        target=target_of("/v1/edge/ask", domain=domain),
+        answer="sandboxer.wire.previews:KnownName",
+    )

@@ -1,0 +1,255 @@
+# Written by scripts/generate-calls from wire/operations/sandboxes.py. Do not edit.
+"""The calls on sandboxes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sandboxer.sdk.call import EVENT_STREAM, NOTHING, STREAM_TIMEOUT_S, Call, headers_of, json_body, target_of
+
+if TYPE_CHECKING:
+    from sandboxer.wire.sandboxes import Expired, Reachability, Sandbox, SandboxPage, Usage
+
+
+def create_sandbox(
+    *,
+    profile: str | None = None,
+    name: str | None = None,
+    image: str | None = None,
+    trust: str | None = None,
+    ttl: str | None = None,
+    idle_timeout: str | None = None,
+    resources: Mapping[str, Any] | None = None,
+    env: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    consumer: Mapping[str, Any] | None = None,
+    quote_id: str | None = None,
+    snapshot: str | None = None,
+    volumes: Sequence[Mapping[str, Any]] | None = None,
+    wait: bool | None = None,
+    idempotency_key: str | None = None,
+) -> Call[Sandbox]:
+    """Make a sandbox."""
+    return Call(
+        operation="createSandbox",
+        method="POST",
+        target=target_of("/v1/sandboxes", wait=wait),
+        answer="sandboxer.wire.sandboxes:Sandbox",
+        body=json_body(
+            {},
+            profile=profile,
+            name=name,
+            image=image,
+            trust=trust,
+            ttl=ttl,
+            idle_timeout=idle_timeout,
+            resources=resources,
+            env=env,
+            labels=labels,
+            inputs=inputs,
+            consumer=consumer,
+            quote_id=quote_id,
+            snapshot=snapshot,
+            volumes=volumes,
+        ),
+        headers=headers_of(content_type="application/json", idempotency_key=idempotency_key),
+        is_repeatable=idempotency_key is not None,
+        timeout_s=180.0,
+    )
+
+
+def list_sandboxes(
+    *,
+    state: str | None = None,
+    label: Sequence[str] | None = None,
+    cursor: str | None = None,
+    limit: int | None = None,
+) -> Call[SandboxPage]:
+    """List sandboxes, newest first."""
+    return Call(
+        operation="listSandboxes",
+        method="GET",
+        target=target_of("/v1/sandboxes", state=state, label=label, cursor=cursor, limit=limit),
+        answer="sandboxer.wire.sandboxes:SandboxPage",
+    )
+
+
+def expire_sandboxes(*, apply: bool | None = None) -> Call[Expired]:
+    """End what is past its time (owner)."""
+    return Call(
+        operation="expireSandboxes",
+        method="POST",
+        target=target_of("/v1/sandboxes/expire", apply=apply),
+        answer="sandboxer.wire.sandboxes:Expired",
+    )
+
+
+def get_sandbox(sandbox_id: str) -> Call[Sandbox]:
+    """Look at a sandbox."""
+    return Call(
+        operation="getSandbox",
+        method="GET",
+        target=target_of("/v1/sandboxes/{}", sandbox_id),
+        answer="sandboxer.wire.sandboxes:Sandbox",
+    )
+
+
+def destroy_sandbox(sandbox_id: str) -> Call[Sandbox]:
+    """Remove a sandbox; removed already is success."""
+    return Call(
+        operation="destroySandbox",
+        method="DELETE",
+        target=target_of("/v1/sandboxes/{}", sandbox_id),
+        answer="sandboxer.wire.sandboxes:Sandbox",
+        is_repeatable=True,
+    )
+
+
+def recreate_sandbox(sandbox_id: str) -> Call[Sandbox]:
+    """New disk from the image, same id."""
+    return Call(
+        operation="recreateSandbox",
+        method="POST",
+        target=target_of("/v1/sandboxes/{}/recreate", sandbox_id),
+        answer="sandboxer.wire.sandboxes:Sandbox",
+        timeout_s=180.0,
+    )
+
+
+def lock_sandbox(sandbox_id: str) -> Call[Sandbox]:
+    """From now on destroying, recreating and unlocking it need a second proof."""
+    return Call(
+        operation="lockSandbox",
+        method="POST",
+        target=target_of("/v1/sandboxes/{}/lock", sandbox_id),
+        answer="sandboxer.wire.sandboxes:Sandbox",
+        timeout_s=180.0,
+    )
+
+
+def unlock_sandbox(sandbox_id: str) -> Call[Sandbox]:
+    """Let it be destroyed by a request alone again."""
+    return Call(
+        operation="unlockSandbox",
+        method="POST",
+        target=target_of("/v1/sandboxes/{}/unlock", sandbox_id),
+        answer="sandboxer.wire.sandboxes:Sandbox",
+        timeout_s=180.0,
+    )
+
+
+def stop_sandbox(sandbox_id: str) -> Call[Sandbox]:
+    """End its processes, keep its disk."""
+    return Call(
+        operation="stopSandbox",
+        method="POST",
+        target=target_of("/v1/sandboxes/{}/stop", sandbox_id),
+        answer="sandboxer.wire.sandboxes:Sandbox",
+        timeout_s=180.0,
+    )
+
+
+def resume_sandbox(sandbox_id: str) -> Call[Sandbox]:
+    """Start a stopped one again on its disk."""
+    return Call(
+        operation="resumeSandbox",
+        method="POST",
+        target=target_of("/v1/sandboxes/{}/resume", sandbox_id),
+        answer="sandboxer.wire.sandboxes:Sandbox",
+        timeout_s=180.0,
+    )
+
+
+def freeze_sandbox(sandbox_id: str) -> Call[Sandbox]:
+    """Pause every process in memory."""
+    return Call(
+        operation="freezeSandbox",
+        method="POST",
+        target=target_of("/v1/sandboxes/{}/freeze", sandbox_id),
+        answer="sandboxer.wire.sandboxes:Sandbox",
+        timeout_s=180.0,
+    )
+
+
+def thaw_sandbox(sandbox_id: str) -> Call[Sandbox]:
+    """Let a frozen one go on."""
+    return Call(
+        operation="thawSandbox",
+        method="POST",
+        target=target_of("/v1/sandboxes/{}/thaw", sandbox_id),
+        answer="sandboxer.wire.sandboxes:Sandbox",
+        timeout_s=180.0,
+    )
+
+
+def extend_ttl(
+    sandbox_id: str, *, duration: str, quote_id: str | None = None, idempotency_key: str | None = None
+) -> Call[Sandbox]:
+    """Give it more time."""
+    return Call(
+        operation="extendTtl",
+        method="PATCH",
+        target=target_of("/v1/sandboxes/{}/ttl", sandbox_id),
+        answer="sandboxer.wire.sandboxes:Sandbox",
+        body=json_body({"duration": duration}, quote_id=quote_id),
+        headers=headers_of(content_type="application/json", idempotency_key=idempotency_key),
+        is_repeatable=idempotency_key is not None,
+    )
+
+
+def get_reachability(sandbox_id: str) -> Call[Reachability]:
+    """Does it answer, and where."""
+    return Call(
+        operation="getReachability",
+        method="GET",
+        target=target_of("/v1/sandboxes/{}/reachability", sandbox_id),
+        answer="sandboxer.wire.sandboxes:Reachability",
+    )
+
+
+def get_usage(sandbox_id: str) -> Call[Usage]:
+    """What it uses now."""
+    return Call(
+        operation="getUsage",
+        method="GET",
+        target=target_of("/v1/sandboxes/{}/usage", sandbox_id),
+        answer="sandboxer.wire.sandboxes:Usage",
+    )
+
+
+def boost_sandbox(sandbox_id: str, *, vcpus: int) -> Call[Sandbox]:
+    """More CPUs, and 2 GB of memory with each, at once and without a restart."""
+    return Call(
+        operation="boostSandbox",
+        method="POST",
+        target=target_of("/v1/sandboxes/{}/boost", sandbox_id),
+        answer="sandboxer.wire.sandboxes:Sandbox",
+        body=json_body({"vcpus": vcpus}),
+        headers=headers_of(content_type="application/json"),
+    )
+
+
+def unboost_sandbox(sandbox_id: str) -> Call[Sandbox]:
+    """Back to what it had; not boosted is success."""
+    return Call(
+        operation="unboostSandbox",
+        method="POST",
+        target=target_of("/v1/sandboxes/{}/unboost", sandbox_id),
+        answer="sandboxer.wire.sandboxes:Sandbox",
+    )
+
+
+def follow_events(
+    sandbox_id: str, *, after: int | None = None, follow: bool | None = None, last_event_id: int | None = None
+) -> Call[None]:
+    """What happened, from an id on, and what happens."""
+    return Call(
+        operation="followEvents",
+        method="GET",
+        target=target_of("/v1/sandboxes/{}/events", sandbox_id, after=after, follow=follow),
+        answer=NOTHING,
+        headers=headers_of(accept=EVENT_STREAM, last_event_id=last_event_id),
+        timeout_s=STREAM_TIMEOUT_S,
+    )

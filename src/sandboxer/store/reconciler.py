@@ -1,0 +1,94 @@
+"""The loop of everything that happens without a caller: do what is due, sleep until a moment comes or
+somebody wakes it. A round compares records with reality and never relies on having heard of a change, so a
+crash loses nothing; one record's trouble stops nobody else's clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import SandboxerError
+from sandboxer.store.engine import Store
+
+log = logging.getLogger(__name__)
+RETRY = timedelta(seconds=30)
+FAR = datetime.max.replace(tzinfo=UTC)
+# The server's time may step forward, to a wall clock that was set: nobody sleeps past what is over then.
+LONGEST_SLEEP = timedelta(seconds=30)
+
+
+class Reconciler:
+    """`name` is for the log: whose loop it is."""
+
+    def __init__(self, name: str, store: Store, clock: Clock, *, retry: timedelta = RETRY) -> None:
+        self.name = name
+        self.store = store
+        self.clock = clock
+        self._retry = retry
+        self._awake = asyncio.Event()
+        # Where acting failed: not again before this.
+        self._not_before: dict[str, datetime] = {}
+
+    def wake(self) -> None:
+        self._awake.set()
+
+    async def run(self) -> None:
+        """For ever; cancel it to stop."""
+        leave: Callable[[], None] = self.store.on_commit(self._hear)
+        try:
+            while True:
+                self._awake.clear()
+                try:
+                    moment = await self._round()
+                except Exception:
+                    # An outermost loop: the next round tries again.
+                    log.exception("%s: a round failed", self.name)
+                    moment = self.clock.now() + self._retry
+                await wait_until(moment, self._awake, self.clock)
+        finally:
+            leave()
+
+    async def _round(self) -> datetime:
+        """Do what is due; returns when to look again although nothing happened."""
+        raise NotImplementedError
+
+    def _hear(self, topics: frozenset[str]) -> None:
+        """Somebody's transaction announced these. Wakes the loop if that is news to it."""
+
+    def _is_paused(self, id: str) -> bool:
+        """Acting on it failed a moment ago."""
+        return id in self._not_before and self._not_before[id] > self.clock.now()
+
+    def _look_at(self, id: str, moment: datetime) -> datetime:
+        """The end of its pause, or that moment."""
+        return self._not_before[id] if self._is_paused(id) else moment
+
+    async def _attend(self, id: str, act: Callable[[], Awaitable[None]]) -> None:
+        """`act`, unless it failed a moment ago; raises nothing."""
+        if self._is_paused(id):
+            return
+        try:
+            await act()
+            self._not_before.pop(id, None)
+        except Exception as error:
+            # One record's trouble must not stop the clock of all.
+            is_known = isinstance(error, SandboxerError)
+            log.warning("%s: could not attend to %s: %r", self.name, id, error, exc_info=not is_known)
+            self._not_before[id] = self.clock.now() + self._retry
+
+
+async def wait_until(moment: datetime, sooner: asyncio.Event, clock: Clock) -> None:
+    """Until the moment comes or the event is set, or for so long that it is worth looking at the clock."""
+    if moment >= FAR - timedelta(days=1):
+        await sooner.wait()
+        return
+    async with asyncio.TaskGroup() as group:
+        asleep = group.create_task(clock.sleep(min(moment - clock.now(), LONGEST_SLEEP)))
+        awake = group.create_task(sooner.wait())
+        await asyncio.wait((asleep, awake), return_when=asyncio.FIRST_COMPLETED)
+        asleep.cancel()
+        awake.cancel()

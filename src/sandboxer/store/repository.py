@@ -1,0 +1,227 @@
+"""The one way to keep a record (decision 0029): its repository is the only writer of its rows.
+
+Each step is one short transaction: the lifecycle's table decides, `version` fences, the charge follows and
+the event is recorded. Who lost the fence looks again. A noun gives the codec of its rows (`Rows`), its
+lifecycle, and says in `_record` what a change brings with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import Connection
+
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import Conflict, NotFound, SandboxerError
+from sandboxer.store.engine import Store
+from sandboxer.store.rows import Recorded, Rows
+from sandboxer.store.steps import Change, Lifecycle, Step, walk
+
+R = TypeVar("R", bound=Recorded)
+T = TypeVar("T", bound=Step[Any, Any])
+X = TypeVar("X")
+# Written in the transaction of a new record, with its id.
+Also = Callable[[Connection, str], None]
+# A step that finds the record changed under it looks again this often before it gives up.
+_TRIES = 8
+_ENDED_KEPT = 10_000
+
+
+class Repository(Generic[R, T]):
+    # What people call one of its records.
+    noun: str
+
+    def __init__(self, store: Store, clock: Clock, rows: Rows[R], lifecycle: Lifecycle[Any]) -> None:
+        self.store = store
+        self.clock = clock
+        self.rows = rows
+        self.lifecycle = lifecycle
+        self._watchers: list[Callable[[R, Sequence[T]], None]] = []
+        self._joins: list[Callable[[Connection, R], None]] = []
+
+    def on_change(self, watcher: Callable[[R, Sequence[T]], None]) -> None:
+        """Called with the new record and the steps to it after every commit. Must be quick and not raise."""
+        self._watchers.append(watcher)
+
+    def with_each_new(self, join: Callable[[Connection, R], None]) -> None:
+        """Written with every new record, in its transaction. What it raises refuses the record."""
+        self._joins.append(join)
+
+    async def find(self, id: str) -> R | None:
+        return await self.store.read(lambda conn: self.rows.load(conn, id))
+
+    async def create(
+        self,
+        wanted: R,
+        *steps: T,
+        check: Callable[[Connection], None] | None = None,
+        also: Also | None = None,
+    ) -> R:
+        """Write a new record, taken through `steps` at once. `check` raises what refuses it."""
+        now = self.clock.now()
+
+        def write(conn: Connection) -> R:
+            if check is not None:
+                check(conn)
+            return self.add(conn, wanted, *steps, also=also, now=now)
+
+        return self.announce(await self._write(wanted.id, write), steps)
+
+    def add(self, conn: Connection, wanted: R, *steps: T, also: Also | None, now: datetime) -> R:
+        """As `create`, in a transaction of the caller's, who tells nobody before it is committed."""
+        admitted = self._admit(conn, wanted, now)
+        entries = walk(admitted, steps, self.lifecycle, now)
+        added = entries[-1].after if entries else admitted
+        self.rows.insert(conn, added)
+        for join in self._joins:
+            join(conn, added)
+        if also is not None:
+            also(conn, added.id)
+        self._record(conn, Change(before=None, after=added, entries=entries, now=now))
+        return added
+
+    async def move(self, id: str, *steps: T) -> R:
+        """Take it through `steps` from the state it is in now.
+
+        Raises IllegalTransition, NotFound, Conflict, and what the checks of the steps raise.
+        """
+        for _ in range(_TRIES):
+            written = await self._write(
+                id, partial(self._apply, change=self._change(await self._current(id), steps))
+            )
+            if written is not None:
+                return self.announce(written, steps)
+            await self._look_again(id)
+        raise Conflict(why=f"{self.noun} {id} is changing too fast")
+
+    def step(self, conn: Connection, before: R, *steps: T) -> R:
+        """As `move`, once, in a transaction of the caller's. Raises Conflict if someone else wrote first."""
+        written = self._apply(conn, self._change(before, steps))
+        if written is None:
+            raise Conflict(why=f"{self.noun} {before.id} was changed by someone else")
+        return written
+
+    # What a noun says of itself.
+
+    def _admit(self, conn: Connection, wanted: R, now: datetime) -> R:
+        """The new record as it is written. Raises what refuses it."""
+        return wanted
+
+    def _prepare(self, conn: Connection, change: Change[R, T]) -> R:
+        """The record as it is written, decided in the transaction of the step. Raises what refuses it."""
+        return change.after
+
+    def _record(self, conn: Connection, change: Change[R, T]) -> None:
+        """Let the charge follow the record, and tell of it."""
+        raise NotImplementedError
+
+    def _missing(self, id: str) -> SandboxerError:
+        return NotFound(what=self.noun, id=id)
+
+    def _change(self, before: R, steps: Sequence[T]) -> Change[R, T]:
+        now = self.clock.now()
+        entries = walk(before, steps, self.lifecycle, now)
+        return Change(before=before, after=entries[-1].after, entries=entries, now=now)
+
+    def _apply(self, conn: Connection, change: Change[R, T]) -> R | None:
+        """The record as it was written; None: someone else wrote first."""
+        assert change.before is not None
+        after = self._prepare(conn, change)
+        if not self.rows.replace(conn, change.before, after):
+            return None
+        for entry in change.entries:
+            if entry.step.check_stored is not None:
+                entry.step.check_stored(conn, after)
+            if entry.step.also is not None:
+                entry.step.also(conn)
+        self._record(conn, change if after is change.after else replace(change, after=after))
+        return after
+
+    def announce(self, record: R, steps: Sequence[T] = ()) -> R:
+        """Tell the watchers of what was committed; called by itself for all but `add` and `step`."""
+        for watcher in self._watchers:
+            watcher(record, steps)
+        return record
+
+    async def _current(self, id: str) -> R:
+        current = await self.find(id)
+        if current is None:
+            raise self._missing(id)
+        return current
+
+    async def _write(self, id: str, fn: Callable[[Connection], X]) -> X:
+        return await self.store.write(fn)
+
+    async def _look_again(self, id: str) -> None:
+        """Someone else wrote first."""
+
+
+class RememberedRepository(Repository[R, T]):
+    """With a memory of every record that is not over.
+
+    One server owns the database (it is fenced), so the memory is the truth for reads on the hot path; a write
+    by anyone else shows as a lost fence.
+    """
+
+    def __init__(self, store: Store, clock: Clock, rows: Rows[R], lifecycle: Lifecycle[Any]) -> None:
+        super().__init__(store, clock, rows, lifecycle)
+        self._memory: dict[str, R] = {}
+        # Ids that ended lately.
+        self._ended: OrderedDict[str, None] = OrderedDict()
+
+    async def load(self) -> Sequence[R]:
+        """Fill the memory; once, at start."""
+        living = await self.store.read(self.rows.living)
+        for record in living:
+            self._remember(record)
+        return living
+
+    def living(self) -> Iterator[R]:
+        return iter(list(self._memory.values()))
+
+    def peek(self, id: str) -> R | None:
+        """The record if it is not over; no database."""
+        return self._memory.get(id)
+
+    async def find(self, id: str) -> R | None:
+        known = self._memory.get(id)
+        return known if known is not None else await super().find(id)
+
+    async def _write(self, id: str, fn: Callable[[Connection], X]) -> X:
+        try:
+            return await super()._write(id, fn)
+        except asyncio.CancelledError:
+            # The store finishes a transaction it began; the memory must not fall behind it.
+            await self._look_again(id)
+            raise
+
+    async def _look_again(self, id: str) -> None:
+        stored = await super().find(id)
+        if stored is not None:
+            self.announce(stored)
+
+    def announce(self, record: R, steps: Sequence[T] = ()) -> R:
+        # Writers come back in any order: an older version must not replace a newer one, nor undo an end.
+        known = self._memory.get(record.id)
+        if record.id in self._ended or (known is not None and known.version >= record.version):
+            return record
+        self._remember(record)
+        return super().announce(record, steps)
+
+    def _remember(self, record: R) -> None:
+        if record.state in self.rows.over:
+            self._forget(record)
+        else:
+            self._memory[record.id] = record
+
+    def _forget(self, record: R) -> None:
+        self._memory.pop(record.id, None)
+        self._ended[record.id] = None
+        if len(self._ended) > _ENDED_KEPT:
+            self._ended.popitem(last=False)

@@ -1,0 +1,212 @@
+"""Rows of one table as frozen values: how each field lies in its column, and the few statements that every
+noun needs. A noun's own queries are written beside its value and read through `all` and `one`.
+
+The caller owns the transaction. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    Update,
+    bindparam,
+    insert,
+    select,
+    update,
+)
+
+from sandboxer.store.paging import Page, newest_first, next_cursor
+
+
+class Recorded(Protocol):
+    """What the record of every noun has."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def id(self) -> str: ...
+    # Grows by one with every write; a write from an older version is refused.
+    @property
+    def version(self) -> int: ...
+    @property
+    def state(self) -> Any: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def created_at(self) -> datetime: ...
+
+
+R = TypeVar("R", bound=Recorded)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """How a field lies in its column, where that does not hold the value as it is."""
+
+    write: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+    # Where its name differs from the field's.
+    column: str = ""
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+MAPPING = Cell(write=dict, read=_same)
+TUPLE = Cell(write=list, read=tuple)
+
+
+def enumerated(kind: type[Enum]) -> Cell:
+    return Cell(write=lambda member: member.value, read=kind)
+
+
+def parts(kind: type[Any]) -> Cell:
+    """A value of plain parts, as a JSON object."""
+    names = tuple(one.name for one in fields(kind))
+    return Cell(
+        write=lambda value: {name: getattr(value, name) for name in names}, read=lambda kept: kind(**kept)
+    )
+
+
+def seconds(column: str) -> Cell:
+    return Cell(
+        column=column,
+        write=lambda value: value.total_seconds(),
+        read=lambda kept: timedelta(seconds=kept),
+    )
+
+
+def optional(cell: Cell) -> Cell:
+    """None is kept as NULL."""
+    write, read = cell.write, cell.read
+    return Cell(
+        column=cell.column,
+        write=lambda value: None if value is None else write(value),
+        read=lambda kept: None if kept is None else read(kept),
+    )
+
+
+class Rows(Generic[R]):
+    """`prefix` is what their ids begin with, `over` the states in which nothing is left of one. `derived` are
+    columns that follow from the whole record and are not fields of it. Fields in `unread` are large: they
+    are None in what is read here."""
+
+    def __init__(
+        self,
+        table: Table,
+        record: type[R],
+        *,
+        prefix: str,
+        over: Iterable[Enum],
+        cells: Mapping[str, Cell] | None = None,
+        derived: Mapping[str, Callable[[R], Any]] | None = None,
+        unread: Collection[str] = (),
+    ) -> None:
+        self.table = table
+        self.prefix = prefix
+        self.over = frozenset(over)
+        self.is_left = table.c.state.not_in([one.value for one in self.over])
+        self._record = record
+        self._cells = cells or {}
+        self._unread = dict.fromkeys(unread)
+        self._derived = derived or {}
+        self._names = tuple(record.__dataclass_fields__)
+        self._plain = tuple(name for name in self._names if name not in self._cells)
+        self._columns = {name: cell.column or name for name, cell in self._cells.items()}
+        self._insert = insert(table).inline()
+        # Of a table that holds more than the record: no column that nobody asked for.
+        self.select = select(
+            *(table.c[self._columns.get(name, name)] for name in self._names if name not in self._unread)
+        )
+        self._load = self.select.where(table.c.id == bindparam("wanted_id"))
+        # One statement for each set of columns: building another each time costs more than the write.
+        self._updates: dict[tuple[str, ...], Update] = {}
+
+    def insert(self, conn: Connection, record: R) -> None:
+        conn.execute(self._insert, self._to_row(record))
+
+    def replace(self, conn: Connection, before: R, after: R) -> bool:
+        """Write what differs, unless someone wrote first; False then, and nothing is changed."""
+        row: dict[str, Any] = {}
+        for name in self._names:
+            value = getattr(after, name)
+            if value is not getattr(before, name):
+                cell = self._cells.get(name)
+                row[self._columns.get(name, name)] = value if cell is None else cell.write(value)
+        for name, derive in self._derived.items():
+            row[name] = derive(after)
+        fence = {"fence_id": before.id, "fence_version": before.version}
+        values = {f"new_{name}": value for name, value in row.items()}
+        return conn.execute(self._update(tuple(row)), {**fence, **values}).rowcount == 1
+
+    def load(self, conn: Connection, id: str, *, lock: bool = False) -> R | None:
+        """`lock`: nobody else decides about it before this transaction ends."""
+        query = self._load.with_for_update() if lock else self._load
+        row = conn.execute(query, {"wanted_id": id}).one_or_none()
+        return None if row is None else self.read(row)
+
+    def one(self, conn: Connection, *where: ColumnElement[bool]) -> R | None:
+        row = conn.execute(self.select.where(*where)).one_or_none()
+        return None if row is None else self.read(row)
+
+    def all(self, conn: Connection, query: Select[Any]) -> list[R]:
+        return [self.read(row) for row in conn.execute(query)]
+
+    def where(self, conn: Connection, *where: ColumnElement[bool]) -> list[R]:
+        return self.all(conn, self.select.where(*where))
+
+    def page(self, conn: Connection, query: Select[Any], *, cursor: str | None, limit: int) -> Page[R]:
+        """Newest first."""
+        found = self.all(conn, newest_first(query, self.table, cursor=cursor, limit=limit))
+        return Page(records=found[:limit], next_cursor=next_cursor(found, limit))
+
+    def living(self, conn: Connection, account: str | None = None) -> list[R]:
+        """All of which something may be left. `account` None: everyone's."""
+        mine = () if account is None else (self.table.c.account == account,)
+        return self.where(conn, self.is_left, *mine)
+
+    def owners(self, conn: Connection, subjects: Iterable[str]) -> dict[str, str]:
+        """The account of each subject that is one of these."""
+        wanted = [subject for subject in subjects if subject.startswith(self.prefix)]
+        if not wanted:
+            return {}
+        id_, account = self.table.c.id, self.table.c.account
+        return {row.id: row.account for row in conn.execute(select(id_, account).where(id_.in_(wanted)))}
+
+    def read(self, row: Row[Any]) -> R:
+        cells = row._mapping
+        values = {name: cells[name] for name in self._plain if name not in self._unread}
+        for name, cell in self._cells.items():
+            values[name] = cell.read(cells[self._columns[name]])
+        return self._record(**values, **self._unread)
+
+    def _to_row(self, record: R) -> dict[str, Any]:
+        row = {name: getattr(record, name) for name in self._plain}
+        for name, cell in self._cells.items():
+            row[self._columns[name]] = cell.write(getattr(record, name))
+        for name, derive in self._derived.items():
+            row[name] = derive(record)
+        return row
+
+    def _update(self, columns: tuple[str, ...]) -> Update:
+        known = self._updates.get(columns)
+        if known is None:
+            table = self.table
+            is_as_seen = (
+                table.c.id == bindparam("fence_id"),
+                table.c.version == bindparam("fence_version"),
+            )
+            values = {name: bindparam(f"new_{name}", type_=table.c[name].type) for name in columns}
+            known = self._updates[columns] = update(table).where(*is_as_seen).values(values)
+        return known

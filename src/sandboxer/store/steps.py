@@ -1,0 +1,98 @@
+"""One step of any record: what is asked of it, and the record that follows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import Connection
+
+from sandboxer.store.rows import Recorded
+
+R = TypeVar("R", bound=Recorded)
+S = TypeVar("S")
+
+
+# Without slots: Python 3.11 cannot make a frozen one by the name `Step[…]` otherwise.
+@dataclass(frozen=True, kw_only=True)
+class Step(Generic[R, S]):
+    # None: the record changes within its state, and `kind` tells of it.
+    signal: S | None
+    actor: str
+    reason: str
+    changes: Mapping[str, object] = field(default_factory=dict)
+    # More changes, where they depend on the record as it is.
+    decide: Callable[[R], Mapping[str, object]] | None = None
+    kind: str = ""
+    # Facts for the event alone.
+    data: Mapping[str, object] = field(default_factory=dict)
+    # Raises what refuses the step for the record as it is; asked again whenever someone wrote first.
+    check: Callable[[R], None] | None = None
+    # Asked in the same transaction, with the record's row held. Raises what refuses the step.
+    check_stored: Callable[[Connection, R], None] | None = None
+    # Written in the same transaction.
+    also: Callable[[Connection], None] | None = None
+    # When it became true, if that was noticed later: a charge ends there.
+    at: datetime | None = None
+
+
+T = TypeVar("T", bound=Step[Any, Any])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lifecycle(Generic[S]):
+    """A table of states with its one door."""
+
+    next_state: Callable[[Any, S], Any]
+    # Its `ended_at` is the moment it came into one of these; empty: steps say so themselves.
+    ended: frozenset[Any] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[R, T]):
+    """A step that was taken."""
+
+    step: T
+    before: R
+    after: R
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change(Generic[R, T]):
+    """What one transaction does to a record."""
+
+    # None: it is new.
+    before: R | None
+    after: R
+    entries: Sequence[Entry[R, T]]
+    now: datetime
+
+
+def stepped(before: R, step: Step[R, Any], lifecycle: Lifecycle[Any], now: datetime) -> R:
+    """The record after the step. Raises IllegalTransition, and what `step.check` raises."""
+    if step.check is not None:
+        step.check(before)
+    values: dict[str, Any] = {"version": before.version + 1}
+    if step.signal is not None:
+        state = lifecycle.next_state(before.state, step.signal)
+        values |= {"state": state, "reason": step.reason}
+        if state is not before.state and "state_since" in before.__dataclass_fields__:
+            values["state_since"] = now
+        if lifecycle.ended:
+            values["ended_at"] = now if state in lifecycle.ended else None
+    values |= step.changes
+    if step.decide is not None:
+        values |= step.decide(before)
+    return replace(before, **values)
+
+
+def walk(before: R, steps: Sequence[T], lifecycle: Lifecycle[Any], now: datetime) -> list[Entry[R, T]]:
+    """The record taken through all of them. Raises as `stepped`."""
+    entries: list[Entry[R, T]] = []
+    for step in steps:
+        after = stepped(before, step, lifecycle, now)
+        entries.append(Entry(step, before, after))
+        before = after
+    return entries

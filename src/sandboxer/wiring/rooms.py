@@ -1,0 +1,402 @@
+"""Every room of a platform, opened: those that face the outside, sandboxes with their loops, and what stands
+on them.
+
+Facing the outside are webhooks, wallets and payments; on sandboxes stand execution, sessions, services,
+access and artifacts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import httpx
+
+from sandboxer.access.egress.use_cases import open_egress
+from sandboxer.access.ports.targets import Target
+from sandboxer.access.room import Access, open_access
+from sandboxer.access.secrets.use_cases import open_secrets
+from sandboxer.access.ssh.keys import open_ssh
+from sandboxer.accounts.audit import SUBJECT as AUDIT
+from sandboxer.accounts.authority import AuthorityRepository
+from sandboxer.accounts.delegation import accounts_above
+from sandboxer.artifacts.charging import KeepCharges
+from sandboxer.artifacts.garbage.collector import Trees
+from sandboxer.artifacts.images import list_images
+from sandboxer.artifacts.images.published import records as images
+from sandboxer.artifacts.room import Artifacts, open_artifacts
+from sandboxer.artifacts.snapshots import records as snapshots
+from sandboxer.artifacts.volumes import records as volumes
+from sandboxer.identity.genesis.gate import GenesisGate
+from sandboxer.identity.genesis.registry import HttpRegistry
+from sandboxer.identity.keys import Keys
+from sandboxer.identity.seal import Seal
+from sandboxer.identity.wallet_identity import WalletIdentity, open_wallet_identity
+from sandboxer.kernel.budget import Budget
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.dial_judge import DialJudge
+from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.kernel.tasks import own_tasks
+from sandboxer.money.heartbeat import Timekeeper
+from sandboxer.money.holds import set_policy
+from sandboxer.money.timer import BucketTimer
+from sandboxer.money.usage_feed import DailyFeed, SegmentFeed
+from sandboxer.observe.metrics import Metrics
+from sandboxer.observe.retention import keep_events_pruned
+from sandboxer.observe.webhooks.outbox import EventFeed
+from sandboxer.observe.webhooks.room import Webhooks, open_webhooks
+from sandboxer.payments.room import Payments, PaymentSettings
+from sandboxer.sandboxes.activity import Activity
+from sandboxer.sandboxes.admission import Admission, Slots
+from sandboxer.sandboxes.binding import keep_counting
+from sandboxer.sandboxes.charging import Charging
+from sandboxer.sandboxes.dependencies import SandboxDependencies
+from sandboxer.sandboxes.inspection import owners_of
+from sandboxer.sandboxes.lifecycle import LIVE
+from sandboxer.sandboxes.loops import start_loops
+from sandboxer.sandboxes.loops.credit import CreditLoop
+from sandboxer.sandboxes.loops.delegation import DelegationEnds
+from sandboxer.sandboxes.loops.recorder import keep_figures
+from sandboxer.sandboxes.operations import Operations
+from sandboxer.sandboxes.profiles import Profiles, load_profiles
+from sandboxer.sandboxes.purchase import Purchases, undo_unpaid
+from sandboxer.sandboxes.quarantine import Quarantine
+from sandboxer.sandboxes.reconcile import reconcile
+from sandboxer.sandboxes.repository import SandboxRepository
+from sandboxer.sandboxes.stale import StrayProcesses, UnknownSandboxes
+from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.sandboxes.warm import Kind, WarmPool
+from sandboxer.settings import Settings
+from sandboxer.store.engine import Store
+from sandboxer.store.kept_answers import keep_pruned
+from sandboxer.wiring.backends import BoundBackends
+from sandboxer.work.execute.room import Execution, open_execution
+from sandboxer.work.jobs import records as jobs
+from sandboxer.work.languages.images import HostImages, ImageContent
+from sandboxer.work.retention import keep_forgetting, kept
+from sandboxer.work.room import Work, open_work
+from sandboxer.work.services.room import open_services
+from sandboxer.work.services.use_cases import ServiceUseCases
+from sandboxer.work.sessions.room import open_sessions
+from sandboxer.work.sessions.sessions import Sessions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpperRooms:
+    """The rooms that stand on sandboxes."""
+
+    execution: Execution
+    sessions: Sessions
+    services: ServiceUseCases
+    access: Access
+    artifacts: Artifacts
+    admission: Admission
+    purchases: Purchases
+
+
+@asynccontextmanager
+async def open_sandbox_rooms(
+    settings: Settings,
+    store: Store,
+    timekeeper: Timekeeper,
+    bound: BoundBackends,
+    metrics: Metrics,
+    keys: Keys,
+    payments: Payments,
+) -> AsyncIterator[tuple[SandboxUseCases, Work]]:
+    charging, clock, profiles = None, timekeeper.clock, load_profiles(settings.profiles_dir)
+    storage = settings.storage_policy
+    await store.write(
+        lambda conn: set_policy(
+            conn, grace=settings.grace, reserve=settings.holds.slice, deposit=storage.deposit
+        )
+    )
+    if settings.charging:
+        charging = Charging(pricing=settings.prices, holds=settings.holds, storage=storage)
+    # Leaving: the loops end first, then the pool is emptied, then operations still under way are undone.
+    async with own_tasks() as operations:
+        dependencies = SandboxDependencies(
+            repository=SandboxRepository(store, clock, charging),
+            clock=clock,
+            backends=bound.backends,
+            profiles=profiles,
+            operations=Operations(operations),
+            activity=Activity(clock),
+            warm=WarmPool(bound.backends, _warm_kinds(settings, profiles)),
+            quarantine=Quarantine(store, clock, settings.quarantine_time),
+            is_adopted=bound.is_adopted,
+            default_profile=settings.default_profile,
+            retention=settings.retention_time,
+            trust_max=settings.highest_trust,
+            last_witnessed=timekeeper.last_witnessed,
+        )
+        dependencies.quarantine.sources += [UnknownSandboxes(dependencies), StrayProcesses(dependencies)]
+        sandboxes = SandboxUseCases(dependencies)
+        work = open_work(sandboxes, clock)
+        keep_figures(metrics, dependencies)
+        await reconcile(dependencies)
+        if payments.x402 is not None:
+            await undo_unpaid(dependencies, store)
+            await payments.x402.reconciler.adopt()
+        living = [sandbox.id for sandbox in dependencies.repository.living() if sandbox.state in LIVE]
+        try:
+            async with own_tasks() as loops:
+                start_loops(dependencies, loops)
+                loops.start(timekeeper.run(), name="the server's time")
+                loops.start(DelegationEnds(dependencies, store, keys).run(), name="ends of delegated keys")
+                if charging is not None:
+                    loops.start(BucketTimer(store, clock).run(), name="buckets")
+                    loops.start(CreditLoop(dependencies, store).run(), name="credit loop")
+                if payments.x402 is not None:
+                    loops.start(payments.x402.reconciler.run(), name="payments")
+                loops.start(work.run(living), name="overdue processes")
+                loops.start(keep_counting(store, bound.backends, clock), name="installation's count")
+                loops.start(keep_pruned(store, clock), name="idempotency keys")
+                old = kept(jobs_for=settings.job_policy.retention, records_for=settings.records_kept_for)
+                loops.start(keep_forgetting(store, clock, old), name="old records of work")
+                loops.start(
+                    keep_events_pruned(store, clock, kept=settings.events_kept_for, spared=(AUDIT,)),
+                    name="old events",
+                )
+                yield sandboxes, work
+        finally:
+            await dependencies.warm.drain()
+
+
+def _warm_kinds(settings: Settings, profiles: Profiles) -> dict[Kind, int]:
+    wanted = {}
+    for profile_id, number in settings.warm_pool.items():
+        profile = profiles.get(profile_id)
+        wanted[Kind(profile.backend, profile.image, profile.resources, profile.trust)] = number
+    return wanted
+
+
+async def open_upper_rooms(
+    settings: Settings,
+    store: Store,
+    clock: Clock,
+    seal: Seal,
+    authorities: AuthorityRepository,
+    webhooks: Webhooks,
+    sandboxes: SandboxUseCases,
+    closing: AsyncExitStack,
+    budget: Budget,
+    gate: GenesisGate | None,
+) -> UpperRooms:
+    slots = Slots(sandboxes.dependencies, store)
+    # First: whatever starts a process needs them.
+    secrets = await closing.enter_async_context(
+        open_secrets(sandboxes, store, clock, seal, is_charged=settings.charging)
+    )
+    pricing = settings.prices if settings.charging else None
+    egress = await closing.enter_async_context(
+        open_egress(
+            sandboxes, store, seal, secrets=secrets.vault, pricing=pricing, never=settings.never_reached
+        )
+    )
+    execution = await closing.enter_async_context(
+        _open_execution(settings, sandboxes, store, clock, authorities, slots, webhooks, budget)
+    )
+    sessions = await closing.enter_async_context(open_sessions(store, clock, sandboxes, execution.images))
+    services = await closing.enter_async_context(
+        open_services(
+            sandboxes,
+            store,
+            clock,
+            seal,
+            state_dir=settings.state_dir,
+            domain=settings.proxy_domain,
+            domain_port=settings.domain_proof_port,
+            judge=DialJudge(allow_private=settings.webhook_allow_private, never=settings.never_reached),
+            domain_policy=settings.domain_policy,
+        )
+    )
+    ssh = await open_ssh(sandboxes, store, clock)
+    access = closing.enter_context(
+        open_access(
+            sandboxes,
+            store,
+            clock,
+            seal,
+            secrets=secrets,
+            ssh=ssh,
+            egress=egress,
+            targets=services.targets(Target),
+        )
+    )
+    artifacts = await closing.enter_async_context(
+        _open_artifacts(settings, sandboxes, store, clock, authorities, slots, budget)
+    )
+    admission = _admission(settings, sandboxes, slots, authorities, artifacts, gate)
+    return UpperRooms(
+        admission=admission,
+        purchases=Purchases(
+            sandboxes=sandboxes, admission=admission, pricing=settings.prices, least=settings.holds.slice
+        ),
+        execution=execution,
+        sessions=sessions,
+        services=services,
+        access=access,
+        artifacts=artifacts,
+    )
+
+
+def _admission(
+    settings: Settings,
+    sandboxes: SandboxUseCases,
+    slots: Slots,
+    authorities: AuthorityRepository,
+    artifacts: Artifacts,
+    gate: GenesisGate | None,
+) -> Admission:
+    return Admission(
+        dependencies=sandboxes.dependencies,
+        slots=slots,
+        authorities=authorities,
+        gate=gate,
+        is_gate_demanded=settings.genesis_demanded,
+        sources=(artifacts.cloning, artifacts.spawning, artifacts.volumes),
+    )
+
+
+def _open_execution(
+    settings: Settings,
+    sandboxes: SandboxUseCases,
+    store: Store,
+    clock: Clock,
+    authorities: AuthorityRepository,
+    slots: Slots,
+    webhooks: Webhooks,
+    budget: Budget,
+) -> AbstractAsyncContextManager[Execution]:
+    return open_execution(
+        sandboxes,
+        store,
+        clock,
+        authorities=authorities,
+        slots=slots,
+        webhooks=webhooks,
+        policy=settings.job_policy,
+        images=HostImages(lambda: _contents(settings.images_dir)),
+        budget=budget,
+    )
+
+
+def _contents(images_dir: Path) -> Iterator[ImageContent]:
+    for image in list_images(images_dir):
+        # An older tree, `name@digest`, serves disks that lie over it, not new sandboxes.
+        if "@" not in image.name:
+            yield ImageContent(
+                name=image.name, packages=image.packages, has_file=partial(_has_file, image.rootfs)
+            )
+
+
+def _has_file(rootfs: Path, path: str) -> bool:
+    """A link in there may point anywhere, so none is followed."""
+    return os.path.lexists(rootfs / path)
+
+
+def _open_artifacts(
+    settings: Settings,
+    sandboxes: SandboxUseCases,
+    store: Store,
+    clock: Clock,
+    authorities: AuthorityRepository,
+    slots: Slots,
+    budget: Budget,
+) -> AbstractAsyncContextManager[Artifacts]:
+    charges = None
+    if settings.charging:
+        charges = KeepCharges(pricing=settings.prices, holds=settings.holds, storage=settings.storage_policy)
+    return open_artifacts(
+        sandboxes,
+        store,
+        clock,
+        authorities=authorities,
+        slots=slots,
+        budget=budget,
+        charges=charges,
+        policy=settings.snapshot_policy,
+        image_policy=settings.image_policy,
+        spool_dir=settings.state_dir / "imports",
+        lists_dir=settings.state_dir / "image-lists",
+        default_profile=settings.default_profile,
+        volume_policy=settings.volume_policy,
+        trees=Trees(settings.images_dir, is_ours=settings.images_dir.is_relative_to(settings.state_dir)),
+        garbage_grace=settings.garbage_kept_for,
+    )
+
+
+async def open_webhook_room(
+    settings: Settings, store: Store, clock: Clock, seal: Seal, closing: AsyncExitStack
+) -> Webhooks:
+    feeds = (
+        EventFeed(
+            lambda conn, subjects: (
+                owners_of(conn, subjects)
+                | jobs.rows.owners(conn, subjects)
+                | snapshots.rows.owners(conn, subjects)
+                | images.rows.owners(conn, subjects)
+                | volumes.rows.owners(conn, subjects)
+            )
+        ),
+        SegmentFeed(),
+        DailyFeed(),
+    )
+    return await closing.enter_async_context(
+        open_webhooks(
+            store,
+            clock,
+            seal,
+            feeds,
+            allow_private=settings.webhook_allow_private,
+            never=settings.never_reached,
+            above=accounts_above,
+        )
+    )
+
+
+async def open_wallets(
+    settings: Settings, store: Store, seal: Seal, clock: Clock, keys: Keys, closing: AsyncExitStack
+) -> WalletIdentity:
+    registry = None
+    if settings.genesis_registry_url is not None:
+        client = await closing.enter_async_context(httpx.AsyncClient())
+        registry = HttpRegistry(settings.genesis_registry_url, client, clock)
+    elif settings.genesis_demanded:
+        raise InvalidRequest(field="genesis_registry_url", why="genesis_demanded needs a registry to ask")
+    return await open_wallet_identity(
+        store,
+        seal,
+        clock,
+        keys,
+        url=settings.url,
+        session_secret=settings.session_secret,
+        production=settings.production,
+        allow_test_networks=settings.allow_test_networks,
+        registry=registry,
+        genesis_level=settings.genesis_level,
+    )
+
+
+def payment_settings(settings: Settings) -> PaymentSettings:
+    key = settings.x402_signer_key
+    return PaymentSettings(
+        url=settings.url,
+        state_dir=settings.state_dir,
+        charging=settings.charging,
+        x402=settings.x402,
+        signer_key=None if key is None else key.get_secret_value(),
+        fixed_rates=settings.fixed_rates,
+        rates=settings.rates,
+        chains=settings.chain_plans,
+        invoices=settings.invoices,
+        hot_wallet=settings.hot_wallet_plan,
+        gift_cards=settings.gift_cards,
+        mail=settings.mail_server,
+        tiers=settings.prices.tiers,
+    )

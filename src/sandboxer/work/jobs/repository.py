@@ -1,0 +1,117 @@
+"""The repository of jobs: the only writer of their records. A step also tells who asked to be told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import SandboxerError
+from sandboxer.observe import events
+from sandboxer.observe.webhooks.room import Webhooks
+from sandboxer.store import steps
+from sandboxer.store.engine import Store
+from sandboxer.store.repository import Repository
+from sandboxer.work.execute import outcome as outcomes
+from sandboxer.work.execute.outcome import Outcome
+from sandboxer.work.jobs import records
+from sandboxer.work.jobs.lifecycle import FINAL, Signal, next_state
+from sandboxer.work.jobs.records import Job
+
+ACTOR = "system:jobs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step(steps.Step[Job, Signal]):
+    actor: str = ACTOR
+    outcome: Outcome | None = None
+
+
+class JobRepository(Repository[Job, Step]):
+    noun = "job"
+
+    def __init__(
+        self, store: Store, clock: Clock, webhooks: Webhooks, *, kept_bytes: int = 256 * 1024 * 1024
+    ) -> None:
+        lifecycle = steps.Lifecycle[Signal](next_state=next_state, ended=FINAL)
+        super().__init__(store, clock, records.rows, lifecycle)
+        self._kept_bytes = kept_bytes
+        # Bytes written for each account since its old results were looked at.
+        self._fresh: dict[str, int] = {}
+        self._webhooks = webhooks
+
+    async def glance(self, job_id: str) -> Job | None:
+        """Without what it runs."""
+        return await self.store.read(lambda conn: records.light.load(conn, job_id))
+
+    async def outcome(self, job_id: str) -> Outcome | None:
+        kept = await self.store.read(lambda conn: records.result_of(conn, job_id))
+        return None if kept is None else outcomes.from_json(kept)
+
+    async def take(self, job: Job, step: Step) -> Job:
+        """One step from the record as it was seen. Raises IllegalTransition, and Conflict when someone else
+        moved it first: then it is no longer the caller's."""
+        return await self.store.write(lambda conn: self.step(conn, job, step))
+
+    def _prepare(self, conn: Connection, change: steps.Change[Job, Step]) -> Job:
+        return replace(change.after, submission=None) if change.after.state in FINAL else change.after
+
+    def _record(self, conn: Connection, change: steps.Change[Job, Step]) -> None:
+        job, now = change.after, change.now
+        step = change.entries[-1].step if change.entries else None
+        outcome = None if step is None else step.outcome
+        if job.state in FINAL:
+            kept = None if outcome is None else json.dumps(outcomes.to_json(outcome)).encode()
+            records.keep_outcome(conn, job.id, kept)
+            if kept is not None:
+                self._make_room(conn, job.account, len(kept))
+        events.record(
+            conn,
+            subject=job.id,
+            kind=f"job.{job.state.value}",
+            actor=job.created_by if step is None else step.actor,
+            reason=job.reason,
+            at=now,
+            data={"sandbox_id": job.sandbox_id, "language": job.language},
+        )
+        if job.state in FINAL and job.webhook_url is not None:
+            self._tell(conn, job, outcome, now)
+
+    def _make_room(self, conn: Connection, account: str, size: int) -> None:
+        """Not with every job, and never later than a quarter past the bound."""
+        fresh = self._fresh.get(account, self._kept_bytes) + size
+        if fresh >= self._kept_bytes // 4:
+            records.drop_old_results(conn, account, keep_bytes=self._kept_bytes)
+            fresh = 0
+        self._fresh[account] = fresh
+
+    def _tell(self, conn: Connection, job: Job, outcome: Outcome | None, now: datetime) -> None:
+        assert job.webhook_url is not None
+        try:
+            self._webhooks.enqueue(
+                conn,
+                account=job.account,
+                kind=f"job.{job.state.value}",
+                url=job.webhook_url,
+                payload=_summary(job, outcome),
+                id=job.id,
+                now=now,
+            )
+        except SandboxerError:
+            # The operator no longer allows this address; the job ended all the same.
+            return
+
+
+def _summary(job: Job, outcome: Outcome | None) -> dict[str, object]:
+    return {
+        "job_id": job.id,
+        "state": job.state.value,
+        "reason": job.reason,
+        "language": job.language,
+        "exit_code": None if outcome is None else outcome.exit_code,
+        "sats": job.sats,
+        "job": f"/v1/jobs/{job.id}",
+    }

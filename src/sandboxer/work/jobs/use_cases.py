@@ -1,0 +1,225 @@
+"""Jobs as callers use them, and the queue behind: so many at once for each account, oldest first."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import Conflict, IllegalTransition, NotFound
+from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.tasks import TaskOwner
+from sandboxer.store.paging import Page
+from sandboxer.store.repository import Also
+from sandboxer.work.execute.outcome import Outcome
+from sandboxer.work.execute.submission import Plan, to_json
+from sandboxer.work.jobs import records
+from sandboxer.work.jobs.lifecycle import FINAL, Signal, State
+from sandboxer.work.jobs.policy import JobPolicy, refuse_alone, refuse_one_more
+from sandboxer.work.jobs.records import Job
+from sandboxer.work.jobs.repository import JobRepository, Step
+from sandboxer.work.jobs.runner import RETRY, Live, Runner
+
+log = logging.getLogger(__name__)
+# Queued jobs looked at in one go.
+LOOK_AHEAD = 1000
+# Of one account beyond those that may run: the first may have to wait for their moment.
+LATE = 16
+# A cancelled program is killed within milliseconds; past this its sandbox is in trouble and we say so.
+CANCEL_WAIT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A job and what there is of its output."""
+
+    job: Job
+    outcome: Outcome | None
+
+
+class Jobs:
+    def __init__(
+        self, repository: JobRepository, runner: Runner, clock: Clock, policy: JobPolicy, tasks: TaskOwner
+    ) -> None:
+        self._repository = repository
+        self._runner = runner
+        self._clock = clock
+        self._policy = policy
+        self._tasks = tasks
+        self._live: dict[str, Live] = {}
+        self._called = asyncio.Event()
+        self._waiters: dict[str, set[asyncio.Event]] = {}
+
+    async def submit(
+        self, plan: Plan, caller: Caller, *, webhook_url: str | None = None, also: Also | None = None
+    ) -> Job:
+        """Queue it. `also` is written with the record. Raises QueueFull, and TooLarge for what never fits."""
+        now = self._clock.now()
+        given = to_json(plan.submission)
+        job = Job(
+            id=new_id("job"),
+            version=0,
+            account=caller.account,
+            created_by=caller.public_key,
+            is_owner=caller.is_owner,
+            state=State.QUEUED,
+            reason="queued",
+            language=plan.language.name,
+            submission=given,
+            webhook_url=webhook_url,
+            sandbox_id=None,
+            compile_process=None,
+            run_process=None,
+            sats=0,
+            problem=None,
+            created_at=now,
+            not_before=None,
+            started_at=None,
+            deadline=None,
+            ended_at=None,
+            size_bytes=len(json.dumps(given)),
+        )
+        refuse_alone(job.size_bytes, self._policy)
+
+        def write(conn: Connection) -> None:
+            refuse_one_more(
+                job.size_bytes, records.queue(conn, job.account), records.queue(conn), self._policy
+            )
+            self._repository.add(conn, job, also=also, now=now)
+
+        await self._repository.store.write(write)
+        self._called.set()
+        return job
+
+    async def get(self, job_id: str, caller: Caller) -> Seen:
+        """While it runs, with what it has printed so far."""
+        job = await self._visible(job_id, caller)
+        live = self._live.get(job_id)
+        if job.state in FINAL or live is None:
+            return Seen(job=job, outcome=await self._repository.outcome(job_id))
+        return Seen(job=job, outcome=live.outcome())
+
+    async def list(
+        self, caller: Caller, *, state: State | None = None, cursor: str | None = None, limit: int = 50
+    ) -> Page[Job]:
+        """Newest first. The owner sees everyone's."""
+        account = None if caller.is_owner else caller.account
+        return await self._repository.store.read(
+            lambda conn: records.page(conn, account=account, state=state, cursor=cursor, limit=limit)
+        )
+
+    async def wait(self, job_id: str, caller: Caller, *, timeout_s: float) -> Seen:
+        """As `get`, once it ended or the time is over."""
+        await self._visible(job_id, caller)
+        await self._ended(job_id, timeout_s)
+        return await self.get(job_id, caller)
+
+    async def cancel(self, job_id: str, caller: Caller) -> Seen:
+        """End it, and say what it had printed. Ended already: as it is."""
+        job = await self._visible(job_id, caller)
+        live = self._live.get(job_id)
+        if live is not None:
+            await live.cancel(caller.public_key)
+            await self._ended(job_id, CANCEL_WAIT_S)
+        elif job.state is State.QUEUED:
+            step = Step(signal=Signal.CANCEL, reason="cancelled", actor=caller.public_key)
+            try:
+                await self._repository.take(job, step)
+                self._tell_ended(job_id)
+            except (Conflict, IllegalTransition):
+                # It was begun, or ended, just now.
+                return await self.cancel(job_id, caller)
+        return await self.get(job_id, caller)
+
+    async def adopt(self) -> None:
+        """Take up what a server before us left running; before anything is swept away."""
+        for job in await self._repository.store.read(lambda conn: records.in_state(conn, State.RUNNING)):
+            if job.sandbox_id is not None:
+                self._runner.endings.own(job.sandbox_id)
+            self._start(job.id, job.account)
+
+    async def run(self) -> None:
+        """Start what is queued, for ever; cancel it to stop."""
+        while True:
+            self._called.clear()
+            try:
+                is_any_late = await self._start_due()
+            except Exception:
+                # An outermost loop: a database that is away for a moment must not end the queue.
+                log.exception("could not look at the queue of jobs")
+                is_any_late = True
+            try:
+                async with asyncio.timeout(RETRY.total_seconds() if is_any_late else None):
+                    await self._called.wait()
+            except TimeoutError:
+                continue
+
+    def figures(self) -> Mapping[str, int]:
+        return {"running": len(self._live)}
+
+    async def _start_due(self) -> bool:
+        """True if some have to wait for a moment, not for another's end."""
+        now, is_any_late = self._clock.now(), False
+        mine = self._policy.running_per_account
+        for found in await self._repository.store.read(
+            lambda conn: records.waiting(conn, LOOK_AHEAD, per_account=mine + LATE)
+        ):
+            if found.id in self._live:
+                continue
+            if len(self._live) >= self._policy.running:
+                break
+            if found.not_before is not None and found.not_before > now:
+                is_any_late = True
+            elif self._running_of(found.account) < self._policy.running_per_account:
+                self._start(found.id, found.account)
+        return is_any_late
+
+    def _running_of(self, account: str) -> int:
+        return sum(1 for live in self._live.values() if live.account == account)
+
+    def _start(self, job_id: str, account: str) -> None:
+        live = self._live[job_id] = Live(account=account)
+        self._tasks.start(self._attend(job_id, live), name=f"job {job_id}")
+
+    async def _attend(self, job_id: str, live: Live) -> None:
+        try:
+            await self._runner.attend(job_id, live)
+        except Exception:
+            # Not even its failure could be written down: the next start finds it again.
+            log.exception("job %s is stuck", job_id)
+        finally:
+            del self._live[job_id]
+            self._called.set()
+        self._tell_ended(job_id)
+
+    async def _visible(self, job_id: str, caller: Caller) -> Job:
+        job = await self._repository.glance(job_id)
+        if job is None or not (caller.is_owner or job.account == caller.account):
+            raise NotFound(what="job", id=job_id)
+        return job
+
+    async def _ended(self, job_id: str, timeout_s: float) -> None:
+        """Returns when it has ended, or after `timeout_s`."""
+        told = asyncio.Event()
+        self._waiters.setdefault(job_id, set()).add(told)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while (job := await self._repository.glance(job_id)) is not None and job.state not in FINAL:
+                    await told.wait()
+                    told.clear()
+        except TimeoutError:
+            return
+        finally:
+            self._waiters[job_id].discard(told)
+            if not self._waiters[job_id]:
+                del self._waiters[job_id]
+
+    def _tell_ended(self, job_id: str) -> None:
+        for told in self._waiters.get(job_id, ()):
+            told.set()

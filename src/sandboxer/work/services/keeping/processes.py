@@ -1,0 +1,224 @@
+"""Starting and ending the processes of a service inside its sandbox, looking whether they are well, and
+carrying what they print into its log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from sandboxer.backends.guest import Connection, Exit, Guest, ProcessInfo, Stream
+from sandboxer.kernel.errors import GuestRefused, PathNotFound, SandboxerError
+from sandboxer.sandboxes.access import RESIDENT_TAG
+from sandboxer.work.lines import SHELLS, WORKSPACE, Pace, Wanted, launch
+from sandboxer.work.processes import end_process
+from sandboxer.work.services.keeping.logs import LineCutter, ServiceLog
+from sandboxer.work.services.keeping.means import Means
+from sandboxer.work.services.records import Service
+from sandboxer.work.services.specs import Health
+
+log = logging.getLogger(__name__)
+# Bytes a second; a line costs as much as so many bytes more.
+RATE = 256 * 1024
+LINE_COSTS = 100
+# Lines written in one go: the server does nothing else meanwhile, and a piece of output may hold 60,000.
+AT_ONCE = 256
+# Whatever has such an id was started by us.
+PREFIX = "svp"
+_FOLDER = "/var/lib/sandboxer/services"
+# How often we look whether a process that was asked to end has.
+_GLANCE_S = 0.05
+
+
+async def start(
+    guest: Guest,
+    service: Service,
+    *,
+    process_id: str,
+    port: int,
+    sandbox_env: Mapping[str, str],
+    secrets: Mapping[str, str],
+) -> None:
+    """Under exactly this id: a second start of the same is refused by the supervisor inside."""
+    spec = service.spec
+    if spec.cwd is None:
+        await guest.files.mkdir(WORKSPACE)
+    own = {"PORT": str(port), "SANDBOXER_SERVICE": service.name}
+    wanted = Wanted(
+        # Words and folder are settled here: a second try of `launch` would take another id.
+        argv=await _argv(guest, service),
+        cwd=spec.cwd or WORKSPACE,
+        user=spec.user,
+        env={**spec.env, **secrets, **own},
+    )
+    async with await launch(guest, wanted, sandbox_env, tag=RESIDENT_TAG, process_id=process_id):
+        return
+
+
+async def _argv(guest: Guest, service: Service) -> tuple[str, ...]:
+    spec = service.spec
+    shell = await _shell(guest)
+    if spec.bootstrap is None:
+        return (shell, "-c", spec.command or "")
+    path = f"{_FOLDER}/{service.name}-{service.run}"
+    await guest.files.write(path, _whole(spec.bootstrap.encode()), mode=0o755)
+    # A script says by its first line who runs it; without one it is a shell's.
+    return (path,) if spec.bootstrap.startswith("#!") else (shell, path)
+
+
+async def _shell(guest: Guest) -> str:
+    try:
+        await guest.files.stat(SHELLS[0])
+    except PathNotFound:
+        return SHELLS[1]
+    return SHELLS[0]
+
+
+async def ours(guest: Guest) -> Mapping[str, ProcessInfo]:
+    return {i.process_id: i for i in await guest.processes() if i.process_id.startswith(f"{PREFIX}_")}
+
+
+async def end(guest: Guest, process_id: str, *, patience_s: float) -> None:
+    """Ask it to end, wait, then kill everything it started. Ended already, or unknown, is success."""
+    info = (await ours(guest)).get(process_id)
+    if info is not None and info.exit is None:
+        await _ask_to_end(guest, process_id)
+    deadline = asyncio.get_running_loop().time() + patience_s
+    while (info := (await ours(guest)).get(process_id)) is not None:
+        if info.exit is not None or asyncio.get_running_loop().time() >= deadline:
+            await end_process(guest, info)
+            return
+        await asyncio.sleep(_GLANCE_S)
+
+
+async def end_others(guest: Guest, process_id: str | None) -> None:
+    """What a redeploy that was cut short has left behind."""
+    for info in (await ours(guest)).values():
+        if info.process_id != process_id and info.exit is None:
+            await end_process(guest, info)
+
+
+async def _ask_to_end(guest: Guest, process_id: str) -> None:
+    try:
+        async with await guest.attach(process_id) as process:
+            await process.signal(signal.SIGTERM)
+    except SandboxerError:
+        # It ended in between; the caller looks.
+        return
+
+
+async def _whole(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+@dataclass(eq=False)
+class Pump:
+    """Carries what one process prints into the service's log, and hears how it ends.
+
+    A process that prints faster than `RATE` is slowed down by its own full pipe: one noisy service must not
+    keep the server from serving the others.
+    """
+
+    process_id: str
+    run: int
+    # Called when the process ended, or the line to it broke.
+    on_end: Callable[[], None]
+    exit: Exit | None = None
+    is_over: bool = False
+
+    async def carry(self, means: Means, service_id: str, guest: Guest) -> None:
+        """Until it ends; never raises for what happens to the sandbox."""
+        try:
+            self.exit = await self._carry(means, service_id, guest)
+        except SandboxerError as error:
+            log.info("the line to %s of %s ended: %s", self.process_id, service_id, error)
+        except OSError as error:
+            log.warning("the log of %s could not be written: %s", service_id, error)
+        except Exception:
+            # The end of a task of its own: what one service prints must not end the platform.
+            log.exception("the log of %s met a fault", service_id)
+        finally:
+            self.is_over = True
+            self.on_end()
+
+    async def _carry(self, means: Means, service_id: str, guest: Guest) -> Exit | None:
+        kept = means.log(service_id)
+        cutter = LineCutter({stream: kept.offset(self.process_id, stream.value) for stream in Stream})
+        pace = Pace(RATE)
+        ended: Exit | None = None
+        async with await guest.attach(self.process_id) as process:
+            async for item in process.output():
+                if isinstance(item, Exit):
+                    ended = item
+                    break
+                found = cutter.feed(item)
+                while lines := list(islice(found, AT_ONCE)):
+                    self._write(means, kept, lines)
+                    await pace.spend(LINE_COSTS * len(lines))
+                await pace.spend(len(item.data))
+        self._write(means, kept, list(cutter.finish()))
+        return ended
+
+    def _write(self, means: Means, kept: ServiceLog, lines: Sequence[tuple[Stream, str, int]]) -> None:
+        if lines:
+            plain = [(stream.value, text, offset) for stream, text, offset in lines]
+            kept.write_all(means.clock.now(), self.run, self.process_id, plain)
+
+
+_STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])[ \r]")
+_MAX_HEAD = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    is_well: bool
+    why: str
+
+
+async def look(guest: Guest, port: int, health: Health) -> Verdict:
+    """Is it well? One look through the supervisor at the port the service should listen on. Never raises for
+    what the service or its sandbox does.
+
+    Every byte of the answer is hostile: it is read up to a bound, within a time, and only its first line
+    counts.
+    """
+    try:
+        async with asyncio.timeout(health.timeout_s):
+            connection = await guest.connect(port)
+            try:
+                if health.path is None:
+                    return Verdict(True, f"it takes connections on port {port}")
+                return await _ask(connection, health.path)
+            finally:
+                await connection.close()
+    except TimeoutError:
+        return Verdict(False, f"no answer on port {port} within {health.timeout_s:g} s")
+    except GuestRefused:
+        return Verdict(False, f"nothing listens on port {port}")
+    except SandboxerError as error:
+        return Verdict(False, f"its sandbox does not answer: {error}")
+
+
+async def _ask(connection: Connection, path: str) -> Verdict:
+    ask = (
+        f"GET {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: sandboxer-health\r\nConnection: close\r\n\r\n"
+    )
+    await connection.write(ask.encode("ascii", "replace"))
+    head = b""
+    while b"\n" not in head and len(head) < _MAX_HEAD:
+        chunk = await connection.read(_MAX_HEAD)
+        if not chunk:
+            break
+        head += chunk
+    line = head.split(b"\n", 1)[0]
+    status = _STATUS.match(line)
+    if status is None:
+        shown = "nothing" if not line else repr(line[:60].decode("latin-1"))
+        return Verdict(False, f"it answered GET {path} with {shown}, which is not HTTP")
+    code = int(status[1])
+    return Verdict(200 <= code < 400, f"it answered GET {path} with {code}")

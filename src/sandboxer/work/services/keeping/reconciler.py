@@ -1,0 +1,367 @@
+"""Keeps one service: looks at its sandbox, its process and its health, and takes one step after the other.
+
+A step is short, and taken under a lock: what its owner asks for (stop, redeploy, …) takes the same lock. What
+is seen and decided is in `decisions.py` and `processes.py`; this file only acts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+from sandboxer.backends.guest import Guest
+from sandboxer.kernel.errors import Forbidden, InsufficientCredit, NotFound, SandboxerError
+from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.tasks import TaskOwner
+from sandboxer.store.reconciler import wait_until
+from sandboxer.work.services.keeping import processes as health
+from sandboxer.work.services.keeping import processes as launching
+from sandboxer.work.services.keeping.decisions import Ground, after_exit, exit_in_words, sleeps_at
+from sandboxer.work.services.keeping.means import SYSTEM, Means
+from sandboxer.work.services.keeping.processes import Pump
+from sandboxer.work.services.records import Service
+from sandboxer.work.services.repository import Step
+from sandboxer.work.services.specs import Policy, Spec, next_port
+from sandboxer.work.services.states import ALIVE, KEPT, Signal, State
+
+log = logging.getLogger(__name__)
+_FAR = datetime.max.replace(tzinfo=UTC)
+# After trouble of ours (a sandbox that does not answer, a full host) we look again after this.
+RETRY = timedelta(seconds=2)
+# A new process is looked at this soon, then ever more seldom, up to a second.
+_FIRST_LOOK = timedelta(milliseconds=30)
+_LAST_WAIT = timedelta(seconds=1)
+# The reverse proxy remembers for a second where a name leads.
+_LEAST_DRAIN_S = 1.5
+_WHY_DOWN = {
+    Ground.STOPPED: "its sandbox was stopped",
+    Ground.REAPED: "its sandbox was stopped for lack of sats; it starts again when someone pays",
+}
+
+
+class ServiceReconciler:
+    def __init__(self, means: Means, service_id: str, tasks: TaskOwner) -> None:
+        self._means = means
+        self._id = service_id
+        self._tasks = tasks
+        self._lock = asyncio.Lock()
+        self._stirred = asyncio.Event()
+        self._pump: Pump | None = None
+        self._failures = 0
+        # Was this process ever well? One that never was is not restarted for being unwell.
+        self._was_well = False
+        self._look_at: datetime | None = None
+        self._look_wait = _FIRST_LOOK
+
+    async def run(self) -> None:
+        """Until it is cancelled. What it started goes on without it."""
+        while True:
+            self._stirred.clear()
+            try:
+                async with self._lock:
+                    until = await self._step()
+            except NotFound:
+                # Removed meanwhile.
+                return
+            except SandboxerError as error:
+                log.info("service %s: %s", self._id, error)
+                until = self._now() + RETRY
+            except Exception:
+                # An outermost loop: one service's trouble must not end the others'.
+                log.exception("service %s could not be kept", self._id)
+                until = self._now() + RETRY
+            await wait_until(until, self._stirred, self._means.clock)
+
+    def stir(self) -> None:
+        """Something may have changed: look now."""
+        self._stirred.set()
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[Service]:
+        """Nobody else acts on this service meanwhile; afterwards it is looked at."""
+        async with self._lock:
+            try:
+                yield self.service()
+            finally:
+                self._stirred.set()
+
+    async def settle(self) -> Service:
+        """One step now, for a caller who wants to see what it comes to."""
+        async with self._lock:
+            await self._step()
+        self._stirred.set()
+        return self.service()
+
+    def service(self) -> Service:
+        found = self._means.repository.peek(self._id)
+        if found is None:
+            raise NotFound(what="service", id=self._id)
+        return found
+
+    async def _step(self) -> datetime:
+        """One step; returns when to look again. Whatever happens before that stirs us."""
+        service = self.service()
+        ground = self._means.ground(service)
+        if service.state is State.CREATING or ground is Ground.COMING:
+            return _FAR
+        if ground is Ground.GONE:
+            if service.state is not State.FAILED:
+                await self._move(Signal.BROKE, "its sandbox is gone", process_id=None)
+            return _FAR
+        if ground is Ground.FROZEN:
+            if service.state in (*ALIVE, State.RESTARTING):
+                await self._move(Signal.SLEEP, "its sandbox is frozen")
+            return _FAR
+        if ground in _WHY_DOWN:
+            if service.state in KEPT:
+                await self._move(Signal.STOP, _WHY_DOWN[ground], process_id=None)
+            return _FAR
+        if ground is Ground.HALTED and service.state in (*ALIVE, State.SLEEPING):
+            reason = self._means.sandboxes.dependencies.repository.peek(service.sandbox_id)
+            why = "its sandbox ended" if reason is None else f"its sandbox ended: {reason.reason}"
+            await self.exited(service, why, is_failure=True)
+            return self._now()
+        return await self._step_down_or_up(service, ground)
+
+    async def _step_down_or_up(self, service: Service, ground: Ground) -> datetime:
+        if service.state is State.RESTARTING:
+            if service.restart_at is not None and service.restart_at > self._now():
+                return service.restart_at
+            return await self._restart(service)
+        if ground is Ground.HALTED:
+            return _FAR
+        if service.state is State.STOPPED and service.is_wanted:
+            # Its sandbox had been stopped, and runs again.
+            await self.launch(service, "its sandbox runs again")
+            return self._now()
+        if service.state is State.SLEEPING:
+            await self._wake(service)
+            return self._now()
+        if service.state in ALIVE:
+            return await self._attend(service)
+        return _FAR
+
+    async def _restart(self, service: Service) -> datetime:
+        try:
+            await self.launch(service, service.reason)
+        except (InsufficientCredit, Forbidden) as error:
+            # Its sandbox may not run again: asking every other second would change nothing.
+            await self._move(Signal.STOP, f"its sandbox cannot be started again: {error}")
+        return self._now()
+
+    async def _wake(self, service: Service) -> None:
+        self._means.requests[service.sandbox_id] = self._now()
+        there = service.process_id in await launching.ours(await self._means.guest(service))
+        if there:
+            self._was_well, self._failures, self._look_at = True, 0, None
+            await self._move(Signal.WAKE, "its sandbox runs again")
+        else:
+            await self.launch(service, "its sandbox was started again")
+
+    async def _attend(self, service: Service) -> datetime:
+        """It should run: does it, is it well, is it needed?"""
+        pump = self._pump
+        if pump is not None and pump.is_over and pump.exit is None:
+            # The line broke; not again at once, it may break for the same reason.
+            self._pump = None
+            return self._now() + RETRY
+        if pump is None or pump.process_id != service.process_id:
+            return await self._find(service)
+        if pump.exit is not None:
+            ended = pump.exit
+            self._pump = None
+            is_failure = ended.code != 0 or ended.reason is not None
+            await self.exited(service, exit_in_words(ended), is_failure=is_failure)
+            return self._now()
+        if self._look_at is None or self._look_at <= self._now():
+            await self._look(service)
+            service = self.service()
+            if service.state not in ALIVE:
+                return self._now()
+        return min(self._look_at or _FAR, await self._rest(service))
+
+    async def _find(self, service: Service) -> datetime:
+        """After a restart of ours, or a line that broke: the process is there, ended, or was lost."""
+        guest = await self._means.guest(service)
+        await launching.end_others(guest, service.process_id)
+        if service.process_id is None or service.process_id not in await launching.ours(guest):
+            await self.launch(service, "its process was not there any more")
+            return self._now()
+        self.attach(service, guest)
+        return self._now()
+
+    def attach(self, service: Service, guest: Guest) -> None:
+        """From now on its output goes to the log, and its end is heard of."""
+        assert service.process_id is not None
+        self._look_at, self._look_wait, self._failures = None, _FIRST_LOOK, 0
+        self._was_well = service.state is State.RUNNING
+        self._pump = self.pump(service.process_id, service.run, guest)
+
+    def pump(self, process_id: str, run: int, guest: Guest) -> Pump:
+        pump = Pump(process_id=process_id, run=run, on_end=self._stirred.set)
+        self._tasks.start(pump.carry(self._means, self._id, guest), name=f"log of {self._id}")
+        return pump
+
+    @property
+    def present_pump(self) -> Pump | None:
+        return self._pump
+
+    def take_over(self, service: Service, pump: Pump) -> None:
+        """A redeploy has found its process well; from now on it is the one we keep."""
+        self._pump = pump
+        self._was_well, self._failures = True, 0
+        self._look_at = self._now() + timedelta(seconds=service.spec.health.interval_s)
+
+    async def launch(self, service: Service, reason: str) -> Service:
+        """A new process; its id is recorded before it is started. Never raises for what the program does."""
+        means = self._means
+        if means.ground(service) in (Ground.HALTED, Ground.STOPPED):
+            await means.sandboxes.resume(service.sandbox_id, SYSTEM)
+        self._pump = None
+        port = service.spec.port or service.port or next_port(service.spec, None)
+        started = {
+            "process_id": new_id(launching.PREFIX),
+            "port": port,
+            "run": means.next_run(service),
+            "launched_at": self._now(),
+            "restart_at": None,
+        }
+        service = await self._move(Signal.LAUNCHED, reason, **started)
+        means.note(service, f"starting process {service.run} on port {port} ({reason})")
+        try:
+            guest = await self.start(service)
+        except SandboxerError as error:
+            return await self.exited(service, f"it could not be started: {error}", is_failure=True)
+        self.attach(service, guest)
+        return service
+
+    async def start(self, service: Service) -> Guest:
+        """The process that the record names."""
+        assert service.process_id is not None
+        assert service.port is not None
+        guest = await self._means.guest(service)
+        await launching.start(
+            guest,
+            service,
+            process_id=service.process_id,
+            port=service.port,
+            sandbox_env=await self._means.environment(service),
+            secrets=self._means.vault.open(service),
+        )
+        return guest
+
+    async def exited(self, service: Service, why: str, *, is_failure: bool) -> Service:
+        """Its process ended: again, not again, or never again."""
+        self._pump = None
+        means = self._means
+        after = after_exit(service.spec.restart, service.crashes, is_failure=is_failure, now=self._now())
+        means.note(service, why)
+        changes: dict[str, object] = {"crashes": after.crashes, "restart_at": after.restart_at}
+        if after.signal is Signal.ENDED:
+            changes["is_wanted"] = False
+        if after.signal in (Signal.CRASH_LOOP, Signal.BROKE) and (words := means.last_words(service)):
+            why = f"{why}; it last printed: {words}"
+        if after.signal is Signal.CRASH_LOOP:
+            window = service.spec.restart.window_s
+            why = f"it ended {len(after.crashes)} times within {window:g} s; {why}"
+        return await self._move(after.signal, why, process_id=None, **changes)
+
+    async def _look(self, service: Service) -> None:
+        now, spec = self._now(), service.spec
+        assert service.port is not None
+        verdict = await health.look(await self._means.guest(service), service.port, spec.health)
+        if self._pump is not None and self._pump.exit is not None:
+            return
+        if verdict.is_well:
+            self._failures, self._was_well = 0, True
+            self._look_at = now + timedelta(seconds=spec.health.interval_s)
+            if service.state is not State.RUNNING:
+                await self._move(Signal.HEALTHY, verdict.why)
+            return
+        self._failures += 1
+        if service.state is State.STARTING:
+            await self._still_starting(service, verdict.why, now)
+            return
+        self._look_at = now + timedelta(seconds=spec.health.interval_s)
+        await self._unwell(service, verdict.why)
+
+    async def _still_starting(self, service: Service, why: str, now: datetime) -> None:
+        limit = timedelta(seconds=service.spec.health.start_timeout_s)
+        self._look_wait = min(self._look_wait * 1.5, _LAST_WAIT)
+        self._look_at = now + self._look_wait
+        if now - service.state_since >= limit:
+            self._look_at = now + timedelta(seconds=service.spec.health.interval_s)
+            words = f"{why}, {limit.total_seconds():g} s after it was started"
+            if service.spec.port is None:
+                words += f"; it must listen on $PORT, which is {service.port}"
+            await self._move(Signal.SICK, words)
+
+    async def _unwell(self, service: Service, why: str) -> None:
+        """Unhealthy after some failures; after twice as many its process is replaced, if that may help."""
+        threshold = service.spec.health.threshold
+        if service.state is State.RUNNING and self._failures >= threshold:
+            self._means.note(service, f"unhealthy: {why}")
+            await self._move(Signal.SICK, why)
+        elif (
+            self._was_well
+            and self._failures >= 2 * threshold
+            and service.spec.restart.policy is not Policy.NEVER
+        ):
+            pump, self._pump = self._pump, None
+            if pump is not None:
+                guest = await self._means.guest(service)
+                await launching.end(guest, pump.process_id, patience_s=service.spec.stop_timeout_s)
+            await self.exited(service, f"it was unhealthy for too long: {why}", is_failure=True)
+
+    async def _rest(self, service: Service) -> datetime:
+        """Sleep, if nobody has asked for anything for long enough; returns when to look again."""
+        now = self._now()
+        moment = sleeps_at(
+            service.spec,
+            since=service.state_since,
+            last_request=self._means.requests.get(service.sandbox_id),
+        )
+        if moment is None or service.state is State.STARTING:
+            return _FAR
+        if moment > now:
+            return moment
+        if self._means.has_visitors(service):
+            return now + timedelta(seconds=min(service.spec.idle_s, 1.0))
+        await self._means.sandboxes.freeze(service.sandbox_id, SYSTEM)
+        idle = f"no request for {service.spec.idle_s:g} s"
+        self._means.note(service, f"sleeping: {idle}")
+        await self._move(Signal.SLEEP, idle)
+        return _FAR
+
+    async def end_process(self, service: Service, patience_s: float) -> None:
+        """On purpose: its end is no crash."""
+        self._pump = None
+        if service.process_id is not None and self._means.ground(service) is Ground.UP:
+            guest = await self._means.guest(service)
+            await launching.end(guest, service.process_id, patience_s=patience_s)
+
+    def retire(self, guest: Guest, process_id: str, spec: Spec) -> None:
+        """End a process whose successor took over, after those who speak with it had time to finish."""
+
+        async def drain() -> None:
+            try:
+                await self._means.clock.sleep(timedelta(seconds=max(spec.drain_s, _LEAST_DRAIN_S)))
+                await launching.end(guest, process_id, patience_s=spec.stop_timeout_s)
+            except SandboxerError as error:
+                log.info("the old process of %s could not be ended: %s", self._id, error)
+            except Exception:
+                # The end of a task of its own, which must not end the platform.
+                log.exception("the old process of %s could not be ended", self._id)
+
+        self._tasks.start(drain(), name=f"old process of {self._id}")
+
+    async def _move(self, signal: Signal, reason: str, **changes: object) -> Service:
+        return await self._means.repository.move(
+            self._id, Step(signal=signal, reason=reason, changes=changes)
+        )
+
+    def _now(self) -> datetime:
+        return self._means.clock.now()

@@ -1,1 +1,0 @@
-"""Domains of customers: claimed, proven, looked at again."""

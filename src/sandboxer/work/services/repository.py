@@ -1,0 +1,239 @@
+"""The repository of services: the only writer of their records, and a memory of all that are not removed.
+
+The subject of its events is the service's sandbox: who may see the one may see the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import Conflict, NotFound
+from sandboxer.observe import events
+from sandboxer.store import steps
+from sandboxer.store.engine import Store
+from sandboxer.store.paging import Page
+from sandboxer.store.repository import RememberedRepository
+from sandboxer.work.services import records
+from sandboxer.work.services.records import Domain, Service
+from sandboxer.work.services.states import FINAL, Signal, State, next_state
+
+ACTOR = "system:services"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step(steps.Step[Service, Signal]):
+    """Without a signal, the event's kind is `service.<kind>`."""
+
+    actor: str = ACTOR
+
+
+class ServiceRepository(RememberedRepository[Service, Step]):
+    noun = "service"
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        super().__init__(store, clock, records.rows, steps.Lifecycle(next_state=next_state))
+        self._by_slug: dict[str, str] = {}
+        self._by_sandbox: dict[str, str] = {}
+        self._by_name: dict[tuple[str, str], str] = {}
+        # Of each service, by name.
+        self._domains: dict[str, dict[str, Domain]] = {}
+        # Proven domains, by name: asked for every request.
+        self._proven: dict[str, str] = {}
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+        self.on_change(self._wake_waiting)
+
+    async def load(self) -> Sequence[Service]:
+        living = await super().load()
+        for domain in await self.store.read(records.load_domains):
+            self._keep_domain(domain)
+        return living
+
+    def by_slug(self, slug: str) -> Service | None:
+        return self._memory.get(self._by_slug.get(slug, ""))
+
+    def by_sandbox(self, sandbox_id: str) -> Service | None:
+        return self._memory.get(self._by_sandbox.get(sandbox_id, ""))
+
+    def visible(self, service_id: str, caller: Caller) -> Service:
+        """By id or by name. Someone else's is NotFound like one that never was."""
+        service = self._memory.get(service_id) or self._named(service_id, caller.account)
+        if service is None or not (caller.is_owner or service.account == caller.account):
+            raise NotFound(what="service", id=service_id)
+        return service
+
+    async def page(
+        self, *, account: str | None, state: State | None, cursor: str | None, limit: int
+    ) -> Page[Service]:
+        return await self.store.read(
+            lambda conn: records.page(conn, account=account, state=state, cursor=cursor, limit=limit)
+        )
+
+    async def recall(self, service_id: str) -> bool:
+        """Was the record of a service written whose sandbox came to nothing?"""
+        await self._look_again(service_id)
+        return service_id in self._memory
+
+    async def until(self, service_id: str, is_so: Callable[[Service], bool], *, timeout_s: float) -> Service:
+        """It, once that is so, or as it is when the time is over. Raises NotFound if it is removed."""
+        changed = asyncio.Event()
+        self._waiting.setdefault(service_id, set()).add(changed)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while (service := self._memory.get(service_id)) is not None and not is_so(service):
+                    changed.clear()
+                    await changed.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting[service_id].discard(changed)
+            if not self._waiting[service_id]:
+                del self._waiting[service_id]
+        found = self._memory.get(service_id)
+        if found is None:
+            raise NotFound(what="service", id=service_id)
+        return found
+
+    async def amend(
+        self,
+        service_id: str,
+        kind: str,
+        *,
+        actor: str = ACTOR,
+        decide: Callable[[Service], Mapping[str, object]],
+    ) -> Service:
+        """Change the record within its state; the event's kind is `service.<kind>`."""
+        step = Step(signal=None, kind=kind, reason="", actor=actor, decide=decide)
+        return await self.move(service_id, step)
+
+    def _admit(self, conn: Connection, wanted: Service, now: datetime) -> Service:
+        if records.find_named(conn, wanted.account, wanted.name) is not None:
+            raise Conflict(
+                why=f"there is a service called {wanted.name} already",
+                reason="name_taken",
+                hint="Take another name, redeploy that service, or remove it first.",
+            )
+        return wanted
+
+    def _record(self, conn: Connection, change: steps.Change[Service, Step]) -> None:
+        if change.before is None:
+            _tell(conn, change.after, Signal.REQUEST, change.after.created_by, change.now)
+        for entry in change.entries:
+            step = entry.step
+            _tell(conn, entry.after, step.signal or step.kind, step.actor, change.now)
+
+    async def _current(self, id: str) -> Service:
+        """Of those that are not removed: who changes one knows it."""
+        found = self._memory.get(id)
+        if found is None:
+            raise self._missing(id)
+        return found
+
+    def _remember(self, record: Service) -> None:
+        super()._remember(record)
+        if record.state not in FINAL:
+            self._by_slug[record.slug] = record.id
+            self._by_sandbox[record.sandbox_id] = record.id
+            self._by_name[record.account, record.name] = record.id
+
+    def _forget(self, record: Service) -> None:
+        super()._forget(record)
+        self._by_slug.pop(record.slug, None)
+        self._by_sandbox.pop(record.sandbox_id, None)
+        if self._by_name.get((record.account, record.name)) == record.id:
+            del self._by_name[record.account, record.name]
+        for domain in list(self._domains.get(record.id, ())):
+            self._drop_domain(record.id, domain)
+
+    def _wake_waiting(self, record: Service, steps: Sequence[Step]) -> None:
+        for changed in self._waiting.get(record.id, ()):
+            changed.set()
+
+    def _named(self, name: str, account: str) -> Service | None:
+        return self._memory.get(self._by_name.get((account, name), ""))
+
+    # Domains.
+
+    def domains_of(self, service_id: str) -> Sequence[Domain]:
+        return sorted(self._domains.get(service_id, {}).values(), key=lambda one: one.domain)
+
+    def proven_domains(self) -> Sequence[Domain]:
+        return [self._domains[service_id][name] for name, service_id in self._proven.items()]
+
+    def proof_of(self, host: str) -> str | None:
+        """The token of a proven domain."""
+        service_id = self._proven.get(host)
+        return None if service_id is None else self._domains[service_id][host].token
+
+    def by_domain(self, host: str) -> Service | None:
+        """Whose proven domain this is."""
+        return self._memory.get(self._proven.get(host, ""))
+
+    async def put_domain(self, claim: Domain, *, actor: str, kind: str) -> Domain:
+        """Raises Conflict if another service has proven it."""
+        service, now = self._memory.get(claim.service_id), self.clock.now()
+        if service is None:
+            raise NotFound(what="service", id=claim.service_id)
+
+        def write(conn: Connection) -> None:
+            current = records.rows.load(conn, claim.service_id)
+            if current is None or current.state in FINAL:
+                # Removed while its domain was asked: nobody could ever take the domain again.
+                raise NotFound(what="service", id=claim.service_id)
+            holder = records.domain_holder(conn, claim.domain)
+            if holder not in (None, claim.service_id):
+                raise Conflict(why=f"{claim.domain} belongs to another service", reason="domain_taken")
+            records.put_domain(conn, claim)
+            _tell(conn, service, kind, actor, now, domain=claim.domain)
+
+        await self.store.write(write)
+        self._keep_domain(claim)
+        return claim
+
+    async def drop_domain(self, service: Service, domain: str, *, actor: str) -> None:
+        """Gone already is success."""
+        now = self.clock.now()
+
+        def write(conn: Connection) -> None:
+            records.drop_domain(conn, service.id, domain)
+            _tell(conn, service, "domain_removed", actor, now, domain=domain)
+
+        if domain in self._domains.get(service.id, {}):
+            await self.store.write(write)
+            self._drop_domain(service.id, domain)
+
+    def _keep_domain(self, claim: Domain) -> None:
+        self._domains.setdefault(claim.service_id, {})[claim.domain] = claim
+        if claim.verified_at is not None:
+            self._proven[claim.domain] = claim.service_id
+        elif self._proven.get(claim.domain) == claim.service_id:
+            del self._proven[claim.domain]
+
+    def _drop_domain(self, service_id: str, domain: str) -> None:
+        mine = self._domains.get(service_id, {})
+        mine.pop(domain, None)
+        if not mine:
+            self._domains.pop(service_id, None)
+        if self._proven.get(domain) == service_id:
+            del self._proven[domain]
+
+
+def _tell(
+    conn: Connection, service: Service, step: Signal | str, actor: str, now: datetime, **facts: object
+) -> None:
+    is_step = isinstance(step, Signal)
+    events.record(
+        conn,
+        subject=service.sandbox_id,
+        kind=f"service.{service.state.value if is_step else step}",
+        actor=actor,
+        reason=service.reason,
+        at=now,
+        data={"service_id": service.id, "name": service.name, "signal": str(step), **facts},
+    )

@@ -1,0 +1,116 @@
+"""The loop that ends sessions whose time is over, lets them follow their sandboxes, and writes down what
+activities added to their ends."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from sandboxer.kernel.errors import NotFound, SandboxerError
+from sandboxer.kernel.tasks import TaskOwner
+from sandboxer.sandboxes.charging import is_frozen
+from sandboxer.sandboxes.lifecycle import LIVE
+from sandboxer.sandboxes.lifecycle import State as SandboxState
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.repository import Step as SandboxStep
+from sandboxer.store.reconciler import FAR, Reconciler
+from sandboxer.work.sessions import lifecycle as lifetime
+from sandboxer.work.sessions.lifecycle import Signal, State
+from sandboxer.work.sessions.records import Session
+from sandboxer.work.sessions.repository import ACTOR, SessionRepository, Step, over
+
+log = logging.getLogger(__name__)
+WRITE_EVERY = timedelta(seconds=30)
+# One that is busy or frozen past its idle time is looked at again, not in a loop.
+LEAST_WAIT = timedelta(seconds=1)
+_MAKING = frozenset({SandboxState.REQUESTED, SandboxState.PROVISIONING})
+_KEPT = frozenset({SandboxState.STOPPED, SandboxState.REAPED, SandboxState.FAILED})
+
+
+class SessionReconciler(Reconciler):
+    def __init__(self, repository: SessionRepository, tasks: TaskOwner) -> None:
+        super().__init__("sessions", repository.store, repository.clock)
+        self._repository = repository
+        self._tasks = tasks
+        # Whose time is over, and who are being ended for it, each in a task of its own.
+        self._due: set[str] = set()
+        # Whose sandbox ended.
+        self._bereft: set[str] = set()
+        self._written_at = repository.clock.now()
+        repository.on_change(lambda session, steps: self.wake())
+        repository.sandboxes.dependencies.repository.on_change(self._follow)
+
+    def _follow(self, sandbox: Sandbox, steps: Sequence[SandboxStep]) -> None:
+        for session in self._repository.of_sandbox(sandbox.id):
+            if (attached := self._repository.attached(session.id)) is not None:
+                attached.set_frozen(is_frozen(sandbox))
+            if sandbox.state not in LIVE and sandbox.state not in _MAKING:
+                self._bereft.add(session.id)
+                self.wake()
+
+    async def _round(self) -> datetime:
+        while self._bereft:
+            await self._bury(self._bereft.pop())
+        now = self.clock.now()
+        for session in self._repository.living():
+            self._end_if_due(session, now)
+        if self._repository.unwritten and now >= self._written_at + WRITE_EVERY:
+            self._written_at = now
+            await self._repository.write_down()
+        moments = [
+            self._look_at(session.id, lifetime.look_at(session.span))
+            for session in self._repository.living()
+            if session.id not in self._due
+        ]
+        if self._repository.unwritten:
+            moments.append(now + WRITE_EVERY)
+        return max(min(moments, default=FAR), now + LEAST_WAIT)
+
+    def _end_if_due(self, session: Session, now: datetime) -> None:
+        repository, attached = self._repository, self._repository.attached(session.id)
+        is_busy = attached is not None and attached.is_busy
+        due = lifetime.end_due(
+            session.span, is_busy=is_busy, is_frozen=repository.is_frozen(session), now=now
+        )
+        if due is None or session.id in self._due or self._is_paused(session.id):
+            return
+        # Not awaited: a sandbox that answers slowly, or a start under way, must not keep the others alive.
+        self._due.add(session.id)
+        self._tasks.start(self._end(session.id, due), name=f"end of {session.id}")
+
+    async def _end(self, session_id: str, reason: str) -> None:
+        async def act() -> None:
+            try:
+                await self._repository.end(session_id, actor=ACTOR, reason=reason)
+            except NotFound:
+                return
+
+        try:
+            await self._attend(session_id, act)
+        finally:
+            self._due.discard(session_id)
+            self.wake()
+
+    async def _bury(self, session_id: str) -> None:
+        """One whose sandbox ended: with a kept disk it can be started again, else it is over."""
+        session = self._repository.peek(session_id)
+        if session is None or session_id in self._repository.ending:
+            return
+        sandbox = self._repository.sandboxes.dependencies.repository.peek(session.sandbox_id)
+        if sandbox is not None and sandbox.state in LIVE:
+            return
+        if sandbox is None or sandbox.state not in _KEPT:
+            step = over(ACTOR, "sandbox_ended")
+        elif session.state in (State.STARTING, State.READY):
+            step = Step(signal=Signal.GONE, actor=ACTOR, reason=f"sandbox_{sandbox.state.value}")
+        else:
+            return
+        try:
+            await self._repository.move(session_id, step)
+        except SandboxerError as error:
+            log.info("session %s could not follow its sandbox: %s", session_id, error)
+        except Exception:
+            # The database is away for a moment: the next round tries again.
+            self._bereft.add(session_id)
+            raise

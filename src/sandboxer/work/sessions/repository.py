@@ -1,0 +1,275 @@
+"""The repository of sessions: the only writer of their records, and the interpreters of those that have not
+ended.
+
+What every cell adds to a session's end is kept in memory and written down now and then: a cell of a
+millisecond must not cost a write. A crash forgets half a minute of it at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from weakref import WeakValueDictionary
+
+from sqlalchemy import Connection
+
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.errors import NotFound, SandboxerError
+from sandboxer.kernel.tasks import TaskOwner
+from sandboxer.observe import events
+from sandboxer.sandboxes.charging import is_frozen
+from sandboxer.sandboxes.demands import ended_by_money
+from sandboxer.sandboxes.lifecycle import LIVE
+from sandboxer.sandboxes.locks import is_guarded
+from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.store import steps
+from sandboxer.store.engine import Store
+from sandboxer.store.paging import Page
+from sandboxer.store.repository import RememberedRepository
+from sandboxer.work.sessions import lifecycle as lifetime
+from sandboxer.work.sessions import records
+from sandboxer.work.sessions.attached import Attached
+from sandboxer.work.sessions.lifecycle import Signal, State, next_state
+from sandboxer.work.sessions.records import Session
+
+log = logging.getLogger(__name__)
+ACTOR = "system:sessions"
+SYSTEM = Caller(public_key=ACTOR, account="system", is_owner=True)
+Step = steps.Step[Session, Signal]
+_LIFECYCLE = steps.Lifecycle[Signal](next_state=next_state, ended=frozenset({State.ENDED}))
+
+
+def over(actor: str, reason: str) -> Step:
+    """The step that ends one. What it was told is not kept longer than it."""
+    return Step(signal=Signal.END, actor=actor, reason=reason, changes={"env": {}})
+
+
+class SessionRepository(RememberedRepository[Session, Step]):
+    noun = "session"
+
+    def __init__(self, store: Store, clock: Clock, sandboxes: SandboxUseCases, tasks: TaskOwner) -> None:
+        super().__init__(store, clock, records.rows, _LIFECYCLE)
+        self.sandboxes = sandboxes
+        self._tasks = tasks
+        self._by_sandbox: dict[str, set[str]] = {}
+        self._attached: dict[str, Attached] = {}
+        # Those whose interpreter is gone: their cells can still be read.
+        self._former: dict[str, Attached] = {}
+        # Being ended by us: what their sandbox does meanwhile is no news.
+        self.ending: set[str] = set()
+        # Whose end moved since it was written down.
+        self.unwritten: set[str] = set()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    # -- reading
+
+    async def page(
+        self,
+        *,
+        account: str | None,
+        sandbox_id: str | None,
+        state: State | None,
+        cursor: str | None,
+        limit: int,
+    ) -> Page[Session]:
+        found = await self.store.read(
+            lambda conn: records.load_page(
+                conn, account=account, sandbox_id=sandbox_id, state=state, cursor=cursor, limit=limit
+            )
+        )
+        # In memory is what was not written down yet.
+        known = [self._memory.get(session.id, session) for session in found.records]
+        return Page(records=known, next_cursor=found.next_cursor)
+
+    def of_sandbox(self, sandbox_id: str) -> Sequence[Session]:
+        return [self._memory[name] for name in self._by_sandbox.get(sandbox_id, ())]
+
+    def attached(self, session_id: str) -> Attached | None:
+        return self._attached.get(session_id)
+
+    def former(self, session_id: str) -> Attached | None:
+        return self._former.get(session_id)
+
+    def is_frozen(self, session: Session) -> bool:
+        sandbox = self.sandboxes.dependencies.repository.peek(session.sandbox_id)
+        return sandbox is not None and is_frozen(sandbox)
+
+    @asynccontextmanager
+    async def one_at_a_time(self, name: str) -> AsyncIterator[None]:
+        """Starts and ends of one session never overlap; nor do two who count a sandbox's sessions."""
+        lock = self._locks.get(name)
+        if lock is None:
+            lock = self._locks[name] = asyncio.Lock()
+        async with lock:
+            yield
+
+    # -- writing
+
+    async def give_up(self, session_id: str, reason: str) -> None:
+        """Of one whose sandbox never came to be; maybe not even its record did."""
+        await self._look_again(session_id)
+        if session_id in self._memory:
+            await self.move(session_id, over(ACTOR, reason))
+
+    async def renew(self, session_id: str, *, actor: str) -> Session:
+        """For another interpreter."""
+
+        def decide(session: Session) -> dict[str, object]:
+            number = session.generation + 1
+            return {"generation": number, "process_id": f"{session_id}-{number}"}
+
+        step = Step(signal=Signal.RESTART, actor=actor, reason="restarted", decide=decide)
+        return await self.move(session_id, step)
+
+    def touch(self, session_id: str) -> None:
+        """An activity: the end moves."""
+        session = self._memory.get(session_id)
+        if session is None:
+            return
+        span = lifetime.bumped(session.span, now=self.clock.now())
+        self._memory[session_id] = replace(
+            session, expires_at=span.expires_at, last_active_at=span.last_active
+        )
+        self.unwritten.add(session_id)
+
+    async def write_down(self) -> None:
+        """What activities added."""
+        dirty = [self._memory[name] for name in self.unwritten if name in self._memory]
+        self.unwritten.clear()
+
+        def write(conn: Connection) -> None:
+            for session in dirty:
+                records.save_span(conn, session)
+
+        await self.store.write(write)
+
+    def _record(self, conn: Connection, change: steps.Change[Session, Step]) -> None:
+        session, step = change.after, change.entries[-1].step if change.entries else None
+        if session.id in self.unwritten:
+            records.save_span(conn, session)
+        # About the sandbox: whoever may see that one may hear of what lives in it.
+        events.record(
+            conn,
+            subject=session.sandbox_id,
+            kind=f"session.{session.state.value}",
+            actor=session.created_by if step is None else step.actor,
+            reason=session.reason,
+            at=change.now,
+            data={"session_id": session.id, "language": session.language, "generation": session.generation},
+        )
+
+    async def _current(self, id: str) -> Session:
+        """Of those that have not ended: who changes one knows it."""
+        found = self._memory.get(id)
+        if found is None:
+            raise self._missing(id)
+        return found
+
+    def _remember(self, record: Session) -> None:
+        known = self._memory.get(record.id)
+        if known is not None:
+            # Its end moves by activities alone, and maybe did while the step was being written.
+            record = replace(record, expires_at=known.expires_at, last_active_at=known.last_active_at)
+        super()._remember(record)
+        if record.id in self._memory:
+            self._by_sandbox.setdefault(record.sandbox_id, set()).add(record.id)
+
+    def _forget(self, record: Session) -> None:
+        super()._forget(record)
+        if (others := self._by_sandbox.get(record.sandbox_id)) is not None:
+            others.discard(record.id)
+            if not others:
+                del self._by_sandbox[record.sandbox_id]
+        self._former.pop(record.id, None)
+        self.unwritten.discard(record.id)
+
+    # -- interpreters
+
+    def attach(self, session_id: str, attached: Attached) -> None:
+        self._former.pop(session_id, None)
+        self._attached[session_id] = attached
+        self._tasks.start(attached.live(), name=f"interpreter of {session_id}")
+
+    async def gone(self, session_id: str, attached: Attached, reason: str) -> None:
+        """An interpreter ended, whoever wanted it."""
+        if self._attached.get(session_id) is attached:
+            del self._attached[session_id]
+            self._former[session_id] = attached
+        session = self._memory.get(session_id)
+        if session is None or session.state in (State.DIED, State.ENDED) or reason == "restarted":
+            return
+        if session_id in self.ending:
+            return
+        if reason in ("killed", "lost"):
+            await self.sandboxes.dependencies.operations.ended(session.sandbox_id)
+            session = self._memory.get(session_id, session)
+            reason = self._fate(session.sandbox_id) or reason
+            attached.reason = reason
+            if reason.startswith("sandbox_"):
+                attached.why = f"its sandbox is no longer running ({reason.removeprefix('sandbox_')})"
+            if (told := self.ended_by_money(session)) is not None:
+                attached.why = f"{told} {told.facts['hint']}"
+            if session.state in (State.DIED, State.ENDED):
+                # Recorded by the loop while we waited to hear why.
+                return
+        try:
+            await self.move(session_id, Step(signal=Signal.GONE, actor=ACTOR, reason=reason))
+        except SandboxerError as error:
+            log.warning("could not record the end of %s's interpreter: %s", session_id, error)
+        except Exception:
+            # The end of an interpreter's task: a database that is away for a moment must not end them all.
+            log.exception("could not record the end of %s's interpreter", session_id)
+
+    def ended_by_money(self, session: Session) -> SandboxerError | None:
+        """What to tell who pays, if its sandbox ended for want of sats or at a cap."""
+        sandbox = self.sandboxes.dependencies.repository.peek(session.sandbox_id)
+        return None if sandbox is None else ended_by_money(sandbox)
+
+    def _fate(self, sandbox_id: str) -> str | None:
+        """What is happening to a sandbox whose processes went."""
+        dependencies = self.sandboxes.dependencies
+        sandbox = dependencies.repository.peek(sandbox_id)
+        if sandbox is None:
+            return "sandbox_destroyed"
+        if sandbox.state not in LIVE:
+            return f"sandbox_{sandbox.state.value}"
+        under_way = dependencies.operations.running(sandbox_id)
+        names = {"money": "reaped", "stop": "stopped", "destroy": "destroyed", "death": "failed"}
+        return None if under_way is None else f"sandbox_{names.get(under_way, under_way)}"
+
+    # -- ending
+
+    async def end(self, session_id: str, *, actor: str, reason: str, despite_lock: bool = False) -> Session:
+        """Ended already is success."""
+        async with self.one_at_a_time(session_id):
+            session = await self.find(session_id)
+            if session is None:
+                raise NotFound(what="session", id=session_id)
+            if session.state is State.ENDED:
+                return session
+            self.ending.add(session_id)
+            try:
+                if session.owns_sandbox:
+                    await self._end_sandbox(session, despite_lock=despite_lock)
+                elif (attached := self._attached.get(session_id)) is not None:
+                    await attached.kill("ended", "the session was ended")
+                return await self.move(session_id, over(actor, reason))
+            finally:
+                self.ending.discard(session_id)
+
+    async def _end_sandbox(self, session: Session, *, despite_lock: bool) -> None:
+        sandbox = self.sandboxes.dependencies.repository.peek(session.sandbox_id)
+        if sandbox is None:
+            return
+        if is_guarded(sandbox) and not despite_lock:
+            # As at the end of any locked sandbox's time: its processes are over, its disk is kept.
+            if sandbox.state in LIVE:
+                if is_frozen(sandbox):
+                    await self.sandboxes.thaw(sandbox.id, SYSTEM)
+                await self.sandboxes.stop(sandbox.id, SYSTEM)
+            return
+        await self.sandboxes.destroy(sandbox.id, SYSTEM, despite_lock=despite_lock)

@@ -1,0 +1,123 @@
+"""Rules of the tests themselves: what they share lives in `tests/support`, and no test stands on another."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("tests", "bench", "testchains")
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def sources() -> list[Path]:
+    return sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+
+
+def imported(path: Path) -> Iterator[tuple[str, str]]:
+    """Modules of the tests that a file imports from, and the names it wants of them."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "tests":
+            yield from ((node.module, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names if alias.name.startswith("tests."))
+
+
+def file_of(module: str) -> Path | None:
+    where = ROOT / module.replace(".", "/")
+    found = (where.with_suffix(".py"), where / "__init__.py")
+    return next((path for path in found if path.is_file()), None)
+
+
+def bound_in(path: Path) -> set[str]:
+    """Every name that a module binds, wherever in its file: enough to find what was moved or renamed."""
+    names = {node.id for node in ast.walk(tree_of(path)) if isinstance(node, ast.Name)}
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name for alias in node.names}
+    return names
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_nothing_is_imported_from_a_test_or_a_conftest() -> None:
+    """What two files need is in `tests/support`; a `conftest.py` only says which fixtures a folder has."""
+    forbidden = [
+        f"{named(path)}: {module} {name}"
+        for path in sources()
+        for module, name in imported(path)
+        if any(part == "conftest" or part.startswith("test_") for part in [*module.split("."), name])
+    ]
+    assert not forbidden
+
+
+def test_what_tests_import_of_each_other_is_there() -> None:
+    """Seen without running them: a slow test whose import broke is otherwise found weeks later."""
+    missing = []
+    for path in sources():
+        for module, name in imported(path):
+            where = file_of(module)
+            is_there = where and (not name or name in bound_in(where) or file_of(f"{module}.{name}"))
+            if not is_there:
+                missing.append(f"{named(path)}: {module} {name}")
+    assert not missing
+
+
+def test_no_two_tests_of_a_file_have_one_name() -> None:
+    """The second would silently replace the first."""
+    twice = []
+    for path in sources():
+        groups = [tree_of(path), *(n for n in tree_of(path).body if isinstance(n, ast.ClassDef))]
+        for group in groups:
+            tests = [
+                n.name
+                for n in group.body
+                if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name.startswith("test_")
+            ]
+            twice += [f"{named(path)}: {name}" for name, count in Counter(tests).items() if count > 1]
+    assert not twice
+
+
+def _is_time(node: ast.expr) -> bool:
+    """`time.monotonic() - began`, or a name that says as much."""
+    clocks = {"monotonic", "perf_counter"}
+    return any(
+        (isinstance(part, ast.Attribute) and part.attr in clocks)
+        or (isinstance(part, ast.Name) and part.id in {"took", "elapsed", "lasted"})
+        for part in ast.walk(node)
+    )
+
+
+def _is_tight(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Compare)
+        and _is_time(node.left)
+        and isinstance(node.ops[0], ast.Lt | ast.LtE)
+        and isinstance(node.comparators[0], ast.Constant)
+        and float(node.comparators[0].value) < 2  # type: ignore[arg-type]
+    )
+
+
+def test_who_measures_less_than_two_seconds_is_alone() -> None:
+    """Beside other tests a process may get no turn for that long."""
+    beside = [
+        f"{named(path)}: {test.name}"
+        for path in sources()
+        if path.name.startswith("test_")
+        for test in tree_of(path).body
+        if isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef)
+        and any(isinstance(node, ast.Assert) and _is_tight(node.test) for node in ast.walk(test))
+        and not any({"alone", "long"} & set(ast.unparse(mark).split(".")) for mark in test.decorator_list)
+    ]
+    assert not beside

@@ -1,0 +1,55 @@
+"""A platform on real walls, served over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sandboxer.settings import Settings
+from tests.support.http.served import Served, serving
+
+IMAGES = Settings().images_dir
+
+
+GUEST = Settings().guest_dir
+
+
+def why_not() -> str | None:
+    if os.geteuid() != 0:
+        return "real walls need root"
+    if not (IMAGES / "base" / "image.json").is_file():
+        return f"there is no base image in {IMAGES}: run `sandboxer image build base`"
+    if not (GUEST / "supervisor").is_file():
+        return f"the supervisor is not built in {GUEST}: run `make -C guest`"
+    return None
+
+
+@pytest.fixture
+async def real(tmp_path: Path) -> AsyncIterator[Served]:
+    if why := why_not():
+        pytest.skip(why)
+    state = tmp_path / "state"
+    settings = Settings(state_dir=state, host="127.0.0.1", port=0, images_dir=IMAGES, pool_size_mb=800)
+    try:
+        async with serving(settings, None) as running:
+            running.defaults = {"resources": {"disk_mb": 128}}
+            try:
+                yield running
+            finally:
+                for sandbox in (await running.client.get("/v1/sandboxes?limit=500")).json()["sandboxes"]:
+                    await running.client.delete(f"/v1/sandboxes/{sandbox['id']}")
+    finally:
+        if os.path.ismount(state / "pool"):
+            await asyncio.to_thread(subprocess.run, ["umount", str(state / "pool")], check=True)
+
+
+async def sh(served: Served, path: str, command: str, **more: object) -> dict[str, object]:
+    answer = await served.client.post(f"{path}/exec", {"command": command, **more})
+    assert answer.status_code == 200, answer.text
+    result: dict[str, object] = answer.json()
+    return result

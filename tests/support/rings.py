@@ -1,0 +1,62 @@
+"""Which tests a ring runs, and which may be left out on a machine that should run them all.
+
+`--unit` is the ring people live in: no root, no server of another program, nothing that takes seconds.
+A skip hides a promise, so in CI (`CI=true`) one whose reason nobody has reviewed fails the run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+
+# Whoever asks for one of these, however indirectly, needs root or another program.
+HEAVY = {
+    "bitcoin",
+    "cluster",
+    "dogecoin",
+    "evm",
+    "house",
+    "litecoin",
+    "monero",
+    "postgres_url",
+    "real",
+    "real_up",
+    "stacks",
+}
+# They try schedules for seconds, or start and kill servers; `make test` runs them.
+NOT_UNIT = (
+    re.compile(r"_killed\.py"),
+    re.compile(r"_schedules\.py"),
+    re.compile(r"money/(model/|test_concurrency|test_properties)"),
+    re.compile(r"sandboxes/test_stateful\.py"),
+    re.compile(r"store/(test_crash|test_postgres_server)\.py"),
+)
+# Facts of a host that no set-up changes.
+REVIEWED_SKIPS = (
+    re.compile(r"this kernel has no (/proc/|time namespaces|Landlock)"),
+    re.compile(r"this processor has no such marks"),
+    re.compile(r"no (cgroup v2 is mounted|pids controller) on this host"),
+    re.compile(r"this host allows fewer than \d+ descriptors"),
+    re.compile(r"this host has no btrfs, so nothing is copied ahead"),
+    # One image has them all and is proven by the slow ring; tiers are images of a part each.
+    re.compile(r"no image [a-z-]+ in .*: make test-tiers"),
+    re.compile(r"Go is in .* already"),
+)
+
+
+def is_unit(item: pytest.Item) -> bool:
+    given = getattr(item, "callspec", None)
+    return not (
+        HEAVY & set(getattr(item, "fixturenames", ()))
+        or (given is not None and "postgresql" in map(str, given.params.values()))
+        or any(pattern.search(item.nodeid) for pattern in NOT_UNIT)
+    )
+
+
+def unreviewed(reasons: Sequence[tuple[str, str]]) -> list[str]:
+    """Of skipped tests and their reasons: those that no set-up should leave out."""
+    return [
+        f"{test}: {why}" for test, why in reasons if not any(known.search(why) for known in REVIEWED_SKIPS)
+    ]
