@@ -1,4 +1,4 @@
-"""Fixtures every room's tests use: a store on each database, and the test chains."""
+"""Fixtures every package's tests use: a store on each database, and the test chains."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from sandboxer.settings import Settings
 SATS = 1_000_000_000
 # Rate limits would end the abuse after two seconds; what is measured is what holds without them.
 UNCOUNTED = {"limit_bucket_only": "1000000", "limit_address": "1000000"}
-# What the interpreter and all rooms take before anybody asks for anything is not the tenants' doing.
+# What the interpreter and all packages take before anybody asks for anything is not the tenants' doing.
 OVER_BUDGET = 1.1
 # Long enough for the longest act to come round again.
 QUIET_S, LOUD_S, EACH_S = 6.0, 20.0, 8.0

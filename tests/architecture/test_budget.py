@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2] / "src/sandboxer"
-ROOMS = ("work", "artifacts", "access", "edges/http", "edges/ssh", "edges/proxy", "edges/front")
-ROOMS += ("backends/supervisor",)
+PACKAGES = ("work", "artifacts", "access", "edges/http", "edges/ssh", "edges/proxy", "edges/front")
+PACKAGES += ("backends/supervisor",)
 TO_THE_END = {"read", "getvalue", "read_bytes", "readall", "body", "aread"}
 
 HEAD = "parts of a head, which is at most 64 KiB"
@@ -125,8 +125,8 @@ def _grows(node: ast.AST) -> bool:
 
 
 def _buffers() -> Iterator[tuple[str, str, bool]]:
-    for room in ROOMS:
-        for path in sorted((SOURCE / room).rglob("*.py")):
+    for package in PACKAGES:
+        for path in sorted((SOURCE / package).rglob("*.py")):
             seen = Buffers()
             seen.visit(ast.parse(path.read_text()))
             for name, grows in seen.found:

@@ -1,4 +1,6 @@
-"""The client is light: it needs none of the platform's libraries, none of its rooms, and no POSIX module."""
+"""The client is light: it needs none of the platform's libraries, none of its packages, and no POSIX
+module.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,16 @@ LIBRARIES = set(
     "alembic asyncssh backports bip322 coincurve Cryptodome cryptography embit eth_account fastapi httptools"
     " jsonschema prometheus_client psycopg pyseto sqlalchemy starlette uvicorn uvloop web3 x402 yaml".split()
 )
-ROOMS = {
-    f"sandboxer.{room}"
-    for room in "access accounts artifacts backends identity money observe payments sandboxes settings store"
+PACKAGES = {
+    f"sandboxer.{name}"
+    for name in "access accounts artifacts backends identity money observe payments sandboxes settings store"
     " wiring work edges.front edges.http edges.proxy edges.ssh".split()
 }
 
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        if name in POSIX | LIBRARIES | ROOMS:
+        if name in POSIX | LIBRARIES | PACKAGES:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
@@ -46,7 +48,7 @@ for name, verb in VERBS.items():
         load(name)
 """
 EVERY_VERB_OF_THE_SERVER = """
-ROOMS.clear()  # they come with the client; their libraries do not
+PACKAGES.clear()  # they come with the client; their libraries do not
 from sandboxer.edges.cli.main import run
 from sandboxer.edges.cli.main import VERBS
 for name, verb in VERBS.items():

@@ -112,7 +112,7 @@ async def test_what_a_stranger_sends_is_bounded(charging: Served) -> None:
 
 
 class Selling:
-    """Stands in for the room of payments."""
+    """Stands in for the payments package."""
 
     def __init__(self) -> None:
         self.asked: list[Payable] = []

@@ -1,4 +1,4 @@
-"""The way a request takes through the rooms stays short: `scripts/walk-request` counts it."""
+"""The way a request takes through the packages stays short: `scripts/walk-request` counts it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def walked(*words: str) -> dict[str, int]:
     return figures
 
 
-def test_a_paid_create_changes_rooms_seldom_and_asks_the_database_little() -> None:
+def test_a_paid_create_changes_packages_seldom_and_asks_the_database_little() -> None:
     figures = walked()
-    # The bar is 120; records kept by the one repository, whose hooks are a room away, cost more.
-    assert figures["changes_of_room"] <= 124
+    # The bar is 120; records kept by the one repository, whose hooks are a package away, cost more.
+    assert figures["changes_of_package"] <= 124
     assert figures["sql_statements"] <= 31
     assert figures["loads_of_sandboxes"] <= 1
 
 
 def test_an_exec_asks_the_database_for_nothing() -> None:
     figures = walked("POST", "/v1/sandboxes/{}/exec", '{"command": "true"}')
-    assert figures["changes_of_room"] <= 70
+    assert figures["changes_of_package"] <= 70
     assert figures["sql_statements"] == 0

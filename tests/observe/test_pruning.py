@@ -9,8 +9,8 @@ from sandboxer.kernel.clock import SystemClock
 from sandboxer.observe import retention
 from sandboxer.observe.events import events, record
 from sandboxer.observe.webhooks.outbox import EventFeed
-from sandboxer.observe.webhooks.room import open_webhooks
 from sandboxer.observe.webhooks.tables import webhook_cursors
+from sandboxer.observe.webhooks.use_cases import open_webhooks
 from sandboxer.store.engine import Store
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -28,17 +28,17 @@ def database_url(empty_database_url: str) -> Iterator[str]:
 
 
 def declare_all_tables() -> None:
-    """Tables are declared by the rooms; whoever uses the metadata must have met them all."""
-    rooms = ("store", "observe", "identity", "money", "accounts", "payments", "sandboxes")
-    for room in (*rooms, "work", "artifacts", "access"):
-        package = importlib.import_module(f"sandboxer.{room}")
-        for module in pkgutil.walk_packages(package.__path__, f"{sandboxer.__name__}.{room}."):
+    """Tables are declared by the packages; whoever uses the metadata must have met them all."""
+    names = ("store", "observe", "identity", "money", "accounts", "payments", "sandboxes")
+    for name in (*names, "work", "artifacts", "access"):
+        package = importlib.import_module(f"sandboxer.{name}")
+        for module in pkgutil.walk_packages(package.__path__, f"{sandboxer.__name__}.{name}."):
             # Drivers run inside a sandbox, from their first line on.
             if ".migrations" not in module.name and ".drivers." not in module.name:
                 importlib.import_module(module.name)
 
 
-async def test_the_migrated_schema_is_what_the_rooms_declare(store: Store) -> None:
+async def test_the_migrated_schema_is_what_the_packages_declare(store: Store) -> None:
     declare_all_tables()
 
     def differences(conn):

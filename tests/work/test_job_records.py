@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.kernel.errors import Conflict
-from sandboxer.observe.webhooks.room import Webhooks
+from sandboxer.observe.webhooks.use_cases import Webhooks
 from sandboxer.store.engine import Store, open_store
 from sandboxer.work.execute.submission import Submission, to_json
 from sandboxer.work.jobs import records

@@ -1,4 +1,4 @@
-"""Spending caps: per key, per sandbox and per day. Pure checks over sums that the money room gives.
+"""Spending caps: per key, per sandbox and per day. Pure checks over sums that the money package gives.
 
 A cap bounds what may be spent, whatever the bucket holds. Budgets given to children count as spent by the
 giver, or a capped key could pass its cap by cutting children.

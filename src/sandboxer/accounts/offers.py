@@ -1,7 +1,7 @@
 """The seam between asking for money and the ways to pay it: a 402 is made by an edge, and whoever can take
 payments adds what it takes.
 
-A platform without a way to be paid uses `NO_OFFERS`; the room of payments brings its own.
+A platform without a way to be paid uses `NO_OFFERS`; the payments package brings its own.
 """
 
 from __future__ import annotations

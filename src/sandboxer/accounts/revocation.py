@@ -3,7 +3,7 @@
     active ──revoke, expire──> ending ──its sandboxes are gone, its children have ended──> ended
 
 `revoke` shuts the whole subtree at once (no key of it may act or cut any more) and tells of each account,
-deepest first. Destroying is the sandboxes room's work: it hears `delegation.ending` and calls `finish` for
+deepest first. Destroying is the sandboxes package's work: it hears `delegation.ending` and calls `finish` for
 the account once nothing of it is left. `finish` settles and releases: unspent budget flows to the parent,
 what outsiders paid stays.
 """

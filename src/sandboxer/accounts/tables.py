@@ -1,4 +1,4 @@
-"""The tables of the accounts room. `audit_log` only ever grows; money itself lies in the money room."""
+"""The tables of the accounts package. `audit_log` only ever grows; money itself lies in the money package."""
 
 from __future__ import annotations
 

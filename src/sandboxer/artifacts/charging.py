@@ -1,6 +1,6 @@
 """What keeping a disk costs: its whole size at the stored rate, from the moment it is kept until it goes; and
-all that an account keeps. Every noun of this room that has a disk of its own is named here: a test compares
-the list with the tables, since what is not on it would be kept without anybody's counting it.
+all that an account keeps. Every noun of this package that has a disk of its own is named here: a test
+compares the list with the tables, since what is not on it would be kept without anybody's counting it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The line to the supervisor inside a sandbox, as the rooms above see it. Every byte from it is hostile.
+"""The line to the supervisor inside a sandbox, as the packages above see it. Every byte from it is hostile.
 
 Errors: GuestRefused and its children when the sandbox's own system said no (the caller's business),
 BackendLost when the line broke, GuestMisbehaved when the other end broke the protocol.

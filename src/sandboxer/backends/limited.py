@@ -1,7 +1,7 @@
 """A guest whose every call has a limit, by its kind: one that never answers holds no request and no loop.
 
-Whatever the backend does by itself, this is the one place where the rooms above are kept from waiting. Only
-what may last by nature has none: the output of a process, its input, a watch, the bytes of a connection.
+Whatever the backend does by itself, this is the one place where the packages above are kept from waiting.
+Only what may last by nature has none: the output of a process, its input, a watch, the bytes of a connection.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """What an account has paid for, as the room of accounts knows it."""
+    """What an account has paid for, as the accounts package knows it."""
 
     level: int
     requests_per_minute: int

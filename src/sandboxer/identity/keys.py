@@ -68,7 +68,7 @@ keys = Table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who a request comes from, as the rooms above see it."""
+    """Who a request comes from, as the packages above see it."""
 
     public_key: str
     account: str

@@ -1,6 +1,7 @@
 """The tables of wallets: who they belong to, what they were asked to sign, the sessions they opened.
 
-Sealed secrets of the room itself (the key of session tokens) lie here too. API keys have theirs in `keys.py`.
+Sealed secrets of the package itself (the key of session tokens) lie here too. API keys have theirs in
+`keys.py`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Errors, ids, clock and durations: the words every room shares. No I/O, no third party."""
+"""Errors, ids, clock and durations: the words every package shares. No I/O, no third party."""

@@ -62,7 +62,7 @@ class Bucket:
     collected: Sats
     # So much of what runs is kept back from other spending: a hold that renews itself, ends with the meter.
     reserve: timedelta
-    # When a room above wants to look at it (see `look_again_at`).
+    # When a package above wants to look at it (see `look_again_at`).
     look_at: datetime | None
     # Those that are not settled yet, the first first.
     gaps: tuple[Gap, ...] = ()

@@ -1,4 +1,4 @@
-"""The tables of the money room.
+"""The tables of the money package.
 
 `ledger_transfers` and `meter_segments` only ever grow and are what is true. The totals in `ledger_accounts`,
 the rows of `ledger_pendings` and `spent_days` and the flow in `money_buckets` are derived from them in the
@@ -98,7 +98,7 @@ money_buckets = Table(
     Column("has_grace", Boolean, nullable=False, server_default=true()),
     # What was charged to it and paid for good, ever: what grace is measured by.
     Column("collected_sats", BigInteger, nullable=False, server_default="0"),
-    # When a room above wants to be woken about it: a spending cap will be reached then.
+    # When a package above wants to be woken about it: a spending cap will be reached then.
     Column("look_at", UtcDateTime),
     # The next moment at which something becomes true by itself; the one timer reads its smallest value.
     Column("due_at", UtcDateTime),

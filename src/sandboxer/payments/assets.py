@@ -1,4 +1,4 @@
-"""The units outside money is counted in. Inside this room an amount is always an integer of the smallest
+"""The units outside money is counted in. Inside this package an amount is always an integer of the smallest
 unit (satoshi, litoshi, koinu, piconero, micro-dollar); decimals exist only where people read and write."""
 
 from __future__ import annotations

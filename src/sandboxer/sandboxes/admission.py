@@ -67,7 +67,7 @@ class Slots:
 class Source(Protocol):
     """What a sandbox may begin as, or be given: a snapshot, a published image, volumes.
 
-    The rooms that keep such things answer for them here; this room knows none of them.
+    The packages that keep such things answer for them here; this package knows none of them.
     """
 
     async def complete(self, request: CreateRequest, caller: Caller) -> CreateRequest:

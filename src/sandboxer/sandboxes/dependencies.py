@@ -1,4 +1,4 @@
-"""What every act in this room works with. Built once, in `wiring/`."""
+"""What every act in this package works with. Built once, in `wiring/`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ OpenGuest = Callable[[], Awaitable[Guest]]
 
 
 class StartHook(Protocol):
-    """What rooms above put into a sandbox that is not in its record (secrets, a way out): the hook they fill.
+    """What packages above put into a sandbox that is not in its record (secrets, a way out): the hook they
+    fill.
 
     A start hook is called whenever processes begin anew inside: at the making, at a resume, after a restore.
     """
@@ -60,7 +61,7 @@ class SandboxDependencies:
     last_witnessed: datetime | None = None
     # The last answer of each backend about this host; filled as they are asked.
     known_fingerprints: dict[str, Fingerprint] = field(default_factory=dict)
-    # Filled by the rooms above while the platform opens; later ones win.
+    # Filled by the packages above while the platform opens; later ones win.
     start_hooks: list[StartHook] = field(default_factory=list)
 
     def backend_of(self, sandbox: Sandbox) -> Backend:

@@ -1,6 +1,6 @@
 """A sandbox's disk kept as it is now, put back, and made anew: the backend acts, then the record follows.
 
-What is kept belongs to whoever asked (see `artifacts/snapshots`); this room only knows its id.
+What is kept belongs to whoever asked (see `artifacts/snapshots`); this package only knows its id.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class Stopwatch:
 
 
 async def establish(
-    room: SandboxDependencies,
+    dependencies: SandboxDependencies,
     sandbox: Sandbox,
     setup: Setup,
     watch: Stopwatch,
@@ -94,18 +94,18 @@ async def establish(
 
     `is_new`: nobody has had it before, so its record is worth little if the host could not make it.
     """
-    backend = room.backend_of(sandbox)
+    backend = dependencies.backend_of(sandbox)
     try:
         handle = await backend.provision(sandbox.order())
         watch.lap("provision")
-        await room.on_start(sandbox, handle)
-        report = await _set_up(room, handle, sandbox, setup, watch)
-        return await room.repository.move(
-            sandbox.id, ready_step(room, sandbox, handle, watch, actor, report=report)
+        await dependencies.on_start(sandbox, handle)
+        report = await _set_up(dependencies, handle, sandbox, setup, watch)
+        return await dependencies.repository.move(
+            sandbox.id, ready_step(dependencies, sandbox, handle, watch, actor, report=report)
         )
     except BaseException as error:
         # Cancelled ones too: a destroy cuts a create short by cancelling it.
-        await _undo(room, backend, sandbox, error, actor, is_new=is_new)
+        await _undo(dependencies, backend, sandbox, error, actor, is_new=is_new)
         raise
 
 
@@ -115,7 +115,7 @@ def setup_of(sandbox: Sandbox, profile: Profile) -> Setup:
 
 
 def ready_step(
-    room: SandboxDependencies,
+    dependencies: SandboxDependencies,
     sandbox: Sandbox,
     handle: Handle,
     watch: Stopwatch,
@@ -125,7 +125,7 @@ def ready_step(
     reason: str = "probe_passed",
 ) -> Step:
     """TTL counts from here. `timings_ms` cannot contain the write it is part of."""
-    now = room.clock.now()
+    now = dependencies.clock.now()
     timings = watch.total()
     changes: dict[str, object] = {
         "handle": handle,
@@ -141,12 +141,12 @@ def ready_step(
 
 
 async def _set_up(
-    room: SandboxDependencies, handle: Handle, sandbox: Sandbox, setup: Setup, watch: Stopwatch
+    dependencies: SandboxDependencies, handle: Handle, sandbox: Sandbox, setup: Setup, watch: Stopwatch
 ) -> Mapping[str, object] | None:
     if setup.is_empty:
         return None
-    guest = await room.backend_of(sandbox).guest(handle)
-    env = room.environment(sandbox)
+    guest = await dependencies.backend_of(sandbox).guest(handle)
+    env = dependencies.environment(sandbox)
     for command in setup.commands:
         await run_setup(guest, command, env)
     report = await run_setup(guest, setup.report, env) if setup.report else None
@@ -167,7 +167,7 @@ def _parse_report(printed: bytes) -> Mapping[str, object]:
 
 
 async def _undo(
-    room: SandboxDependencies,
+    dependencies: SandboxDependencies,
     backend: Backend,
     sandbox: Sandbox,
     error: BaseException,
@@ -184,16 +184,18 @@ async def _undo(
         log.exception("could not undo %s", sandbox.id)
     reason, why = _blame(error)
     # Whoever tries again and again on a full host would leave a record each time.
-    kept = min(room.retention, REFUSED_KEPT) if is_new and _is_hosts(error) else room.retention
+    kept = (
+        min(dependencies.retention, REFUSED_KEPT) if is_new and _is_hosts(error) else dependencies.retention
+    )
     failed = Step(
         signal=Signal.FAIL,
         actor=actor,
         reason=reason,
-        changes={"handle": None, "expires_at": room.clock.now() + kept},
+        changes={"handle": None, "expires_at": dependencies.clock.now() + kept},
         data={"why": why[:500]},
     )
     try:
-        await room.repository.move(sandbox.id, failed)
+        await dependencies.repository.move(sandbox.id, failed)
     except IllegalTransition:
         # A destroy got there first: the record is its business now.
         return

@@ -87,7 +87,7 @@ async def resume(
 
 
 async def _start_again(dependencies: SandboxDependencies, sandbox: Sandbox) -> Handle:
-    """With what rooms above put into it; if that cannot be, it is stopped as before."""
+    """With what packages above put into it; if that cannot be, it is stopped as before."""
     stopper = _stopper(dependencies, sandbox)
     handle = await stopper.resume(_handle(sandbox), sandbox.order())
     try:

@@ -2,7 +2,7 @@
 the owner says so or after the grace period. A start removes none of it.
 
 Records can be wrong (another database, an older dump), and disks cannot be made again. Each kind of thing has
-a `Source` that finds and removes it; the rooms add theirs while the platform opens.
+a `Source` that finds and removes it; the packages add theirs while the platform opens.
 """
 
 from __future__ import annotations

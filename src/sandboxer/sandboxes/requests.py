@@ -1,4 +1,4 @@
-"""What a caller may ask of this room, in words that no edge owns; and from a request to the record of a
+"""What a caller may ask of this package, in words that no edge owns; and from a request to the record of a
 sandbox to make, or to a refusal. Pure: nothing is made here.
 """
 

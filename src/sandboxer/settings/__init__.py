@@ -1,4 +1,4 @@
-"""Everything an operator can set. Each room's settings are a part of `Settings`, in a file of its own.
+"""Everything an operator can set. Each package's settings are a part of `Settings`, in a file of its own.
 
 Defaults < `SANDBOXER_*` variables < command line flags.
 """

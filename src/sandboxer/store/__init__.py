@@ -1,1 +1,1 @@
-"""The database: engine, transactions, migrations, outbox, idempotency. Knows no room above it."""
+"""The database: engine, transactions, migrations, outbox, idempotency. Knows no package above it."""

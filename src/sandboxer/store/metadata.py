@@ -1,4 +1,4 @@
-"""The one MetaData every room declares its tables on, and the column types both databases agree about."""
+"""The one MetaData every package declares its tables on, and the column types both databases agree about."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Columns whose content is sealed at rest: a copy of the database alone does not give it away.
 
 The type seals on the way in and opens on the way out, so no statement can forget it. The key belongs to the
-rooms above; a server gives it to its store once (`seal_with`). What an older program wrote in plain is read
-as it is, and sealed at the next start (`seal_old`). An empty document stays as it is.
+packages above; a server gives it to its store once (`seal_with`). What an older program wrote in plain is
+read as it is, and sealed at the next start (`seal_old`). An empty document stays as it is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the rooms meet: the only place that knows concrete classes."""
+"""Where the packages meet: the only place that knows concrete classes."""
 
 from sandboxer.wiring.backends import namespaces_settings
 from sandboxer.wiring.opening import open_platform

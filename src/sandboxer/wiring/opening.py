@@ -1,4 +1,4 @@
-"""The order in which the rooms of a platform open and close.
+"""Opens and closes the parts of a platform in their order.
 
 `hold_recursion` holds the interpreter's recursion limit, which keeps what callers send from ending the
 process. JSON that is nested deeper than the limit is an error. Without it, it runs over the end of the stack
@@ -37,21 +37,21 @@ from sandboxer.money.heartbeat import open_time
 from sandboxer.observe.events import Events
 from sandboxer.observe.metrics import Metrics
 from sandboxer.observe.traces import SpanSink
-from sandboxer.payments.room import Payments, open_payments
+from sandboxer.payments.dependencies import Payments, open_payments
 from sandboxer.settings import Settings
 from sandboxer.store.engine import Store, open_store
 from sandboxer.store.idempotency import abandon_all_in_flight
 from sandboxer.store.lock import hold_database, hold_state_dir
 from sandboxer.store.sealed import forget_plain, seal_old, seal_with
 from sandboxer.wiring.backends import BoundBackends, open_bound
-from sandboxer.wiring.platform import Platform, probes_of
-from sandboxer.wiring.rooms import (
-    open_sandbox_rooms,
-    open_upper_rooms,
+from sandboxer.wiring.dependencies import (
+    open_sandboxes,
+    open_upper_dependencies,
     open_wallets,
-    open_webhook_room,
+    open_webhook_delivery,
     payment_settings,
 )
+from sandboxer.wiring.platform import Platform, probes_of
 
 log = logging.getLogger(__name__)
 # Python's own. The stack of a thread has room for about thirty times as much.
@@ -83,14 +83,14 @@ async def open_platform(
         await ensure_owner(keys, settings.owner_file, url=settings.url)
         wallets = await open_wallets(settings, store, seal, clock, keys, closing)
         authorities = await _open_accounts(store, clock, closing)
-        webhooks = await open_webhook_room(settings, store, clock, seal, closing)
+        webhooks = await open_webhook_delivery(settings, store, clock, seal, closing)
         nonces = _open_nonces(settings, clock, metrics, closing)
         paying = open_payments(payment_settings(settings), store, clock, keys, wallets.siwx, seal, webhooks)
         payments = await _opened(paying, closing)
         sandboxes, work = await closing.enter_async_context(
-            open_sandbox_rooms(settings, store, time, bound, metrics, keys, payments)
+            open_sandboxes(settings, store, time, bound, metrics, keys, payments)
         )
-        above = await open_upper_rooms(
+        above = await open_upper_dependencies(
             settings, store, clock, seal, authorities, webhooks, sandboxes, closing, budget, wallets.gate
         )
         trying = await closing.enter_async_context(own_tasks())

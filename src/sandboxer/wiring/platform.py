@@ -1,4 +1,4 @@
-"""What an edge may hold: every room of a running platform, and what `/health` tries of them: every part
+"""What an edge may hold: every part of a running platform, and what `/health` tries of them: every part
 without which a request would fail."""
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from sandboxer.access.connections import Front
-from sandboxer.access.room import Access
+from sandboxer.access.dependencies import Access
 from sandboxer.accounts.authority import AuthorityRepository
 from sandboxer.accounts.limits import Limiter, LimitPolicy, Network
 from sandboxer.accounts.offers import NO_OFFERS, PaymentOffers
-from sandboxer.artifacts.room import Artifacts
+from sandboxer.artifacts.dependencies import Artifacts
 from sandboxer.backends.contract import Backend, HasParts
 from sandboxer.backends.disk_probe import write_there
 from sandboxer.identity.authenticate import Authenticator
@@ -29,16 +29,16 @@ from sandboxer.observe.events import Events
 from sandboxer.observe.metrics import Metrics
 from sandboxer.observe.probes import Probes
 from sandboxer.observe.traces import SpanSink
-from sandboxer.observe.webhooks.room import Webhooks
-from sandboxer.payments.room import Payments
+from sandboxer.observe.webhooks.use_cases import Webhooks
+from sandboxer.payments.dependencies import Payments
 from sandboxer.sandboxes.admission import Admission
 from sandboxer.sandboxes.purchase import Purchases
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.settings import Settings
 from sandboxer.store.claim import probe as write_a_row
 from sandboxer.store.engine import Store
-from sandboxer.work.execute.room import Execution
-from sandboxer.work.room import Work
+from sandboxer.work.dependencies import Work
+from sandboxer.work.execute.dependencies import Execution
 from sandboxer.work.services.use_cases import ServiceUseCases
 from sandboxer.work.sessions.sessions import Sessions
 

@@ -1,5 +1,5 @@
 """An open line to one sandbox, with what every command in it needs: environment, working directory, shell,
-tag. The only way this room reaches down.
+tag. The only way this package reaches down.
 
 A tag marks what a process was started for, so that lists can tell a background process from a terminal.
 Whoever's work ends with its sandbox is told here why: for want of sats, at a spending cap, or by a loss.

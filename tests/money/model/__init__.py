@@ -1,1 +1,3 @@
-"""The money of the platform as a model: random schedules against the real rooms, and an oracle of its own."""
+"""The money of the platform as a model: random schedules against the real packages, and an oracle of its
+own.
+"""

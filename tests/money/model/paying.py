@@ -15,8 +15,8 @@ from sandboxer.kernel.errors import SandboxerError, Unavailable
 from sandboxer.payments.lifecycle import State
 from sandboxer.payments.records import Payment, Purpose, load
 from sandboxer.payments.tables import payments
+from sandboxer.payments.x402.dependencies import X402
 from sandboxer.payments.x402.presented import Wanted
-from sandboxer.payments.x402.room import X402
 from testchains.evm.anvil import address_of
 from tests.money.model import selling
 from tests.money.model.evm import HONEST, LIES, MANNERS, NETWORK, Chain

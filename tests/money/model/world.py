@@ -1,4 +1,4 @@
-"""A platform that lives, dies and comes back, on a host whose clocks lie: the real rooms, nothing mocked.
+"""A platform that lives, dies and comes back, on a host whose clocks lie: the real packages, nothing mocked.
 
 Only `World.advance` moves time, and it tells the oracle first: what ran, at which rate, for how long.
 """

@@ -17,9 +17,9 @@ from sandboxer.observe.events import record
 from sandboxer.observe.webhooks import outbox
 from sandboxer.observe.webhooks.endpoints import find as find_endpoint
 from sandboxer.observe.webhooks.outbox import EventFeed
-from sandboxer.observe.webhooks.room import Webhooks, open_webhooks
 from sandboxer.observe.webhooks.states import DELAYS, DeliveryState
 from sandboxer.observe.webhooks.tables import webhook_attempts, webhook_deliveries
+from sandboxer.observe.webhooks.use_cases import Webhooks, open_webhooks
 from sandboxer.store.engine import Store
 from tests.observe.webhooks.receivers import GOOD, receiver, status
 from tests.support.clock import ManualClock, eventually
@@ -47,7 +47,7 @@ def owners(conn: Connection, subjects: object) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def room(store: Store, clock: Clock | None = None) -> AsyncIterator[Webhooks]:
+async def opened(store: Store, clock: Clock | None = None) -> AsyncIterator[Webhooks]:
     feeds = [EventFeed(owners)]
     async with open_webhooks(store, clock or SystemClock(), SEAL, feeds, allow_private=True) as webhooks:
         yield webhooks
@@ -67,7 +67,7 @@ async def all_deliveries(store: Store) -> list[outbox.Delivery]:
 
 
 async def test_a_working_receiver_hears_everything_once_and_in_order(store: Store) -> None:
-    async with room(store) as webhooks, receiver() as there:
+    async with opened(store) as webhooks, receiver() as there:
         await happen(store, "a-1", number=5)
         await webhooks.create("a", there.url, kinds=["thing.*"], hears_all=False, actor="t")
         for number in range(30):
@@ -82,7 +82,7 @@ async def test_a_working_receiver_hears_everything_once_and_in_order(store: Stor
 
 
 async def test_dead_and_slow_receivers_delay_nobody_else(store: Store) -> None:
-    async with room(store) as webhooks, receiver() as good, receiver(lambda n: None) as mute:
+    async with opened(store) as webhooks, receiver() as good, receiver(lambda n: None) as mute:
         for _ in range(10):
             await webhooks.create("evil", mute.url, kinds=["thing.*"], hears_all=False, actor="t")
         await webhooks.create("evil", "http://127.0.0.1:1/", kinds=["*"], hears_all=False, actor="t")
@@ -97,7 +97,7 @@ async def test_dead_and_slow_receivers_delay_nobody_else(store: Store) -> None:
 
 
 async def test_many_accounts_that_let_us_wait_leave_places_to_those_who_do_not(store: Store) -> None:
-    async with room(store) as webhooks, receiver() as good, receiver(lambda n: None) as mute:
+    async with opened(store) as webhooks, receiver() as good, receiver(lambda n: None) as mute:
         await webhooks.create("a", good.url, kinds=["thing.*"], hears_all=False, actor="t")
         await happen(store, "a-1")
         await eventually(lambda: len(good.got) == 1, within_s=10)
@@ -114,7 +114,7 @@ async def test_many_accounts_that_let_us_wait_leave_places_to_those_who_do_not(s
 
 
 async def test_news_without_end_do_not_keep_messages_from_being_sent(store: Store) -> None:
-    async with room(store) as webhooks, receiver() as there:
+    async with opened(store) as webhooks, receiver() as there:
         await webhooks.create("a", there.url, kinds=["thing.*"], hears_all=False, actor="t")
 
         async def babble() -> None:
@@ -128,7 +128,7 @@ async def test_news_without_end_do_not_keep_messages_from_being_sent(store: Stor
 
 async def test_a_failing_receiver_is_tried_for_a_day_and_then_given_up_with_reasons(store: Store) -> None:
     clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
-    async with room(store, clock) as webhooks, receiver(lambda n: status(500)) as there:
+    async with opened(store, clock) as webhooks, receiver(lambda n: status(500)) as there:
         await webhooks.create("a", there.url, kinds=["thing.*"], hears_all=False, actor="t")
         await happen(store, "a-1")
         for tries in range(1, len(DELAYS) + 2):
@@ -162,7 +162,7 @@ async def _settled(store: Store, state: DeliveryState) -> list[outbox.Delivery]:
 
 
 async def test_gone_switches_the_webhook_off(store: Store) -> None:
-    async with room(store) as webhooks, receiver(lambda n: status(410)) as there:
+    async with opened(store) as webhooks, receiver(lambda n: status(410)) as there:
         made, _ = await webhooks.create("a", there.url, kinds=["thing.*"], hears_all=False, actor="t")
         await happen(store, "a-1", number=3)
         found = await _settled(store, DeliveryState.DEAD) if await _any(store) else []
@@ -182,7 +182,7 @@ async def _any(store: Store) -> bool:
 
 
 async def test_switched_off_it_hears_nothing_and_on_again_only_what_is_new(store: Store) -> None:
-    async with room(store) as webhooks, receiver() as there:
+    async with opened(store) as webhooks, receiver() as there:
         made, _ = await webhooks.create("a", there.url, kinds=["thing.*"], hears_all=False, actor="t")
         await webhooks.change("a", made.id, actor="t", enabled=False)
         await happen(store, "a-1", number=3)
@@ -197,7 +197,7 @@ async def test_switched_off_it_hears_nothing_and_on_again_only_what_is_new(store
 async def test_whatever_receivers_do_and_whenever_we_stop_all_is_told_at_least_once(
     store: Store, seed: int
 ) -> None:
-    """Random tempers, and the room is closed and opened again and again in the midst of it."""
+    """Random tempers, and the webhooks are closed and opened again and again in the midst of it."""
     chance = random.Random(seed)
     tempers = [GOOD, GOOD, GOOD, status(500), status(302), b"", b"garbage\r\n\r\n"]
     clock = Hurried()
@@ -212,15 +212,15 @@ async def test_whatever_receivers_do_and_whenever_we_stop_all_is_told_at_least_o
             return said
 
         there.answer = answer
-        async with room(store, clock) as webhooks:
+        async with opened(store, clock) as webhooks:
             for _ in range(2):
                 await webhooks.create("a", there.url, kinds=["thing.*"], hears_all=False, actor="t")
         for _ in range(6):
-            async with room(store, clock):
+            async with opened(store, clock):
                 for _ in range(5):
                     await happen(store, f"a-{chance.random()}")
                     await asyncio.sleep(chance.random() * 0.02)
-        async with room(store, clock):
+        async with opened(store, clock):
             deadline = asyncio.get_running_loop().time() + 60
             while not await _is_quiet(store):
                 assert asyncio.get_running_loop().time() < deadline
@@ -241,7 +241,7 @@ async def _is_quiet(store: Store) -> bool:
 
 
 async def test_what_ended_long_ago_is_forgotten(store: Store) -> None:
-    async with room(store) as webhooks, receiver() as there:
+    async with opened(store) as webhooks, receiver() as there:
         await webhooks.create("a", there.url, kinds=["thing.*"], hears_all=False, actor="t")
         await happen(store, "a-1", number=3)
         await eventually(lambda: len(there.got) == 3)

@@ -24,7 +24,7 @@ from sandboxer.payments.oracle.oracle import FixedRates
 from sandboxer.payments.records import Payment
 from sandboxer.payments.stacks.nodes import next_nonce
 from sandboxer.payments.stacks.scheme import ExactStacksClient
-from sandboxer.payments.x402.room import X402, open_x402
+from sandboxer.payments.x402.dependencies import X402, open_x402
 from sandboxer.store.engine import Store
 from testchains.stacks.local import LocalStacks, Wallet
 from tests.payments.stacks.proxies import ForgetfulRelay, StaleNode

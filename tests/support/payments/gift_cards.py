@@ -20,10 +20,10 @@ from sandboxer.money.pricing import TierPrices
 from sandboxer.money.tables import ledger_accounts
 from sandboxer.money.transfers import Asset
 from sandboxer.money.verification import verify
-from sandboxer.observe.webhooks.room import Webhooks
+from sandboxer.observe.webhooks.use_cases import Webhooks
+from sandboxer.payments.gift_cards.dependencies import GiftCards, open_gift_cards
 from sandboxer.payments.gift_cards.records import Approval, GiftPolicy, Source
 from sandboxer.payments.gift_cards.redemption import Ask, Redeemed
-from sandboxer.payments.gift_cards.room import GiftCards, open_gift_cards
 from sandboxer.payments.gift_cards.use_cases import CardOrder, Created
 from sandboxer.payments.invoices.goods import Sats
 from sandboxer.payments.invoices.records import InvoicePolicy

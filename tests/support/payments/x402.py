@@ -29,8 +29,8 @@ from sandboxer.payments.lifecycle import State
 from sandboxer.payments.oracle.oracle import FixedRates
 from sandboxer.payments.records import Payment, Purpose
 from sandboxer.payments.x402.config import parse
+from sandboxer.payments.x402.dependencies import X402, open_x402
 from sandboxer.payments.x402.presented import Wanted
-from sandboxer.payments.x402.room import X402, open_x402
 from sandboxer.store.engine import Store, open_store
 from testchains.evm import KEYS, Anvil
 from testchains.evm.anvil import address_of

@@ -131,7 +131,7 @@ class Outlets:
         self._ruling = asyncio.Lock()
         dependencies.repository.on_change(self._changed)
 
-    # ---- what the room below asks (sandboxes/dependencies.py) ----
+    # ---- what the package below asks (sandboxes/dependencies.py) ----
 
     async def check(self, account: str, secret_refs: Sequence[str]) -> None:
         """None of them is ours."""

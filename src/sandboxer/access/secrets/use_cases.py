@@ -108,7 +108,7 @@ class Secrets:
 
         return await self._sandboxes.dependencies.operations.perform(sandbox_id, "secrets", act)
 
-    # -- what the room below asks (sandboxes/dependencies.py)
+    # -- what the package below asks (sandboxes/dependencies.py)
 
     async def check(self, account: str, secret_refs: Sequence[str]) -> None:
         await self.vault.demand(account, secret_refs)

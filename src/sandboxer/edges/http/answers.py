@@ -1,4 +1,4 @@
-"""Records of the rooms below as the words of the wire, made into JSON without a second validation."""
+"""Records of the packages below as the words of the wire, made into JSON without a second validation."""
 
 from __future__ import annotations
 

@@ -41,9 +41,9 @@ from sandboxer.payments.records import Payment, Purpose
 from sandboxer.payments.sales import key_for_payer
 from sandboxer.payments.x402 import presented as presenting
 from sandboxer.payments.x402.checkout import Taken, is_delivered, refusal_of
+from sandboxer.payments.x402.dependencies import X402
 from sandboxer.payments.x402.offers import as_offer
 from sandboxer.payments.x402.presented import Presented, Wanted, payer_wallet
-from sandboxer.payments.x402.room import X402
 from sandboxer.sandboxes import records
 from sandboxer.sandboxes.purchase import price_of_extend
 from sandboxer.sandboxes.requests import CreateRequest

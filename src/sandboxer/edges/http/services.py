@@ -1,4 +1,4 @@
-"""Records of services as the words of the wire, and the wire's words as what the room of services takes."""
+"""Records of services as the words of the wire, and the wire's words as what the services package takes."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ __all__ = [
 
 
 def of_error(error: SandboxerError, port: int | None = None) -> bytes:
-    """An error of the rooms as the asker of a port is told it."""
+    """Translates an error into what the caller of a port is told."""
     facts = {
         name: value for name, value in error.facts.items() if name in ("reason", "state", "retry_after_s")
     }

@@ -75,12 +75,12 @@ class _CannotGo(Exception):
 
 @cache
 def _public_trust() -> ssl.SSLContext:
-    """Reading all authorities takes longer than anything else that opens with the room."""
+    """Reads all certificate authorities, which takes longer than anything else when webhooks open."""
     return ssl.create_default_context(cafile=certifi.where())
 
 
 class Carrier:
-    """Lives as long as the room; `close` it."""
+    """Sends requests for as long as webhooks are open; `close` it."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Who is told: endpoints of accounts, their secrets, and which kinds of happenings they hear of.
 
-Plain functions inside a transaction. Secrets come sealed: this room keeps them and cannot read them.
+Plain functions inside a transaction. Secrets come sealed: this package keeps them and cannot read them.
 """
 
 from __future__ import annotations

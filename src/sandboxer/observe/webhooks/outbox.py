@@ -5,7 +5,7 @@ killed at any point, nothing is lost and nothing is in the outbox twice.
 
 What there is to tell of are feeds that grow at their end, read by a cursor that moves with the outbox. A
 feed's positions become visible in growing order (all writers of the store wait for each other), so
-"everything after the cursor" misses nothing and repeats nothing. Upper rooms bring feeds of their own.
+"everything after the cursor" misses nothing and repeats nothing. Upper packages bring feeds of their own.
 """
 
 from __future__ import annotations

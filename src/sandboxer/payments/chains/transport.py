@@ -23,7 +23,7 @@ TIMED_OUT = "no answer in time"
 
 
 class NodeError(Exception):
-    """The node understood and said no. Never leaves this room: adapters know which codes are ordinary, and
+    """The node understood and said no. Never leaves this package: adapters know which codes are ordinary, and
     turn the rest into `ChainUnavailable`."""
 
     def __init__(self, code: int, message: str) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.errors import Conflict, NotFound
-from sandboxer.observe.webhooks.room import Webhooks
+from sandboxer.observe.webhooks.use_cases import Webhooks
 from sandboxer.payments.gift_cards import mail
 from sandboxer.payments.gift_cards.records import Card, Redemption
 from sandboxer.payments.gift_cards.use_cases import SECRET_CONTEXT

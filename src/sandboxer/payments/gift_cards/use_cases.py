@@ -22,7 +22,7 @@ from sandboxer.kernel.ids import new_id
 from sandboxer.money.buckets import spend
 from sandboxer.money.spending import count_move
 from sandboxer.observe.webhooks.carrier import new_secret
-from sandboxer.observe.webhooks.room import Webhooks
+from sandboxer.observe.webhooks.use_cases import Webhooks
 from sandboxer.payments.credits import account_to_pay
 from sandboxer.payments.gift_cards import ledger, refunds, repository
 from sandboxer.payments.gift_cards.codes import LOOKUP_INFO, lookup_of, new_code

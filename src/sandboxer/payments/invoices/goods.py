@@ -1,4 +1,4 @@
-"""What an invoice can buy, and how it is handed over and taken back. Other rooms add their own kinds.
+"""What an invoice can buy, and how it is handed over and taken back. Other packages add their own kinds.
 
 Everything here happens inside the transaction in which the money arrives: there is never one without the
 other, and no network.

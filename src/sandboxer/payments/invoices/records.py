@@ -23,7 +23,7 @@ _DURATIONS = frozenset({"expires_after", "confirm_within", "watch_for"})
 
 
 class Kind(StrEnum):
-    """What is bought. Other rooms name their own; see `goods.py`."""
+    """What is bought. Other packages name their own; see `goods.py`."""
 
     TIER = "tier"
     SATS = "sats"
@@ -35,7 +35,7 @@ class Buys:
     tier: int | None = None
     months: int | None = None
     cents: int | None = None
-    # For goods of other rooms: which card, which order.
+    # For goods of other packages: which card, which order.
     reference: str | None = None
 
 

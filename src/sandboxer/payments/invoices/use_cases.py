@@ -65,7 +65,7 @@ Also = Callable[[Connection, str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What someone wants to pay for. Exactly one of: tier and months, sats, or goods of another room."""
+    """What someone wants to pay for. Exactly one of: tier and months, sats, or other goods."""
 
     asset: str
     # Who asks, as limits count: an address, and the account of the key that signed, if one did.
@@ -77,7 +77,7 @@ class Order:
     # The public id of an account; None: a new one, with a key.
     account: str | None = None
     refund_address: str | None = None
-    # Goods of another room, priced in cents.
+    # Other goods, priced in cents.
     goods: Buys | None = None
     # For a new account, if it was chosen beforehand; None: a random one.
     claim: Claim | None = None

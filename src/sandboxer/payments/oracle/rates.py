@@ -1,4 +1,4 @@
-"""A rate as a value, and the one question the other rooms may ask. No network here.
+"""A rate as a value, and the one question the other packages may ask. No network here.
 
 What one source said of one asset's price, and what to make of several such sayings. Pure.
 

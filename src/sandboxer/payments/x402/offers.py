@@ -190,7 +190,7 @@ def open_offer_key(path: Path) -> bytes:
 
 
 class X402Asking:
-    """The room of payments' answer to `PaymentOffers`."""
+    """The answer of the payments package to `PaymentOffers`."""
 
     def __init__(self, offers: Offers, ways: Ways, settings: X402Settings, siwx: Siwx, *, url: str) -> None:
         self._offers = offers

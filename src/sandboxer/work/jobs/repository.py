@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.observe import events
-from sandboxer.observe.webhooks.room import Webhooks
+from sandboxer.observe.webhooks.use_cases import Webhooks
 from sandboxer.store import steps
 from sandboxer.store.engine import Store
 from sandboxer.store.repository import Repository

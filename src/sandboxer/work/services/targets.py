@@ -1,7 +1,7 @@
 """Names of services for the reverse proxy: which port of which sandbox a host name or a service's id means.
 
-Fits `Targets` of `access/ports/targets.py` by its shape alone: the two rooms do not know each other, so the
-value that is answered with is made by a function given at wiring.
+Fits `Targets` of `access/ports/targets.py` by its shape alone: the two packages do not know each other, so
+the value that is answered with is made by a function given at wiring.
 """
 
 from __future__ import annotations

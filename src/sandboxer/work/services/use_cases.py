@@ -1,4 +1,4 @@
-"""Everything this room does for a caller, in one place: the edges hold this and nothing else of the room."""
+"""Holds everything this package does for a caller. The edges call this and nothing else of the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every act on a service works with. Built once, in `work/services/room.py`."""
+"""What every act on a service works with. Built once, in `work/services/dependencies.py`."""
 
 from __future__ import annotations
 

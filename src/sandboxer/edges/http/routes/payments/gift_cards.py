@@ -24,12 +24,12 @@ from sandboxer.kernel.errors import NoRate, Unauthenticated
 from sandboxer.kernel.ids import new_id
 from sandboxer.payments.gift_cards.approval import PATH
 from sandboxer.payments.gift_cards.codes import WORDS, Origin, Work, word_list
+from sandboxer.payments.gift_cards.dependencies import GiftCards
 from sandboxer.payments.gift_cards.ledger import locked
 from sandboxer.payments.gift_cards.mail import dollars
 from sandboxer.payments.gift_cards.records import Approval, CardState, Kind, RedemptionState, Source
 from sandboxer.payments.gift_cards.records import Redemption as RedemptionRecord
 from sandboxer.payments.gift_cards.redemption import Ask, Redeemed, Redeeming
-from sandboxer.payments.gift_cards.room import GiftCards
 from sandboxer.payments.gift_cards.use_cases import CardOrder, CardView, Created, Who
 from sandboxer.payments.invoices.use_cases import View
 from sandboxer.wire import gift_cards as wire

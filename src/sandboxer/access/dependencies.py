@@ -1,4 +1,6 @@
-"""Everything this room does for a caller, in one place: the edges hold this and nothing else of the room."""
+"""Builds the use cases of ports, secrets, SSH and egress. The edges hold these and nothing else
+of the package.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The room of invoices, opened: the use cases, and a loop for each chain."""
+"""Opens what invoices need: the use cases, and a loop for each chain."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ async def open_invoices(
     goods: Sequence[Goods] = (),
     standings: Standings | None = None,
 ) -> AsyncIterator[InvoiceUseCases]:
-    """`goods`: what other rooms sell by invoice, beside sats and tiers. `standings`: coins that are off."""
+    """`goods`: what other packages sell by invoice, beside sats and tiers. `standings`: coins that are
+    off.
+    """
     on_sale: tuple[Goods, ...] = (Sats(), TierMonths(), *goods)
     sold = {one.kind: one for one in on_sale}
     settling = Settling(sold, key_life, policy)

@@ -1,5 +1,4 @@
-"""The room as others use it: endpoints with their secrets, one-shot messages, and the delivery worker behind
-them.
+"""Manages endpoints with their secrets, enqueues one-shot messages and runs the delivery worker behind both.
 
 open_webhooks(...) -> Webhooks
 webhooks.enqueue(conn, account=, kind=, url=, payload=, id=, now=, secret=None)   inside a transaction

@@ -1,4 +1,4 @@
-"""The room of payments, opened: what things are worth, and the ways to be paid that an operator chose."""
+"""Opens what payments need: price sources, and the ways to be paid that an operator chose."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.late import late
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.money.pricing import TierPrices
-from sandboxer.observe.webhooks.room import Webhooks
+from sandboxer.observe.webhooks.use_cases import Webhooks
 from sandboxer.payments.chains.configuration import ChainPlan, open_chains
 from sandboxer.payments.chains.contract import CheckedChain
+from sandboxer.payments.gift_cards.dependencies import GiftCards, open_gift_cards
 from sandboxer.payments.gift_cards.ledger import GiftCardGoods
 from sandboxer.payments.gift_cards.records import MailServer, read_gift_policy
-from sandboxer.payments.gift_cards.room import GiftCards, open_gift_cards
+from sandboxer.payments.invoices.dependencies import open_invoices
 from sandboxer.payments.invoices.records import InvoicePolicy, read_policy
-from sandboxer.payments.invoices.room import open_invoices
 from sandboxer.payments.invoices.use_cases import InvoiceUseCases
 from sandboxer.payments.oracle.oracle import open_rates
 from sandboxer.payments.oracle.rates import Rates
 from sandboxer.payments.rails import Rails, Standings
 from sandboxer.payments.wallet.caps import HotWalletPlan
 from sandboxer.payments.x402 import config
-from sandboxer.payments.x402.room import X402, open_x402
+from sandboxer.payments.x402.dependencies import X402, open_x402
 from sandboxer.store.engine import Store
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The room of gift cards, opened: the use cases, a place to redeem, and the loop behind approvals.
+"""Opens what gift cards need: the use cases, a place to redeem, and the loop behind approvals.
 
 The one loop of gift cards: sends the mails that are due, and ends what nobody answered in time.
 """
@@ -21,7 +21,7 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import SandboxerError, Unavailable
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.money.pricing import TierPrices
-from sandboxer.observe.webhooks.room import Webhooks
+from sandboxer.observe.webhooks.use_cases import Webhooks
 from sandboxer.payments.gift_cards import mail, repository
 from sandboxer.payments.gift_cards.approval import Asking
 from sandboxer.payments.gift_cards.codes import WORK_INFO, Attempts

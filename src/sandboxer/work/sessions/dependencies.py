@@ -1,4 +1,4 @@
-"""Opens this room: the repository is read, interpreters that run are found again, and the loop turns."""
+"""Opens what sessions need: the repository is read, running interpreters are found, the loop is started."""
 
 from __future__ import annotations
 

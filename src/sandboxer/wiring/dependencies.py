@@ -1,8 +1,7 @@
-"""Every room of a platform, opened: those that face the outside, sandboxes with their loops, and what stands
-on them.
+"""Builds what a platform is made of, from its settings.
 
-Facing the outside are webhooks, wallets and payments; on sandboxes stand execution, sessions, services,
-access and artifacts.
+Webhooks, wallets and payments talk to the outside; sandboxes have their loops; execution, sessions,
+services, access and artifacts are built on sandboxes.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from pathlib import Path
 
 import httpx
 
+from sandboxer.access.dependencies import Access, open_access
 from sandboxer.access.egress.use_cases import open_egress
 from sandboxer.access.ports.targets import Target
-from sandboxer.access.room import Access, open_access
 from sandboxer.access.secrets.use_cases import open_secrets
 from sandboxer.access.ssh.keys import open_ssh
 from sandboxer.accounts.audit import SUBJECT as AUDIT
 from sandboxer.accounts.authority import AuthorityRepository
 from sandboxer.accounts.delegation import accounts_above
 from sandboxer.artifacts.charging import KeepCharges
+from sandboxer.artifacts.dependencies import Artifacts, open_artifacts
 from sandboxer.artifacts.garbage.collector import Trees
 from sandboxer.artifacts.images import list_images
 from sandboxer.artifacts.images.published import records as images
-from sandboxer.artifacts.room import Artifacts, open_artifacts
 from sandboxer.artifacts.snapshots import records as snapshots
 from sandboxer.artifacts.volumes import records as volumes
 from sandboxer.identity.genesis.gate import GenesisGate
@@ -48,8 +47,8 @@ from sandboxer.money.usage_feed import DailyFeed, SegmentFeed
 from sandboxer.observe.metrics import Metrics
 from sandboxer.observe.retention import keep_events_pruned
 from sandboxer.observe.webhooks.outbox import EventFeed
-from sandboxer.observe.webhooks.room import Webhooks, open_webhooks
-from sandboxer.payments.room import Payments, PaymentSettings
+from sandboxer.observe.webhooks.use_cases import Webhooks, open_webhooks
+from sandboxer.payments.dependencies import Payments, PaymentSettings
 from sandboxer.sandboxes.activity import Activity
 from sandboxer.sandboxes.admission import Admission, Slots
 from sandboxer.sandboxes.binding import keep_counting
@@ -74,20 +73,20 @@ from sandboxer.settings import Settings
 from sandboxer.store.engine import Store
 from sandboxer.store.kept_answers import keep_pruned
 from sandboxer.wiring.backends import BoundBackends
-from sandboxer.work.execute.room import Execution, open_execution
+from sandboxer.work.dependencies import Work, open_work
+from sandboxer.work.execute.dependencies import Execution, open_execution
 from sandboxer.work.jobs import records as jobs
 from sandboxer.work.languages.images import HostImages, ImageContent
 from sandboxer.work.retention import keep_forgetting, kept
-from sandboxer.work.room import Work, open_work
-from sandboxer.work.services.room import open_services
+from sandboxer.work.services.dependencies import open_services
 from sandboxer.work.services.use_cases import ServiceUseCases
-from sandboxer.work.sessions.room import open_sessions
+from sandboxer.work.sessions.dependencies import open_sessions
 from sandboxer.work.sessions.sessions import Sessions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpperRooms:
-    """The rooms that stand on sandboxes."""
+class UpperDependencies:
+    """What is built on sandboxes."""
 
     execution: Execution
     sessions: Sessions
@@ -99,7 +98,7 @@ class UpperRooms:
 
 
 @asynccontextmanager
-async def open_sandbox_rooms(
+async def open_sandboxes(
     settings: Settings,
     store: Store,
     timekeeper: Timekeeper,
@@ -175,7 +174,7 @@ def _warm_kinds(settings: Settings, profiles: Profiles) -> dict[Kind, int]:
     return wanted
 
 
-async def open_upper_rooms(
+async def open_upper_dependencies(
     settings: Settings,
     store: Store,
     clock: Clock,
@@ -186,7 +185,7 @@ async def open_upper_rooms(
     closing: AsyncExitStack,
     budget: Budget,
     gate: GenesisGate | None,
-) -> UpperRooms:
+) -> UpperDependencies:
     slots = Slots(sandboxes.dependencies, store)
     # First: whatever starts a process needs them.
     secrets = await closing.enter_async_context(
@@ -232,7 +231,7 @@ async def open_upper_rooms(
         _open_artifacts(settings, sandboxes, store, clock, authorities, slots, budget)
     )
     admission = _admission(settings, sandboxes, slots, authorities, artifacts, gate)
-    return UpperRooms(
+    return UpperDependencies(
         admission=admission,
         purchases=Purchases(
             sandboxes=sandboxes, admission=admission, pricing=settings.prices, least=settings.holds.slice
@@ -331,7 +330,7 @@ def _open_artifacts(
     )
 
 
-async def open_webhook_room(
+async def open_webhook_delivery(
     settings: Settings, store: Store, clock: Clock, seal: Seal, closing: AsyncExitStack
 ) -> Webhooks:
     feeds = (

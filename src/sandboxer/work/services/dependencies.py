@@ -1,4 +1,4 @@
-"""Opens the room of services: its repository filled, its reconcilers at work."""
+"""Opens what services need: the repository is read and the reconcilers are started."""
 
 from __future__ import annotations
 

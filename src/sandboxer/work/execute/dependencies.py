@@ -10,7 +10,7 @@ from sandboxer.accounts.authority import AuthorityRepository
 from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.tasks import own_tasks
-from sandboxer.observe.webhooks.room import Webhooks
+from sandboxer.observe.webhooks.use_cases import Webhooks
 from sandboxer.sandboxes.admission import Slots
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.store.engine import Store
