@@ -64,7 +64,7 @@ async def test_nobody_there_an_unknown_name_and_plain_text_where_tls_should_be(c
         refused = await carrier.carry(f"http://127.0.0.1:{free.getsockname()[1]}/", {}, b"")
     assert refused.failure is Failure.REFUSED
     unknown = await carrier.carry("http://no-such-host.invalid/", {}, b"")
-    assert unknown.failure is Failure.DNS
+    assert unknown.failure is Failure.FORBIDDEN_ADDRESS
     async with receiver(lambda number: GOOD) as there:
         plain = await carrier.carry(there.url.replace("http:", "https:"), {}, b"")
     assert plain.failure in (Failure.TLS, Failure.TIMEOUT), plain

@@ -87,3 +87,21 @@ async def test_a_name_that_points_inside_is_refused_at_each_call(monkeypatch: py
         # The name is what the receiver is told, the address what is dialled; no second look.
         assert len(asked) == 2
         assert there.got[0].headers["host"].startswith("rebind.example.com")
+
+
+async def test_a_refused_name_and_an_unknown_one_are_answered_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or whoever sets a URL could ask us which names exist inside."""
+    inside = {"db.internal.example": "10.0.0.5", "own.example": "93.184.216.34"}
+
+    def resolve(host: str, port: int, *args: object, **options: object) -> list[object]:
+        if host not in inside:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (inside[host], 443))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    carrier = Carrier(allow_private=False, never=[ipaddress.ip_network("93.184.216.34/32")], timeout_s=5)
+    names = ["db.internal.example", "own.example", "no-such-name.example", f"{'a' * 64}.example"]
+    outcomes = {name: await carrier.carry(f"https://{name}/", {}, b"") for name in names}
+    await carrier.close()
+    words = {(one.failure, one.reason.replace(name, "NAME")) for name, one in outcomes.items()}
+    assert len(words) == 1, words

@@ -162,12 +162,14 @@ class _Pinned(httpcore.AsyncNetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
         last: Exception | None = None
+        # At least one address, or it raised.
         for address in await self._addresses(host):
             try:
                 return await self._dial.connect_tcp(address, port, timeout, None, socket_options)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 last = error
-        raise last or _CannotGo(Failure.DNS, f"{host} has no address")
+        assert last is not None
+        raise last
 
     async def connect_unix_socket(self, *args: Any, **options: Any) -> httpcore.AsyncNetworkStream:
         raise _CannotGo(Failure.FORBIDDEN_ADDRESS, "a webhook goes over the network")
@@ -176,13 +178,17 @@ class _Pinned(httpcore.AsyncNetworkBackend):
         await asyncio.sleep(seconds)
 
     async def _addresses(self, host: str) -> list[str]:
+        """Raises _CannotGo, with the same words for a name that is unknown and for one that is forbidden:
+        the answer must not tell whoever set the URL which names exist inside the operator's network."""
         try:
             addresses = await self._lookups.addresses(host, whose=host)
-        except (socket.gaierror, UnicodeError, TooManyLookups) as error:
-            raise _CannotGo(Failure.DNS, f"{host} does not resolve: {_brief(error)}") from None
+        except TooManyLookups as error:
+            raise _CannotGo(Failure.DNS, f"{host} could not be looked up: {_brief(error)}") from None
+        except (socket.gaierror, UnicodeError):
+            addresses = ()
         good = [address for address in addresses if self._judge.judge(address) is Verdict.GOOD]
         if not good:
-            raise _CannotGo(Failure.FORBIDDEN_ADDRESS, f"{host} is no public host but this one")
+            raise _CannotGo(Failure.FORBIDDEN_ADDRESS, f"{host} has no public address to deliver to")
         return good[:4]
 
 
