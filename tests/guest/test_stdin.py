@@ -200,7 +200,9 @@ async def test_a_server_that_comes_back_goes_on_where_the_last_one_stopped(box: 
 
 
 async def test_an_older_guest_refuses_an_offset_and_says_when_it_cannot_know(old_box: Box) -> None:
-    process_id = await start(old_box, Command(argv=["sleep", "60"], has_stdin=True))
+    # Another process holds the pipe open: one that is closed by its reader's end is, to an older guest, done.
+    held = "exec 3<&0; setsid sleep 60 & exec sleep 60"
+    process_id = await start(old_box, Command(argv=["sh", "-c", held], has_stdin=True))
     assert await taken(old_box, process_id) is None
     with pytest.raises(NotAvailable, match="older supervisor"):
         await old_box.guest.feed(process_id, b"x", offset=0)

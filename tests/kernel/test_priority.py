@@ -29,8 +29,10 @@ def _seen(act: str, *, own_session: bool) -> tuple[list[str], str]:
 
 
 def _session(pid: str) -> str:
+    """Empty where sessions are no groups, and of a process that belongs to the first of them, of init."""
     autogroup = Path(f"/proc/{pid}/autogroup")
-    return autogroup.read_text().split()[-1] if autogroup.exists() else ""
+    words = autogroup.read_text().split() if autogroup.exists() else []
+    return words[-1] if words else ""
 
 
 def test_who_works_for_one_tenant_comes_last_and_its_session_too() -> None:
