@@ -16,13 +16,14 @@ from pathlib import Path
 
 import asyncssh
 import pytest
-from asyncssh.packet import Boolean, String
+from asyncssh.packet import Boolean, String, UInt32
 
 from sandboxer.access.ssh.limits import BURST, PROGRAM, STEPS_PER_S, Bounds, Crowd, Pace
 from sandboxer.backends.limited import LimitedGuest
 from sandboxer.edges.ssh.channels import MAX_SAID, MAX_VARIABLES, MAX_WAITING, BoundedChannel, Session, unread
 from sandboxer.edges.ssh.door import Door
 from sandboxer.edges.ssh.sftp import MAX_OPEN
+from sandboxer.edges.ssh.uploads import MAX_PIECES
 from tests.support.http.real import why_not
 from tests.support.http.served import eventually
 from tests.support.ssh import Gated, opened
@@ -255,6 +256,42 @@ async def test_files_with_holes_are_held_within_the_accounts_budget_and_let_go_o
         async with sftp.open("/root/whole", "wb") as file:
             await file.write(piece * 20)
         assert (await sftp.stat("/root/whole")).size == 20 << 20
+
+
+FSETSTAT, EXTENDED = 10, 1 << 31
+
+
+async def test_what_is_said_about_a_file_on_its_way_in_does_not_pile_up(narrow: Gated) -> None:
+    path, key = await narrow.served.sandbox(), narrow.new_key()
+    await narrow.add(key)
+    long_word = UInt32(EXTENDED) + UInt32(1) + String(b"a@b") + String(bytes(10_000))
+    async with inside(narrow, path, key) as conn, conn.start_sftp_client() as sftp:
+        file = await sftp.open("/root/much-said", "wb")
+        handler, handle = sftp._handler, String(file._handle)
+        before = len(list(ours(asyncssh.SFTPAttrs)))
+        for _ in range(10):
+            said = (handler._make_request(FSETSTAT, handle, long_word) for _ in range(50))
+            await asyncio.gather(*said)
+        assert len(list(ours(asyncssh.SFTPAttrs))) < before + 50
+        await file.write(b"whole")
+        for mode in (0o600, 0o640):
+            await file.setstat(asyncssh.SFTPAttrs(permissions=mode, uid=7, gid=8))
+        await file.close()
+        found = await sftp.stat("/root/much-said")
+        assert (found.size, (found.permissions or 0) & 0o777, found.uid, found.gid) == (5, 0o640, 7, 8)
+
+
+async def test_pieces_of_nothing_ahead_of_a_gap_do_not_pile_up(narrow: Gated) -> None:
+    path, key = await narrow.served.sandbox(), narrow.new_key()
+    await narrow.add(key)
+    async with inside(narrow, path, key) as conn, conn.start_sftp_client() as sftp:
+        file = await sftp.open("/root/holes", "wb")
+        await file.write(b"a", 0)
+        handler, handle = sftp._handler, file._handle
+        for at in range(MAX_PIECES):
+            await handler.write(handle, 10 + at, b"")
+        with pytest.raises(asyncssh.SFTPFailure, match="from its beginning"):
+            await handler.write(handle, 10 + MAX_PIECES, b"")
 
 
 def test_whoever_is_too_fast_waits_and_nobody_else() -> None:

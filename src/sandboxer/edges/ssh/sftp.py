@@ -141,8 +141,7 @@ class Sftp(asyncssh.SFTPServer):
             await file_obj.close()
         finally:
             file_obj.abandon()
-        for attrs in file_obj.later:
-            await self._set(file_obj.path, attrs)
+        await self._set(file_obj.path, file_obj.later)
 
     def exit(self) -> None:
         for opened in self._open:
@@ -241,9 +240,8 @@ class Sftp(asyncssh.SFTPServer):
 
     async def fsetstat(self, file_obj: object, attrs: SFTPAttrs) -> None:
         if isinstance(file_obj, Upload):
-            if attrs.size is not None and file_obj.set_size(attrs.size):
-                attrs.size = None
-            file_obj.later.append(attrs)
+            await self._visit.keep_pace(1)
+            file_obj.set(attrs)
         elif isinstance(file_obj, Download):
             await self._set(file_obj.path, attrs)
 

@@ -18,7 +18,10 @@ from sandboxer.kernel.errors import SandboxerError
 
 # Clients send many pieces at once, which may be handled out of order.
 MAX_AHEAD = 16 * 1024 * 1024
+# However small each is: what keeps a piece takes memory of its own.
+MAX_PIECES = 1024
 _QUEUED = 32
+_SET_LATER = ("uid", "gid", "permissions", "mtime")
 
 Begin = Callable[["Upload"], Coroutine[object, object, None]]
 
@@ -29,7 +32,7 @@ class Upload:
         self.path = path
         self.position = 0
         # Owner, mode and times that were set meanwhile; for when it is there.
-        self.later: list[SFTPAttrs] = []
+        self.later = SFTPAttrs()
         self._mode = mode
         self._begin = begin
         self._lease = lease
@@ -51,7 +54,7 @@ class Upload:
                 raise SFTPFailure("a file with a hole cannot be written")
             self._first = self.position = offset
             self._start()
-        if offset < self.position or offset in self._ahead or self._ahead_bytes > MAX_AHEAD:
+        if offset < self.position or offset in self._ahead or self._is_far_ahead():
             raise SFTPFailure("a file is written from its beginning to its end here")
         try:
             self._lease.grow_at_once(len(data))
@@ -65,7 +68,15 @@ class Upload:
                 self.position += len(piece)
                 await self._put(piece)
 
-    def set_size(self, size: int) -> bool:
+    def set(self, attrs: SFTPAttrs) -> None:
+        """Of each attribute the last word counts; no other is kept, however many are said."""
+        for name in _SET_LATER:
+            if (value := getattr(attrs, name)) is not None:
+                setattr(self.later, name, value)
+        if attrs.size is not None:
+            self.later.size = None if self._set_size(attrs.size) else attrs.size
+
+    def _set_size(self, size: int) -> bool:
         """True: it will have this size anyway."""
         if size == self.position:
             self._old_size = 0 if self._task is None else min(self._old_size, size)
@@ -90,6 +101,9 @@ class Upload:
         while not self._queue.empty():
             self._queue.get_nowait()
         self._lease.close()
+
+    def _is_far_ahead(self) -> bool:
+        return self._ahead_bytes > MAX_AHEAD or len(self._ahead) >= MAX_PIECES
 
     def _start(self) -> None:
         self._task = asyncio.create_task(self._begin(self), name=f"sftp {self.path}")
