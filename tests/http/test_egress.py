@@ -10,6 +10,7 @@ import pytest
 from sandboxer.settings import Settings
 from tests.support.http.flows import flow
 from tests.support.http.served import Scripted, Served, serving
+from tests.support.http.signed import Client, Credentials
 
 
 async def semi(served: Served) -> str:
@@ -138,6 +139,40 @@ async def test_rules_of_the_account_hold_in_all_its_sandboxes(served: Served) ->
     assert await allowed(path, "https://good.example.com/")
     stranger = await served.stranger()
     assert (await stranger.get("/v1/egress")).json()["rules"] == []
+
+
+async def test_what_an_account_denies_is_denied_in_the_sandboxes_of_keys_cut_from_it(served: Served) -> None:
+    scopes = ["sandboxes:create", "sandboxes:read", "keys:delegate", "account:manage"]
+    child = served.as_(await cut(served.client, scopes, depth=1))
+    grandchild = served.as_(await cut(child, scopes))
+    made = await grandchild.post("/v1/sandboxes", {"profile": "profile.packages"})
+    assert made.status_code == 201, made.text
+    path = f"/v1/sandboxes/{made.json()['id']}/egress"
+
+    async def allowed(url: str) -> bool:
+        return bool((await grandchild.post(f"{path}/explain", {"url": url})).json()["allowed"])
+
+    assert await allowed("https://pypi.org/")
+    rules = [{"action": "deny", "host": "pypi.org"}, {"action": "allow", "host": "elsewhere.org"}]
+    assert (await served.client.send("PUT", "/v1/egress", body={"rules": rules})).status_code == 200
+    assert not await allowed("https://pypi.org/"), "at once, in what runs"
+    more = {"add": [{"action": "allow", "host": "pypi.org"}]}
+    assert (await grandchild.send("PATCH", path, body=more)).status_code == 200
+    assert (await grandchild.send("PATCH", "/v1/egress", body=more)).status_code == 200
+    assert not await allowed("https://pypi.org/"), "whatever is allowed below"
+    assert not await allowed("https://elsewhere.org/"), "an allow is the account's own"
+    again = await grandchild.post("/v1/sandboxes", {"profile": "profile.packages"})
+    told = await grandchild.post(
+        f"/v1/sandboxes/{again.json()['id']}/egress/explain", {"url": "https://pypi.org/"}
+    )
+    assert told.json()["allowed"] is False, "in what is made later"
+
+
+async def cut(parent: Client, scopes: list[str], depth: int = 0) -> Credentials:
+    wish = {"name": "child", "budget_sats": 0, "scopes": scopes, "depth": depth}
+    answer = await parent.post("/v1/keys/delegated", wish)
+    assert answer.status_code == 201, answer.text
+    return Credentials(answer.json()["public_key"], answer.json()["secret_key"])
 
 
 @flow("changeAccountEgress", "explainAccountEgress")

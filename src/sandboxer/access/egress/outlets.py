@@ -29,6 +29,7 @@ from sandboxer.access.egress.proxy.connection import relay_calls
 from sandboxer.access.egress.proxy.dialer import Dialer, Means, Patience, Resolver, SystemResolver
 from sandboxer.access.egress.records import KeptOutlet, KeptPolicy
 from sandboxer.access.egress.rules import Policy, first_policy
+from sandboxer.accounts.delegation import accounts_above
 from sandboxer.backends.contract import Trust
 from sandboxer.backends.guest import Guest, Relay, Relays
 from sandboxer.identity.seal import Seal
@@ -184,26 +185,21 @@ class Outlets:
         entry = self._open.get(sandbox_id)
         return None if entry is None else entry.outlet
 
-    def of_account(self, account: str) -> list[Outlet]:
-        return [entry.outlet for entry in self._open.values() if entry.outlet.account == account]
-
     async def renew(self, account: str, sandbox_id: str | None = None) -> int:
-        """Open ones (one, or the account's) follow the rules that are written down now; how many connections
-        ended by it."""
+        """Open ones (one, or the account's and those of keys below it) follow the rules that are written down
+        now; how many connections ended by it."""
         async with self._ruling:
-            wanted = [one for one in self.of_account(account) if sandbox_id in (None, one.sandbox_id)]
+            is_one = sandbox_id is not None
+            opened = [e.outlet for id, e in self._open.items() if not is_one or id == sandbox_id]
 
-            def read(conn: Connection) -> tuple[KeptPolicy | None, list[KeptPolicy | None]]:
-                own = [records.load_policy(conn, one.sandbox_id) for one in wanted]
-                return records.load_policy(conn, account), own
+            def read(conn: Connection) -> list[tuple[Outlet, Rules]]:
+                return [
+                    (one, Rules(kept.policy, *records.wider_policies(conn, one.account)))
+                    for one in _at_or_below(conn, account, opened)
+                    if (kept := records.load_policy(conn, one.sandbox_id)) is not None
+                ]
 
-            wider, own = await self._store.read(read)
-            above = () if wider is None else (wider.policy,)
-            return sum(
-                outlet.change(Rules(policy.policy, *above))
-                for outlet, policy in zip(wanted, own, strict=True)
-                if policy is not None
-            )
+            return sum(outlet.change(rules) for outlet, rules in await self._store.read(read))
 
     async def kept(self, sandbox_id: str) -> KeptOutlet | None:
         """As it is now, whether it is open or not."""
@@ -283,8 +279,7 @@ class Outlets:
                 changed_at=self._clock.now(),
             )
             records.save_policy(conn, policy)
-        wider = records.load_policy(conn, sandbox.account)
-        return kept, policy.policy, [] if wider is None else [wider.policy]
+        return kept, policy.policy, records.wider_policies(conn, sandbox.account)
 
     def _first(self, sandbox: Sandbox) -> Policy:
         profile = self._dependencies.profiles.find(sandbox.profile)
@@ -329,6 +324,11 @@ class Outlets:
         if sandbox.state in FINAL:
             records.forget_authority(conn, sandbox.id)
         return counted
+
+
+def _at_or_below(conn: Connection, account: str, outlets: Sequence[Outlet]) -> list[Outlet]:
+    above = accounts_above(conn, {one.account for one in outlets})
+    return [one for one in outlets if account in (one.account, *above.get(one.account, ()))]
 
 
 def _counted(entry: _Open) -> KeptOutlet:

@@ -22,6 +22,7 @@ from sqlalchemy import (
 )
 
 from sandboxer.access.egress.rules import Action, Injection, Limits, Policy, Rule
+from sandboxer.accounts.delegation import accounts_above
 from sandboxer.kernel.errors import Conflict
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
 
@@ -84,6 +85,20 @@ def load_policy(conn: Connection, subject: str) -> KeptPolicy | None:
         version=row.version,
         changed_at=row.changed_at,
     )
+
+
+def wider_policies(conn: Connection, account: str) -> list[Policy]:
+    """What holds in all sandboxes of an account: its rules, and what the accounts above it deny.
+
+    A key that may cut others would otherwise get around a deny by a sandbox of its child. What those above
+    allow is theirs.
+    """
+    own = load_policy(conn, account)
+    found = [] if own is None else [own.policy]
+    for above in accounts_above(conn, [account]).get(account, ()):
+        if (kept := load_policy(conn, above)) is not None:
+            found.append(Policy(rules=tuple(r for r in kept.policy.rules if r.action is Action.DENY)))
+    return found
 
 
 def save_policy(conn: Connection, kept: KeptPolicy) -> None:

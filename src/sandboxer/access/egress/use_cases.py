@@ -1,6 +1,7 @@
 """Egress for the edges: a sandbox's rules, read, changed and explained; what it moved and was refused.
 
-`AccountRules` hold in all sandboxes of an account, beside their own: what any of them denies is denied.
+`AccountRules` hold in all sandboxes of an account, beside their own: what any of them denies is denied, also
+in the sandboxes of keys cut from it.
 `open_egress` opens the ways out: relays of what runs already, a hook for what starts, a loop that counts and
 charges.
 """
@@ -91,8 +92,8 @@ class Egress:
         if outlet is not None:
             return Explained(ask=ask, verdict=outlet.decide(ask))
         shown = await self._shown(sandbox)
-        wider = await self._store.read(lambda conn: records.load_policy(conn, sandbox.account))
-        rules = Rules(shown.policy.policy, *([] if wider is None else [wider.policy]))
+        wider = await self._store.read(lambda conn: records.wider_policies(conn, sandbox.account))
+        rules = Rules(shown.policy.policy, *wider)
         return Explained(ask=ask, verdict=decide(rules, ask))
 
     async def denials(self, sandbox_id: str, caller: Caller) -> list[Denial]:
