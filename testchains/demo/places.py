@@ -253,9 +253,9 @@ class Xmr(ByInvoice):
         (plan,) = chains_from_json({"XMR": self._server("agent")})
         return plan
 
-    def _server(self, whose: str) -> dict[str, str]:
+    def _server(self, owner: str) -> dict[str, str]:
         login = {"user": monero.Monero.user, "password_file": str(self.password_file)}
-        return {"wallet_rpc": self._url(whose), "network": "regtest", **login}
+        return {"wallet_rpc": self._url(owner), "network": "regtest", **login}
 
     def _url(self, name: str) -> str:
         return f"http://127.0.0.1:{self._ports[name]}"

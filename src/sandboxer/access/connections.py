@@ -187,8 +187,8 @@ class Front:
 
     def spend(self, slot: Slot | None, seconds: float) -> float:
         """How long this connection waits after a slice of work on the loop for what came by it."""
-        whose = "" if slot is None else slot.account or f"address:{slot.address}"
-        return self.turns.spend(whose, seconds, time.monotonic())
+        owner = "" if slot is None else slot.account or f"address:{slot.address}"
+        return self.turns.spend(owner, seconds, time.monotonic())
 
     async def watch(self) -> None:
         """End what is slow or silent for too long. Runs as long as anybody listens."""

@@ -124,8 +124,8 @@ class Budget:
         self._counters.give_back(f"account:{account}", amount)
         self._counters.give_back(_HOST, amount)
 
-    def refusal(self, whose: str, amount: int) -> OverBudget | NoCapacity:
-        if whose == _HOST:
+    def refusal(self, bound_by: str, amount: int) -> OverBudget | NoCapacity:
+        if bound_by == _HOST:
             return NoCapacity(
                 resource="memory for what callers send and ask for",
                 why=f"{self.bounds.host_bytes >> 20} MB are in use by all together",
@@ -183,20 +183,20 @@ class Lease:
 
     async def grow(self, amount: int) -> None:
         """Hold so many bytes more. Waits a little for others. Raises OverBudget (429), NoCapacity (503)."""
-        whose = self._take(amount)
-        if whose is None:
+        bound_by = self._take(amount)
+        if bound_by is None:
             return
         ends = time.monotonic() + self._budget.bounds.wait_s
-        while whose is not None:
+        while bound_by is not None:
             if time.monotonic() > ends:
-                raise self._budget.refusal(whose, amount)
+                raise self._budget.refusal(bound_by, amount)
             await asyncio.sleep(_LOOK_S)
-            whose = self._take(amount)
+            bound_by = self._take(amount)
 
     def grow_at_once(self, amount: int) -> None:
         """The same for those who cannot wait."""
-        if (whose := self._take(amount)) is not None:
-            raise self._budget.refusal(whose, amount)
+        if (bound_by := self._take(amount)) is not None:
+            raise self._budget.refusal(bound_by, amount)
 
     async def work(self, size: int, act: Callable[[], T]) -> T:
         """What `act` gives: at once if it is about little, else in the account's lane. Raises OverBudget."""
@@ -225,9 +225,9 @@ class Lease:
             raise RuntimeError("this lease has ended")
         missing = self._due(self.wanted + amount) - self.held
         if missing > 0:
-            whose = self._budget.try_take(self.account, missing)
-            if whose is not None:
-                return whose
+            bound_by = self._budget.try_take(self.account, missing)
+            if bound_by is not None:
+                return bound_by
             self.held += missing
         self.wanted += amount
         return None

@@ -43,52 +43,52 @@ class Lookups:
     def __post_init__(self) -> None:
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix=f"names of {self.name}")
 
-    async def addresses(self, host: str, *, whose: str) -> Sequence[str]:
+    async def addresses(self, host: str, *, owner: str) -> Sequence[str]:
         """Raises OSError (gaierror) or UnicodeError if it has none, TooManyLookups."""
         under_way = self._under_way.get(host)
         if under_way is None:
-            await self._take_turn(whose)
+            await self._take_turn(owner)
             under_way = self._under_way.get(host)
             if under_way is None:
-                under_way = self._begin(host, whose)
+                under_way = self._begin(host, owner)
             else:
-                self._end_turn(whose)
+                self._end_turn(owner)
         found = await asyncio.shield(under_way)
         if isinstance(found, Exception):
             raise found
         return found
 
-    def _begin(self, host: str, whose: str) -> asyncio.Future[_Found]:
+    def _begin(self, host: str, owner: str) -> asyncio.Future[_Found]:
         def done(_: asyncio.Future[_Found]) -> None:
             self._under_way.pop(host, None)
-            self._end_turn(whose)
+            self._end_turn(owner)
 
         begun = asyncio.get_running_loop().run_in_executor(self._pool, _look_up, host)
         self._under_way[host] = begun
         begun.add_done_callback(done)
         return begun
 
-    async def _take_turn(self, whose: str) -> None:
-        turns = self._turns.setdefault(whose, _Turns(asyncio.Semaphore(self.each)))
+    async def _take_turn(self, owner: str) -> None:
+        turns = self._turns.setdefault(owner, _Turns(asyncio.Semaphore(self.each)))
         turns.asked += 1
         try:
             async with asyncio.timeout(self.wait_s):
                 await turns.free.acquire()
         except BaseException as error:
-            self._forget(whose, turns)
+            self._forget(owner, turns)
             if isinstance(error, TimeoutError):
                 raise TooManyLookups(f"{self.each} names are being looked up already") from None
             raise
 
-    def _end_turn(self, whose: str) -> None:
-        turns = self._turns[whose]
+    def _end_turn(self, owner: str) -> None:
+        turns = self._turns[owner]
         turns.free.release()
-        self._forget(whose, turns)
+        self._forget(owner, turns)
 
-    def _forget(self, whose: str, turns: _Turns) -> None:
+    def _forget(self, owner: str, turns: _Turns) -> None:
         turns.asked -= 1
         if not turns.asked:
-            self._turns.pop(whose, None)
+            self._turns.pop(owner, None)
 
 
 def _look_up(host: str) -> _Found:

@@ -177,10 +177,10 @@ def _refusal(
     database: str,
 ) -> Conflict:
     pool = f"the storage pool in {state_dir} holds {disks} disks"
-    whose = "an installation without an id" if mark is None else mark.installation
+    owner = "an installation without an id" if mark is None else mark.installation
     what = {
-        Finding.NEW_DATABASE: f"{pool} of {whose}, and the database {database} is new: it knows none of them",
-        Finding.FOREIGN: f"{pool} of {whose}, and the database {database} is of {known.id if known else '?'}",
+        Finding.NEW_DATABASE: f"{pool} of {owner}, and the database {database} is new: it knows none of them",
+        Finding.FOREIGN: f"{pool} of {owner}, and the database {database} is of {known.id if known else '?'}",
         Finding.OLDER: f"{pool}, and the database {database} is older than they are: a copy was restored",
         Finding.DISKS_GONE: f"the storage pool in {state_dir} is new, and the database {database} has records"
         f" of {disks} disks: they lie elsewhere (is a disk of this host not mounted?), or are lost",

@@ -141,7 +141,7 @@ async def test_a_body_that_stops_coming_is_not_waited_for(proxy: Proxy) -> None:
 async def test_a_name_that_nobody_resolves_is_told_in_time(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def never(host: str, *, whose: str) -> list[str]:
+    async def never(host: str, *, owner: str) -> list[str]:
         await asyncio.Event().wait()
         return [host]
 

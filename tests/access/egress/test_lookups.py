@@ -40,13 +40,13 @@ async def test_many_slow_names_hold_up_no_other_work_and_no_other_sandbox(asked:
     resolver = SystemResolver()
     async with asyncio.TaskGroup() as group:
         slow = [
-            group.create_task(resolver.addresses(f"{n}.slow.test", whose=f"sbx_{n % (many // 2)}"))
+            group.create_task(resolver.addresses(f"{n}.slow.test", owner=f"sbx_{n % (many // 2)}"))
             for n in range(many)
         ]
         await eventually(lambda: len(asked) == many)
         async with asyncio.timeout(30):
             assert await asyncio.to_thread(lambda: "done") == "done"
-            assert await resolver.addresses("quick.test", whose="sbx_other") == ("127.0.0.1",)
+            assert await resolver.addresses("quick.test", owner="sbx_other") == ("127.0.0.1",)
         for one in slow:
             one.cancel()
 
@@ -59,7 +59,7 @@ async def test_one_sandbox_has_few_look_ups_under_way_and_is_told_so(
     dialer = Dialer(resolver)
 
     async def dial(host: str) -> Wire:
-        return await dialer.dial(host, 443, lambda _: 0.0, lambda _: None, whose="sbx_1")
+        return await dialer.dial(host, 443, lambda _: 0.0, lambda _: None, owner="sbx_1")
 
     async with asyncio.TaskGroup() as group:
         slow = [group.create_task(dial(f"{n}.slow.test")) for n in range(4)]
@@ -86,10 +86,10 @@ async def test_a_turn_is_free_again_when_its_thread_is(monkeypatch: pytest.Monke
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     lookups = Lookups("test", each=1, wait_s=0.05)
     async with asyncio.TaskGroup() as group:
-        first = group.create_task(lookups.addresses("one.test", whose="me"))
+        first = group.create_task(lookups.addresses("one.test", owner="me"))
         await asyncio.sleep(0)
         with pytest.raises(TooManyLookups):
-            await lookups.addresses("two.test", whose="me")
+            await lookups.addresses("two.test", owner="me")
         gate.set()
         assert await first == ("192.0.2.1",)
-    assert await lookups.addresses("two.test", whose="me") == ("192.0.2.1",)
+    assert await lookups.addresses("two.test", owner="me") == ("192.0.2.1",)

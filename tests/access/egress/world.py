@@ -111,7 +111,7 @@ class Names:
     def set(self, name: str, *answers: str | list[str]) -> None:
         self._known[name] = [[one] if isinstance(one, str) else one for one in answers]
 
-    async def addresses(self, host: str, *, whose: str) -> Sequence[str]:
+    async def addresses(self, host: str, *, owner: str) -> Sequence[str]:
         self.asked.append(host)
         answers = self._known.get(host)
         if answers is None:

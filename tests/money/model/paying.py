@@ -36,7 +36,7 @@ class Paid:
 
     signer: Person
     # Who is credited for it.
-    whose: Person
+    owner: Person
     sats: int
     nonce: str
     header: bytes
@@ -75,7 +75,7 @@ async def begin(run: Run) -> None:
     await run.world.write(link)
 
 
-async def sign(run: Run, signer: Person, whose: Person) -> Paid:
+async def sign(run: Run, signer: Person, owner: Person) -> Paid:
     sats = run.dice.choice((120, 2500, 9000))
     offers = [one for one in await x402_of(run).offers.make(sats) if str(one.network) == NETWORK]
     if not offers:
@@ -84,8 +84,8 @@ async def sign(run: Run, signer: Person, whose: Person) -> Paid:
     payload = await paying_client(signer.wallet).create_payment_payload(required)
     header = headers_of(payload)[0][1]  # type: ignore[arg-type]
     nonce = str(payload.payload["authorization"]["nonce"]).lower()
-    request = f"v2:{whose.account}:{run.cast.number()}"
-    paid = Paid(signer, whose, sats, nonce, header, request)
+    request = f"v2:{owner.account}:{run.cast.number()}"
+    paid = Paid(signer, owner, sats, nonce, header, request)
     paid_by(run).append(paid)
     run.extras.setdefault("documents", {})[nonce] = payload.model_dump(by_alias=True, mode="json")
     return paid
@@ -106,7 +106,7 @@ async def present(run: Run, paid: Paid, to: Person, request: str, *, by_name: bo
     async with checkout.take(presented, wanted) as taken:
         if taken.is_new:
             # Nobody has sent it yet, so whoever holds it says whom it is for.
-            paid.whose = to
+            paid.owner = to
             assert to.may_act, f"{to.name} is {to.status} and was sold sats"
             await checkout.settle(taken.payment)
 
@@ -127,9 +127,9 @@ async def top_up(run: Run) -> None:
 
 async def top_up_another(run: Run) -> None:
     """Anybody may pay for anybody, who then owns the sats."""
-    signer, whose = _payer(run), pick(run)
-    paid = await sign(run, signer, whose)
-    await present(run, paid, whose, paid.request)
+    signer, owner = _payer(run), pick(run)
+    paid = await sign(run, signer, owner)
+    await present(run, paid, owner, paid.request)
 
 
 async def present_again(run: Run) -> None:
@@ -140,7 +140,7 @@ async def present_again(run: Run) -> None:
     other = pick(run)
     run.touched = f"payment:{run.extras['states'].get(paid.nonce, UNKNOWN)}"
     if run.dice.random() < 0.4:
-        await present(run, paid, paid.whose, paid.request)
+        await present(run, paid, paid.owner, paid.request)
     else:
         await present(run, paid, other, f"v2:{other.account}:x")
 
@@ -212,12 +212,12 @@ async def check(run: Run) -> None:
         elif paid.was_final:
             state = "unknown" if row is None else row.state
             raise AssertionError(f"a payment that was final, and that its chain has, is {state}")
-        whose = paid.whose
-        whose.least_paid += paid.sats if paid.was_final else 0
+        owner = paid.owner
+        owner.least_paid += paid.sats if paid.was_final else 0
         if row is not None:
-            whose.most_paid += paid.sats
-            whose.unsure += 0 if paid.was_final else paid.sats
-            whose.had_receipt = True
+            owner.most_paid += paid.sats
+            owner.unsure += 0 if paid.was_final else paid.sats
+            owner.had_receipt = True
     selling.count(run)
 
 
@@ -243,8 +243,8 @@ async def end(run: Run) -> None:
         person.least_paid = person.most_paid = 0
     for paid in paid_by(run):
         if chain.is_there(paid.nonce) and paid.nonce in run.extras["known"]:
-            paid.whose.least_paid += paid.sats
-            paid.whose.most_paid += paid.sats
+            paid.owner.least_paid += paid.sats
+            paid.owner.most_paid += paid.sats
     selling.count(run)
 
 

@@ -34,9 +34,9 @@ ORDERS = 3
 
 @dataclass
 class Relayed:
-    """A payment by Stacks: whose, how much, and whether it was final in the books."""
+    """A payment by Stacks: its owner, how much, and whether it was final in the books."""
 
-    whose: Person
+    owner: Person
     sats: int
     id: str
     was_final: bool = False
@@ -174,11 +174,11 @@ async def check(run: Run) -> None:
         if one.was_final:
             # What a relay has forgotten is paid all the same.
             assert state == State.CONFIRMED.value, f"a payment was final and is {state}: the relay forgot it"
-            one.whose.least_paid += one.sats
+            one.owner.least_paid += one.sats
         if state is not None:
-            one.whose.most_paid += one.sats
-            one.whose.unsure += 0 if one.was_final else one.sats
-            one.whose.had_receipt = True
+            one.owner.most_paid += one.sats
+            one.owner.unsure += 0 if one.was_final else one.sats
+            one.owner.had_receipt = True
 
 
 # -- a chain that is another -------------------------------------------------------------------------------

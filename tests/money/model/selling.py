@@ -32,7 +32,7 @@ FALLEN_CENTS, BTC_CENTS = 80, 10_000_000
 
 @dataclass
 class Bill:
-    whose: Person
+    owner: Person
     address: str
     atomic: int
     sats: int
@@ -157,7 +157,7 @@ async def index_fails(run: Run) -> None:
 
 def count(run: Run) -> None:
     for bill in bills(run):
-        bill.whose.most_paid += bill.most
+        bill.owner.most_paid += bill.most
 
 
 ACTS = {

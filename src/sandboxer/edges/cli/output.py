@@ -150,7 +150,7 @@ def error_facts(error: BaseException) -> dict[str, Any]:
     return facts
 
 
-WHOSE = {
+FAULTS = {
     "caller": "This can be mended on your side",
     "platform": "This is the platform's fault",
     "network": "The platform did not answer",
@@ -166,7 +166,7 @@ def print_error(error: BaseException, *, is_json: bool) -> None:
     paragraph = Text.assemble(("error ", "bold red"), (f"[{facts['code']}] ", "dim"), plain(said))
     if not said.endswith((".", "!", "?")):
         paragraph.append(".")
-    paragraph.append(f" {WHOSE.get(facts['fault'], facts['fault'])}.", style="yellow")
+    paragraph.append(f" {FAULTS.get(facts['fault'], facts['fault'])}.", style="yellow")
     if facts["next_step"]:
         paragraph.append(f" {facts['next_step']}", style="bold")
     if facts.get("request_id"):

@@ -181,7 +181,7 @@ class _Pinned(httpcore.AsyncNetworkBackend):
         """Raises _CannotGo, with the same words for a name that is unknown and for one that is forbidden:
         the answer must not tell whoever set the URL which names exist inside the operator's network."""
         try:
-            addresses = await self._lookups.addresses(host, whose=host)
+            addresses = await self._lookups.addresses(host, owner=host)
         except TooManyLookups as error:
             raise _CannotGo(Failure.DNS, f"{host} could not be looked up: {_brief(error)}") from None
         except (socket.gaierror, UnicodeError):

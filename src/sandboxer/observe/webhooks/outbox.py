@@ -170,8 +170,8 @@ def fan_out(
         lines = {account: (account, *ancestors) for account, ancestors in above(conn, accounts).items()}
         who = endpoints.listening(conn, accounts.union(*lines.values())) if found else []
         for happening in found:
-            whose = happening.account
-            line = () if whose is None else lines.get(whose, (whose,))
+            account = happening.account
+            line = () if account is None else lines.get(account, (account,))
             _spread(conn, [one for one in who if one.hears(happening.kind, line)], happening, now)
         if found:
             conn.execute(

@@ -51,13 +51,13 @@ def refuse_one_more(size: int, mine: Queue, all_: Queue, policy: JobPolicy) -> N
         ("account", mine, policy.queued_per_account, policy.queued_bytes_per_account),
         ("platform", all_, policy.queued, policy.queued_bytes),
     )
-    for whose, queue, most, most_bytes in bounds:
+    for owner, queue, most, most_bytes in bounds:
         if queue.jobs >= most:
-            why = f"{most} jobs of this {whose} are waiting already"
-            raise QueueFull(why=why, reason="jobs", of=whose, limit=most, retry_after_s=RETRY_AFTER_S)
+            why = f"{most} jobs of this {owner} are waiting already"
+            raise QueueFull(why=why, reason="jobs", of=owner, limit=most, retry_after_s=RETRY_AFTER_S)
         if queue.bytes + size > most_bytes:
             why = (
-                f"jobs of this {whose} that wait hold {queue.bytes} bytes; "
+                f"jobs of this {owner} that wait hold {queue.bytes} bytes; "
                 f"with {size} more that is past {most_bytes}"
             )
-            raise QueueFull(why=why, reason="bytes", of=whose, limit=most_bytes, retry_after_s=RETRY_AFTER_S)
+            raise QueueFull(why=why, reason="bytes", of=owner, limit=most_bytes, retry_after_s=RETRY_AFTER_S)

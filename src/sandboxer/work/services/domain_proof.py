@@ -29,7 +29,7 @@ def system_resolver() -> Resolve:
 
     async def resolve(domain: str, port: int) -> Sequence[str]:
         del port
-        found = await lookups.addresses(domain, whose="domains")
+        found = await lookups.addresses(domain, owner="domains")
         return [address.partition("%")[0] for address in found]
 
     return resolve

@@ -269,7 +269,7 @@ class EgressConnection:
             ask.port,
             outlet.count_received,
             outlet.count_sent,
-            whose=outlet.sandbox_id,
+            owner=outlet.sandbox_id,
             is_tls=ask.is_tls and not is_whole,
         )
         if self._ended is not None:

@@ -28,7 +28,7 @@ _REMEMBERED, _REMEMBER_S = 1024, 5.0
 
 
 class Resolver(Protocol):
-    async def addresses(self, host: str, *, whose: str) -> Sequence[str]:
+    async def addresses(self, host: str, *, owner: str) -> Sequence[str]:
         """Empty: there is no such name. Raises TooManyLookups."""
 
 
@@ -75,12 +75,12 @@ class SystemResolver:
         self._known: OrderedDict[str, tuple[float, Sequence[str]]] = OrderedDict()
         self._lookups = Lookups("egress")
 
-    async def addresses(self, host: str, *, whose: str) -> Sequence[str]:
+    async def addresses(self, host: str, *, owner: str) -> Sequence[str]:
         known = self._known.get(host)
         if known is not None and known[0] > time.monotonic():
             return known[1]
         try:
-            addresses = await self._lookups.addresses(host, whose=whose)
+            addresses = await self._lookups.addresses(host, owner=owner)
         except (OSError, UnicodeError):
             return ()
         self._known[host] = (time.monotonic() + _REMEMBER_S, addresses)
@@ -107,11 +107,11 @@ class Dialer:
         count: Count,
         wrote: Callable[[int], None],
         *,
-        whose: str,
+        owner: str,
         is_tls: bool = False,
     ) -> Wire:
         """For the sandbox `whose`. Raises Refused, Unreachable."""
-        addresses = await self._judged(host, whose)
+        addresses = await self._judged(host, owner)
         context = self._trusting() if is_tls else None
         failure = Unreachable(502, "unreachable", f"{host} cannot be reached")
         loop = asyncio.get_running_loop()
@@ -146,13 +146,13 @@ class Dialer:
             self._trust.set_alpn_protocols(["http/1.1"])
         return self._trust
 
-    async def _judged(self, host: str, whose: str) -> Sequence[str]:
+    async def _judged(self, host: str, owner: str) -> Sequence[str]:
         if is_address(host):
             found: Sequence[str] = (host,)
         else:
             try:
                 async with asyncio.timeout(RESOLVE_S):
-                    found = await self._resolver.addresses(host, whose=whose)
+                    found = await self._resolver.addresses(host, owner=owner)
             except TooManyLookups as error:
                 why = f"{error} for this sandbox; {host} was not: ask for fewer new names at a time"
                 raise Refused(Deny("too_many_names", why)) from None

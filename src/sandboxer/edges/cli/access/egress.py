@@ -27,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 groups = {"egress": app}
-Whose = Annotated[
+Target = Annotated[
     str,
     typer.Argument(
         help="Id of the sandbox (sbx_…), or `account` for what holds in all of them.", metavar="ID|account"
@@ -39,7 +39,7 @@ Path = Annotated[str | None, typer.Option("--path", help="Only this path and bel
 
 
 @verb(app, "show")
-def show(platform: Sandboxer, whose: Whose) -> object:
+def show(platform: Sandboxer, target: Target) -> object:
     """The rules that stand, and how much went through.
 
     Examples:
@@ -48,11 +48,11 @@ def show(platform: Sandboxer, whose: Whose) -> object:
 
         sandboxer egress show account
     """
-    return _policy(_egress(platform, whose).show())
+    return _policy(_egress(platform, target).show())
 
 
 @verb(app, "allow")
-def allow(platform: Sandboxer, whose: Whose, host: Host, method: Method = None, path: Path = None) -> object:
+def allow(platform: Sandboxer, target: Target, host: Host, method: Method = None, path: Path = None) -> object:
     """Let it reach a host from now on.
 
     Examples:
@@ -66,11 +66,11 @@ def allow(platform: Sandboxer, whose: Whose, host: Host, method: Method = None, 
         sandboxer egress allow account pypi.org
     """
     name, facts = _rule(host, method, path)
-    return _policy(_egress(platform, whose).allow(name, **facts))
+    return _policy(_egress(platform, target).allow(name, **facts))
 
 
 @verb(app, "deny")
-def deny(platform: Sandboxer, whose: Whose, host: Host, method: Method = None, path: Path = None) -> object:
+def deny(platform: Sandboxer, target: Target, host: Host, method: Method = None, path: Path = None) -> object:
     """Keep it from a host, whatever else allows it; what is open there ends.
 
     Examples:
@@ -80,18 +80,18 @@ def deny(platform: Sandboxer, whose: Whose, host: Host, method: Method = None, p
         sandboxer egress deny account tracker.example.com
     """
     name, facts = _rule(host, method, path)
-    return _policy(_egress(platform, whose).deny(name, **facts))
+    return _policy(_egress(platform, target).deny(name, **facts))
 
 
 @verb(app, "remove")
-def remove(platform: Sandboxer, whose: Whose, host: Host) -> object:
+def remove(platform: Sandboxer, target: Target, host: Host) -> object:
     """Take away every rule about a host, or one port of it; what is open there and not allowed any more ends.
 
     Examples:
 
         sandboxer egress remove sbx_0123456789abcdefghjkmnpqrs pypi.org
     """
-    egress = _egress(platform, whose)
+    egress = _egress(platform, target)
     standing = egress.show()
     name, facts = _rule(host.lower(), None, None)
     ports = facts.get("ports")
@@ -103,7 +103,7 @@ def remove(platform: Sandboxer, whose: Whose, host: Host) -> object:
 
 @app.command("explain")
 def explain(
-    whose: Whose,
+    target: Target,
     address: Annotated[str, typer.Argument(metavar="URL", help="What would be reached.")],
     method: Annotated[str, typer.Option(help="How.")] = "GET",
     json: Json = False,
@@ -117,7 +117,7 @@ def explain(
         sandboxer egress explain sbx_0123456789abcdefghjkmnpqrs https://pypi.org/simple/
     """
     with client(url, state_dir) as platform:
-        told = _egress(platform, whose).explain(address, method=method)
+        told = _egress(platform, target).explain(address, method=method)
     if json:
         print_json(told)
         return
@@ -129,7 +129,7 @@ def explain(
 @verb(app, "replace")
 def replace(
     platform: Sandboxer,
-    whose: Whose,
+    target: Target,
     file: Annotated[
         FilePath, typer.Argument(help="JSON: `rules`, and of a sandbox `default`, `secrets`, `limits`.")
     ],
@@ -145,10 +145,10 @@ def replace(
     except (OSError, ValueError) as error:
         raise CommandFailed(f"{file} cannot be read as JSON: {error}") from None
     found: wire.Egress | wire.AccountEgress
-    if whose == "account":
+    if target == "account":
         found = platform.egress.replace(policy.get("rules", []))
     else:
-        found = platform.sandbox(whose).egress.replace(**policy)
+        found = platform.sandbox(target).egress.replace(**policy)
     return _policy(found)
 
 
@@ -168,8 +168,8 @@ def log(platform: Sandboxer, sandbox_id: SandboxId) -> Answer:
     return Answer(list(found), columns(rows, "LAST", "TIMES", "WHAT", "WHY"))
 
 
-def _egress(platform: Sandboxer, whose: str) -> Egress | AccountEgress:
-    return platform.egress if whose == "account" else platform.sandbox(whose).egress
+def _egress(platform: Sandboxer, target: str) -> Egress | AccountEgress:
+    return platform.egress if target == "account" else platform.sandbox(target).egress
 
 
 def _rule(host: str, method: list[str] | None, path: str | None) -> tuple[str, dict[str, object]]:

@@ -56,7 +56,7 @@ async def me(asked: Asked[NoParameters, NoParameters, None]) -> Me:
 
 async def transfers(asked: Asked[NoParameters, ListTransfersQuery, None]) -> Response:
     platform = asked.platform
-    account_id = await whose(asked.request, asked.query.of)
+    account_id = await account_of(asked.request, asked.query.of)
     if asked.query.format == "csv":
         return StreamingResponse(statements.export_csv(platform.store, account_id), media_type="text/csv")
     page = await platform.store.read(
@@ -88,7 +88,7 @@ async def send(asked: Asked[NoParameters, NoParameters, SendSats]) -> Moved:
 
 async def usage(asked: Asked[NoParameters, ShowUsageQuery, None]) -> Response:
     platform = asked.platform
-    account_id = await whose(asked.request, asked.query.of)
+    account_id = await account_of(asked.request, asked.query.of)
     now = platform.clock.now()
     begin, end = _span(asked.query.since, asked.query.until, now)
     lines = await platform.store.read(
@@ -141,7 +141,7 @@ def balance(view: AccountView) -> wire.Balance:
     )
 
 
-async def whose(request: Request, of: str | None) -> str:
+async def account_of(request: Request, of: str | None) -> str:
     """The account that is asked about; another than one's own only by the owner."""
     platform, who = platform_of(request), caller(request)
     if of is None or of == who.account:
@@ -175,7 +175,7 @@ async def segments(asked: Asked[NoParameters, ListUsageSegmentsQuery, None]) -> 
         require_owner(asked.request)
         if asked.query.of is not None:
             raise InvalidRequest(field="of", why="it contradicts all_accounts")
-    owner = None if asked.query.all_accounts else await whose(asked.request, asked.query.of)
+    owner = None if asked.query.all_accounts else await account_of(asked.request, asked.query.of)
     begin, end = moment(asked.query.since, field="since"), moment(asked.query.until, field="until")
     found = await asked.platform.store.read(
         lambda conn: usage_feed.segments_page(
