@@ -18,7 +18,7 @@ import asyncssh
 import pytest
 from asyncssh.packet import Boolean, String, UInt32
 
-from sandboxer.access.ssh.limits import BURST, PROGRAM, STEPS_PER_S, Bounds, Crowd, Pace
+from sandboxer.access.ssh.limits import BURST, PROGRAM, STEPS_PER_S, Bounds, Crowd, RateLimit
 from sandboxer.backends.limited import LimitedGuest
 from sandboxer.edges.ssh.channels import MAX_SAID, MAX_VARIABLES, MAX_WAITING, BoundedChannel, Session, unread
 from sandboxer.edges.ssh.door import Door
@@ -295,13 +295,13 @@ async def test_pieces_of_nothing_ahead_of_a_gap_do_not_pile_up(narrow: Gated) ->
 
 
 def test_whoever_is_too_fast_waits_and_nobody_else() -> None:
-    pace = Pace()
-    assert sum(pace.wait_for("a", 1, 0.0) for _ in range(int(BURST))) == 0
-    assert pace.wait_for("a", PROGRAM, 0.0) == pytest.approx(PROGRAM / STEPS_PER_S)
-    assert pace.wait_for("b", PROGRAM, 0.0) == 0
-    assert pace.wait_for("a", 1, 10.0) == 0
-    pace.sweep(11.0)
-    assert not pace._buckets
+    rate_limit = RateLimit()
+    assert sum(rate_limit.wait_for("a", 1, 0.0) for _ in range(int(BURST))) == 0
+    assert rate_limit.wait_for("a", PROGRAM, 0.0) == pytest.approx(PROGRAM / STEPS_PER_S)
+    assert rate_limit.wait_for("b", PROGRAM, 0.0) == 0
+    assert rate_limit.wait_for("a", 1, 10.0) == 0
+    rate_limit.sweep(11.0)
+    assert not rate_limit._buckets
 
 
 def test_an_account_has_so_many_connections_from_wherever() -> None:

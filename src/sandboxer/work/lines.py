@@ -85,7 +85,7 @@ def _loss_in(group: BaseExceptionGroup[BaseException]) -> BackendLost | None:
     return None
 
 
-class Pace:
+class RateLimit:
     """How fast the server reads what one program says: a burst, then so much a second. `spend` returns at
     once while there is something left, and else when the debt is paid off.
 

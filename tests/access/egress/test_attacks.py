@@ -323,12 +323,12 @@ async def test_rules_that_change_in_the_middle_of_a_download_end_it(proxy: Proxy
     await eventually(lambda: not proxy.outlet.flows)
 
 
-async def test_bytes_and_their_pace_are_limited(proxy: Proxy) -> None:
+async def test_bytes_and_their_rate_are_limited(proxy: Proxy) -> None:
     async with site() as public:
         public.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n" + b"x" * 60_000
         proxy.rules("example.com", limits=Limits(bytes_per_s=60_000))
         began = time.monotonic()
-        # Three of them at this pace: what runs ahead is one read.
+        # Three of them at this rate: what runs ahead is one read.
         for _ in range(3):
             assert len(await proxy.ask(GET)) > 60_000
         assert time.monotonic() - began > 1.0

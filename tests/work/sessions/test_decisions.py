@@ -187,7 +187,7 @@ async def test_cells_that_begin_and_never_end_do_not_pile_up() -> None:
     assert attached.reason == "killed"
 
 
-async def test_words_are_read_at_a_pace_and_others_are_served_meanwhile() -> None:
+async def test_words_are_read_at_a_limited_rate_and_others_are_served_meanwhile() -> None:
     line = json.dumps({"t": "out", "n": 1, "s": 1, "d": "eHh4" * (1 << 16)}).encode() + b"\n"
     assert len(line) * 20 > RATE
     began, turns = time.monotonic(), 0

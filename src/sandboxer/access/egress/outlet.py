@@ -118,7 +118,7 @@ class Outlet:
 
     def heard(self, count: int) -> float:
         """From inside, whatever becomes of it; says for how long the next bytes have to wait."""
-        return self._pace(count)
+        return self._spend_rate(count)
 
     def count_sent(self, count: int) -> None:
         """What really goes out: a refused request costs nothing."""
@@ -126,17 +126,17 @@ class Outlet:
 
     def count_received(self, count: int) -> float:
         self.received += count
-        return self._pace(count)
+        return self._spend_rate(count)
 
     async def turn(self) -> None:
-        """Returns when the pace allows more: many short connections are no faster than one long one."""
+        """Returns when the rate limit allows more: many short connections are no faster than one long one."""
         if self.rules.limits.bytes_per_s is None:
             return
         wait = self._free_at - time.monotonic()
         if wait > 0:
             await asyncio.sleep(wait)
 
-    def _pace(self, count: int) -> float:
+    def _spend_rate(self, count: int) -> float:
         limits = self.rules.limits
         if limits.max_bytes is not None and self.sent + self.received > limits.max_bytes:
             self._cut_off()

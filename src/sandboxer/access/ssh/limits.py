@@ -116,7 +116,7 @@ class _Bucket:
 
 
 @dataclass(slots=True)
-class Pace:
+class RateLimit:
     per_second: float = STEPS_PER_S
     burst: float = BURST
     _buckets: dict[str, _Bucket] = field(default_factory=dict)

@@ -56,7 +56,7 @@ BODY_TIMEOUT_S = 60.0
 # A body that takes longer to come is asked again for whom it is.
 HELD_BACK_S = 0.05
 UPLOAD_PAUSE_S = 60.0
-# An upload may be slow, but not for ever: from its second minute on it comes at this pace on average.
+# An upload may be slow, but not for ever: from its second minute on it comes at this rate on average.
 UPLOAD_PATIENCE_S = 60.0
 UPLOAD_SLOWEST = 16 * 1024
 # Quotes, commas, colons and opening brackets: five or so for a member of an object.

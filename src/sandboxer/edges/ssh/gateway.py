@@ -96,7 +96,7 @@ async def _look_after(house: House) -> None:
         for door in list(house.doors):
             await door.look()
         house.crowd.sweep(loop.time())
-        house.pace.sweep(time.monotonic())
+        house.rate_limit.sweep(time.monotonic())
 
 
 def _gateway(platform: Platform, listening: socket.socket, key: asyncssh.SSHKey) -> Gateway:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sandboxer.access.ssh.keys import SshKey
-from sandboxer.access.ssh.limits import Crowd, Pace
+from sandboxer.access.ssh.limits import Crowd, RateLimit
 from sandboxer.accounts.limits import quotas
 from sandboxer.backends.guest import Guest
 from sandboxer.identity.keys import Caller
@@ -32,7 +32,7 @@ class House:
     platform: Platform
     crowd: Crowd = field(default_factory=Crowd)
     doors: set[Door] = field(default_factory=set)
-    pace: Pace = field(default_factory=Pace)
+    rate_limit: RateLimit = field(default_factory=RateLimit)
 
     def lines(self) -> Lines:
         return Lines(self.platform.sandboxes)
@@ -75,9 +75,9 @@ class Visit:
         """For what a transfer holds, as by HTTP."""
         return self.house.platform.budget.lease(self.root)
 
-    async def keep_pace(self, cost: float) -> None:
+    async def wait_for_rate(self, cost: float) -> None:
         """A step of a transfer: who is too fast waits."""
-        wait = self.house.pace.wait_for(self.root, cost, time.monotonic())
+        wait = self.house.rate_limit.wait_for(self.root, cost, time.monotonic())
         if wait > 0:
             await asyncio.sleep(wait)
 

@@ -120,12 +120,12 @@ async def _feed(visit: Visit, channel: asyncssh.SSHServerProcess[bytes], process
             data = await channel.stdin.read(_PIECE)
         except asyncssh.TerminalSizeChanged as change:
             _heard(channel)
-            await visit.keep_pace(1)
+            await visit.wait_for_rate(1)
             await _resize(process, _size((change.width, change.height)))
             continue
         except asyncssh.SignalReceived as received:
             _heard(channel)
-            await visit.keep_pace(1)
+            await visit.wait_for_rate(1)
             await _signal(process, received.signal)
             continue
         except (asyncssh.BreakReceived, asyncssh.misc.SoftEOFReceived):

@@ -49,7 +49,7 @@ class Download:
 
 
 async def open_sftp(visit: Visit, channel: SSHChannel[bytes]) -> Sftp:
-    """A transfer is a request, and may be one too many; its steps have a pace."""
+    """A transfer is a request, and may be one too many; its steps are limited in rate."""
     assert isinstance(channel, asyncssh.SSHServerChannel)
     try:
         await visit.count()
@@ -124,7 +124,7 @@ class Sftp(asyncssh.SFTPServer):
         if not isinstance(file_obj, Upload):
             raise asyncssh.SFTPPermissionDenied("it was opened to be read")
         if len(data) < SMALL:
-            await self._visit.keep_pace(1)
+            await self._visit.wait_for_rate(1)
         await file_obj.write(offset, data)
         return len(data)
 
@@ -181,7 +181,7 @@ class Sftp(asyncssh.SFTPServer):
                 yield SFTPName(name, attrs=attributes(info))
 
     async def realpath(self, path: bytes) -> bytes:
-        await self._visit.keep_pace(1)
+        await self._visit.wait_for_rate(1)
         return inside_path(path).encode("utf-8", "surrogateescape")
 
     async def readlink(self, path: bytes) -> bytes:
@@ -247,7 +247,7 @@ class Sftp(asyncssh.SFTPServer):
 
     async def fsync(self, file_obj: object) -> None:
         """Nothing is there before it is closed."""
-        await self._visit.keep_pace(1)
+        await self._visit.wait_for_rate(1)
 
     def statvfs(self, path: bytes) -> asyncssh.SFTPVFSAttrs:
         raise asyncssh.SFTPOpUnsupported("ask `df` inside")
@@ -315,7 +315,7 @@ class Sftp(asyncssh.SFTPServer):
             await asyncio.sleep(_LOOK_S)
         await breathe(self.channel.get_connection())
         if cost:
-            await self._visit.keep_pace(cost)
+            await self._visit.wait_for_rate(cost)
         try:
             async with self._visit.guest(activity) as guest:
                 yield guest

@@ -20,7 +20,7 @@ from sandboxer.backends.guest import EndReason, Exit, Process, Stream
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, SandboxerError
 from sandboxer.work.deadline import kill_quietly
-from sandboxer.work.lines import Pace
+from sandboxer.work.lines import RateLimit
 from sandboxer.work.sessions.cells import KEPT_BYTES, KEPT_CELLS, OUTPUT_LIMIT, Cell, Status
 from sandboxer.work.sessions.frames import (
     Begun,
@@ -138,7 +138,7 @@ class Attached:
     # -- listening
 
     async def _listen(self) -> None:
-        lines, pace = Lines(), Pace(RATE)
+        lines, rate_limit = Lines(), RateLimit(RATE)
         async for item in self._process.output():
             if isinstance(item, Exit):
                 self._note_exit(item)
@@ -154,7 +154,7 @@ class Attached:
                     await kill_quietly(self._process)
                 elif frame is not None:
                     self._take(frame)
-            await pace.spend(len(item.data))
+            await rate_limit.spend(len(item.data))
 
     def _take(self, frame: Frame) -> None:
         match frame:

@@ -17,7 +17,7 @@ from sandboxer.access.egress.proxy.dialer import Means, Refused, Unreachable
 from sandboxer.access.egress.proxy.exchange import (
     ESTABLISHED,
     BadAnswer,
-    Pace,
+    Timeouts,
     Stale,
     denied,
     exchange,
@@ -47,13 +47,13 @@ _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class EgressConnection:
-    __slots__ = ("_ask", "_client", "_ended", "_means", "_outlet", "_pace", "_said", "_upstream", "is_opened")
+    __slots__ = ("_ask", "_client", "_ended", "_means", "_outlet", "_timeouts", "_said", "_upstream", "is_opened")
 
     def __init__(self, outlet: Outlet, client: Wire, means: Means) -> None:
         self._outlet = outlet
         self._client = client
         self._means = means
-        self._pace = Pace(means.patience.answer_s, means.patience.idle_s)
+        self._timeouts = Timeouts(means.patience.answer_s, means.patience.idle_s)
         self._upstream: Wire | None = None
         self._ask: Ask | None = None
         self._ended: Deny | None = None
@@ -169,12 +169,12 @@ class EgressConnection:
         lines = self._host_line(ask) + secrets
         try:
             self._upstream = upstream = kept or await self._dial(ask)
-            ended = await exchange(client, upstream, head, lines, self._pace, is_kept=kept is not None)
+            ended = await exchange(client, upstream, head, lines, self._timeouts, is_kept=kept is not None)
         except Stale:
             if self._ended is not None:
                 raise Gone from None
             self._upstream = upstream = await self._dial(ask)
-            ended = await exchange(client, upstream, head, lines, self._pace)
+            ended = await exchange(client, upstream, head, lines, self._timeouts)
         outlet.flows.discard(self)
         client.tied = self._upstream = None
         if ended.upstream and self._ended is None:

@@ -42,7 +42,7 @@ class Stale(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Timeouts:
     # For an answer to begin.
     answer_s: float
     # Without a byte of its body.
@@ -81,7 +81,7 @@ def _only(lines: Sequence[bytes], name: bytes) -> bytes | None:
 
 
 async def exchange(
-    client: Wire, upstream: Wire, head: ForwardHead, own_lines: bytes, pace: Pace, *, is_kept: bool = False
+    client: Wire, upstream: Wire, head: ForwardHead, own_lines: bytes, timeouts: Timeouts, *, is_kept: bool = False
 ) -> Ended:
     """Returns when the answer has been passed on. `is_kept`: it was used before. Raises BadAnswer, BadHead,
     Stale, Gone."""
@@ -92,9 +92,9 @@ async def exchange(
     elif head.length:
         client.pipe(upstream, Counted(head.length))
     try:
-        answer = await _answer_head(client, upstream, head, pace.answer_s)
+        answer = await _answer_head(client, upstream, head, timeouts.answer_s)
     except TimeoutError:
-        raise BadAnswer(504, f"no answer came within {pace.answer_s:g} s") from None
+        raise BadAnswer(504, f"no answer came within {timeouts.answer_s:g} s") from None
     except BadHead as error:
         raise BadAnswer(502, f"its answer cannot be understood: {error.why}") from None
     except Gone:
@@ -104,9 +104,9 @@ async def exchange(
             raise Stale from None
         raise BadAnswer(502, "it hung up without an answer") from None
     if answer.status == 101:
-        await _switch(client, upstream, head, answer, pace.idle_s)
+        await _switch(client, upstream, head, answer, timeouts.idle_s)
         return OVER
-    return await _pass_answer(client, upstream, head, answer, pace.idle_s)
+    return await _pass_answer(client, upstream, head, answer, timeouts.idle_s)
 
 
 def _request(head: ForwardHead, own_lines: bytes) -> bytes:

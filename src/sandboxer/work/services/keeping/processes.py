@@ -15,7 +15,7 @@ from itertools import islice
 from sandboxer.backends.guest import Connection, Exit, Guest, ProcessInfo, Stream
 from sandboxer.kernel.errors import GuestRefused, PathNotFound, SandboxerError
 from sandboxer.sandboxes.access import RESIDENT_TAG
-from sandboxer.work.lines import SHELLS, WORKSPACE, Pace, Wanted, launch
+from sandboxer.work.lines import SHELLS, WORKSPACE, RateLimit, Wanted, launch
 from sandboxer.work.processes import end_process
 from sandboxer.work.services.keeping.logs import LineCutter, ServiceLog
 from sandboxer.work.services.keeping.means import Means
@@ -149,7 +149,7 @@ class Pump:
     async def _carry(self, means: Means, service_id: str, guest: Guest) -> Exit | None:
         kept = means.log(service_id)
         cutter = LineCutter({stream: kept.offset(self.process_id, stream.value) for stream in Stream})
-        pace = Pace(RATE)
+        rate_limit = RateLimit(RATE)
         ended: Exit | None = None
         async with await guest.attach(self.process_id) as process:
             async for item in process.output():
@@ -159,8 +159,8 @@ class Pump:
                 found = cutter.feed(item)
                 while lines := list(islice(found, AT_ONCE)):
                     self._write(means, kept, lines)
-                    await pace.spend(LINE_COSTS * len(lines))
-                await pace.spend(len(item.data))
+                    await rate_limit.spend(LINE_COSTS * len(lines))
+                await rate_limit.spend(len(item.data))
         self._write(means, kept, list(cutter.finish()))
         return ended
 
