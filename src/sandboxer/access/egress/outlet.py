@@ -118,7 +118,7 @@ class Outlet:
 
     def heard(self, count: int) -> float:
         """From inside, whatever becomes of it; says for how long the next bytes have to wait."""
-        return self._spend_rate(count)
+        return self._delay_after(count)
 
     def count_sent(self, count: int) -> None:
         """What really goes out: a refused request costs nothing."""
@@ -126,7 +126,7 @@ class Outlet:
 
     def count_received(self, count: int) -> float:
         self.received += count
-        return self._spend_rate(count)
+        return self._delay_after(count)
 
     async def turn(self) -> None:
         """Returns when the rate limit allows more: many short connections are no faster than one long one."""
@@ -136,7 +136,7 @@ class Outlet:
         if wait > 0:
             await asyncio.sleep(wait)
 
-    def _spend_rate(self, count: int) -> float:
+    def _delay_after(self, count: int) -> float:
         limits = self.rules.limits
         if limits.max_bytes is not None and self.sent + self.received > limits.max_bytes:
             self._cut_off()
