@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.against import compare
-from bench.figures import Report, Row, Samples, Skipped
+from bench.measurements import Report, Row, Samples, Skipped
 from bench.platform import open_platform, own_folder
 from bench.report import machine_facts, markdown, print_table, write_into
 from bench.scenarios import crowd, life

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench.client import Wire
-from bench.figures import Bar, Row, Samples, Skipped
+from bench.measurements import Bar, Row, Samples, Skipped
 from bench.platform import Running, open_platform
 from bench.scenarios.life import ECHO, WARM_UP, Measured, one_life, timed
 
@@ -26,7 +26,7 @@ POOL_MB = 2_000
 BAR = 1.15
 MEGABYTE = os.urandom(1 << 20)
 # What every caller meets; the rest is where its time goes.
-FIGURES = ("create", "create to first output", "exec", "destroy", "look", "1 MB in", "1 MB out")
+MEASURED = ("create", "create to first output", "exec", "destroy", "look", "1 MB in", "1 MB out")
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def compare(revision: str, images_dir: Path, folder: Path, rounds: int) -> Itera
             for name in random.sample(list(wires), k=len(wires)):
                 one_life(wires[name], measured[name])
                 _files(wires[name], measured[name])
-    for figure in FIGURES:
+    for figure in MEASURED:
         yield Row(
             figure=figure,
             subject=measured["ours"].samples(figure),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from bench.figures import Report, Row, Samples
+from bench.measurements import Report, Row, Samples
 
 OURS, THEIRS, LIMIT = "#1f6feb", "#8b949e", "#cf222e"
 

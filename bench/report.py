@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench.figures import Report, Row, Samples
+from bench.measurements import Report, Row, Samples
 
 BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from bench import bwrap
 from bench.census import cgroup_roots
 from bench.client import Wire
-from bench.figures import Bar, Row, Samples, Skipped
+from bench.measurements import Bar, Row, Samples, Skipped
 from bench.platform import Running
 
 # Five hundred of them stay within what a small host may promise.

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.figures import Bar, Row, Samples, Skipped
+from bench.measurements import Bar, Row, Samples, Skipped
 from sandboxer.access.egress.decision import Ask, Rules, decide
 from sandboxer.access.egress.rules import Action, Policy, Rule, check_policy
 

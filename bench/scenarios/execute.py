@@ -8,7 +8,7 @@ from pathlib import Path
 from bench import bwrap
 from bench.census import wait_for_census
 from bench.client import Wire
-from bench.figures import Bar, Row, Samples
+from bench.measurements import Bar, Row, Samples
 from bench.platform import Running
 from bench.scenarios.life import WARM_UP, Measured, timed
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from bench.abuse import ACTS
 from bench.client import Wire
-from bench.figures import Bar, Row, Samples
+from bench.measurements import Bar, Row, Samples
 from bench.platform import Running, open_platform, own_folder
 from sandboxer.sdk.credentials import Credentials
 from sandboxer.settings import Settings

@@ -34,7 +34,7 @@ from sqlalchemy import Connection, func, insert, select
 
 from bench import commits
 from bench.commits import Bare
-from bench.figures import Bar, Report, Row, Samples, Skipped
+from bench.measurements import Bar, Report, Row, Samples, Skipped
 from bench.platform import own_folder
 from bench.report import machine_facts, print_table
 from sandboxer.kernel.clock import SystemClock
@@ -79,15 +79,15 @@ def ledger(
 
 async def _on_sqlite(folder: Path, rounds: int, history: int) -> list[Row | Samples]:
     with commits.sqlite(folder / "bare.db", CALLERS) as bare:
-        return await _figures("SQLite", f"sqlite:///{folder}/ledger.db", bare, rounds, history)
+        return await _measure("SQLite", f"sqlite:///{folder}/ledger.db", bare, rounds, history)
 
 
 async def _on_postgres(url: str, rounds: int, history: int) -> list[Row | Samples]:
     with commits.postgres(url, CALLERS) as bare:
-        return await _figures("PostgreSQL", url, bare, rounds, history)
+        return await _measure("PostgreSQL", url, bare, rounds, history)
 
 
-async def _figures(name: str, url: str, bare: Bare, rounds: int, history: int) -> list[Row | Samples]:
+async def _measure(name: str, url: str, bare: Bare, rounds: int, history: int) -> list[Row | Samples]:
     store = open_store(url, durability="full")
     try:
         await store.write(_open_accounts)

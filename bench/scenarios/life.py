@@ -12,7 +12,7 @@ from typing import Any
 from bench import bwrap
 from bench.census import wait_for_census
 from bench.client import Wire
-from bench.figures import Bar, Row, Samples, Skipped
+from bench.measurements import Bar, Row, Samples, Skipped
 from bench.platform import Running
 from bench.podman import Podman, PodmanUnusable, open_podman
 from sandboxer.sdk.sync.client import Sandboxer

@@ -24,7 +24,7 @@ from x402 import x402Client
 from x402.http.clients.httpx import wrapHttpxWithPayment
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
 
-from bench.figures import Bar, Report, Row, Samples, Skipped
+from bench.measurements import Bar, Report, Row, Samples, Skipped
 from bench.platform import own_folder
 from bench.report import machine_facts, print_table
 from bench.shops import SATS

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.client import Wire
-from bench.figures import Bar, Row, Samples
+from bench.measurements import Bar, Row, Samples
 from bench.platform import Running
 from bench.scenarios.life import WARM_UP, Measured, timed
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.client import Wire
-from bench.figures import Bar, Row, Samples
+from bench.measurements import Bar, Row, Samples
 from sandboxer.sdk.credentials import Credentials
 
 # Requests in a round: long enough to time, short enough that both sides meet the same load.

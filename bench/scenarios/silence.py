@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.figures import Bar, Row, Samples, Skipped
+from bench.measurements import Bar, Row, Samples, Skipped
 from bench.platform import Running
 from bench.scenarios.life import timed
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.client import Wire
-from bench.figures import Bar, Row, Samples
+from bench.measurements import Bar, Row, Samples
 from bench.platform import Running
 from bench.scenarios.crowd import SMALL, destroy_all
 from bench.scenarios.life import Measured, timed

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from bench.figures import Bar, Row, Samples
+from bench.measurements import Bar, Row, Samples
 from bench.scenarios.signed import doors
 
 LIBRARIES = "import httpx, pydantic"

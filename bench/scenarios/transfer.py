@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.client import Wire
-from bench.figures import Bar, Row, Samples
+from bench.measurements import Bar, Row, Samples
 from bench.platform import Running, free_port
 from bench.scenarios.life import Measured, timed
 

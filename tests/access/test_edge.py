@@ -98,6 +98,6 @@ async def test_certificates_are_made_for_our_names_only(edge: Edge) -> None:
     async with httpx.AsyncClient(base_url=edge.proxied.served.url) as http:
         assert (await http.get("/v1/edge/ask", params={"domain": ours})).status_code == 200
         assert (await http.get("/v1/edge/ask", params={"domain": "example.com"})).status_code == 404
-    # Through the edge nobody asks for others, and nobody reads figures.
+    # Through the edge nobody asks for others, and nobody reads metrics.
     assert "404" in (await edge.curl("localhost", "/v1/edge/ask?domain=x", "-w", "%{http_code}"))[1]
     assert "404" in (await edge.curl("localhost", "/metrics", "-w", "%{http_code}"))[1]

@@ -135,7 +135,7 @@ def test_an_outside_payment_that_was_taken_back_leaves_the_parents_budget_alone(
         use(conn, child.account, used)
     pending_fail(conn, child.account, payment_id="pay_1", reason="expired", now=later(2))
     reverse_final(conn, child.account, 30, id="reorged_2", reason="reorganised", now=later(2))
-    assert tree(conn, root, now=later(2)).children[0].figures.outside == 0
+    assert tree(conn, root, now=later(2)).children[0].totals.outside == 0
     end(conn, child.account)
     ended = load_key(conn, child.account)
     assert (ended.returned_sats, ended.kept_sats) == (max(0, 100 - used), 0)
@@ -398,11 +398,11 @@ def test_the_tree_shows_every_node_with_its_spending(conn: Connection) -> None:
     open_meter(conn, b, id="m", subject="sbx_2", use=Use.RUNNING, rate=1500, now=later(10))
     seen = by_account(tree(conn, root, now=later(20)))
     assert set(seen) == {root, a, b, c, d}
-    assert {x: seen[x].figures.spent for x in (root, a, b, c, d)} == {root: 0, a: 0, b: 15, c: 7, d: 50}
+    assert {x: seen[x].totals.spent for x in (root, a, b, c, d)} == {root: 0, a: 0, b: 15, c: 7, d: 50}
     assert {x: seen[x].subtree_spent for x in (root, a, b)} == {root: 72, a: 72, b: 22}
-    assert (seen[d].figures.given, seen[d].figures.outside, seen[d].figures.balance) == (50, 5, 5)
-    assert (seen[a].figures.given, seen[a].figures.passed_on, seen[a].figures.balance) == (500, 250, 250)
-    assert seen[b].figures.balance == 85
+    assert (seen[d].totals.given, seen[d].totals.outside, seen[d].totals.balance) == (50, 5, 5)
+    assert (seen[a].totals.given, seen[a].totals.passed_on, seen[a].totals.balance) == (500, 250, 250)
+    assert seen[b].totals.balance == 85
     assert set(by_account(tree(conn, b, now=later(20)))) == {b, c}
 
 

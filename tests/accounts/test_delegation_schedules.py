@@ -382,4 +382,4 @@ def test_an_unknown_account_has_no_tree(engine: Engine) -> None:
         except NotFound:
             return
         assert node.children == ()
-        assert node.figures.balance == 0
+        assert node.totals.balance == 0

@@ -13,7 +13,7 @@ import pytest
 
 from bench import bwrap, commits
 from bench.census import Census
-from bench.figures import Bar, Report, Row, Samples
+from bench.measurements import Bar, Report, Row, Samples
 from bench.report import BEGIN, END, markdown, write_into
 from bench.scenarios.signed import signed
 from tests.support.platforms import IMAGES, ROOT, why_not_real

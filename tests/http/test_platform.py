@@ -50,10 +50,10 @@ async def test_probes_answer_anyone(served: Served) -> None:
     assert (await http.get("/readyz")).json() == {"status": "ready"}
     assert "sandboxer_requests_total" in (await http.get("/metrics")).text
     assert await served.client.post(f"{await served.sandbox()}/exec", {"command": "true"})
-    figures = (await http.get("/metrics")).text.splitlines()
-    assert "sandboxer_warm_pool 0.0" in figures
-    assert 'sandboxer_exec_seconds_count{outcome="ok"} 1.0' in figures
-    assert "sandboxer_nonces 2.0" in figures
+    metrics = (await http.get("/metrics")).text.splitlines()
+    assert "sandboxer_warm_pool 0.0" in metrics
+    assert 'sandboxer_exec_seconds_count{outcome="ok"} 1.0' in metrics
+    assert "sandboxer_nonces 2.0" in metrics
     assert (await http.get("/openapi.json")).json()["openapi"].startswith("3.1")
     known = (await http.get("/v1/capabilities")).json()
     assert [backend["name"] for backend in known["backends"]] == ["ext.namespaces"]

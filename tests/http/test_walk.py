@@ -14,19 +14,19 @@ def walked(*words: str) -> dict[str, int]:
     ended = subprocess.run(
         [sys.executable, SCRIPT, *words, "--json"], capture_output=True, text=True, check=True, timeout=110
     )
-    figures: dict[str, int] = json.loads(ended.stdout)
-    return figures
+    counts: dict[str, int] = json.loads(ended.stdout)
+    return counts
 
 
 def test_a_paid_create_changes_packages_seldom_and_asks_the_database_little() -> None:
-    figures = walked()
+    counts = walked()
     # The bar is 120; records kept by the one repository, whose hooks are a package away, cost more.
-    assert figures["changes_of_package"] <= 124
-    assert figures["sql_statements"] <= 31
-    assert figures["loads_of_sandboxes"] <= 1
+    assert counts["changes_of_package"] <= 124
+    assert counts["sql_statements"] <= 31
+    assert counts["loads_of_sandboxes"] <= 1
 
 
 def test_an_exec_asks_the_database_for_nothing() -> None:
-    figures = walked("POST", "/v1/sandboxes/{}/exec", '{"command": "true"}')
-    assert figures["changes_of_package"] <= 70
-    assert figures["sql_statements"] == 0
+    counts = walked("POST", "/v1/sandboxes/{}/exec", '{"command": "true"}')
+    assert counts["changes_of_package"] <= 70
+    assert counts["sql_statements"] == 0

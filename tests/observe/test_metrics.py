@@ -3,7 +3,7 @@ from __future__ import annotations
 from sandboxer.observe.metrics import Metrics
 
 
-def test_figures_are_rendered_for_prometheus() -> None:
+def test_metrics_are_rendered_for_prometheus() -> None:
     metrics = Metrics()
     metrics.requests.labels("GET", "/v1/sandboxes", "200").inc()
     metrics.create_seconds.labels("total").observe(0.004)
@@ -15,7 +15,7 @@ def test_figures_are_rendered_for_prometheus() -> None:
     assert metrics.content_type.startswith("text/plain")
 
 
-def test_two_platforms_in_one_process_do_not_share_figures() -> None:
+def test_two_platforms_in_one_process_do_not_share_metrics() -> None:
     one, other = Metrics(), Metrics()
     one.nonces.set(5)
     assert "sandboxer_nonces 0.0" in other.render().decode()

@@ -20,7 +20,7 @@ from sandboxer.accounts.authority import ROOT_DEPTH, Authority, KeyState, demand
 from sandboxer.accounts.caps import NO_CAPS, Caps
 from sandboxer.accounts.records import Kind
 from sandboxer.accounts.scopes import Scope
-from sandboxer.accounts.sums import GIVEN, Figures, figures, spent_by
+from sandboxer.accounts.sums import GIVEN, Totals, totals, spent_by
 from sandboxer.accounts.tables import delegated_keys
 from sandboxer.identity.keys import is_public_key, keys
 from sandboxer.kernel.errors import (
@@ -104,7 +104,7 @@ class Node:
     account: str
     # None for an account that nobody delegated.
     key: DelegatedKey | None
-    figures: Figures
+    totals: Totals
     # Its own spending and that of all below it.
     subtree_spent: Sats
     children: tuple[Node, ...]
@@ -421,7 +421,7 @@ def tree(conn: Connection, account: str, *, now: datetime, living_only: bool = F
     found = below(conn, account, living_only=living_only)
     if len(found) > MAX_NODES:
         raise TooLarge(what="This tree of keys", limit=f"{MAX_NODES} keys")
-    sums = figures(conn, [account, *(key.account for key in found)], now=now)
+    sums = totals(conn, [account, *(key.account for key in found)], now=now)
     made: dict[str, list[Node]] = {}
     # Parents come before children, so from the end every node's children are made before it.
     for key in reversed(found):
@@ -442,12 +442,12 @@ def accounts_above(conn: Connection, accounts: Collection[str]) -> dict[str, tup
     return found
 
 
-def _node(account: str, key: DelegatedKey | None, sums: dict[str, Figures], children: list[Node]) -> Node:
+def _node(account: str, key: DelegatedKey | None, sums: dict[str, Totals], children: list[Node]) -> Node:
     ordered = tuple(sorted(children, key=lambda node: node.account))
     return Node(
         account=account,
         key=key,
-        figures=sums[account],
+        totals=sums[account],
         subtree_spent=sums[account].spent + sum(child.subtree_spent for child in ordered),
         children=ordered,
     )

@@ -38,7 +38,7 @@ _columns = ledger_transfers.c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class Totals:
     """One account of a tree, in sats."""
 
     # From its parent, in all; back to it.
@@ -111,9 +111,9 @@ def _spent_by_key(conn: Connection, owner: str, at: Position, key: str, now: dat
     return spending.spent(conn, owner, at, key=_counted_key(conn, owner, key), now=now)
 
 
-def figures(conn: Connection, owners: Sequence[str], *, now: datetime) -> dict[str, Figures]:
-    """The figures of many accounts at once, a few statements for every thousand."""
-    found: dict[str, Figures] = {}
+def totals(conn: Connection, owners: Sequence[str], *, now: datetime) -> dict[str, Totals]:
+    """The totals of many accounts at once, a few statements for every thousand."""
+    found: dict[str, Totals] = {}
     for chunk in _chunks(owners):
         buckets = {bucket_id(owner): owner for owner in chunk}
         debts = {debt_id(owner): owner for owner in chunk}
@@ -126,7 +126,7 @@ def figures(conn: Connection, owners: Sequence[str], *, now: datetime) -> dict[s
             known = (GIVEN, RETURNED, _REFUND, "repay", "write_off")
             # What runs has used so much already, though it is charged later.
             due = owes.get(owner, 0)
-            found[owner] = Figures(
+            found[owner] = Totals(
                 given=got.get(GIVEN, 0),
                 returned=paid.get(RETURNED, 0),
                 outside=max(0, _from_outside(got, known) - paid.get(REVERSED, 0)),

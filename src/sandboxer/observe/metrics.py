@@ -1,4 +1,4 @@
-"""Figures for Prometheus, in a registry of our own: two platforms in one process do not share theirs.
+"""Holds the metrics for Prometheus in a registry of its own: two platforms in one process do not share theirs.
 
 Labels are taken from fixed sets only (routes, states, steps): an id in a label would grow without end.
 """
@@ -13,7 +13,7 @@ _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 
 
 
 class Metrics:
-    """Every figure there is; `docs/reference` lists them from here."""
+    """Holds every metric; `docs/reference` lists them from here."""
 
     content_type = CONTENT_TYPE_LATEST
 

@@ -59,7 +59,7 @@ from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.loops import start_loops
 from sandboxer.sandboxes.loops.credit import CreditLoop
 from sandboxer.sandboxes.loops.delegation import DelegationEnds
-from sandboxer.sandboxes.loops.recorder import keep_figures
+from sandboxer.sandboxes.loops.recorder import record_metrics
 from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.profiles import Profiles, load_profiles
 from sandboxer.sandboxes.purchase import Purchases, undo_unpaid
@@ -136,7 +136,7 @@ async def open_sandboxes(
         dependencies.quarantine.sources += [UnknownSandboxes(dependencies), StrayProcesses(dependencies)]
         sandboxes = SandboxUseCases(dependencies)
         work = open_work(sandboxes, clock)
-        keep_figures(metrics, dependencies)
+        record_metrics(metrics, dependencies)
         await reconcile(dependencies)
         if payments.x402 is not None:
             await undo_unpaid(dependencies, store)

@@ -73,8 +73,8 @@ async def _move(dependencies: SandboxDependencies, sandbox_id: str, signal: Sign
     await dependencies.repository.move(sandbox_id, Step(signal=signal, actor=ACTOR, reason=signal.value))
 
 
-def keep_figures(metrics: Metrics, dependencies: SandboxDependencies) -> None:
-    """Keep the platform's figures in step with the repository: steps taken, and where the time of creates
+def record_metrics(metrics: Metrics, dependencies: SandboxDependencies) -> None:
+    """Keep the platform's metrics in step with the repository: steps taken, and where the time of creates
     went."""
 
     def hear(sandbox: Sandbox, steps: Sequence[Step]) -> None:

@@ -160,7 +160,7 @@ class Jobs:
             except TimeoutError:
                 continue
 
-    def figures(self) -> Mapping[str, int]:
+    def metrics(self) -> Mapping[str, int]:
         return {"running": len(self._live)}
 
     async def _start_due(self) -> bool:

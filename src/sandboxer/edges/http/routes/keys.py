@@ -142,12 +142,12 @@ def _node(node: delegation.Node) -> KeyNode:
     return KeyNode(
         account=node.account,
         key=None if node.key is None else shown_key(node.key),
-        given=node.figures.given,
-        returned=node.figures.returned,
-        outside=node.figures.outside,
-        passed_on=node.figures.passed_on,
-        spent=node.figures.spent,
-        balance=node.figures.balance,
+        given=node.totals.given,
+        returned=node.totals.returned,
+        outside=node.totals.outside,
+        passed_on=node.totals.passed_on,
+        spent=node.totals.spent,
+        balance=node.totals.balance,
         subtree_spent=node.subtree_spent,
         children=[_node(child) for child in node.children],
     )

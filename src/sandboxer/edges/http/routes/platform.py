@@ -1,6 +1,6 @@
 """The platform itself: probes, what it can do, capacity and counts, and the host for its owner.
 
-The probes are unsigned: is it up, is it ready, figures for loopback, the document, what it can do. A tenant
+The probes are unsigned: is it up, is it ready, metrics for loopback, the document, what it can do. A tenant
 sees capacity and its own counts, the owner everyone's.
 """
 
