@@ -54,10 +54,10 @@ async def test_records_of_what_is_over_go_after_their_time_a_few_at_once(
         assert await _counts(served) == [3, 0, 4]
         old = retention.kept(jobs_for=settings.job_policy.retention, records_for=settings.records_kept_for)
         now, store = served.platform.clock.now(), served.platform.store
-        assert await retention.forget_old(store, now, old) == 0
-        assert await retention.forget_old(store, now + timedelta(days=8), old) == 3
+        assert await retention.remove_old(store, now, old) == 0
+        assert await retention.remove_old(store, now + timedelta(days=8), old) == 3
         assert await _counts(served) == [0, 0, 4]
-        assert await retention.forget_old(store, now + timedelta(days=31), old) == 3
+        assert await retention.remove_old(store, now + timedelta(days=31), old) == 3
         assert await _counts(served) == [0, 0, 1]
         listed = (await served.client.get("/v1/services")).json()["services"]
         assert [one["name"] for one in listed] == ["stays"]

@@ -77,7 +77,7 @@ from sandboxer.work.dependencies import Work, open_work
 from sandboxer.work.execute.dependencies import Execution, open_execution
 from sandboxer.work.jobs import records as jobs
 from sandboxer.work.languages.images import HostImages, ImageContent
-from sandboxer.work.retention import keep_forgetting, kept
+from sandboxer.work.retention import keep_retention, kept
 from sandboxer.work.services.dependencies import open_services
 from sandboxer.work.services.use_cases import ServiceUseCases
 from sandboxer.work.sessions.dependencies import open_sessions
@@ -156,7 +156,7 @@ async def open_sandboxes(
                 loops.start(keep_counting(store, bound.backends, clock), name="installation's count")
                 loops.start(keep_pruned(store, clock), name="idempotency keys")
                 old = kept(jobs_for=settings.job_policy.retention, records_for=settings.records_kept_for)
-                loops.start(keep_forgetting(store, clock, old), name="old records of work")
+                loops.start(keep_retention(store, clock, old), name="old records of work")
                 loops.start(
                     keep_events_pruned(store, clock, kept=settings.events_kept_for, spared=(AUDIT,)),
                     name="old events",

@@ -51,7 +51,7 @@ def kept(*, jobs_for: timedelta, records_for: timedelta) -> Sequence[Kept]:
     )
 
 
-async def forget_old(store: Store, now: datetime, what: Sequence[Kept]) -> int:
+async def remove_old(store: Store, now: datetime, what: Sequence[Kept]) -> int:
     """All that is due now; how many rows."""
     gone = 0
     for one in what:
@@ -66,11 +66,11 @@ async def forget_old(store: Store, now: datetime, what: Sequence[Kept]) -> int:
     return gone
 
 
-async def keep_forgetting(store: Store, clock: Clock, what: Sequence[Kept]) -> None:
-    """For ever; cancel it to stop."""
+async def keep_retention(store: Store, clock: Clock, what: Sequence[Kept]) -> None:
+    """Removes, again and again, what is older than it may be kept. Cancel it to stop."""
     while True:
         try:
-            await forget_old(store, clock.now(), what)
+            await remove_old(store, clock.now(), what)
         except Exception:
             # An outermost loop: what could not be removed now is removed the next time.
             log.exception("old records of jobs, sessions and services could not be removed")
