@@ -61,7 +61,7 @@ static struct call *find_call(uint64_t number)
 }
 
 /* Calls are taken while somebody is told of them and there is room to remember them. */
-static void limit_rate(void)
+static void watch_for_calls(void)
 {
     bool has_room = find_call(0) != NULL;
     for (int i = 0; i < MAX_RELAYED; i++)
@@ -98,7 +98,7 @@ int relay_listen(struct conn *c, const struct request *r)
         conn_close(p->told);            /* the newest server is the one that lives */
     p->told = c;
     c->relayed = p;
-    limit_rate();
+    watch_for_calls();
     return 0;
 }
 
@@ -119,7 +119,7 @@ void relay_left(struct conn *c)
     c->relayed = NULL;
     p->told = NULL;
     drop_calls(p);
-    limit_rate();
+    watch_for_calls();
 }
 
 int relay_unlisten(const struct request *r)
@@ -140,7 +140,7 @@ void relay_call(struct source *s)
     struct relayed *p = s->owner;
     struct call *call = find_call(0);
     if (!call || !p->told) {
-        limit_rate();
+        watch_for_calls();
         return;
     }
     int fd = accept4(s->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), on = 1;
@@ -156,7 +156,7 @@ void relay_call(struct source *s)
     tlv_u32(out, T_PORT, p->port);
     tlv_u64(out, T_CALL, call->number);
     frame_end(out, mark);
-    limit_rate();
+    watch_for_calls();
     conn_flush(p->told);
 }
 
@@ -167,6 +167,6 @@ int relay_take(uint64_t number)
         return -1;
     int fd = call->fd;
     call->by = NULL;
-    limit_rate();
+    watch_for_calls();
     return fd;
 }
