@@ -69,7 +69,7 @@ def ours(kind: type) -> Iterator[object]:
 
 def _doors() -> list[Door]:
     """Connections that were let in. Slow: it looks at everything."""
-    return [one for one in ours(Door) if isinstance(one, Door) and one.visit and one._is_counted]
+    return [one for one in ours(Door) if isinstance(one, Door) and one.login and one._is_counted]
 
 
 async def test_who_says_nothing_or_nonsense_is_sent_away(narrow: Gated) -> None:

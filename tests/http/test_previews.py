@@ -12,7 +12,7 @@ from sandboxer.access.http1.heads import read_request
 from sandboxer.access.ports.previews import previews
 from sandboxer.accounts import audit
 from sandboxer.backends.scripted.backend import Scripted
-from sandboxer.edges.proxy.doors import Visits, peer_of
+from sandboxer.edges.proxy.doors import VisitorLimits, peer_of
 from sandboxer.edges.proxy.host_door import REMEMBERED_S
 from sandboxer.edges.proxy.path_door import PathDoor
 from sandboxer.settings import Settings
@@ -120,11 +120,11 @@ async def test_what_names_a_caller_is_not_told_to_the_program_inside(served: Ser
     )
     head = read_request(said.encode())
     platform = served.platform
-    visits = Visits(platform.limiter, platform.limits, ())
-    await PathDoor(platform, visits).admit(head, peer_of(("127.0.0.1", 1), ()))
+    visitor_limits = VisitorLimits(platform.limiter, platform.limits, ())
+    await PathDoor(platform, visitor_limits).admit(head, peer_of(("127.0.0.1", 1), ()))
     assert head.lines == [b"X-Own: stays\r\n"]
     own = read_request(said.replace("v4.local.session", "its own").encode())
-    await PathDoor(platform, visits).admit(own, peer_of(("127.0.0.1", 1), ()))
+    await PathDoor(platform, visitor_limits).admit(own, peer_of(("127.0.0.1", 1), ()))
     assert b"Authorization: Bearer its own-of-one\r\n" in own.lines
 
 

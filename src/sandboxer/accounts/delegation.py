@@ -20,7 +20,7 @@ from sandboxer.accounts.authority import ROOT_DEPTH, Authority, KeyState, demand
 from sandboxer.accounts.caps import NO_CAPS, Caps
 from sandboxer.accounts.records import Kind
 from sandboxer.accounts.scopes import Scope
-from sandboxer.accounts.sums import GIVEN, Totals, totals, spent_by
+from sandboxer.accounts.sums import GIVEN, Totals, spent_by, totals
 from sandboxer.accounts.tables import delegated_keys
 from sandboxer.identity.keys import is_public_key, keys
 from sandboxer.kernel.errors import (

@@ -1,4 +1,5 @@
-"""Holds the metrics for Prometheus in a registry of its own: two platforms in one process do not share theirs.
+"""Holds the metrics for Prometheus in a registry of its own: two platforms in one process do not share
+theirs.
 
 Labels are taken from fixed sets only (routes, states, steps): an id in a label would grow without end.
 """

@@ -27,7 +27,7 @@ from sandboxer.edges.front.http import SLOT
 from sandboxer.edges.http import problems
 from sandboxer.edges.http.hanging_up import ClientGone, Standing, may_last, serve_while_standing, standing_of
 from sandboxer.edges.http.matching import operation_of
-from sandboxer.edges.http.visiting import note_visit
+from sandboxer.edges.http.operator_audit import audit_operation
 from sandboxer.identity.authenticate import EMPTY_SHA256, MAX_V1_BODY, BodyCheck, Verdict
 from sandboxer.identity.keys import Caller
 from sandboxer.identity.sessions.tokens import HEADER, session_token
@@ -132,7 +132,7 @@ class Authentication:
             # The body was held back: what was true of the head may have changed since.
             await self._standing(scope, caller)()
         if caller.is_owner:
-            await note_visit(self._platform, scope, caller)
+            await audit_operation(self._platform, scope, caller)
         else:
             await self._judge(scope, caller)
         scope[CALLER] = caller

@@ -84,7 +84,7 @@ async def open_proxy(platform: Platform, opened: AsyncExitStack) -> type[asyncio
         await opened.enter_async_context(listen_for_hosts(platform, house, listening))
         if platform.settings.https:
             await opened.enter_async_context(_edge(platform.settings, listening))
-    return api_protocol(house, PathDoor(platform, house.visits))
+    return api_protocol(house, PathDoor(platform, house.visitor_limits))
 
 
 async def open_ssh(platform: Platform, opened: AsyncExitStack) -> None:

@@ -19,7 +19,7 @@ from sandboxer.access.http1.heads import MAX_HEAD, BadHead, read_request
 from sandboxer.access.ports.targets import Targets
 from sandboxer.accounts.limits import Network
 from sandboxer.edges.proxy import answers
-from sandboxer.edges.proxy.doors import Admission, Door, Peer, Visits, peer_of
+from sandboxer.edges.proxy.doors import Admission, Door, Peer, VisitorLimits, peer_of
 from sandboxer.edges.proxy.exchange import Exchange
 from sandboxer.edges.proxy.upstream import Pool, Upstream
 from sandboxer.kernel.errors import SandboxerError
@@ -41,7 +41,7 @@ class House:
     targets: Targets
     tasks: TaskOwner
     trusted: Sequence[Network]
-    visits: Visits
+    visitor_limits: VisitorLimits
     connections: set[ClientConnection]
     front: Front
 
@@ -171,7 +171,7 @@ class ClientConnection(asyncio.Protocol):
                     self._enter(admission)
                 target = admission.way.target
                 may_wake = partial(
-                    self._house.visits.count_wake, exchange.head, self.peer, target, admission.target
+                    self._house.visitor_limits.count_wake, exchange.head, self.peer, target, admission.target
                 )
                 upstream = await self._house.pool.get(target, admission.again, may_wake=may_wake, fresh=fresh)
         except SandboxerError as error:

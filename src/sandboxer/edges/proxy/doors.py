@@ -1,9 +1,10 @@
 """What a door decides about a request before it is passed on: which port it is for, and that it may.
 
-`Visits` bound how often visitors may knock in vain at ports, and wake what sleeps behind them. A refusal
-costs a look-up and an id can be guessed; a wake is paid for by whoever owns the sandbox. Both are counted by
-the visitor's address; wakes by the sandbox too, so that many addresses together wake it no more. Programs
-that only look whether something is there (crawlers, monitors, browsers in search of an icon) wake nothing.
+`VisitorLimits` bound how often visitors may knock in vain at ports, and wake what sleeps behind them. A
+refusal costs a look-up and an id can be guessed; a wake is paid for by whoever owns the sandbox. Both are
+counted by the visitor's address; wakes by the sandbox too, so that many addresses together wake it no more.
+Programs that only look whether something is there (crawlers, monitors, browsers in search of an icon) wake
+nothing.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def _is_trusted(address: str, trusted: Sequence[Network]) -> bool:
     return any(parsed.version == network.version and parsed in network for network in trusted)
 
 
-class Visits:
+class VisitorLimits:
     def __init__(self, limiter: Limiter, policy: LimitPolicy, trusted: Sequence[Network]) -> None:
         self._limiter = limiter
         self._policy = policy

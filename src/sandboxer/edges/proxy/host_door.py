@@ -19,7 +19,7 @@ from sandboxer.access.ports.ports import Ports, closed, is_ours, read_host, wide
 from sandboxer.access.ports.previews import COOKIE, QUERY, Preview
 from sandboxer.access.ports.targets import Target
 from sandboxer.edges.proxy import answers
-from sandboxer.edges.proxy.doors import Admission, Owners, Peer, Standing, Visits, Way
+from sandboxer.edges.proxy.doors import Admission, Owners, Peer, Standing, VisitorLimits, Way
 from sandboxer.edges.proxy.origins import Origin
 from sandboxer.identity.sessions.tokens import HEADER
 from sandboxer.kernel.errors import NotFound, Unauthenticated
@@ -45,11 +45,11 @@ class _Known:
 
 
 class HostDoor:
-    def __init__(self, ports: Ports, domain: str, owners: Owners, visits: Visits) -> None:
+    def __init__(self, ports: Ports, domain: str, owners: Owners, visitor_limits: VisitorLimits) -> None:
         self._ports = ports
         self._domain = domain
         self._owners = owners
-        self._visits = visits
+        self._visitor_limits = visitor_limits
         self._known: dict[tuple[bytes, bytes | None], _Known] = {}
         self._version = ports.previews.version
 
@@ -71,7 +71,7 @@ class HostDoor:
 
     async def admit(self, head: RequestHead, peer: Peer) -> Admission | bytes:
         _hide_credentials(head)
-        with self._visits.counting_refusals(head, peer):
+        with self._visitor_limits.counting_refusals(head, peer):
             return await self._admit(head, peer)
 
     async def _admit(self, head: RequestHead, peer: Peer) -> Admission | bytes:

@@ -12,7 +12,7 @@ from sandboxer.access.connections import Front, Patience
 from sandboxer.access.ports.ports import Where
 from sandboxer.edges.front.acceptor import Acceptor
 from sandboxer.edges.proxy.client import ClientConnection, House
-from sandboxer.edges.proxy.doors import Visits, owners
+from sandboxer.edges.proxy.doors import VisitorLimits, owners
 from sandboxer.edges.proxy.host_door import HostDoor
 from sandboxer.edges.proxy.upstream import Pool
 from sandboxer.kernel.tasks import own_tasks
@@ -38,7 +38,7 @@ async def open_house(platform: Platform, *, patience: Patience | None = None) ->
             targets=ports.targets,
             tasks=tasks,
             trusted=platform.trusted_proxies,
-            visits=Visits(platform.limiter, platform.limits, platform.trusted_proxies),
+            visitor_limits=VisitorLimits(platform.limiter, platform.limits, platform.trusted_proxies),
             connections=set(),
             front=front,
         )
@@ -59,7 +59,7 @@ async def listen_for_hosts(
     """Serve `{port}-{id}.{domain}` and the other names on a socket that is bound already."""
     settings = platform.settings
     may_act = owners(platform.authorities, platform.clock)
-    door = HostDoor(platform.access.ports, settings.proxy_domain, may_act, house.visits)
+    door = HostDoor(platform.access.ports, settings.proxy_domain, may_act, house.visitor_limits)
     acceptor = Acceptor(listening, house.front, lambda slot: ClientConnection(house, door, slot))
     https_port = settings.proxy_https_port
     where = Where(

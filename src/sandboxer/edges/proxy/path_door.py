@@ -21,9 +21,9 @@ from sandboxer.access.ports.targets import Target
 from sandboxer.accounts.authority import demand_active, demand_needs
 from sandboxer.edges.front.http import StrictHttp
 from sandboxer.edges.http.hanging_up import standing_of
-from sandboxer.edges.http.visiting import note_relay
+from sandboxer.edges.http.operator_audit import note_relay
 from sandboxer.edges.proxy.client import ClientConnection, House
-from sandboxer.edges.proxy.doors import Admission, Peer, Standing, Visits, Way, owners
+from sandboxer.edges.proxy.doors import Admission, Peer, Standing, VisitorLimits, Way, owners
 from sandboxer.edges.proxy.host_door import private, without_token
 from sandboxer.edges.proxy.origins import Origin
 from sandboxer.identity.authenticate import BodyCheck
@@ -43,9 +43,9 @@ _SESSION = HEADER.encode()
 
 
 class PathDoor:
-    def __init__(self, platform: Platform, visits: Visits) -> None:
+    def __init__(self, platform: Platform, visitor_limits: VisitorLimits) -> None:
         self._platform = platform
-        self._visits = visits
+        self._visitor_limits = visitor_limits
         self._ports = platform.access.ports
         self._owners = owners(platform.authorities, platform.clock)
 
@@ -66,7 +66,7 @@ class PathDoor:
         return None
 
     async def admit(self, head: RequestHead, peer: Peer) -> Admission | bytes:
-        with self._visits.counting_refusals(head, peer):
+        with self._visitor_limits.counting_refusals(head, peer):
             return await self._admit(head, peer)
 
     async def _admit(self, head: RequestHead, peer: Peer) -> Admission | bytes:
@@ -154,7 +154,7 @@ class PathDoor:
     async def _judge(self, head: RequestHead, peer: Peer, caller: Caller) -> None:
         now = self._platform.clock.now()
         authority = await self._platform.authorities.of(caller)
-        self._visits.count(head, peer, authority.sender(caller, now=now))
+        self._visitor_limits.count(head, peer, authority.sender(caller, now=now))
         demand_active(authority, now=now)
         if authority.is_delegated:
             demand_needs(authority, RELAY_PORT.needs, now=now)

@@ -25,7 +25,7 @@ from asyncssh.stream import SSHTCPStreamSession, SSHUNIXStreamSession
 
 from sandboxer.access.connections import Front, Slot
 from sandboxer.backends.guest import Connection, Guest, Sockets
-from sandboxer.edges.ssh.house import Visit
+from sandboxer.edges.ssh.house import Login
 from sandboxer.kernel.errors import NotAvailable, SandboxerError
 from sandboxer.sandboxes.access import ActivityKind
 
@@ -152,17 +152,17 @@ class _ToSocket(SSHUNIXStreamSession[bytes]):
         super().connection_lost(exc)
 
 
-async def to_port(visit: Visit, port: int, closed: Callable[[], None]) -> _ToPort:
-    return _ToPort(await _dialled(visit, lambda guest: guest.connect(port), closed), closed)
+async def to_port(login: Login, port: int, closed: Callable[[], None]) -> _ToPort:
+    return _ToPort(await _dialled(login, lambda guest: guest.connect(port), closed), closed)
 
 
-async def to_socket(visit: Visit, path: str, closed: Callable[[], None]) -> _ToSocket:
+async def to_socket(login: Login, path: str, closed: Callable[[], None]) -> _ToSocket:
     def dial(guest: Guest) -> Awaitable[Connection]:
         if not isinstance(guest, Sockets):
             raise NotAvailable(what="a forward to a unix socket", why="this backend cannot reach them")
         return guest.connect_socket(path)
 
-    return _ToSocket(await _dialled(visit, dial, closed), closed)
+    return _ToSocket(await _dialled(login, dial, closed), closed)
 
 
 def refuse_elsewhere(host: str, port: int) -> None:
@@ -180,12 +180,12 @@ def _prohibited(why: str) -> asyncssh.ChannelOpenError:
 
 
 async def _dialled(
-    visit: Visit, dial: Callable[[Guest], Awaitable[Connection]], closed: Callable[[], None]
+    login: Login, dial: Callable[[Guest], Awaitable[Connection]], closed: Callable[[], None]
 ) -> Carrying:
     """Dialled before the client is told that it is open, so that a refusal is one."""
     try:
-        await visit.count()
-        async with visit.guest(ActivityKind.PORT) as guest:
+        await login.count()
+        async with login.guest(ActivityKind.PORT) as guest:
             inside = await dial(guest)
     except SandboxerError as error:
         closed()
@@ -193,13 +193,13 @@ async def _dialled(
     except BaseException:
         closed()
         raise
-    if visit.is_over():
+    if login.is_over():
         # Nobody would be told that it is open, nor carry it.
         await inside.close()
         raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, "the client is gone")
 
     async def carry(reader: asyncssh.SSHReader[bytes], writer: asyncssh.SSHWriter[bytes]) -> None:
-        with visit.house.platform.sandboxes.dependencies.activity.working(visit.sandbox_id):
+        with login.house.platform.sandboxes.dependencies.activity.working(login.sandbox_id):
             await _carry(inside, reader, writer)
 
     return carry

@@ -31,7 +31,7 @@ from sandboxer.edges.ssh.channels import (
     to_socket,
     unread,
 )
-from sandboxer.edges.ssh.house import House, Visit
+from sandboxer.edges.ssh.house import House, Login
 from sandboxer.edges.ssh.sessions import asleep, serve_session
 from sandboxer.edges.ssh.sftp import open_sftp
 from sandboxer.kernel.errors import SandboxerError, Unauthenticated
@@ -52,7 +52,7 @@ class Door(asyncssh.SSHServer):
         self._is_counted = False
         self._offers = 0
         self._opened_by: SshKey | None = None
-        self.visit: Visit | None = None
+        self.login: Login | None = None
         self._channels = 0
         self._sessions: WeakSet[Session] = WeakSet()
         self._was_awake = False
@@ -84,8 +84,8 @@ class Door(asyncssh.SSHServer):
             self._is_counted = False
             while self._channels:
                 self._close_channel()
-            visit = self.visit
-            inside = None if visit is None else (visit.sandbox_id, visit.root)
+            login = self.login
+            inside = None if login is None else (login.sandbox_id, login.root)
             self._house.crowd.left(self._address, inside)
 
     def overdue(self) -> None:
@@ -105,22 +105,22 @@ class Door(asyncssh.SSHServer):
             # It asks and asks, and reads no answer. No word would reach it.
             self._conn.abort()
             return
-        if self.visit is None:
+        if self.login is None:
             return
         try:
-            await self.visit.standing()
+            await self.login.standing()
         except SandboxerError as error:
             self.hang_up(str(error))
             return
-        self._look_inside(self.visit)
+        self._look_inside(self.login)
 
-    def _look_inside(self, visit: Visit) -> None:
+    def _look_inside(self, login: Login) -> None:
         """Its processes ended with all they were asked by this connection. A frozen one's did not."""
-        sandbox = self._house.platform.sandboxes.dependencies.repository.peek(visit.sandbox_id)
+        sandbox = self._house.platform.sandboxes.dependencies.repository.peek(login.sandbox_id)
         if sandbox is not None and sandbox.state not in _OVER:
             self._was_awake = True
         elif self._was_awake:
-            self.hang_up(asleep(visit.sandbox_id, "gone" if sandbox is None else sandbox.state.value))
+            self.hang_up(asleep(login.sandbox_id, "gone" if sandbox is None else sandbox.state.value))
 
     def hang_up(self, why: str) -> None:
         """Said on every shell and command too: theirs are closed before the client reads of the end."""
@@ -169,14 +169,14 @@ class Door(asyncssh.SSHServer):
             self._slot.serves()
             self._slot.proven(root)
         standing = self._standing(key, sandbox_id)
-        self.visit = Visit(self._house, sandbox_id, key, root, self._address, standing, conn.is_closed)
+        self.login = Login(self._house, sandbox_id, key, root, self._address, standing, conn.is_closed)
         try:
             # Counted here, since a connection is written down; what it asks for first is in that.
-            await self.visit.count()
+            await self.login.count()
         except SandboxerError as error:
             self.hang_up(f"{error} {error.next_step}")
             return
-        self.visit.prepaid = 1
+        self.login.prepaid = 1
         await self._house.platform.access.ssh.keys.tell_of(key, sandbox_id, self._address)
 
     async def _may_enter(self, key: SshKey, sandbox_id: str) -> bool:
@@ -212,10 +212,10 @@ class Door(asyncssh.SSHServer):
     # -- channels: shells, commands and files; forwards to the sandbox itself, and nowhere else
 
     def session_requested(self) -> tuple[BoundedChannel, Session]:
-        conn, visit = self._let_in()
-        self._open_channel(visit)
+        conn, login = self._let_in()
+        self._open_channel(login)
         channel = bounded_channel(conn, self._house.crowd.bounds.window_bytes)
-        session = Session(partial(serve_session, visit), partial(open_sftp, visit), self._close_channel)
+        session = Session(partial(serve_session, login), partial(open_sftp, login), self._close_channel)
         self._sessions.add(session)
         return channel, session
 
@@ -223,35 +223,35 @@ class Door(asyncssh.SSHServer):
         self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
     ) -> Coroutine[None, None, asyncssh.SSHTCPSession[bytes]]:
         del orig_host, orig_port
-        _, visit = self._let_in()
+        _, login = self._let_in()
         refuse_elsewhere(dest_host, dest_port)
-        self._open_channel(visit)
-        return to_port(visit, dest_port, self._close_channel)
+        self._open_channel(login)
+        return to_port(login, dest_port, self._close_channel)
 
     def unix_connection_requested(
         self, dest_path: str
     ) -> Coroutine[None, None, asyncssh.SSHUNIXSession[bytes]]:
-        _, visit = self._let_in()
+        _, login = self._let_in()
         refuse_no_path(dest_path)
-        self._open_channel(visit)
-        return to_socket(visit, dest_path, self._close_channel)
+        self._open_channel(login)
+        return to_socket(login, dest_path, self._close_channel)
 
-    def _let_in(self) -> tuple[asyncssh.SSHServerConnection, Visit]:
-        if self._conn is None or self.visit is None:
+    def _let_in(self) -> tuple[asyncssh.SSHServerConnection, Login]:
+        if self._conn is None or self.login is None:
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "nobody is there")
-        return self._conn, self.visit
+        return self._conn, self.login
 
-    def _open_channel(self, visit: Visit) -> None:
-        if not self._house.crowd.may_open(visit.root, self._channels):
+    def _open_channel(self, login: Login) -> None:
+        if not self._house.crowd.may_open(login.root, self._channels):
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_RESOURCE_SHORTAGE, "too many channels are open")
         self._channels += 1
-        self._house.crowd.opened(visit.root)
+        self._house.crowd.opened(login.root)
 
     def _close_channel(self) -> None:
         # Those that were open when the connection ended are counted out by then.
-        if self._channels > 0 and self.visit is not None:
+        if self._channels > 0 and self.login is not None:
             self._channels -= 1
-            self._house.crowd.closed(self.visit.root)
+            self._house.crowd.closed(self.login.root)
 
 
 def _now() -> float:

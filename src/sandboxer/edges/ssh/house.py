@@ -39,7 +39,7 @@ class House:
 
 
 @dataclass(slots=True)
-class Visit:
+class Login:
     """One connection that was let in: whose, and to which sandbox."""
 
     house: House

@@ -10,7 +10,7 @@ import asyncssh
 
 from sandboxer.backends.guest import Exit, Process, Stream, TerminalSize
 from sandboxer.edges.ssh.channels import Session, breathe
-from sandboxer.edges.ssh.house import HOME, Visit
+from sandboxer.edges.ssh.house import HOME, Login
 from sandboxer.kernel.errors import (
     BackendLost,
     IllegalTransition,
@@ -33,33 +33,33 @@ _PLAIN = re.compile(r"[A-Za-z0-9._@+-]{1,64}")
 _NAMES = {number.value: number.name.removeprefix("SIG") for number in signal.Signals}
 
 
-async def serve_session(visit: Visit, channel: asyncssh.SSHServerProcess[bytes]) -> None:
+async def serve_session(login: Login, channel: asyncssh.SSHServerProcess[bytes]) -> None:
     """One shell or command. Whatever goes wrong is said on stderr, as sshd would."""
     try:
         if "\0" in (channel.command or ""):
             raise InvalidRequest(field="command", why="it holds a NUL")
-        await visit.count()
+        await login.count()
         activity = ActivityKind.EXEC if channel.term_type is None else ActivityKind.TERMINAL
-        async with visit.line(activity) as line:
-            await _run(visit, line, channel)
+        async with login.line(activity) as line:
+            await _run(login, line, channel)
     except BackendLost as error:
-        state = await _state_after(visit)
-        _tell(channel, _words(error, visit.sandbox_id) if state is None else asleep(visit.sandbox_id, state))
+        state = await _state_after(login)
+        _tell(channel, _words(error, login.sandbox_id) if state is None else asleep(login.sandbox_id, state))
         channel.exit(_FAILED)
     except SandboxerError as error:
-        _tell(channel, _words(error, visit.sandbox_id))
+        _tell(channel, _words(error, login.sandbox_id))
         channel.exit(_FAILED)
     except asyncssh.Error:
         channel.close()
 
 
-async def _run(visit: Visit, line: Line, channel: asyncssh.SSHServerProcess[bytes]) -> None:
+async def _run(login: Login, line: Line, channel: asyncssh.SSHServerProcess[bytes]) -> None:
     process = await _start(line, channel)
     ended: Exit | None = None
     lost: Exception | None = None
     try:
         async with process, asyncio.TaskGroup() as group:
-            feeding = group.create_task(_feed(visit, channel, process))
+            feeding = group.create_task(_feed(login, channel, process))
             leaving = group.create_task(_until_gone(channel))
             ended = await _pass_on(process, channel)
             feeding.cancel()
@@ -113,19 +113,19 @@ async def _until_gone(channel: asyncssh.SSHServerProcess[bytes]) -> None:
     raise asyncssh.ConnectionLost("the client left")
 
 
-async def _feed(visit: Visit, channel: asyncssh.SSHServerProcess[bytes], process: Process) -> None:
+async def _feed(login: Login, channel: asyncssh.SSHServerProcess[bytes], process: Process) -> None:
     """stdin, and what a client says about its window and signals, which arrives among it."""
     while True:
         try:
             data = await channel.stdin.read(_PIECE)
         except asyncssh.TerminalSizeChanged as change:
             _heard(channel)
-            await visit.wait_for_rate(1)
+            await login.wait_for_rate(1)
             await _resize(process, _size((change.width, change.height)))
             continue
         except asyncssh.SignalReceived as received:
             _heard(channel)
-            await visit.wait_for_rate(1)
+            await login.wait_for_rate(1)
             await _signal(process, received.signal)
             continue
         except (asyncssh.BreakReceived, asyncssh.misc.SoftEOFReceived):
@@ -198,10 +198,10 @@ def _tell(channel: asyncssh.SSHServerProcess[bytes], words: str) -> None:
         return
 
 
-async def _state_after(visit: Visit) -> str | None:
+async def _state_after(login: Login) -> str | None:
     """What became of it, which is written down a moment after its processes end. None: it goes on."""
     for _ in range(_LOOKS):
-        sandbox = visit.house.platform.sandboxes.dependencies.repository.peek(visit.sandbox_id)
+        sandbox = login.house.platform.sandboxes.dependencies.repository.peek(login.sandbox_id)
         if sandbox is None or sandbox.state not in LIVE:
             return "gone" if sandbox is None or sandbox.state in _GONE else sandbox.state.value
         await asyncio.sleep(_LOOK_S)

@@ -22,7 +22,7 @@ from asyncssh.channel import SSHChannel
 from sandboxer.access.ssh.limits import PROGRAM
 from sandboxer.backends.guest import Command, Exit, FileInfo, FileKind, Guest
 from sandboxer.edges.ssh.channels import MAX_WAITING, breathe
-from sandboxer.edges.ssh.house import HOME, Visit
+from sandboxer.edges.ssh.house import HOME, Login
 from sandboxer.edges.ssh.uploads import Upload
 from sandboxer.kernel.errors import PathNotFound, PermissionDenied, SandboxerError
 from sandboxer.sandboxes.access import ActivityKind
@@ -48,28 +48,28 @@ class Download:
     path: str
 
 
-async def open_sftp(visit: Visit, channel: SSHChannel[bytes]) -> Sftp:
+async def open_sftp(login: Login, channel: SSHChannel[bytes]) -> Sftp:
     """A transfer is a request, and may be one too many; its steps are limited in rate."""
     assert isinstance(channel, asyncssh.SSHServerChannel)
     try:
-        await visit.count()
+        await login.count()
     except SandboxerError as error:
         # Clients show a failure's code, not its words.
         channel.write_stderr(f"sandboxer: {error} {error.next_step}\r\n".encode())
-        return Sftp(visit, channel, shut=refusal(error))
-    return Sftp(visit, channel)
+        return Sftp(login, channel, shut=refusal(error))
+    return Sftp(login, channel)
 
 
 class Sftp(asyncssh.SFTPServer):
     def __init__(
         self,
-        visit: Visit,
+        login: Login,
         channel: asyncssh.SSHServerChannel[bytes],
         *,
         shut: asyncssh.SFTPError | None = None,
     ) -> None:
         super().__init__(channel)
-        self._visit = visit
+        self._login = login
         self._shut = shut
         self._open: set[Upload | Download] = set()
         self._listings: WeakSet[Listing] = WeakSet()
@@ -103,7 +103,7 @@ class Sftp(asyncssh.SFTPServer):
         old_size = 0 if known is None or pflags & asyncssh.FXF_TRUNC else known.size
         given = 0o666 & ~0o022 if attrs.permissions is None else attrs.permissions & 0o7777
         mode = given if known is None else known.mode & 0o7777
-        upload = Upload(where, mode, self._carry, self._visit.lease(), old_size=old_size)
+        upload = Upload(where, mode, self._carry, self._login.lease(), old_size=old_size)
         self._open.add(upload)
         return upload
 
@@ -124,7 +124,7 @@ class Sftp(asyncssh.SFTPServer):
         if not isinstance(file_obj, Upload):
             raise asyncssh.SFTPPermissionDenied("it was opened to be read")
         if len(data) < SMALL:
-            await self._visit.wait_for_rate(1)
+            await self._login.wait_for_rate(1)
         await file_obj.write(offset, data)
         return len(data)
 
@@ -181,7 +181,7 @@ class Sftp(asyncssh.SFTPServer):
                 yield SFTPName(name, attrs=attributes(info))
 
     async def realpath(self, path: bytes) -> bytes:
-        await self._visit.wait_for_rate(1)
+        await self._login.wait_for_rate(1)
         return inside_path(path).encode("utf-8", "surrogateescape")
 
     async def readlink(self, path: bytes) -> bytes:
@@ -247,7 +247,7 @@ class Sftp(asyncssh.SFTPServer):
 
     async def fsync(self, file_obj: object) -> None:
         """Nothing is there before it is closed."""
-        await self._visit.wait_for_rate(1)
+        await self._login.wait_for_rate(1)
 
     def statvfs(self, path: bytes) -> asyncssh.SFTPVFSAttrs:
         raise asyncssh.SFTPOpUnsupported("ask `df` inside")
@@ -262,7 +262,7 @@ class Sftp(asyncssh.SFTPServer):
 
     async def _known(self, where: str) -> FileInfo | None:
         try:
-            async with self._visit.guest(ActivityKind.FILES) as guest:
+            async with self._login.guest(ActivityKind.FILES) as guest:
                 return await guest.files.stat(where)
         except PathNotFound:
             return None
@@ -315,9 +315,9 @@ class Sftp(asyncssh.SFTPServer):
             await asyncio.sleep(_LOOK_S)
         await breathe(self.channel.get_connection())
         if cost:
-            await self._visit.wait_for_rate(cost)
+            await self._login.wait_for_rate(cost)
         try:
-            async with self._visit.guest(activity) as guest:
+            async with self._login.guest(activity) as guest:
                 yield guest
         except SandboxerError as error:
             raise refusal(error) from None

@@ -192,7 +192,7 @@ class Operation(Generic[P, Q, B, A]):
     # Statuses of refusals that it adds to those that every request of its access can meet.
     failures: tuple[int, ...] = ()
     # None: the use case writes down what the operator does by it, or it shows and changes nothing of others'.
-    visit: Visit | None = None
+    operator_audit: OperatorAudit | None = None
     # Told in every answer (`Deprecation`, `Sunset`) and in the document.
     deprecated: Deprecation | None = None
 
@@ -223,8 +223,8 @@ NEVER_DELEGATED = Needs(is_never_delegated=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Visit:
-    """Written into the audit log before the operator does it with what is a tenant's."""
+class OperatorAudit:
+    """What the audit log says before the operator does this with what belongs to a tenant."""
 
     # The thing that the first parameter of the path names: "sandbox", "volume".
     thing: str

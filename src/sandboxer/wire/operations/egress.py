@@ -21,9 +21,9 @@ from sandboxer.wire.operations.declaration import (
     Json,
     NoParameters,
     Operation,
+    OperatorAudit,
     RateClass,
     Scope,
-    Visit,
     needs,
 )
 from sandboxer.wire.operations.paths import SandboxPath
@@ -42,7 +42,7 @@ GET_EGRESS = Operation(
     needs=needs(Scope.SANDBOXES_READ),
     rate=RateClass.API,
     failures=(404, 409),
-    visit=Visit(thing="sandbox", action="sandbox.egress"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.egress"),
 )
 REPLACE_EGRESS = Operation(
     id="replaceEgress",
@@ -58,7 +58,7 @@ REPLACE_EGRESS = Operation(
     needs=needs(Scope.ACCOUNT_MANAGE),
     rate=RateClass.API,
     failures=(404, 409),
-    visit=Visit(thing="sandbox", action="sandbox.egress"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.egress"),
 )
 CHANGE_EGRESS = Operation(
     id="changeEgress",
@@ -74,7 +74,7 @@ CHANGE_EGRESS = Operation(
     needs=needs(Scope.ACCOUNT_MANAGE),
     rate=RateClass.API,
     failures=(404, 409),
-    visit=Visit(thing="sandbox", action="sandbox.egress"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.egress"),
 )
 EXPLAIN_EGRESS = Operation(
     id="explainEgress",
@@ -90,7 +90,7 @@ EXPLAIN_EGRESS = Operation(
     needs=needs(Scope.SANDBOXES_READ),
     rate=RateClass.API,
     failures=(404, 409),
-    visit=Visit(thing="sandbox", action="sandbox.egress.explain"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.egress.explain"),
 )
 LIST_EGRESS_DENIALS = Operation(
     id="listEgressDenials",
@@ -106,7 +106,7 @@ LIST_EGRESS_DENIALS = Operation(
     needs=needs(Scope.SANDBOXES_READ),
     rate=RateClass.API,
     failures=(404,),
-    visit=Visit(thing="sandbox", action="sandbox.egress.denials"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.egress.denials"),
 )
 GET_ACCOUNT_EGRESS = Operation(
     id="getAccountEgress",

@@ -17,10 +17,10 @@ from sandboxer.wire.operations.declaration import (
     Json,
     NoParameters,
     Operation,
+    OperatorAudit,
     Parameters,
     RateClass,
     Scope,
-    Visit,
     needs,
 )
 from sandboxer.wire.operations.paths import JobPath
@@ -109,7 +109,7 @@ GET_JOB = Operation(
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
     failures=(404,),
-    visit=Visit(thing="job", action="job.get"),
+    operator_audit=OperatorAudit(thing="job", action="job.get"),
 )
 CANCEL_JOB = Operation(
     id="cancelJob",
@@ -126,7 +126,7 @@ CANCEL_JOB = Operation(
     rate=RateClass.API,
     is_repeatable=True,
     failures=(404, 409),
-    visit=Visit(thing="job", action="job.destroy"),
+    operator_audit=OperatorAudit(thing="job", action="job.destroy"),
 )
 OPERATIONS: tuple[AnyOperation, ...] = (
     EXECUTE_CODE,

@@ -27,11 +27,11 @@ from sandboxer.wire.operations.declaration import (
     NoParameters,
     Nothing,
     Operation,
+    OperatorAudit,
     Parameters,
     RateClass,
     Scope,
     Stream,
-    Visit,
     needs,
 )
 from sandboxer.wire.operations.paths import SandboxPath
@@ -112,7 +112,7 @@ READ_FILE = Operation(
     needs=needs(Scope.FILES_READ),
     rate=RateClass.API,
     failures=(404, 409, 416, 502),
-    visit=Visit(thing="sandbox", action="sandbox.files.content"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.files.content"),
 )
 HEAD_FILE = Operation(
     id="headFile",
@@ -128,7 +128,7 @@ HEAD_FILE = Operation(
     needs=needs(Scope.FILES_READ),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.files.content"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.files.content"),
 )
 WRITE_FILE = Operation(
     id="writeFile",
@@ -144,7 +144,7 @@ WRITE_FILE = Operation(
     needs=needs(Scope.FILES_WRITE),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.files.content"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.files.content"),
 )
 DELETE_FILE = Operation(
     id="deleteFile",
@@ -160,7 +160,7 @@ DELETE_FILE = Operation(
     needs=needs(Scope.FILES_WRITE),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.files.content"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.files.content"),
 )
 LIST_FILES = Operation(
     id="listFiles",
@@ -176,7 +176,7 @@ LIST_FILES = Operation(
     needs=needs(Scope.FILES_READ),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.files"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.files"),
 )
 STAT_FILE = Operation(
     id="statFile",
@@ -192,7 +192,7 @@ STAT_FILE = Operation(
     needs=needs(Scope.FILES_READ),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.files.stat"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.files.stat"),
 )
 MAKE_DIRECTORY = Operation(
     id="makeDirectory",
@@ -208,7 +208,7 @@ MAKE_DIRECTORY = Operation(
     needs=needs(Scope.FILES_WRITE),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.files.mkdir"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.files.mkdir"),
 )
 MOVE_FILE = Operation(
     id="moveFile",
@@ -224,7 +224,7 @@ MOVE_FILE = Operation(
     needs=needs(Scope.FILES_WRITE),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.files.move"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.files.move"),
 )
 REMOVE_FILE = Operation(
     id="removeFile",
@@ -240,7 +240,7 @@ REMOVE_FILE = Operation(
     needs=needs(Scope.FILES_WRITE),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.files.remove"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.files.remove"),
 )
 WATCH_FILES = Operation(
     id="watchFiles",
@@ -256,7 +256,7 @@ WATCH_FILES = Operation(
     needs=needs(Scope.FILES_READ),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.files.watch"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.files.watch"),
 )
 PACK_FOLDER = Operation(
     id="packFolder",
@@ -272,7 +272,7 @@ PACK_FOLDER = Operation(
     needs=needs(Scope.FILES_READ),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.files.tar"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.files.tar"),
 )
 UNPACK_FOLDER = Operation(
     id="unpackFolder",
@@ -288,7 +288,7 @@ UNPACK_FOLDER = Operation(
     needs=needs(Scope.FILES_WRITE),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.files.tar"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.files.tar"),
 )
 
 OPERATIONS: tuple[AnyOperation, ...] = (

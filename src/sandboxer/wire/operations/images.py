@@ -28,11 +28,11 @@ from sandboxer.wire.operations.declaration import (
     Json,
     NoParameters,
     Operation,
+    OperatorAudit,
     Parameters,
     RateClass,
     Scope,
     Stream,
-    Visit,
     needs,
 )
 from sandboxer.wire.operations.paths import GrantPath, ImagePath
@@ -68,7 +68,7 @@ EXPORT_IMAGE = Operation(
     rate=RateClass.API,
     patience_s=900.0,
     failures=(404, 409, 502),
-    visit=Visit(thing="image", action="image.export"),
+    operator_audit=OperatorAudit(thing="image", action="image.export"),
 )
 IMPORT_IMAGE = Operation(
     id="importImage",
@@ -134,7 +134,7 @@ REMOVE_IMAGE = Operation(
     rate=RateClass.API,
     is_repeatable=True,
     failures=(404, 409, 428),
-    visit=Visit(thing="image", action="image.destroy"),
+    operator_audit=OperatorAudit(thing="image", action="image.destroy"),
 )
 VERIFY_IMAGE = Operation(
     id="verifyImage",
@@ -152,7 +152,7 @@ VERIFY_IMAGE = Operation(
     is_repeatable=True,
     patience_s=900.0,
     failures=(404, 409, 502),
-    visit=Visit(thing="image", action="image.verify"),
+    operator_audit=OperatorAudit(thing="image", action="image.verify"),
 )
 CLONE_IMAGE = Operation(
     id="cloneImage",
@@ -170,7 +170,7 @@ CLONE_IMAGE = Operation(
     idempotency=Idempotency.PLAIN,
     patience_s=900.0,
     failures=(402, 404, 409, 502),
-    visit=Visit(thing="image", action="image.clone"),
+    operator_audit=OperatorAudit(thing="image", action="image.clone"),
 )
 SPAWN_IMAGE = Operation(
     id="spawnImage",
@@ -188,7 +188,7 @@ SPAWN_IMAGE = Operation(
     idempotency=Idempotency.MANY,
     patience_s=900.0,
     failures=(402, 404, 409, 502),
-    visit=Visit(thing="image", action="image.spawn"),
+    operator_audit=OperatorAudit(thing="image", action="image.spawn"),
 )
 CHANGE_IMAGE = Operation(
     id="changeImage",
@@ -204,7 +204,7 @@ CHANGE_IMAGE = Operation(
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
     failures=(404, 409),
-    visit=Visit(thing="image", action="image.patch"),
+    operator_audit=OperatorAudit(thing="image", action="image.patch"),
 )
 LIST_IMAGE_GRANTS = Operation(
     id="listImageGrants",
@@ -220,7 +220,7 @@ LIST_IMAGE_GRANTS = Operation(
     needs=needs(Scope.SANDBOXES_READ),
     rate=RateClass.API,
     failures=(404,),
-    visit=Visit(thing="image", action="image.grants"),
+    operator_audit=OperatorAudit(thing="image", action="image.grants"),
 )
 GRANT_IMAGE = Operation(
     id="grantImage",
@@ -237,7 +237,7 @@ GRANT_IMAGE = Operation(
     rate=RateClass.API,
     is_repeatable=True,
     failures=(404, 409),
-    visit=Visit(thing="image", action="image.grants"),
+    operator_audit=OperatorAudit(thing="image", action="image.grants"),
 )
 REVOKE_IMAGE = Operation(
     id="revokeImage",
@@ -254,7 +254,7 @@ REVOKE_IMAGE = Operation(
     rate=RateClass.API,
     is_repeatable=True,
     failures=(404, 409),
-    visit=Visit(thing="image", action="image.grants"),
+    operator_audit=OperatorAudit(thing="image", action="image.grants"),
 )
 TRANSFER_IMAGE = Operation(
     id="transferImage",
@@ -271,7 +271,7 @@ TRANSFER_IMAGE = Operation(
     rate=RateClass.API,
     is_repeatable=True,
     failures=(404, 409),
-    visit=Visit(thing="image", action="image.transfer"),
+    operator_audit=OperatorAudit(thing="image", action="image.transfer"),
 )
 ACCEPT_IMAGE = Operation(
     id="acceptImage",
@@ -289,7 +289,7 @@ ACCEPT_IMAGE = Operation(
     is_repeatable=True,
     patience_s=900.0,
     failures=(402, 404, 409),
-    visit=Visit(thing="image", action="image.accept"),
+    operator_audit=OperatorAudit(thing="image", action="image.accept"),
 )
 LOCK_IMAGE = Operation(
     id="lockImage",
@@ -307,7 +307,7 @@ LOCK_IMAGE = Operation(
     is_repeatable=True,
     patience_s=900.0,
     failures=(404, 409),
-    visit=Visit(thing="image", action="image.lock"),
+    operator_audit=OperatorAudit(thing="image", action="image.lock"),
 )
 UNLOCK_IMAGE = Operation(
     id="unlockImage",
@@ -325,7 +325,7 @@ UNLOCK_IMAGE = Operation(
     is_repeatable=True,
     patience_s=900.0,
     failures=(404, 409, 428),
-    visit=Visit(thing="image", action="image.unlock"),
+    operator_audit=OperatorAudit(thing="image", action="image.unlock"),
 )
 
 OPERATIONS: tuple[AnyOperation, ...] = (

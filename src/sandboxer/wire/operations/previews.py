@@ -19,11 +19,11 @@ from sandboxer.wire.operations.declaration import (
     NoParameters,
     Nothing,
     Operation,
+    OperatorAudit,
     Parameters,
     RateClass,
     Relay,
     Scope,
-    Visit,
     needs,
 )
 from sandboxer.wire.operations.paths import PreviewPath, SandboxPath
@@ -48,7 +48,7 @@ CREATE_PREVIEW = Operation(
     rate=RateClass.API,
     idempotency=Idempotency.SECRET,
     failures=(404, 409),
-    visit=Visit(thing="sandbox", action="sandbox.previews"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.previews"),
 )
 LIST_PREVIEWS = Operation(
     id="listPreviews",
@@ -64,7 +64,7 @@ LIST_PREVIEWS = Operation(
     needs=needs(Scope.SANDBOXES_READ),
     rate=RateClass.API,
     failures=(404,),
-    visit=Visit(thing="sandbox", action="sandbox.previews"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.previews"),
 )
 REVOKE_PREVIEW = Operation(
     id="revokePreview",
@@ -80,7 +80,7 @@ REVOKE_PREVIEW = Operation(
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
     failures=(404,),
-    visit=Visit(thing="sandbox", action="sandbox.previews"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.previews"),
 )
 RELAY_PORT = Operation(
     id="relayPort",
@@ -96,7 +96,7 @@ RELAY_PORT = Operation(
     # What listens there can do whatever a command can.
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
-    visit=Visit(thing="sandbox", action="sandbox.ports"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.ports"),
 )
 
 

@@ -19,11 +19,11 @@ from sandboxer.wire.operations.declaration import (
     NoParameters,
     Nothing,
     Operation,
+    OperatorAudit,
     Parameters,
     RateClass,
     Scope,
     Upgrade,
-    Visit,
     needs,
 )
 from sandboxer.wire.operations.paths import ProcessPath, SandboxPath, TerminalPath
@@ -58,7 +58,7 @@ START_PROCESS = Operation(
     rate=RateClass.API,
     idempotency=Idempotency.PLAIN,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.processes"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.processes"),
 )
 LIST_PROCESSES = Operation(
     id="listProcesses",
@@ -74,7 +74,7 @@ LIST_PROCESSES = Operation(
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.processes"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.processes"),
 )
 GET_PROCESS = Operation(
     id="getProcess",
@@ -90,7 +90,7 @@ GET_PROCESS = Operation(
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.processes"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.processes"),
 )
 WRITE_STDIN = Operation(
     id="writeStdin",
@@ -107,7 +107,7 @@ WRITE_STDIN = Operation(
     rate=RateClass.API,
     patience_s=3600.0,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.processes.stdin"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.processes.stdin"),
 )
 CLOSE_STDIN = Operation(
     id="closeStdin",
@@ -124,7 +124,7 @@ CLOSE_STDIN = Operation(
     rate=RateClass.API,
     patience_s=3600.0,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.processes.stdin"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.processes.stdin"),
 )
 SIGNAL_PROCESS = Operation(
     id="signalProcess",
@@ -140,7 +140,7 @@ SIGNAL_PROCESS = Operation(
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.processes.signal"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.processes.signal"),
 )
 END_PROCESS = Operation(
     id="endProcess",
@@ -156,7 +156,7 @@ END_PROCESS = Operation(
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.processes"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.processes"),
 )
 LIST_TERMINALS = Operation(
     id="listTerminals",
@@ -172,7 +172,7 @@ LIST_TERMINALS = Operation(
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.terminals"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.terminals"),
 )
 END_TERMINAL = Operation(
     id="endTerminal",
@@ -188,7 +188,7 @@ END_TERMINAL = Operation(
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.terminals"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.terminals"),
 )
 Cells = Annotated[int, Field(ge=1, le=1000)]
 
@@ -217,7 +217,7 @@ RUN_COMMAND = Operation(
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
     failures=(402, 404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.exec"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.exec"),
 )
 
 
@@ -256,7 +256,7 @@ ATTACH_PROCESS = Operation(
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.processes.output"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.processes.output"),
 )
 WAIT_PROCESS = Operation(
     id="waitProcess",
@@ -272,7 +272,7 @@ WAIT_PROCESS = Operation(
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.processes.wait"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.processes.wait"),
 )
 
 
@@ -301,7 +301,7 @@ OPEN_TERMINAL = Operation(
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
     failures=(404, 409, 426, 502),
-    visit=Visit(thing="sandbox", action="sandbox.terminal"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.terminal"),
 )
 OPERATIONS: tuple[AnyOperation, ...] = (
     RUN_COMMAND,

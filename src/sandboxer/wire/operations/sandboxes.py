@@ -17,10 +17,10 @@ from sandboxer.wire.operations.declaration import (
     Json,
     NoParameters,
     Operation,
+    OperatorAudit,
     Parameters,
     RateClass,
     Scope,
-    Visit,
     needs,
 )
 from sandboxer.wire.operations.paths import SandboxPath
@@ -67,7 +67,7 @@ DESTROY_SANDBOX = Operation(
     rate=RateClass.API,
     is_repeatable=True,
     failures=(404, 409, 428, 502),
-    visit=Visit(thing="sandbox", action="sandbox.destroy"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.destroy"),
 )
 RECREATE_SANDBOX = Operation(
     id="recreateSandbox",
@@ -84,7 +84,7 @@ RECREATE_SANDBOX = Operation(
     rate=RateClass.API,
     patience_s=180.0,
     failures=(402, 404, 409, 428, 502),
-    visit=Visit(thing="sandbox", action="sandbox.recreate"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.recreate"),
 )
 LOCK_SANDBOX = Operation(
     id="lockSandbox",
@@ -101,7 +101,7 @@ LOCK_SANDBOX = Operation(
     rate=RateClass.API,
     patience_s=180.0,
     failures=(404, 409),
-    visit=Visit(thing="sandbox", action="sandbox.lock"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.lock"),
 )
 UNLOCK_SANDBOX = Operation(
     id="unlockSandbox",
@@ -118,7 +118,7 @@ UNLOCK_SANDBOX = Operation(
     rate=RateClass.API,
     patience_s=180.0,
     failures=(404, 409, 428),
-    visit=Visit(thing="sandbox", action="sandbox.unlock"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.unlock"),
 )
 STOP_SANDBOX = Operation(
     id="stopSandbox",
@@ -135,7 +135,7 @@ STOP_SANDBOX = Operation(
     rate=RateClass.API,
     patience_s=180.0,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.stop"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.stop"),
 )
 RESUME_SANDBOX = Operation(
     id="resumeSandbox",
@@ -152,7 +152,7 @@ RESUME_SANDBOX = Operation(
     rate=RateClass.API,
     patience_s=180.0,
     failures=(402, 404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.resume"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.resume"),
 )
 FREEZE_SANDBOX = Operation(
     id="freezeSandbox",
@@ -169,7 +169,7 @@ FREEZE_SANDBOX = Operation(
     rate=RateClass.API,
     patience_s=180.0,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.freeze"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.freeze"),
 )
 THAW_SANDBOX = Operation(
     id="thawSandbox",
@@ -186,7 +186,7 @@ THAW_SANDBOX = Operation(
     rate=RateClass.API,
     patience_s=180.0,
     failures=(402, 404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.thaw"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.thaw"),
 )
 EXTEND_TTL = Operation(
     id="extendTtl",
@@ -203,7 +203,7 @@ EXTEND_TTL = Operation(
     rate=RateClass.API,
     idempotency=Idempotency.BOUND,
     failures=(402, 404, 409),
-    visit=Visit(thing="sandbox", action="sandbox.ttl"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.ttl"),
 )
 GET_REACHABILITY = Operation(
     id="getReachability",
@@ -219,7 +219,7 @@ GET_REACHABILITY = Operation(
     needs=needs(Scope.SANDBOXES_READ),
     rate=RateClass.API,
     failures=(404,),
-    visit=Visit(thing="sandbox", action="sandbox.reachability"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.reachability"),
 )
 GET_USAGE = Operation(
     id="getUsage",
@@ -235,7 +235,7 @@ GET_USAGE = Operation(
     needs=needs(Scope.SANDBOXES_READ),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.usage"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.usage"),
 )
 BOOST_SANDBOX = Operation(
     id="boostSandbox",
@@ -251,7 +251,7 @@ BOOST_SANDBOX = Operation(
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
     failures=(402, 404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.boost"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.boost"),
 )
 UNBOOST_SANDBOX = Operation(
     id="unboostSandbox",
@@ -267,7 +267,7 @@ UNBOOST_SANDBOX = Operation(
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.unboost"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.unboost"),
 )
 MAX_EVENT_ID = 2**63 - 1
 
@@ -360,7 +360,7 @@ FOLLOW_EVENTS = Operation(
     needs=needs(Scope.SANDBOXES_READ),
     rate=RateClass.API,
     failures=(404,),
-    visit=Visit(thing="sandbox", action="sandbox.events"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.events"),
 )
 OPERATIONS: tuple[AnyOperation, ...] = (
     CREATE_SANDBOX,

@@ -11,9 +11,9 @@ from sandboxer.wire.operations.declaration import (
     NoParameters,
     Nothing,
     Operation,
+    OperatorAudit,
     RateClass,
     Scope,
-    Visit,
     needs,
 )
 from sandboxer.wire.operations.paths import InjectedSecretPath, SandboxPath, SecretPath
@@ -99,7 +99,7 @@ INJECT_SECRETS = Operation(
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.secrets"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.secrets"),
 )
 LIST_INJECTED_SECRETS = Operation(
     id="listInjectedSecrets",
@@ -115,7 +115,7 @@ LIST_INJECTED_SECRETS = Operation(
     needs=needs(Scope.SANDBOXES_READ),
     rate=RateClass.API,
     failures=(404,),
-    visit=Visit(thing="sandbox", action="sandbox.secrets"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.secrets"),
 )
 WIPE_SECRETS = Operation(
     id="wipeSecrets",
@@ -131,7 +131,7 @@ WIPE_SECRETS = Operation(
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.secrets"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.secrets"),
 )
 WIPE_SECRET = Operation(
     id="wipeSecret",
@@ -147,7 +147,7 @@ WIPE_SECRET = Operation(
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
     failures=(404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.secrets"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.secrets"),
 )
 
 OPERATIONS: tuple[AnyOperation, ...] = (

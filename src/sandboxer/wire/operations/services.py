@@ -18,10 +18,10 @@ from sandboxer.wire.operations.declaration import (
     NoParameters,
     Nothing,
     Operation,
+    OperatorAudit,
     Parameters,
     RateClass,
     Scope,
-    Visit,
     needs,
 )
 from sandboxer.wire.operations.paths import DomainPath, ServicePath
@@ -147,7 +147,7 @@ CHANGE_SERVICE = Operation(
     rate=RateClass.API,
     patience_s=960.0,
     failures=(402, 404, 409, 502),
-    visit=Visit(thing="service", action="service.patch"),
+    operator_audit=OperatorAudit(thing="service", action="service.patch"),
 )
 REMOVE_SERVICE = Operation(
     id="removeService",
@@ -163,7 +163,7 @@ REMOVE_SERVICE = Operation(
     needs=needs(Scope.SANDBOXES_DESTROY),
     rate=RateClass.API,
     failures=(404, 409, 428, 502),
-    visit=Visit(thing="service", action="service.destroy"),
+    operator_audit=OperatorAudit(thing="service", action="service.destroy"),
 )
 REDEPLOY_SERVICE = Operation(
     id="redeployService",
@@ -180,7 +180,7 @@ REDEPLOY_SERVICE = Operation(
     rate=RateClass.API,
     patience_s=960.0,
     failures=(402, 404, 409, 502),
-    visit=Visit(thing="service", action="service.redeploy"),
+    operator_audit=OperatorAudit(thing="service", action="service.redeploy"),
 )
 FREEZE_SERVICE = Operation(
     id="freezeService",
@@ -198,7 +198,7 @@ FREEZE_SERVICE = Operation(
     is_repeatable=True,
     patience_s=960.0,
     failures=(404, 409, 502),
-    visit=Visit(thing="service", action="service.freeze"),
+    operator_audit=OperatorAudit(thing="service", action="service.freeze"),
 )
 THAW_SERVICE = Operation(
     id="thawService",
@@ -216,7 +216,7 @@ THAW_SERVICE = Operation(
     is_repeatable=True,
     patience_s=960.0,
     failures=(402, 404, 409, 502),
-    visit=Visit(thing="service", action="service.thaw"),
+    operator_audit=OperatorAudit(thing="service", action="service.thaw"),
 )
 STOP_SERVICE = Operation(
     id="stopService",
@@ -234,7 +234,7 @@ STOP_SERVICE = Operation(
     is_repeatable=True,
     patience_s=960.0,
     failures=(404, 409, 502),
-    visit=Visit(thing="service", action="service.stop"),
+    operator_audit=OperatorAudit(thing="service", action="service.stop"),
 )
 START_SERVICE = Operation(
     id="startService",
@@ -252,7 +252,7 @@ START_SERVICE = Operation(
     is_repeatable=True,
     patience_s=960.0,
     failures=(402, 404, 409, 502),
-    visit=Visit(thing="service", action="service.start"),
+    operator_audit=OperatorAudit(thing="service", action="service.start"),
 )
 LOCK_SERVICE = Operation(
     id="lockService",
@@ -270,7 +270,7 @@ LOCK_SERVICE = Operation(
     is_repeatable=True,
     patience_s=960.0,
     failures=(404, 409),
-    visit=Visit(thing="service", action="service.lock"),
+    operator_audit=OperatorAudit(thing="service", action="service.lock"),
 )
 UNLOCK_SERVICE = Operation(
     id="unlockService",
@@ -288,7 +288,7 @@ UNLOCK_SERVICE = Operation(
     is_repeatable=True,
     patience_s=960.0,
     failures=(404, 409, 428),
-    visit=Visit(thing="service", action="service.unlock"),
+    operator_audit=OperatorAudit(thing="service", action="service.unlock"),
 )
 READ_SERVICE_LOGS = Operation(
     id="readServiceLogs",
@@ -306,7 +306,7 @@ READ_SERVICE_LOGS = Operation(
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
     failures=(404,),
-    visit=Visit(thing="service", action="service.logs"),
+    operator_audit=OperatorAudit(thing="service", action="service.logs"),
 )
 GET_SERVICE_VAULT = Operation(
     id="getServiceVault",
@@ -322,7 +322,7 @@ GET_SERVICE_VAULT = Operation(
     needs=needs(Scope.SANDBOXES_READ),
     rate=RateClass.API,
     failures=(404,),
-    visit=Visit(thing="service", action="service.env"),
+    operator_audit=OperatorAudit(thing="service", action="service.env"),
 )
 SET_SERVICE_VAULT = Operation(
     id="setServiceVault",
@@ -338,7 +338,7 @@ SET_SERVICE_VAULT = Operation(
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
     failures=(404, 409),
-    visit=Visit(thing="service", action="service.env"),
+    operator_audit=OperatorAudit(thing="service", action="service.env"),
 )
 CHANGE_SERVICE_VAULT = Operation(
     id="changeServiceVault",
@@ -354,7 +354,7 @@ CHANGE_SERVICE_VAULT = Operation(
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
     failures=(404, 409),
-    visit=Visit(thing="service", action="service.env"),
+    operator_audit=OperatorAudit(thing="service", action="service.env"),
 )
 WIPE_SERVICE_VAULT = Operation(
     id="wipeServiceVault",
@@ -370,7 +370,7 @@ WIPE_SERVICE_VAULT = Operation(
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
     failures=(404, 409),
-    visit=Visit(thing="service", action="service.env"),
+    operator_audit=OperatorAudit(thing="service", action="service.env"),
 )
 LIST_SERVICE_DOMAINS = Operation(
     id="listServiceDomains",
@@ -386,7 +386,7 @@ LIST_SERVICE_DOMAINS = Operation(
     needs=needs(Scope.SANDBOXES_READ),
     rate=RateClass.API,
     failures=(404,),
-    visit=Visit(thing="service", action="service.domains"),
+    operator_audit=OperatorAudit(thing="service", action="service.domains"),
 )
 CLAIM_SERVICE_DOMAIN = Operation(
     id="claimServiceDomain",
@@ -402,7 +402,7 @@ CLAIM_SERVICE_DOMAIN = Operation(
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
     failures=(404, 409),
-    visit=Visit(thing="service", action="service.domains"),
+    operator_audit=OperatorAudit(thing="service", action="service.domains"),
 )
 VERIFY_SERVICE_DOMAIN = Operation(
     id="verifyServiceDomain",
@@ -418,7 +418,7 @@ VERIFY_SERVICE_DOMAIN = Operation(
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
     failures=(404, 409),
-    visit=Visit(thing="service", action="service.domains.verify"),
+    operator_audit=OperatorAudit(thing="service", action="service.domains.verify"),
 )
 REMOVE_SERVICE_DOMAIN = Operation(
     id="removeServiceDomain",
@@ -434,7 +434,7 @@ REMOVE_SERVICE_DOMAIN = Operation(
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
     failures=(404,),
-    visit=Visit(thing="service", action="service.domains"),
+    operator_audit=OperatorAudit(thing="service", action="service.domains"),
 )
 
 OPERATIONS: tuple[AnyOperation, ...] = (

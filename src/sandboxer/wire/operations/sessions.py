@@ -18,10 +18,10 @@ from sandboxer.wire.operations.declaration import (
     Json,
     NoParameters,
     Operation,
+    OperatorAudit,
     Parameters,
     RateClass,
     Scope,
-    Visit,
     needs,
 )
 from sandboxer.wire.operations.paths import CellPath, SessionPath
@@ -78,7 +78,7 @@ RUN_CELL = Operation(
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
     failures=(402, 404, 409, 502),
-    visit=Visit(thing="session", action="session.cells"),
+    operator_audit=OperatorAudit(thing="session", action="session.cells"),
 )
 START_SESSION = Operation(
     id="startSession",
@@ -145,7 +145,7 @@ END_SESSION = Operation(
     rate=RateClass.API,
     is_repeatable=True,
     failures=(404, 409, 428, 502),
-    visit=Visit(thing="session", action="session.destroy"),
+    operator_audit=OperatorAudit(thing="session", action="session.destroy"),
 )
 LIST_CELLS = Operation(
     id="listCells",
@@ -161,7 +161,7 @@ LIST_CELLS = Operation(
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
     failures=(404,),
-    visit=Visit(thing="session", action="session.cells"),
+    operator_audit=OperatorAudit(thing="session", action="session.cells"),
 )
 GET_CELL = Operation(
     id="getCell",
@@ -179,7 +179,7 @@ GET_CELL = Operation(
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
     failures=(404,),
-    visit=Visit(thing="session", action="session.cells"),
+    operator_audit=OperatorAudit(thing="session", action="session.cells"),
 )
 INTERRUPT_SESSION = Operation(
     id="interruptSession",
@@ -195,7 +195,7 @@ INTERRUPT_SESSION = Operation(
     needs=needs(Scope.EXEC),
     rate=RateClass.API,
     failures=(402, 404, 409, 502),
-    visit=Visit(thing="session", action="session.interrupt"),
+    operator_audit=OperatorAudit(thing="session", action="session.interrupt"),
 )
 RESTART_SESSION = Operation(
     id="restartSession",
@@ -212,7 +212,7 @@ RESTART_SESSION = Operation(
     rate=RateClass.API,
     patience_s=180.0,
     failures=(404, 409, 502),
-    visit=Visit(thing="session", action="session.restart"),
+    operator_audit=OperatorAudit(thing="session", action="session.restart"),
 )
 FREEZE_SESSION = Operation(
     id="freezeSession",
@@ -229,7 +229,7 @@ FREEZE_SESSION = Operation(
     rate=RateClass.API,
     patience_s=180.0,
     failures=(404, 409, 502),
-    visit=Visit(thing="session", action="session.freeze"),
+    operator_audit=OperatorAudit(thing="session", action="session.freeze"),
 )
 THAW_SESSION = Operation(
     id="thawSession",
@@ -246,7 +246,7 @@ THAW_SESSION = Operation(
     rate=RateClass.API,
     patience_s=180.0,
     failures=(402, 404, 409, 502),
-    visit=Visit(thing="session", action="session.thaw"),
+    operator_audit=OperatorAudit(thing="session", action="session.thaw"),
 )
 BOOST_SESSION = Operation(
     id="boostSession",
@@ -262,7 +262,7 @@ BOOST_SESSION = Operation(
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
     failures=(402, 404, 409, 502),
-    visit=Visit(thing="session", action="session.boost"),
+    operator_audit=OperatorAudit(thing="session", action="session.boost"),
 )
 UNBOOST_SESSION = Operation(
     id="unboostSession",
@@ -279,7 +279,7 @@ UNBOOST_SESSION = Operation(
     rate=RateClass.API,
     patience_s=180.0,
     failures=(404, 409, 502),
-    visit=Visit(thing="session", action="session.unboost"),
+    operator_audit=OperatorAudit(thing="session", action="session.unboost"),
 )
 LOCK_SESSION = Operation(
     id="lockSession",
@@ -296,7 +296,7 @@ LOCK_SESSION = Operation(
     rate=RateClass.API,
     patience_s=180.0,
     failures=(404, 409),
-    visit=Visit(thing="session", action="session.lock"),
+    operator_audit=OperatorAudit(thing="session", action="session.lock"),
 )
 UNLOCK_SESSION = Operation(
     id="unlockSession",
@@ -313,7 +313,7 @@ UNLOCK_SESSION = Operation(
     rate=RateClass.API,
     patience_s=180.0,
     failures=(404, 409, 428),
-    visit=Visit(thing="session", action="session.unlock"),
+    operator_audit=OperatorAudit(thing="session", action="session.unlock"),
 )
 
 OPERATIONS: tuple[AnyOperation, ...] = (

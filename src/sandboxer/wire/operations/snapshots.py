@@ -15,10 +15,10 @@ from sandboxer.wire.operations.declaration import (
     Json,
     NoParameters,
     Operation,
+    OperatorAudit,
     Parameters,
     RateClass,
     Scope,
-    Visit,
     needs,
 )
 from sandboxer.wire.operations.paths import SandboxPath, SnapshotPath
@@ -63,7 +63,7 @@ TAKE_SNAPSHOT = Operation(
     idempotency=Idempotency.BOUND,
     patience_s=180.0,
     failures=(402, 404, 409, 502),
-    visit=Visit(thing="sandbox", action="sandbox.snapshots"),
+    operator_audit=OperatorAudit(thing="sandbox", action="sandbox.snapshots"),
 )
 LIST_SNAPSHOTS = Operation(
     id="listSnapshots",
@@ -122,7 +122,7 @@ CHANGE_SNAPSHOT = Operation(
     needs=needs(Scope.SANDBOXES_DESTROY),
     rate=RateClass.API,
     failures=(404, 409),
-    visit=Visit(thing="snapshot", action="snapshot.patch"),
+    operator_audit=OperatorAudit(thing="snapshot", action="snapshot.patch"),
 )
 DROP_SNAPSHOT = Operation(
     id="dropSnapshot",
@@ -139,7 +139,7 @@ DROP_SNAPSHOT = Operation(
     rate=RateClass.API,
     is_repeatable=True,
     failures=(404, 409, 428),
-    visit=Visit(thing="snapshot", action="snapshot.destroy"),
+    operator_audit=OperatorAudit(thing="snapshot", action="snapshot.destroy"),
 )
 RESTORE_SNAPSHOT = Operation(
     id="restoreSnapshot",
@@ -156,7 +156,7 @@ RESTORE_SNAPSHOT = Operation(
     rate=RateClass.API,
     patience_s=180.0,
     failures=(402, 404, 409, 428, 502),
-    visit=Visit(thing="snapshot", action="snapshot.restore"),
+    operator_audit=OperatorAudit(thing="snapshot", action="snapshot.restore"),
 )
 CLONE_SNAPSHOT = Operation(
     id="cloneSnapshot",
@@ -174,7 +174,7 @@ CLONE_SNAPSHOT = Operation(
     idempotency=Idempotency.MANY,
     patience_s=180.0,
     failures=(402, 404, 409, 502),
-    visit=Visit(thing="snapshot", action="snapshot.clone"),
+    operator_audit=OperatorAudit(thing="snapshot", action="snapshot.clone"),
 )
 LOCK_SNAPSHOT = Operation(
     id="lockSnapshot",
@@ -190,7 +190,7 @@ LOCK_SNAPSHOT = Operation(
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
     failures=(404, 409),
-    visit=Visit(thing="snapshot", action="snapshot.lock"),
+    operator_audit=OperatorAudit(thing="snapshot", action="snapshot.lock"),
 )
 UNLOCK_SNAPSHOT = Operation(
     id="unlockSnapshot",
@@ -206,7 +206,7 @@ UNLOCK_SNAPSHOT = Operation(
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
     failures=(404, 409, 428),
-    visit=Visit(thing="snapshot", action="snapshot.unlock"),
+    operator_audit=OperatorAudit(thing="snapshot", action="snapshot.unlock"),
 )
 
 OPERATIONS: tuple[AnyOperation, ...] = (

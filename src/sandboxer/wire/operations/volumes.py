@@ -15,10 +15,10 @@ from sandboxer.wire.operations.declaration import (
     Json,
     NoParameters,
     Operation,
+    OperatorAudit,
     Parameters,
     RateClass,
     Scope,
-    Visit,
     needs,
 )
 from sandboxer.wire.operations.paths import VolumePath
@@ -93,7 +93,7 @@ CHANGE_VOLUME = Operation(
     needs=needs(Scope.SANDBOXES_DESTROY),
     rate=RateClass.API,
     failures=(402, 404, 409),
-    visit=Visit(thing="volume", action="volume.patch"),
+    operator_audit=OperatorAudit(thing="volume", action="volume.patch"),
 )
 DROP_VOLUME = Operation(
     id="dropVolume",
@@ -111,7 +111,7 @@ DROP_VOLUME = Operation(
     is_repeatable=True,
     patience_s=180.0,
     failures=(404, 409, 428),
-    visit=Visit(thing="volume", action="volume.destroy"),
+    operator_audit=OperatorAudit(thing="volume", action="volume.destroy"),
 )
 TAKE_VOLUME_SNAPSHOT = Operation(
     id="takeVolumeSnapshot",
@@ -129,7 +129,7 @@ TAKE_VOLUME_SNAPSHOT = Operation(
     idempotency=Idempotency.BOUND,
     patience_s=180.0,
     failures=(402, 404, 409),
-    visit=Visit(thing="volume", action="volume.snapshots"),
+    operator_audit=OperatorAudit(thing="volume", action="volume.snapshots"),
 )
 RESTORE_VOLUME = Operation(
     id="restoreVolume",
@@ -146,7 +146,7 @@ RESTORE_VOLUME = Operation(
     rate=RateClass.API,
     patience_s=180.0,
     failures=(404, 409, 428),
-    visit=Visit(thing="volume", action="volume.restore"),
+    operator_audit=OperatorAudit(thing="volume", action="volume.restore"),
 )
 LOCK_VOLUME = Operation(
     id="lockVolume",
@@ -162,7 +162,7 @@ LOCK_VOLUME = Operation(
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
     failures=(404, 409),
-    visit=Visit(thing="volume", action="volume.lock"),
+    operator_audit=OperatorAudit(thing="volume", action="volume.lock"),
 )
 UNLOCK_VOLUME = Operation(
     id="unlockVolume",
@@ -178,7 +178,7 @@ UNLOCK_VOLUME = Operation(
     needs=needs(Scope.SANDBOXES_MANAGE),
     rate=RateClass.API,
     failures=(404, 409, 428),
-    visit=Visit(thing="volume", action="volume.unlock"),
+    operator_audit=OperatorAudit(thing="volume", action="volume.unlock"),
 )
 
 OPERATIONS: tuple[AnyOperation, ...] = (

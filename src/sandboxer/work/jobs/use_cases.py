@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
@@ -159,9 +158,6 @@ class Jobs:
                     await self._called.wait()
             except TimeoutError:
                 continue
-
-    def metrics(self) -> Mapping[str, int]:
-        return {"running": len(self._live)}
 
     async def _start_due(self) -> bool:
         """True if some have to wait for a moment, not for another's end."""

@@ -17,8 +17,8 @@ from sandboxer.access.egress.proxy.dialer import Means, Refused, Unreachable
 from sandboxer.access.egress.proxy.exchange import (
     ESTABLISHED,
     BadAnswer,
-    Timeouts,
     Stale,
+    Timeouts,
     denied,
     exchange,
     join,
@@ -47,7 +47,17 @@ _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class EgressConnection:
-    __slots__ = ("_ask", "_client", "_ended", "_means", "_outlet", "_timeouts", "_said", "_upstream", "is_opened")
+    __slots__ = (
+        "_ask",
+        "_client",
+        "_ended",
+        "_means",
+        "_outlet",
+        "_said",
+        "_timeouts",
+        "_upstream",
+        "is_opened",
+    )
 
     def __init__(self, outlet: Outlet, client: Wire, means: Means) -> None:
         self._outlet = outlet

@@ -81,7 +81,13 @@ def _only(lines: Sequence[bytes], name: bytes) -> bytes | None:
 
 
 async def exchange(
-    client: Wire, upstream: Wire, head: ForwardHead, own_lines: bytes, timeouts: Timeouts, *, is_kept: bool = False
+    client: Wire,
+    upstream: Wire,
+    head: ForwardHead,
+    own_lines: bytes,
+    timeouts: Timeouts,
+    *,
+    is_kept: bool = False,
 ) -> Ended:
     """Returns when the answer has been passed on. `is_kept`: it was used before. Raises BadAnswer, BadHead,
     Stale, Gone."""

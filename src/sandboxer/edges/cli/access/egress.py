@@ -52,7 +52,9 @@ def show(platform: Sandboxer, target: Target) -> object:
 
 
 @verb(app, "allow")
-def allow(platform: Sandboxer, target: Target, host: Host, method: Method = None, path: Path = None) -> object:
+def allow(
+    platform: Sandboxer, target: Target, host: Host, method: Method = None, path: Path = None
+) -> object:
     """Let it reach a host from now on.
 
     Examples:

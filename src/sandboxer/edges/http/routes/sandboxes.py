@@ -14,6 +14,7 @@ from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.confirming import confirm_locked, gate_proof, pass_gate
 from sandboxer.edges.http.idempotency import Bind, once_bound
 from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.operator_audit import note_endings
 from sandboxer.edges.http.paying import offering, paying_caller
 from sandboxer.edges.http.purchases import (
     buy_sandbox,
@@ -26,7 +27,6 @@ from sandboxer.edges.http.purchases import (
 )
 from sandboxer.edges.http.queries import labels_of, wanted_volumes
 from sandboxer.edges.http.state import caller, platform_of
-from sandboxer.edges.http.visiting import note_endings
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.sandboxes import records
 from sandboxer.sandboxes.charging import spent_sats

@@ -29,11 +29,11 @@ from sandboxer.edges.http.downloads import Download
 from sandboxer.edges.http.hanging_up import until_client_goes
 from sandboxer.edges.http.idempotency import Bind, BindOne, once_bound, once_many
 from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.operator_audit import note_use
 from sandboxer.edges.http.published import shown_image
 from sandboxer.edges.http.queries import mounts
 from sandboxer.edges.http.routes.files import body_of
 from sandboxer.edges.http.state import caller, platform_of
-from sandboxer.edges.http.visiting import note_use
 from sandboxer.kernel.errors import InvalidRequest, SandboxerError
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.wire.images import (

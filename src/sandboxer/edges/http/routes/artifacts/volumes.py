@@ -18,9 +18,9 @@ from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.confirming import confirm_locked
 from sandboxer.edges.http.idempotency import Bind, once_bound
 from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.operator_audit import note_use
 from sandboxer.edges.http.routes.artifacts.snapshots import taken_snapshot
 from sandboxer.edges.http.state import platform_of
-from sandboxer.edges.http.visiting import note_use
 from sandboxer.wire.operations import volumes as operations
 from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wire.operations.paths import VolumePath

@@ -21,11 +21,11 @@ from sandboxer.edges.http.confirming import confirm_locked, gate_proof
 from sandboxer.edges.http.idempotency import Bind, once_bound
 from sandboxer.edges.http.key_scopes import holds_scope
 from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.operator_audit import note_use
 from sandboxer.edges.http.paying import offering
 from sandboxer.edges.http.queries import wanted_volumes
 from sandboxer.edges.http.sse import EventStream, ServerEvent
 from sandboxer.edges.http.state import caller, platform_of
-from sandboxer.edges.http.visiting import note_use
 from sandboxer.wire.operations import services as operations
 from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wire.operations.paths import DomainPath, ServicePath

@@ -22,11 +22,11 @@ from sandboxer.edges.http.idempotency import Bind, once_bound
 from sandboxer.edges.http.key_scopes import demand_scope
 from sandboxer.edges.http.large import Texts
 from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.operator_audit import note_use
 from sandboxer.edges.http.paying import offering
 from sandboxer.edges.http.queries import mounts
 from sandboxer.edges.http.sse import EVENT_STREAM, EventStream, ServerEvent
 from sandboxer.edges.http.state import caller, platform_of
-from sandboxer.edges.http.visiting import note_use
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import format_duration
 from sandboxer.sandboxes.locks import is_guarded

@@ -1,8 +1,8 @@
-"""The operator inside what is a tenant's: a row in the audit log before anything is done there.
+"""Writes a row into the audit log before the operator does anything with what belongs to a tenant.
 
-Asked once, in front of every operation that declares a `visit`; handlers that name a thing in their body ask
-by `note_use`. The row says what was asked for, not how it ended; the thing's own events tell that. With its
-own the operator may do as it likes: a look, and no row.
+Asked once, in front of every operation that declares an `operator_audit`; handlers that name a thing in their
+body ask by `note_use`. The row says what was asked for, not how it ended; the thing's own events tell that.
+What the operator does with its own things is not written down.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sandboxer.edges.http.matching import matched
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import NotFound
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.wire.operations.declaration import Visit
+from sandboxer.wire.operations.declaration import OperatorAudit
 from sandboxer.wire.operations.previews import RELAY_PORT
 from sandboxer.wiring import Platform
 
@@ -28,10 +28,10 @@ _PLURAL = {"sandbox": "sandboxes"}
 _WORD = re.compile(r"[a-z]+(-[a-z]+)*")
 
 
-async def note_visit(platform: Platform, scope: Scope, caller: Caller) -> None:
+async def audit_operation(platform: Platform, scope: Scope, caller: Caller) -> None:
     """Write it down, if the operator goes into what is somebody else's; nothing happens there before that."""
     found = matched(scope)
-    if found is None or found.operation.visit is None or not caller.is_owner:
+    if found is None or found.operation.operator_audit is None or not caller.is_owner:
         return
     id_ = next(iter(found.names.values()))
     query: bytes = scope["query_string"]
@@ -40,7 +40,7 @@ async def note_visit(platform: Platform, scope: Scope, caller: Caller) -> None:
         "path": scope["path"][:_MOST],
         "query": query.decode("latin-1")[:_MOST],
     }
-    await note(platform, caller, found.operation.visit, id_, asked)
+    await note(platform, caller, found.operation.operator_audit, id_, asked)
 
 
 async def note_relay(
@@ -52,11 +52,19 @@ async def note_relay(
         "path": path.decode("latin-1")[:_MOST],
         "query": query.decode("latin-1")[:_MOST],
     }
-    if RELAY_PORT.visit is not None:
+    if RELAY_PORT.operator_audit is not None:
         # The words of the path inside belong to the row's action: what was asked of the program.
         inside = asked["path"].partition("/ports/")[2].split("/")[1:]
-        action = ".".join((RELAY_PORT.visit.action, *(word for word in inside if _WORD.fullmatch(word))))
-        await note(platform, caller, Visit(thing=RELAY_PORT.visit.thing, action=action), sandbox_id, asked)
+        action = ".".join(
+            (RELAY_PORT.operator_audit.action, *(word for word in inside if _WORD.fullmatch(word)))
+        )
+        await note(
+            platform,
+            caller,
+            OperatorAudit(thing=RELAY_PORT.operator_audit.thing, action=action),
+            sandbox_id,
+            asked,
+        )
 
 
 async def note_use(platform: Platform, caller: Caller, thing: str, id_: str, what: str) -> None:
@@ -67,16 +75,18 @@ async def note_use(platform: Platform, caller: Caller, thing: str, id_: str, wha
             "path": f"/v1/{_PLURAL.get(thing, thing + 's')}/{id_}/{what}"[:_MOST],
             "query": "",
         }
-        await note(platform, caller, Visit(thing=thing, action=f"{thing}.{what}"), id_, asked)
+        await note(platform, caller, OperatorAudit(thing=thing, action=f"{thing}.{what}"), id_, asked)
 
 
-async def note(platform: Platform, caller: Caller, visit: Visit, id_: str, asked: Mapping[str, str]) -> None:
+async def note(
+    platform: Platform, caller: Caller, row: OperatorAudit, id_: str, asked: Mapping[str, str]
+) -> None:
     """`asked` is what the row says of the request."""
-    visited = await _find(platform, visit.thing, id_, caller)
-    if visited is None or visited.account == caller.account:
+    owned = await _find(platform, row.thing, id_, caller)
+    if owned is None or owned.account == caller.account:
         return
-    said = {"account": visited.account, **asked}
-    await audit.write_down(platform.store, caller, visit.action, {visited.id: said}, now=platform.clock.now())
+    said = {"account": owned.account, **asked}
+    await audit.write_down(platform.store, caller, row.action, {owned.id: said}, now=platform.clock.now())
 
 
 async def note_endings(platform: Platform, caller: Caller, due: Sequence[Sandbox]) -> None:

@@ -33,7 +33,7 @@ def sandbox_routes() -> list[tuple[str, str]]:
     return found
 
 
-def is_visit(method: str, path: str) -> bool:
+def is_audited(method: str, path: str) -> bool:
     """A look at the record itself, which the operator's list shows as well, is none; a job's holds output."""
     is_record = re.fullmatch(r"/v1/[a-z]+/\{[^}]+\}", path) is not None
     return not (is_record and method in ("GET", "HEAD")) or path.startswith("/v1/jobs/")
@@ -74,7 +74,7 @@ async def test_every_route_into_a_tenant_s_sandbox_leaves_a_row(served: Served) 
         path = re.sub(r"\{[^}]+\}", "7", template.replace("{sandbox_id}", box))
         await visit(served, method, path)
         seen = await rows(served, box)
-        if not is_visit(method, template):
+        if not is_audited(method, template):
             assert seen == []
             continue
         assert [row.data["account"] for row in seen] == ["acme"], f"{method} {template}"
@@ -146,7 +146,7 @@ async def test_every_route_to_what_is_a_tenant_s_leaves_a_row(served: Served, no
         path = re.sub(r"\{[^}]+\}", "7", re.sub(r"\{[^}]+\}", thing, template, count=1))
         # A service on the fake never listens: nobody waits for it.
         await visit(served, method, f"{path}?wait=false" if noun == "services" else path)
-        wanted = 1 if is_visit(method, template) else 0
+        wanted = 1 if is_audited(method, template) else 0
         seen = await rows(served, thing)
         assert len(seen) == before + wanted, f"{method} {template}"
         assert {row.data["account"] for row in seen} <= {"acme"}
@@ -228,5 +228,5 @@ async def test_ending_what_is_past_its_time_is_written_down_before_it_ends(
 )
 def test_an_action_is_named_by_the_words_of_its_path(operation: str, action: str) -> None:
     (found,) = [one for one in OPERATIONS if one.id == operation]
-    assert found.visit is not None
-    assert found.visit.action == action
+    assert found.operator_audit is not None
+    assert found.operator_audit.action == action
