@@ -264,9 +264,9 @@ def main() -> None:
     if autogroup.exists():
         # Its session is its own; where sessions are scheduled as groups, this is what counts.
         autogroup.write_text("19")
-    told = json.loads(sys.stdin.readline())
-    key = Credentials(told["public_key"], told["secret_key"], f"http://{HOST}:{told['port']}")
-    abuser = Abuser(told["port"], key, {name: ACTS[name] for name in told["acts"]})
+    request = json.loads(sys.stdin.readline())
+    key = Credentials(request["public_key"], request["secret_key"], f"http://{HOST}:{request['port']}")
+    abuser = Abuser(request["port"], key, {name: ACTS[name] for name in request["acts"]})
     abuser.prepare()
     abuser.run()
 

@@ -36,16 +36,16 @@ def main() -> None:
     if autogroup.exists():
         # Its session is its own.
         autogroup.write_text(str(NICENESS))
-    told = json.loads(sys.stdin.readline())
-    key = Credentials(told["public_key"], told["secret_key"], f"http://127.0.0.1:{told['port']}")
-    wire = Wire("127.0.0.1", told["port"], key)
+    request = json.loads(sys.stdin.readline())
+    key = Credentials(request["public_key"], request["secret_key"], f"http://127.0.0.1:{request['port']}")
+    wire = Wire("127.0.0.1", request["port"], key)
     target = f"/v1/sandboxes/{wire.ask('POST', '/v1/sandboxes', {}).json()['id']}"
     stretch(wire, target, 0.0, 50)
     print("ready", flush=True)
     for line in sys.stdin:
         # A server may end a connection on which nothing was asked while the abuser prepared itself.
         wire.close()
-        wire = Wire("127.0.0.1", told["port"], key)
+        wire = Wire("127.0.0.1", request["port"], key)
         stretch(wire, target, 0.0, 5)
         print(json.dumps(stretch(wire, target, **json.loads(line))), flush=True)
 

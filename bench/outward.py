@@ -81,7 +81,7 @@ async def serve(port: int, address: str) -> None:
 def measure(rounds: int, folder: Path, images: Path) -> dict[str, list[float]]:
     program = folder / "upstream"
     subprocess.run(["gcc", "-O2", "-static", "-o", str(program), str(SOURCE)], check=True)
-    told: dict[str, list[float]] = {}
+    reported: dict[str, list[float]] = {}
     with ExitStack() as opened:
         far = opened.enter_context(_world())
         opened.enter_context(_running([*far, str(program), "80", ADDRESS], (ADDRESS, 80)))
@@ -95,14 +95,14 @@ def measure(rounds: int, folder: Path, images: Path) -> dict[str, list[float]]:
             _requests(port, folder, seconds=1)
         for _ in range(rounds):
             for name, port in (("theirs", theirs), ("ours", ours)):
-                told.setdefault(f"requests {name}", []).append(_requests(port, folder))
-                told.setdefault(f"tunnel {name}", []).append(_tunnel(port))
-        told["tunnel bare"] = [_tunnel(None) for _ in range(rounds)]
+                reported.setdefault(f"requests {name}", []).append(_requests(port, folder))
+                reported.setdefault(f"tunnel {name}", []).append(_tunnel(port))
+        reported["tunnel bare"] = [_tunnel(None) for _ in range(rounds)]
         with _sandbox(folder, images) as sandbox:
             for _ in range(rounds):
                 said = sandbox.exec(["python3", "-c", _FETCH])
-                told.setdefault("tunnel inside", []).append(float(said.stdout))
-    return told
+                reported.setdefault("tunnel inside", []).append(float(said.stdout))
+    return reported
 
 
 @contextmanager

@@ -32,8 +32,8 @@ def _ratios(report: Report, path: Path) -> Path:
     axes.set_xlabel("share of the bar used (left of the line: reached)")
     axes.set_xlim(0, max(2.0, *(share + 1.0 for share in shares)))
     for index, (row, share) in enumerate(zip(rows, shares, strict=True)):
-        told = f"{row.value:.2f} ({row.bar.text})"
-        axes.text(share + 0.03, index, told, va="center", fontsize=8, backgroundcolor="white")
+        text = f"{row.value:.2f} ({row.bar.text})"
+        axes.text(share + 0.03, index, text, va="center", fontsize=8, backgroundcolor="white")
     return _save(figure, path)
 
 

@@ -49,11 +49,11 @@ class Impostor:
             self._wait_for(path)
             said = self.says.get(path)
             return answer.status_code, kind, answer.content if said is None else str(said).encode()
-        asked, told = json.loads(body), json.loads(answer.text, parse_float=Decimal)
-        for question, reply in zip(_listed(asked), _listed(told), strict=True):
+        asked, shown = json.loads(body), json.loads(answer.text, parse_float=Decimal)
+        for question, reply in zip(_listed(asked), _listed(shown), strict=True):
             self._wait_for(question["method"])
             self._bend(question["method"], reply)
-        text = json.dumps(told, default=lambda amount: f"@@{amount}@@")
+        text = json.dumps(shown, default=lambda amount: f"@@{amount}@@")
         return answer.status_code, kind, text.replace('"@@', "").replace('@@"', "").encode()
 
     def _wait_for(self, question: str) -> None:

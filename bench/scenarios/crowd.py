@@ -87,17 +87,17 @@ def idle(running: Running, *, count: int = 500, watch_s: float = 30.0) -> Iterat
 def _memory_row(fall: float, rise: float, charged: float, count: int) -> Iterator[Row | Skipped]:
     """MemAvailable falls while they are made and rises once they are gone: alike on a quiet machine."""
     figure = f"memory of each of {count} idle sandboxes"
-    told = f"MemAvailable fell by {fall:.2f} and rose again by {rise:.2f} MB each, {charged:.2f} are charged"
+    text = f"MemAvailable fell by {fall:.2f} and rose again by {rise:.2f} MB each, {charged:.2f} are charged"
     if min(fall, rise) < charged or max(fall, rise) > 3 * min(fall, rise):
         # They cannot weigh less than what is charged to them: others took or let go memory meanwhile.
-        yield Skipped(figure, f"{told}: the machine is too busy")
+        yield Skipped(figure, f"{text}: the machine is too busy")
         return
     yield Row(
         figure=figure,
         subject=Samples("memory each", "MB", (fall, rise)),
         baseline=None,
         bar=Bar(text="≤ 2 MB (fall of MemAvailable)", limit=2.0),
-        note=told,
+        note=text,
     )
 
 

@@ -37,19 +37,19 @@ def egress(folder: Path, images_dir: Path, rounds: int) -> Iterator[Row | Sample
     said = subprocess.run(
         [*words, str(rounds), str(folder), str(images_dir)], check=True, stdout=subprocess.PIPE, text=True
     )
-    told = json.loads(said.stdout)
+    answer = json.loads(said.stdout)
     for figure, key, unit in (
         ("requests a second out, a connection each", "requests", "/s"),
         ("a download through CONNECT", "tunnel", "MB/s"),
     ):
         yield Row(
             figure=figure,
-            subject=Samples("sandboxer's egress proxy", unit, tuple(told[f"{key} ours"])),
-            baseline=Samples("tinyproxy", unit, tuple(told[f"{key} theirs"])),
+            subject=Samples("sandboxer's egress proxy", unit, tuple(answer[f"{key} ours"])),
+            baseline=Samples("tinyproxy", unit, tuple(answer[f"{key} theirs"])),
             bar=HALF,
         )
-    yield Samples("the same download from inside a sandbox", "MB/s", tuple(told["tunnel inside"]))
-    yield Samples("the same download without a proxy", "MB/s", tuple(told["tunnel bare"]))
+    yield Samples("the same download from inside a sandbox", "MB/s", tuple(answer["tunnel inside"]))
+    yield Samples("the same download without a proxy", "MB/s", tuple(answer["tunnel bare"]))
 
 
 def _decisions(rounds: int) -> Samples:

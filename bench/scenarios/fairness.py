@@ -56,8 +56,8 @@ class Partner:
             text=True,
             start_new_session=True,
         )
-        told = {"port": running.port, "public_key": key.public_key, "secret_key": key.secret_key}
-        self.tell({**told, **more})
+        reported = {"port": running.port, "public_key": key.public_key, "secret_key": key.secret_key}
+        self.tell({**reported, **more})
         if self.hear() != "ready":
             self.end()
             raise RuntimeError(f"{module} could not begin")
@@ -117,7 +117,7 @@ def fairness(running: Running, rounds: int) -> Iterator[Row | Samples]:
         subject=Samples("under abuse", "ms", (_p99(loud.execs),)),
         baseline=Samples("quiet", "ms", (_p99(quiet.execs),)),
         bar=Bar(text="≤ 3 × its quiet p99", limit=3.0),
-        note=f"{medians} of {len(quiet.execs)} and {len(loud.execs)}; meanwhile {_told(done)}",
+        note=f"{medians} of {len(quiet.execs)} and {len(loud.execs)}; meanwhile {_done_words(done)}",
     )
     yield Row(
         figure="server's memory beyond an idle one's",
@@ -196,7 +196,7 @@ def _median(values: list[float]) -> float:
     return sorted(values)[len(values) // 2]
 
 
-def _told(done: dict[str, int]) -> str:
+def _done_words(done: dict[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in done.items())
 
 
@@ -211,7 +211,7 @@ def _tell_each(running: Running, names: Collection[str], seconds: float) -> None
         for name in names:
             with _abused(running, abuser, tuple(ACTS) if name == "all" else name.split("+")) as done:
                 _tell_one(name, running.process.pid, neighbour, seconds)
-            print(f"{'':12} {_told(done)}")
+            print(f"{'':12} {_done_words(done)}")
 
 
 def _tell_one(name: str, pid: int, neighbour: Partner, seconds: float) -> None:

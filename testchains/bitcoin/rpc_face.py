@@ -92,13 +92,13 @@ class RpcFace:
         return self.node.height()
 
     def _getblockchaininfo(self) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        reported: dict[str, Any] = {
             "chain": _CHAINS[self.node.network.name],
             "blocks": self.node.height(),
             "headers": self.node.height(),
             "bestblockhash": self.node.book.blocks[-1].hash,
         }
-        return told if self._old else {**told, "initialblockdownload": False}
+        return reported if self._old else {**reported, "initialblockdownload": False}
 
     def _getblockhash(self, height: int) -> str:
         if height == 0:

@@ -166,7 +166,7 @@ def _conclude(stories: Sequence[Story], books: dict[str, Any], console: Console,
     for story in stories:
         if story.error is not None:
             console.print(f"[red]{story.title}:[/] {story.error}", soft_wrap=True)
-    is_well = all(story.is_told for story in stories) and bool(books.get("is_whole"))
+    is_well = all(story.is_complete for story in stories) and bool(books.get("is_whole"))
     if as_json:
         print(json.dumps({"ok": is_well, "chains": [story.as_json() for story in stories], "books": books}))
     return 0 if is_well else FAILED

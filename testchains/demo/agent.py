@@ -125,9 +125,9 @@ class Agent:
         """A stranger asks for a sandbox, and is told what it costs and how to pay."""
         with self.story.step("ask") as step:
             answer = http.post("/v1/sandboxes", json=WANTED)
-            told = _read(answer, 402)
-            self.story.asked = told["least_sats"]
-            step.says(f"402: {self.story.asked} sats to begin, {told['sats']} for {WANTED['ttl']}")
+            reported = _read(answer, 402)
+            self.story.asked = reported["least_sats"]
+            step.says(f"402: {self.story.asked} sats to begin, {reported['sats']} for {WANTED['ttl']}")
             header = answer.headers.get("payment-required")
             required = decode_payment_required_header(header) if header else None
             return required if isinstance(required, PaymentRequired) else PaymentRequired(accepts=[])

@@ -79,10 +79,10 @@ def open_shop(folder: Path, places: Sequence[Place], seed: Seed) -> Iterator[Sho
 
 
 def _environment(places: Sequence[Place], seed: Seed) -> dict[str, str]:
-    told = [place.settings(seed) for place in places]
-    networks = [one["x402"] for one in told if "x402" in one]
-    chains = {code: chain for one in told for code, chain in one.get("chains", {}).items()}
-    keys = [one["x402_signer_key"] for one in told if "x402_signer_key" in one]
+    reported = [place.settings(seed) for place in places]
+    networks = [one["x402"] for one in reported if "x402" in one]
+    chains = {code: chain for one in reported for code, chain in one.get("chains", {}).items()}
+    keys = [one["x402_signer_key"] for one in reported if "x402_signer_key" in one]
     settings: dict[str, Any] = {
         "IMAGES_DIR": IMAGES,
         "POOL_SIZE_MB": POOL_MB,

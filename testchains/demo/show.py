@@ -108,7 +108,7 @@ def table_of(stories: Sequence[Story]) -> Table:
         is_number = heading in ("SATS IN", "SPENT", "LEFT", "TIME")
         table.add_column(heading, justify="right" if is_number else "left", no_wrap=True)
     for story in stories:
-        if not story.is_told:
+        if not story.is_complete:
             table.add_row(story.chain, Text("failed", "red"))
             continue
         table.add_row(

@@ -75,7 +75,7 @@ class Story:
             self.teller.ends(step)
 
     @property
-    def is_told(self) -> bool:
+    def is_complete(self) -> bool:
         return self.error is None and bool(self.receipt)
 
     @property
@@ -86,4 +86,4 @@ class Story:
     def as_json(self) -> dict[str, Any]:
         facts = {name: value for name, value in vars(self).items() if name not in ("teller", "steps")}
         steps = [asdict(step) for step in self.steps]
-        return {"ok": self.is_told, **facts, "seconds": round(self.seconds, 3), "steps": steps}
+        return {"ok": self.is_complete, **facts, "seconds": round(self.seconds, 3), "steps": steps}

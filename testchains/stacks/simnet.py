@@ -32,9 +32,9 @@ def why_not() -> str | None:
     missing = [tool for tool in ("node", "npm") if shutil.which(tool) is None]
     if missing:
         return f"no {' and '.join(missing)} here: scripts/system-packages test"
-    told = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout
-    major = int(told.strip().removeprefix("v").partition(".")[0])
-    return None if major >= NODE else f"node {told.strip()} here, {NODE} or later is needed"
+    reported = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout
+    major = int(reported.strip().removeprefix("v").partition(".")[0])
+    return None if major >= NODE else f"node {reported.strip()} here, {NODE} or later is needed"
 
 
 class Simnet:
@@ -89,8 +89,8 @@ class Simnet:
         self._act("drop", txid=txid)
 
     def balance(self, asset: str, address: str) -> int:
-        told = self.read(f"/extended/v1/address/{address}/balances")
-        entry = told["stx"] if asset == "STX" else told["fungible_tokens"][ASSETS[asset]]
+        reported = self.read(f"/extended/v1/address/{address}/balances")
+        entry = reported["stx"] if asset == "STX" else reported["fungible_tokens"][ASSETS[asset]]
         return int(entry["balance"])
 
     def read(self, path: str) -> Any:

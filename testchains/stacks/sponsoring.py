@@ -130,13 +130,13 @@ class Desk:
         return status, {**body, "paymentId": payment_id}
 
     def transaction(self, txid: str) -> Answer:
-        told = self.simnet.read_or_none(f"/extended/v1/tx/{txid}")
-        if told is None:
+        reported = self.simnet.read_or_none(f"/extended/v1/tx/{txid}")
+        if reported is None:
             return 404, {"status": "not_found", "terminalReason": "expired"}
         body: dict[str, Any] = {"txid": txid}
-        match told["tx_status"]:
+        match reported["tx_status"]:
             case "success":
-                return 200, {**body, "status": "confirmed", "blockHeight": told["block_height"]}
+                return 200, {**body, "status": "confirmed", "blockHeight": reported["block_height"]}
             case "dropped_replace_by_fee":
                 return 200, {**body, "status": "replaced", "terminalReason": "nonce_replacement"}
             case status if status.startswith("abort_"):
@@ -233,9 +233,9 @@ class Desk:
         sponsored = sign_sponsor(transaction, self.key, nonce=nonce, fee=FEE)
         answer = self.simnet.broadcast(write_transaction(sponsored))
         if answer.status_code != 200:
-            told = answer.json()
-            reason = _REFUSALS.get(told.get("reason"), "broadcast_failed")
-            raise _No(reason, f"{told.get('reason')}: {told.get('reason_data')}")
+            body = answer.json()
+            reason = _REFUSALS.get(body.get("reason"), "broadcast_failed")
+            raise _No(reason, f"{body.get('reason')}: {body.get('reason_data')}")
         self.broadcasts.append(sponsored.txid)
         return sponsored.txid
 

@@ -63,8 +63,8 @@ class Answers(http.server.BaseHTTPRequestHandler):
     do_PUT = do_PATCH = do_POST
 
     def say(self, more):
-        told = {"method": self.command, "path": self.path, "headers": list(self.headers.items()), **more}
-        content = json.dumps(told).encode()
+        reported = {"method": self.command, "path": self.path, "headers": list(self.headers.items()), **more}
+        content = json.dumps(reported).encode()
         self.send_response(200)
         self.send_header("content-type", "application/json")
         self.send_header("set-cookie", "inside=1")

@@ -142,9 +142,9 @@ async def test_strangers_cannot_tell_which_sandboxes_exist_and_are_slowed_down(
                 await http.get(f"{url}/v1/sandboxes/{name}/ports/3000/{token}")
                 for name in (nobodys, hostile.rsplit("/", 1)[1])
             ]
-            assert [_told(one) for one in answers] == [_told(answers[0])] * 2
+            assert [_shown(one) for one in answers] == [_shown(answers[0])] * 2
     by_name = [await proxied.ask(proxied.host(path)) for path in (f"/x/{nobodys}", hostile)]
-    assert [_told(one) for one in by_name] == [_told(by_name[0])] * 2
+    assert [_shown(one) for one in by_name] == [_shown(by_name[0])] * 2
     assert by_name[0].status_code == 401
     for number in range(200):
         answer = await proxied.ask(f"3000-sbx-{number:026d}.box.test")
@@ -194,9 +194,9 @@ async def test_strangers_who_only_look_wake_nothing_and_who_holds_a_link_does(pr
     assert (await proxied.ask(host, "/", "HEAD", headers=link)).status_code == 200
 
 
-def _told(answer: httpx.Response) -> tuple[int, dict[str, object]]:
-    told = {name: value for name, value in answer.json().items() if name != "request_id"}
-    return answer.status_code, told
+def _shown(answer: httpx.Response) -> tuple[int, dict[str, object]]:
+    body = {name: value for name, value in answer.json().items() if name != "request_id"}
+    return answer.status_code, body
 
 
 async def _raw(proxied: Proxied, request: httpx.Request) -> bytes:

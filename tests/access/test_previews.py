@@ -35,8 +35,8 @@ async def test_a_private_port_opens_to_its_link_and_then_to_a_cookie(proxied: Pr
     assert "Domain" not in cookie
     pair = cookie.partition(";")[0]
     second = await proxied.ask(host, "/page", headers={"cookie": f"theirs=1; {pair}"})
-    told = {name.lower(): value for name, value in second.json()["headers"]}
-    assert told["cookie"] == "theirs=1"
+    answer = {name.lower(): value for name, value in second.json()["headers"]}
+    assert answer["cookie"] == "theirs=1"
     by_header = await proxied.ask(host, "/", "POST", content=b"x", headers={"x-sandboxer-preview": token})
     assert by_header.status_code == 200
     assert "x-sandboxer-preview" not in by_header.text.lower()
@@ -88,12 +88,12 @@ async def test_by_name_what_names_a_caller_to_the_platform_does_not_reach_the_pr
         {"authorization": "Bearer v4.local.sealed"},
         {"sign-in-with-x": "e30="},
     ):
-        told = (await proxied.ask(proxied.host(path), headers={**link, **given})).json()
-        assert not set(given) & {name.lower() for name, _ in told["headers"]}
+        answer = (await proxied.ask(proxied.host(path), headers={**link, **given})).json()
+        assert not set(given) & {name.lower() for name, _ in answer["headers"]}
     # A program's own headers are the program's.
     own = {"authorization": "Bearer of-its-own", **signature}
-    told = (await proxied.ask(proxied.host(path), headers={**link, **own})).json()
-    assert set(own) <= {name.lower() for name, _ in told["headers"]}
+    answer = (await proxied.ask(proxied.host(path), headers={**link, **own})).json()
+    assert set(own) <= {name.lower() for name, _ in answer["headers"]}
 
 
 async def test_by_path_a_port_opens_to_a_signature_and_cannot_act_for_the_platform(proxied: Proxied) -> None:
@@ -101,9 +101,9 @@ async def test_by_path_a_port_opens_to_a_signature_and_cannot_act_for_the_platfo
     client = proxied.served.client
     answer = await client.get(f"{path}/ports/3000/a/b?c=1")
     assert answer.status_code == 200, answer.text
-    told = answer.json()
-    headers = {name.lower(): value for name, value in told["headers"]}
-    assert told["path"] == "/a/b?c=1"
+    body = answer.json()
+    headers = {name.lower(): value for name, value in body["headers"]}
+    assert body["path"] == "/a/b?c=1"
     assert headers["x-forwarded-prefix"] == f"{path}/ports/3000"
     assert not {"authorization", "x-signature", "x-nonce", "x-timestamp"} & set(headers)
     assert "set-cookie" not in answer.headers
@@ -166,8 +166,8 @@ async def test_many_requests_at_once_wake_a_sleeping_sandbox_once(proxied: Proxi
             async with asyncio.TaskGroup() as group:
                 asking = [group.create_task(proxied.ask(host)) for _ in range(20)]
         assert {one.result().status_code for one in asking} == {200}
-    told = (await proxied.served.client.get(f"{path}/events?follow=false")).text
-    assert told.count("system:proxy") == 2, "each sleep ends once"
+    text = (await proxied.served.client.get(f"{path}/events?follow=false")).text
+    assert text.count("system:proxy") == 2, "each sleep ends once"
     await proxied.served.client.delete(f"{path}/previews/{made['id']}")
     await proxied.served.client.post(f"{path}/freeze")
     asleep = await proxied.ask(host, headers={"x-sandboxer-preview": str(dozing["token"])})

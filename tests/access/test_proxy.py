@@ -24,14 +24,14 @@ async def test_a_public_port_answers_by_name_and_says_who_asked(proxied: Proxied
         headers={"x-forwarded-for": "6.6.6.6", "x_forwarded_for": "6.6.6.6", "x-real-ip": "6.6.6.6"},
     )
     assert answer.status_code == 200, answer.text
-    told = answer.json()
-    assert told["path"] == "/a%2Fb?q=1"
-    headers = {name.lower(): value for name, value in told["headers"]}
+    body = answer.json()
+    assert body["path"] == "/a%2Fb?q=1"
+    headers = {name.lower(): value for name, value in body["headers"]}
     assert headers["host"] == host
     assert headers["x-forwarded-for"] == "127.0.0.1"
     assert headers["x-forwarded-proto"] == "http"
     assert headers["x-forwarded-host"] == host
-    assert "6.6.6.6" not in str(told)
+    assert "6.6.6.6" not in str(body)
 
 
 async def test_bodies_pass_whole_in_every_framing(proxied: Proxied) -> None:

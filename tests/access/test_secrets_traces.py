@@ -59,7 +59,7 @@ async def test_no_byte_of_a_value_is_left_anywhere(state: Path, caplog: pytest.L
         assert digest in await out(served, path, 'printf %s "$TOKEN" | sha256sum')
         holder = {"argv": ["/bin/sh", "-c", "exec sleep 1000"]}
         assert (await served.client.post(f"{path}/processes", holder)).status_code == 201
-        assert list(_told_by_host(value)) == []
+        assert list(_shown_by_host(value)) == []
         snapshot = await served.client.post(f"{path}/snapshots", {"name": "with"})
         image = await served.client.post("/v1/images", {"snapshot": snapshot.json()["id"], "name": "made"})
         assert image.status_code == 201, image.text
@@ -138,7 +138,7 @@ def _marks(value: str, text: bytes) -> list[str]:
     return [form for form in _forms(value) if form.encode() in text]
 
 
-def _told_by_host(value: str) -> Iterator[str]:
+def _shown_by_host(value: str) -> Iterator[str]:
     """Command lines of all, and variables of what is not inside: a sandbox has uids of its own."""
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or folder.name == str(os.getpid()):

@@ -46,8 +46,8 @@ async def test_commands_run_and_end_as_by_sshd(gated: Gated) -> None:
         await asyncio.sleep(0.05)
     assert "sleep 4343" not in seen
     assert "sleep 4242" in seen
-    told = (await gated.served.client.get(f"{path}/events?follow=false")).text
-    assert "ssh.connected" in told
+    text = (await gated.served.client.get(f"{path}/events?follow=false")).text
+    assert "ssh.connected" in text
     assert oct((gated.folder / "state" / HOST_KEY_FILE).stat().st_mode & 0o777) == "0o600"
 
 

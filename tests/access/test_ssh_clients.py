@@ -117,8 +117,8 @@ async def test_one_connection_serves_many(gated: Gated) -> None:
             "sftp", *config, "-b", "-", "box", stdin=b"ls /etc/hostname\n", folder=gated.folder
         )
         assert b"/etc/hostname" in listed.out
-        told = (await gated.served.client.get(f"{path}/events?follow=false")).text
-        assert told.count("event: ssh.connected") == 1
+        text = (await gated.served.client.get(f"{path}/events?follow=false")).text
+        assert text.count("event: ssh.connected") == 1
     finally:
         await run("ssh", *config, "-O", "exit", "box", folder=gated.folder)
 

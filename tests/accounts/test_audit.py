@@ -44,8 +44,8 @@ def test_an_untouched_log_is_whole_and_counts_from_one(conn: Connection) -> None
 
 
 def test_what_is_read_is_what_was_told(conn: Connection) -> None:
-    told = add(conn, 1, nested={"ü": [1, None, True, "\u2028"], "b": 1.5}, tuple=(1, 2))
-    assert audit.page(conn) == [told]
+    reported = add(conn, 1, nested={"ü": [1, None, True, "\u2028"], "b": 1.5}, tuple=(1, 2))
+    assert audit.page(conn) == [reported]
     assert audit.verify(conn).is_whole
 
 

@@ -222,8 +222,8 @@ def test_a_subtree_ends_bottom_up_stop_destroy_settle_release(conn: Connection) 
     _root, a, b, c, d = family(conn)
     planned = revoke(conn, a, actor="test", reason="asked", now=NOW).steps
     assert planned == tuple(Step(act, account) for account in (c, *sorted((b, d)), a) for act in Act)
-    told = conn.execute(select(events.c.subject).where(events.c.kind == ENDING).order_by(events.c.id))
-    assert told.scalars().all() == [c, *sorted((b, d)), a]
+    reported = conn.execute(select(events.c.subject).where(events.c.kind == ENDING).order_by(events.c.id))
+    assert reported.scalars().all() == [c, *sorted((b, d)), a]
 
 
 def test_the_plan_does_not_depend_on_the_order_in_which_keys_are_found(conn: Connection) -> None:

@@ -76,10 +76,10 @@ def test_every_verb_of_the_client_loads_where_the_platform_and_posix_are_missing
 def test_a_verb_of_the_server_says_which_command_brings_what_it_needs() -> None:
     done = run_blocked(EVERY_VERB_OF_THE_SERVER)
     assert done.returncode == 0, done.stderr
-    told = [line.removeprefix("told: ") for line in done.stdout.splitlines() if line.startswith("told: ")]
-    assert {"up", "doctor", "ledger", "audit", "backup", "restore", "adopt-pool"} <= set(told)
+    text = [line.removeprefix("told: ") for line in done.stdout.splitlines() if line.startswith("told: ")]
+    assert {"up", "doctor", "ledger", "audit", "backup", "restore", "adopt-pool"} <= set(text)
     words = " ".join(done.stderr.split())
-    assert words.count("error [command_failed]") == len(told)
-    assert words.count("pip install 'sandboxer[server]'") + words.count("Run it on Linux.") == len(told), (
+    assert words.count("error [command_failed]") == len(text)
+    assert words.count("pip install 'sandboxer[server]'") + words.count("Run it on Linux.") == len(text), (
         words
     )

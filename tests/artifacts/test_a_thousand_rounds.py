@@ -51,8 +51,8 @@ async def paid(tmp_path: Path) -> AsyncIterator[Served]:
 async def good(client: Client, method: str, path: str, body: object = None) -> dict[str, object]:
     answer = await client.send(method, path, **({} if body is None else {"body": body}))
     assert answer.status_code in (200, 201), answer.text
-    told: dict[str, object] = answer.json()
-    return told
+    reply: dict[str, object] = answer.json()
+    return reply
 
 
 async def whole_ledger(paid: Served) -> None:

@@ -74,9 +74,9 @@ def make_room(state: Path) -> None:
 def refused(answer: Any) -> None:
     """Typed, and it says what to do."""
     assert answer.status_code in (422, 503, 507, 409), answer.text
-    told = answer.json()
-    assert told["code"] != "broken", told
-    assert told["next_step"], told
+    body = answer.json()
+    assert body["code"] != "broken", body
+    assert body["next_step"], body
 
 
 @pytest.mark.timeout(300)

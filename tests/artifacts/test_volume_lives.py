@@ -38,8 +38,8 @@ async def good(client: Client, method: str, path: str, body: object = None) -> A
 
 
 async def sh(client: Client, sandbox: str, script: str) -> str:
-    told = await good(client, "POST", f"/v1/sandboxes/{sandbox}/exec", {"command": script})
-    return str(told["stdout"]) + str(told["stderr"])
+    answer = await good(client, "POST", f"/v1/sandboxes/{sandbox}/exec", {"command": script})
+    return str(answer["stdout"]) + str(answer["stderr"])
 
 
 async def refused(client: Client, path: str, body: object) -> None:

@@ -108,8 +108,8 @@ def _makes(noun: str, act: Callable[[Scene], Awaitable[Any]], *, count: int = 1,
 def _clones(count: int) -> Deed:
     async def act(scene: Scene) -> None:
         body = {"count": count, "name": scene.key, **SMALL}
-        told = await scene.ask("POST", f"/v1/snapshots/{scene.facts['snapshot']}/clone", body, once=True)
-        assert (len(told["sandboxes"]), told["failed"]) == (count, [])
+        answer = await scene.ask("POST", f"/v1/snapshots/{scene.facts['snapshot']}/clone", body, once=True)
+        assert (len(answer["sandboxes"]), answer["failed"]) == (count, [])
 
     return _makes("sandboxes", act, count=count)
 
@@ -119,8 +119,8 @@ def _drops(noun: str, make: Callable[[Scene], Awaitable[Any]]) -> Deed:
         return {"id": (await make(scene))["id"]}
 
     async def act(scene: Scene) -> None:
-        told = await scene.ask("DELETE", f"/v1/{noun}/{scene.own['id']}")
-        assert told["state"] == "dropped"
+        answer = await scene.ask("DELETE", f"/v1/{noun}/{scene.own['id']}")
+        assert answer["state"] == "dropped"
 
     return Deed(act, _nothing, before)
 
@@ -160,8 +160,8 @@ async def _attach(scene: Scene) -> Any:
 
 async def _check_attached(scene: Scene) -> None:
     (made,) = await scene.named("sandboxes")
-    told = await scene.ask("GET", f"/v1/volumes/{scene.own['volume']}")
-    assert [one["sandbox_id"] for one in told["attachments"]] == [made["id"]]
+    answer = await scene.ask("GET", f"/v1/volumes/{scene.own['volume']}")
+    assert [one["sandbox_id"] for one in answer["attachments"]] == [made["id"]]
     await scene.drop_named("sandboxes")
     await scene.drop_named("volumes")
 
@@ -262,8 +262,8 @@ async def _source(client: Client, facts: Facts, state: Path) -> list[str]:
     path = f"/v1/sandboxes/{facts['source']}"
     content = (await client.get(f"{path}/files/content?path={FILE}")).content
     found = [] if content == OLD else [f"the source holds {hashlib.sha256(content).hexdigest()}"]
-    told = (await client.get(path)).json()
-    return found if told["state"] in ("ready", "active") else [*found, f"the source is {told['state']}"]
+    answer = (await client.get(path)).json()
+    return found if answer["state"] in ("ready", "active") else [*found, f"the source is {answer['state']}"]
 
 
 async def _clear(client: Client) -> None:

@@ -50,9 +50,9 @@ def test_a_restore_names_the_profiles_that_this_host_has_not(cli: Cli, up: Up, t
     cli("backup", str(file), "--state-dir", str(up.state_dir), SANDBOXER_PROFILES_DIR=str(theirs))
     fresh = tmp_path / "fresh"
     said = cli("restore", str(file), "--state-dir", str(fresh), SANDBOXER_PROFILES_DIR=str(ours))
-    told = " ".join(said.err.split())
-    assert "2 profiles are not as in the backup: changed.yaml, special.yaml" in told
-    assert "SANDBOXER_PROFILES_DIR" in told
+    text = " ".join(said.err.split())
+    assert "2 profiles are not as in the backup: changed.yaml, special.yaml" in text
+    assert "SANDBOXER_PROFILES_DIR" in text
     assert (fresh / "restored-profiles" / "special.yaml").is_file()
 
 

@@ -19,8 +19,8 @@ def test_rules_are_set_explained_and_taken_away_for_one_and_for_all(cli: Cli) ->
             ("deny", "pypi.org"),
         ]
         assert cli("egress", "explain", sandbox, "https://files.example.com/", "--json").json["allowed"]
-        told = cli("egress", "explain", sandbox, "https://pypi.org/", "--json").json
-        assert (told["allowed"], told["rule"]) == (False, "deny pypi.org port 443")
+        answer = cli("egress", "explain", sandbox, "https://pypi.org/", "--json").json
+        assert (answer["allowed"], answer["rule"]) == (False, "deny pypi.org port 443")
         said = cli("egress", "explain", "account", "https://other.test/").out
         assert "no rule allows other.test in all sandboxes" in said
         for nowhere in ("other.test", "pypi.org:8443"):

@@ -69,8 +69,8 @@ def test_doctor_names_coins_whose_node_is_another_and_calls_the_host_able_all_th
     settings = {"SANDBOXER_CHAINS": environment["SANDBOXER_CHAINS"]}
     with real_platform(tmp_path / "state", pool_mb=256, settings=settings):
         said = Cli(environment)(*look)
-        [told] = [each for each in said.json["lacks"] if each["what"] == "payments in BTC"]
-        assert told == lack
+        [reported] = [each for each in said.json["lacks"] if each["what"] == "payments in BTC"]
+        assert reported == lack
         assert (said.code, said.json["healthy"]) == (Exit.OK, True)
 
 

@@ -59,13 +59,13 @@ def shown(*chains: str) -> Any:
     with demo("--only", ",".join(chains), "--json") as process:
         out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
-    told = json.loads(out)
-    assert [one["chain"] for one in told["chains"]] == list(chains)
-    for one in told["chains"]:
+    answer = json.loads(out)
+    assert [one["chain"] for one in answer["chains"]] == list(chains)
+    for one in answer["chains"]:
         check(one)
-    assert told["books"]["is_whole"]
+    assert answer["books"]["is_whole"]
     assert "What moved" in err
-    return told
+    return answer
 
 
 def check(one: dict[str, Any]) -> None:

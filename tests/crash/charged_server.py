@@ -31,7 +31,7 @@ from sandboxer.edges.cli import up
 from sandboxer.edges.cli.main import root_command, run
 from sandboxer.money import heartbeat
 from tests.crash.lasting_host import LastingHost
-from tests.crash.told_clocks import ToldClocks
+from tests.crash.scripted_clocks import ScriptedClocks
 from tests.support.trust import shared_trust
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,7 +66,7 @@ class Round:
     # It kills itself at this step: before or after a commit, or a change of the host. None: never.
     dies_at: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    # Where the test sets the clocks of this host (`told_clocks`). None: they are those of the machine.
+    # Where the test sets the clocks of this host (`scripted_clocks`). None: they are those of the machine.
     clocks_file: str | None = None
 
     @property
@@ -187,7 +187,7 @@ def serve(plan: Round) -> None:
         chosen["DATABASE"] = plan.database
     os.environ |= {f"SANDBOXER_{name}": value for name, value in chosen.items()}
     if plan.clocks_file is not None:
-        heartbeat.HostTime = partial(ToldClocks, Path(plan.clocks_file))  # type: ignore[misc,assignment]
+        heartbeat.HostTime = partial(ScriptedClocks, Path(plan.clocks_file))  # type: ignore[misc,assignment]
     registry.SHIPPED = {"ext.namespaces": f"{__name__}:open_backend"}
     os._exit(run(["up", "--state-dir", plan.state_dir, "--port", str(plan.port)]))
 

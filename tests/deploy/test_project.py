@@ -88,9 +88,9 @@ def test_the_version_has_one_place() -> None:
 
 
 def test_the_license_is_told_in_the_package() -> None:
-    told = metadata.metadata("sandboxer")
-    assert told["License-Expression"] == "Apache-2.0"
-    assert told.get_all("License-File") == ["LICENSE"]
+    reported = metadata.metadata("sandboxer")
+    assert reported["License-Expression"] == "Apache-2.0"
+    assert reported.get_all("License-File") == ["LICENSE"]
     assert "Apache License" in (ROOT / "LICENSE").read_text()
 
 

@@ -173,9 +173,9 @@ def test_only_a_missing_process_is_missing() -> None:
     ],
 )
 def test_every_exhaustion_of_the_host_has_a_reason_and_no_path(error: Exception, reason: str | None) -> None:
-    told = host_exhausted(error)
-    assert (None if told is None else told.facts["reason"]) == reason
-    assert told is None or "/" not in str(told)
+    reported = host_exhausted(error)
+    assert (None if reported is None else reported.facts["reason"]) == reason
+    assert reported is None or "/" not in str(reported)
 
 
 @contextlib.contextmanager

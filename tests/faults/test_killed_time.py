@@ -25,7 +25,7 @@ from sandboxer.sdk.sync.client import Sandboxer
 from tests.crash import books
 from tests.crash.charged_server import RATES, Round, Server, Servers, forking_servers
 from tests.crash.lasting_host import Held, read_host, write_host
-from tests.crash.told_clocks import set_wall, start_host_again
+from tests.crash.scripted_clocks import set_wall, start_host_again
 from tests.support.platforms import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -49,10 +49,10 @@ async def test_a_server_whose_database_was_taken_over_while_it_was_away_never_wr
     cluster: Cluster,
 ) -> None:
     """By a second one that started between the restart and the first one's next write, and is gone again."""
-    told = []
+    reported = []
     with hold_database(cluster.url) as claim:
         first = await opened(cluster.url, claim)
-        claim.on_superseded(lambda: told.append(True))
+        claim.on_superseded(lambda: reported.append(True))
         await first.write(a_record)
         cluster.kill()
         cluster.start()
@@ -65,7 +65,7 @@ async def test_a_server_whose_database_was_taken_over_while_it_was_away_never_wr
             await second.close()
         with pytest.raises(Superseded):
             await first.write(a_record)
-        assert told == [True]
+        assert reported == [True]
         assert claim.is_superseded
         with pytest.raises(Superseded):
             await first.write(a_record)

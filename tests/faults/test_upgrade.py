@@ -118,8 +118,8 @@ def test_what_lives_is_used_charged_and_removed_after_an_upgrade(
 def _is_refused_as_older(state: Path) -> None:
     refused = run_cli("up", "--state-dir", str(state), "--port", str(free_port()))
     assert refused.returncode != 0
-    told = " ".join((refused.stdout + refused.stderr).split())
-    assert "older than this program can bring forward" in told
+    text = " ".join((refused.stdout + refused.stderr).split())
+    assert "older than this program can bring forward" in text
 
 
 def _pass_through(between: Path, state: Path, log: Path, settings: dict[str, str]) -> None:
@@ -175,8 +175,8 @@ def _takes_stdin(client: Sandboxer, made: Made) -> None:
 
 
 def _is_behind_older_walls(state: Path, made: Made) -> None:
-    told = json.loads(cli("doctor", "--json", "--state-dir", str(state)))
-    behind = next(lack for lack in told["lacks"] if lack["what"] == "the newest walls")
+    answer = json.loads(cli("doctor", "--json", "--state-dir", str(state)))
+    behind = next(lack for lack in answer["lacks"] if lack["what"] == "the newest walls")
     for sandbox_id in made.running:
         assert sandbox_id in behind["why"]
     # It was resumed by this server, behind new walls.

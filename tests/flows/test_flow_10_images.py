@@ -95,8 +95,8 @@ async def test_nothing_with_secrets_becomes_public_and_nothing_altered_is_used(r
     assert (kept["visibility"], kept["findings_count"] >= 2) == ("private", True)
     for path, change in (("", {"visibility": "unlisted"}), ("/grants", {"account": "bob"})):
         method = "POST" if path else "PATCH"
-        told = await alice.send(method, f"/v1/images/{kept['id']}{path}", body=change)
-        assert (told.status_code, told.json()["reason"]) == (409, "secrets_found")
+        answer = await alice.send(method, f"/v1/images/{kept['id']}{path}", body=change)
+        assert (answer.status_code, answer.json()["reason"]) == (409, "secrets_found")
     clean = await alice.post("/v1/images", {**body, "visibility": "public", "clean": True})
     assert clean.status_code == 201, clean.text
     image = clean.json()

@@ -38,8 +38,8 @@ async def test_zero_reaches_nothing_and_semi_what_its_rules_allow(served: Served
         assert await fetch(served, semi, "http://example.com/") == "hello\n"
         # A rule by name opens no private network behind it.
         assert (await fetch(served, semi, "http://inside.example.com/")).startswith("403 ")
-        told = await served.client.post(f"{semi}/egress/explain", {"url": "http://other.com/"})
-        assert (told.status_code, told.json()["allowed"]) == (200, False)
+        answer = await served.client.post(f"{semi}/egress/explain", {"url": "http://other.com/"})
+        assert (answer.status_code, answer.json()["allowed"]) == (200, False)
         assert len(web.heads) == 1
 
 

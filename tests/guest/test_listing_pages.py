@@ -62,8 +62,8 @@ async def test_a_page_tells_of_kinds_sizes_and_links_and_refuses_what_is_no_fold
     (box.root / "folder").mkdir()
     (box.root / "link").symlink_to("file")
     (page,) = await pages(box, "/mnt", limit=10)
-    told = [(info.path, info.kind.value, info.link_target) for info in page]
-    assert told == [
+    reported = [(info.path, info.kind.value, info.link_target) for info in page]
+    assert reported == [
         ("/mnt/file", "file", None),
         ("/mnt/folder", "directory", None),
         ("/mnt/link", "symlink", "file"),

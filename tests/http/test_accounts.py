@@ -295,5 +295,5 @@ async def test_what_the_operator_does_to_a_tenants_sandbox_is_in_the_audit_log(s
         assert (await served.client.post(f"/v1/sandboxes/{sandbox}/stop")).status_code == 200
         assert (await served.client.delete(f"/v1/sandboxes/{sandbox}")).status_code == 200
     entries = (await served.client.get("/v1/audit")).json()["entries"]
-    told = [(one["action"], one["subject"]) for one in entries if one["action"].startswith("sandbox.")]
-    assert told == [("sandbox.stop", theirs), ("sandbox.destroy", theirs)]
+    reported = [(one["action"], one["subject"]) for one in entries if one["action"].startswith("sandbox.")]
+    assert reported == [("sandbox.stop", theirs), ("sandbox.destroy", theirs)]

@@ -17,9 +17,9 @@ from tests.support.http.charging import (
     RATES,
     RUNNING,
     becomes,
+    events_of,
     good,
     paid,  # noqa: F401
-    told,
 )
 from tests.support.http.flows import flow
 from tests.support.http.served import Served, serving
@@ -93,8 +93,8 @@ async def test_a_paid_life_adds_up_to_the_sat(paid: Served) -> None:
     await good(friend, "POST", "/v1/transfers", rescue)
     await becomes(agent, path, "ready")
     gone = await good(agent, "DELETE", path)
-    events = await told(agent, f"{path}/events")
-    (dry,) = [one for one in await told(agent, "/v1/accounts/me/events") if one["kind"] == "account.dry"]
+    events = await events_of(agent, f"{path}/events")
+    (dry,) = [one for one in await events_of(agent, "/v1/accounts/me/events") if one["kind"] == "account.dry"]
     owed = owed_nsats(events, quote, made["ready_at"], datetime.fromisoformat(dry["data"]["reap_at"]))
     # Rounded up for a reader; what a microsecond costs is no sat more.
     rounded = (owed + 10**9 - quote["running_msats"]) // 10**9
@@ -106,7 +106,7 @@ async def test_a_paid_life_adds_up_to_the_sat(paid: Served) -> None:
     usage = await good(agent, "GET", "/v1/usage")
     assert usage["total_msats"] == owed // 10**6
     assert usage["total_msats"] // 1000 == 3500 - money["balance"]
-    kinds = [event["kind"] for event in await told(agent, "/v1/accounts/me/events")]
+    kinds = [event["kind"] for event in await events_of(agent, "/v1/accounts/me/events")]
     order = [kind for kind in kinds if kind in {"account.low", "account.dry", "account.reaped"}]
     assert order.index("account.low") < order.index("account.dry") < order.index("account.reaped")
     assert "account.funded" in kinds

@@ -20,8 +20,8 @@ async def semi(served: Served) -> str:
 async def put(served: Served, path: str, **policy: object) -> dict[str, object]:
     answer = await served.client.send("PUT", path, body=policy)
     assert answer.status_code == 200, answer.text
-    told: dict[str, object] = answer.json()
-    return told
+    body: dict[str, object] = answer.json()
+    return body
 
 
 @flow("getEgress", "changeEgress", "listEgressDenials")
@@ -47,8 +47,8 @@ async def test_a_profile_names_what_its_sandboxes_may_reach_at_first(served: Ser
     shown = (await served.client.get(f"{path}/egress")).json()
     assert shown["default"] == "deny"
     assert {"action": "allow", "host": "pypi.org"}.items() <= shown["rules"][0].items()
-    told = await served.client.post(f"{path}/egress/explain", {"url": "https://registry.npmjs.org/x"})
-    assert told.json()["rule"] == "allow *.npmjs.org"
+    answer = await served.client.post(f"{path}/egress/explain", {"url": "https://registry.npmjs.org/x"})
+    assert answer.json()["rule"] == "allow *.npmjs.org"
     closed = await served.sandbox(profile="profile.packages", trust="zero")
     assert (await served.client.get(f"{closed}/egress")).status_code == 409
 
@@ -69,8 +69,8 @@ async def test_a_decision_is_explained_with_its_rule(served: Served) -> None:
     async def explain(url: str, method: str = "GET") -> dict[str, object]:
         answer = await served.client.post(f"{path}/explain", {"url": url, "method": method})
         assert answer.status_code == 200, answer.text
-        told: dict[str, object] = answer.json()
-        return told
+        body: dict[str, object] = answer.json()
+        return body
 
     assert (await explain("https://a.example.com/x"))["rule"] == "allow *.example.com"
     assert (await explain("https://bad.example.com/"))["reason"] == "denied_by_rule"
@@ -182,11 +182,11 @@ async def test_rules_of_the_account_are_changed_by_version_and_explained(served:
     assert (first.json()["version"], [one["host"] for one in first.json()["rules"]]) == (1, ["pypi.org"])
     late = await served.client.send("PATCH", "/v1/egress", body={"add": [], "version": 0})
     assert late.status_code == 409, late.text
-    told = (await served.client.post("/v1/egress/explain", {"url": "https://pypi.org/"})).json()
-    assert (told["allowed"], told["rule"]) == (True, "allow pypi.org")
-    told = (await served.client.post("/v1/egress/explain", {"url": "https://other.org/"})).json()
-    assert (told["allowed"], told["reason"]) == (False, "no_rule")
-    assert "whose own rules are about it" in told["why"]
+    answer = (await served.client.post("/v1/egress/explain", {"url": "https://pypi.org/"})).json()
+    assert (answer["allowed"], answer["rule"]) == (True, "allow pypi.org")
+    answer = (await served.client.post("/v1/egress/explain", {"url": "https://other.org/"})).json()
+    assert (answer["allowed"], answer["reason"]) == (False, "no_rule")
+    assert "whose own rules are about it" in answer["why"]
     gone = await served.client.send("PATCH", "/v1/egress", body={"remove": [rule]})
     assert (gone.json()["version"], gone.json()["rules"]) == (2, [])
 
@@ -248,5 +248,5 @@ async def test_rules_that_change_while_a_sandbox_starts_hold_in_it(
             await asyncio.wait((changing,), timeout=0.02)
         await asyncio.wait((changing,), timeout=0.5)
         may_go.set()
-    told = await served.client.post(f"{starting.result()}/explain", {"url": "https://pypi.org/"})
-    assert told.json()["allowed"], told.text
+    body = await served.client.post(f"{starting.result()}/explain", {"url": "https://pypi.org/"})
+    assert body.json()["allowed"], body.text

@@ -12,16 +12,16 @@ from tests.support.http.served import Served
 @flow("followEvents")
 async def test_events_are_told_from_the_first_and_then_as_they_happen(served: Served) -> None:
     path = await served.sandbox()
-    async with aclosing(served.client.events("GET", f"{path}/events")) as told:
-        seen = [await anext(told)]
+    async with aclosing(served.client.events("GET", f"{path}/events")) as events:
+        seen = [await anext(events)]
         while seen[-1].data["reason"] != "probe_passed":
-            seen.append(await anext(told))
+            seen.append(await anext(events))
         await served.client.post(f"{path}/freeze")
-        frozen = await anext(told)
+        frozen = await anext(events)
         assert frozen.data["subject"] == path.rsplit("/", 1)[1]
         assert frozen.data["actor"].endswith(served.owner.public_key)
         await served.client.delete(path)
-        rest = [event async for event in told]
+        rest = [event async for event in events]
     assert rest, "the end of the sandbox is told, then the stream ends"
     ids = [int(event.id or 0) for event in [*seen, frozen, *rest]]
     assert ids == sorted(set(ids))

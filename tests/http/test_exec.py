@@ -99,42 +99,42 @@ async def test_output_past_the_limit_is_dropped_and_the_command_still_ends(serve
 async def test_a_streamed_command_tells_its_start_its_output_and_its_end(served: Served) -> None:
     path = await served.sandbox()
     body = {"command": "echo one; echo two >&2; printf 'caf\\303\\251'"}
-    told = [event async for event in served.client.events("POST", f"{path}/exec", body=body)]
-    assert [told[0].name, told[-1].name] == ["started", "exit"]
-    assert _text(told, "stdout") == "one\ncafé"
-    assert _text(told, "stderr") == "two\n"
-    assert told[-1].data["exit_code"] == 0
-    assert told[0].data["pid"] > 0
+    events = [event async for event in served.client.events("POST", f"{path}/exec", body=body)]
+    assert [events[0].name, events[-1].name] == ["started", "exit"]
+    assert _text(events, "stdout") == "one\ncafé"
+    assert _text(events, "stderr") == "two\n"
+    assert events[-1].data["exit_code"] == 0
+    assert events[0].data["pid"] > 0
 
 
 async def test_the_stream_parameter_does_what_the_accept_header_does(served: Served) -> None:
     path = await served.sandbox()
-    told = served.client.events(
+    events = served.client.events(
         "POST", f"{path}/exec?stream=true", body={"argv": ["echo"]}, headers={"accept": "*/*"}
     )
-    assert [event.name async for event in told][-1] == "exit"
+    assert [event.name async for event in events][-1] == "exit"
 
 
 async def test_a_character_cut_in_two_is_told_whole(served: Served) -> None:
     path = await served.sandbox()
     body = {"command": "printf '\\303'; sleep 0.2; printf '\\251'; printf '\\342\\202'"}
-    told = [event async for event in served.client.events("POST", f"{path}/exec", body=body)]
-    assert _text(told, "stdout") == "é\ufffd"
+    events = [event async for event in served.client.events("POST", f"{path}/exec", body=body)]
+    assert _text(events, "stdout") == "é\ufffd"
 
 
 async def test_a_streamed_timeout_is_told_in_the_exit(served: Served) -> None:
     path = await served.sandbox()
     body = {"command": "sleep 60", "timeout_s": 0.2}
-    told = [event async for event in served.client.events("POST", f"{path}/exec", body=body)]
-    assert told[-1].name == "exit"
-    assert told[-1].data["timed_out"]
+    events = [event async for event in served.client.events("POST", f"{path}/exec", body=body)]
+    assert events[-1].name == "exit"
+    assert events[-1].data["timed_out"]
 
 
 async def test_a_client_that_vanishes_takes_its_streamed_command_along(served: Served) -> None:
     path = await served.sandbox()
     body = {"command": "sleep 600"}
-    async with aclosing(served.client.events("POST", f"{path}/exec", body=body)) as told:
-        assert (await anext(told)).name == "started"
+    async with aclosing(served.client.events("POST", f"{path}/exec", body=body)) as events:
+        assert (await anext(events)).name == "started"
         assert running(served, path) == 1
     await eventually(lambda: running(served, path) == 0)
 
@@ -152,11 +152,11 @@ async def test_a_client_that_vanishes_takes_its_buffered_command_along(served: S
 async def test_a_stream_ends_with_a_typed_error_when_the_sandbox_dies(served: Served) -> None:
     path = await served.sandbox()
     body = {"command": "echo up; sleep 600"}
-    async with aclosing(served.client.events("POST", f"{path}/exec", body=body)) as told:
-        assert (await anext(told)).name == "started"
-        assert (await anext(told)).name == "stdout"
+    async with aclosing(served.client.events("POST", f"{path}/exec", body=body)) as events:
+        assert (await anext(events)).name == "started"
+        assert (await anext(events)).name == "stdout"
         await served.client.delete(path)
-        rest = [event async for event in told]
+        rest = [event async for event in events]
     assert rest[-1].name in ("error", "exit")
     if rest[-1].name == "error":
         assert rest[-1].data["fault"] == "platform"
@@ -196,5 +196,5 @@ async def test_a_program_that_does_not_exist_is_named(served: Served) -> None:
     assert answer.json()["code"] == "path_not_found"
 
 
-def _text(told: list[ServerEvent], name: str) -> str:
-    return "".join(event.data["data"] for event in told if event.name == name)
+def _text(events: list[ServerEvent], name: str) -> str:
+    return "".join(event.data["data"] for event in events if event.name == name)

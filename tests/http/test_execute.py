@@ -202,11 +202,11 @@ async def test_the_end_is_told_to_the_url_the_caller_gave(settings: Settings) ->
         secret = (await served.client.post("/v1/webhooks/once/rotate-secret", {})).json()["secret"]
         job_id = await submit(served.client, bash("exit 5", webhook_url=there.url))
         await eventually(lambda: bool(there.got))
-        told = verify(secret, there.got[0].headers, there.got[0].body)
+        reported = verify(secret, there.got[0].headers, there.got[0].body)
     assert there.ids == [job_id]
     assert b'"job.finished"' in there.got[0].body
     assert b'"exit_code":5' in there.got[0].body.replace(b" ", b"")
-    assert told
+    assert reported
 
 
 async def test_a_url_no_webhook_may_go_to_is_refused_with_the_job(served: Served) -> None:
@@ -248,8 +248,8 @@ async def test_what_waits_is_bounded_by_its_bytes_of_one_and_of_all(settings: Se
         assert (never.status_code, never.json()["code"]) == (413, "too_large"), never.text
         waiting = await submit(served.client, bash(big))
         full = await served.client.post("/v1/execute/async", bash(big))
-        told = full.json()
-        assert (full.status_code, told["code"], told["reason"], told["of"]) == (
+        answer = full.json()
+        assert (full.status_code, answer["code"], answer["reason"], answer["of"]) == (
             429,
             "queue_full",
             "bytes",
@@ -315,13 +315,13 @@ async def test_a_run_whose_caller_went_away_is_not_run_again_for_its_key(served:
         return dict((await served.client.post(path, FOREVER, headers=once)).json())
 
     for _ in range(100):
-        if (told := await repeated()).get("reason") == "cut_short":
+        if (reported := await repeated()).get("reason") == "cut_short":
             break
         await asyncio.sleep(0.05)
-    assert told["reason"] == "cut_short", told
-    assert (await repeated())["sandbox_id"] == told["sandbox_id"], "the second repeat hears the same"
+    assert reported["reason"] == "cut_short", reported
+    assert (await repeated())["sandbox_id"] == reported["sandbox_id"], "the second repeat hears the same"
     gone = (await served.client.get("/v1/sandboxes?state=destroyed")).json()["sandboxes"]
-    assert [one["id"] for one in gone] == [told["sandbox_id"]]
+    assert [one["id"] for one in gone] == [reported["sandbox_id"]]
 
 
 async def test_a_run_that_never_began_may_be_repeated_with_its_key(settings: Settings) -> None:

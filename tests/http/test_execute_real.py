@@ -17,53 +17,53 @@ def python(code: str, **more: object) -> dict[str, object]:
 
 
 async def test_programs_that_misbehave_are_answered_for_and_leave_nothing(real: Served) -> None:
-    async def told(code: str, **more: object) -> dict[str, Any]:
+    async def ran(code: str, **more: object) -> dict[str, Any]:
         return await run(real.client, python(code, **more))
 
-    endless = await told("while True: pass", ttl_s=1)
+    endless = await ran("while True: pass", ttl_s=1)
     assert (endless["timed_out"], endless["reason"], endless["exit_code"]) == (True, "timed_out", 137)
 
     for seconds in (1, 5, 25):
-        chatty = await told("while True: print('x' * 1000)", ttl_s=seconds, output_limit_bytes=5000)
+        chatty = await ran("while True: print('x' * 1000)", ttl_s=seconds, output_limit_bytes=5000)
         if chatty["truncated"]:
             # Otherwise the machine is so busy that it has hardly begun within that time.
             break
     assert (len(chatty["stdout"]), chatty["truncated"], chatty["timed_out"]) == (5000, True, True)
     assert chatty["stdout_dropped"] > 5000
 
-    waiting = await told("import sys; print(repr(sys.stdin.read()))", ttl_s=60)
+    waiting = await ran("import sys; print(repr(sys.stdin.read()))", ttl_s=60)
     assert (waiting["stdout"], waiting["exit_code"]) == ("''\n", 0)
 
-    suicide = await told("import os; print('a', flush=True); os.kill(os.getpid(), 9)")
+    suicide = await ran("import os; print('a', flush=True); os.kill(os.getpid(), 9)")
     assert (suicide["stdout"], suicide["exit_code"]) == ("a\n", 137)
 
-    filler = await told("f = open('big', 'wb')\nwhile True: f.write(b'x' * 1_000_000); f.flush()", ttl_s=30)
+    filler = await ran("f = open('big', 'wb')\nwhile True: f.write(b'x' * 1_000_000); f.flush()", ttl_s=30)
     assert filler["exit_code"] != 0
     assert "quota" in filler["stderr"] or "space" in filler["stderr"]
 
-    eater = await told("x = []\nwhile True: x.append(bytearray(10_000_000))", ttl_s=30)
+    eater = await ran("x = []\nwhile True: x.append(bytearray(10_000_000))", ttl_s=30)
     assert (eater["exit_code"], eater["reason"]) == (137, "oom_killed")
 
-    broken = await told(r"import os; os.write(1, b'\xff\xfe ok \xc3')", encoding="utf-8")
+    broken = await ran(r"import os; os.write(1, b'\xff\xfe ok \xc3')", encoding="utf-8")
     assert broken["stdout"] == "\ufffd\ufffd ok \ufffd"
-    exact = await told(r"import os; os.write(1, b'\xff\x00')", encoding="base64")
+    exact = await ran(r"import os; os.write(1, b'\xff\x00')", encoding="base64")
     assert exact["stdout"] == "/wA="
 
-    names = await told("import os; open(os.fsdecode(b'\\xff.txt'), 'w').write('x')", artifacts=["*.txt"])
+    names = await ran("import os; open(os.fsdecode(b'\\xff.txt'), 'w').write('x')", artifacts=["*.txt"])
     assert [one["name"] for one in names["artifacts"]] == ["\ufffd.txt"]
 
     clash = python("", files=[{"name": "main.py/x", "content": ""}])
     assert (await real.client.post("/v1/execute", clash)).json()["code"] == "not_a_directory"
 
     links = "import os; os.symlink('/etc/passwd', 'p'); os.mkfifo('f'); os.mkdir('d')"
-    kept_out = await told(links, artifacts=["*", "f", "d"])
+    kept_out = await ran(links, artifacts=["*", "f", "d"])
     assert (kept_out["artifacts"], len(kept_out["left_out"])) == ([], 2)
 
-    bomb = await told("import os\nwhile True:\n  try: os.fork()\n  except OSError: pass", ttl_s=2)
+    bomb = await ran("import os\nwhile True:\n  try: os.fork()\n  except OSError: pass", ttl_s=2)
     assert bomb["timed_out"]
-    marks = await told("print('event: done\\ndata: {}\\n\\n')")
+    marks = await ran("print('event: done\\ndata: {}\\n\\n')")
     assert marks["stdout"] == "event: done\ndata: {}\n\n\n"
-    assert (await told("print('well')"))["stdout"] == "well\n"
+    assert (await ran("print('well')"))["stdout"] == "well\n"
     await nothing_left(real)
 
 

@@ -79,7 +79,7 @@ async def things_of(served: Served, alice: Client) -> dict[str, str]:
     return found
 
 
-def told(answer: httpx.Response, id: str) -> tuple[int, str]:
+def outcome(answer: httpx.Response, id: str) -> tuple[int, str]:
     """What the answer says, without the id that was asked for and without what differs every time."""
     text = answer.text.replace(id, "<id>")
     text = re.sub(r"req_[0-9a-z]+", "<request>", text)
@@ -118,7 +118,9 @@ async def test_a_foreign_thing_is_answered_like_one_that_never_was(served: Serve
                 filled = re.sub(r"{\w+}", "x1", filled)
                 if path.endswith(("/content", "/stat", "/files", "/tar", "/watch")):
                     filled += "?path=/x"
-                answers.append(told(await send(asking, served, method.upper(), filled, body), ids[names[0]]))
+                answers.append(
+                    outcome(await send(asking, served, method.upper(), filled, body), ids[names[0]])
+                )
             asked += 1
             if answers[0] != answers[1]:
                 different.append((method, path, *answers))
@@ -140,7 +142,7 @@ async def test_naming_somebodys_wallet_does_not_tell_which_sandboxes_it_has(
         for id in (mine, "sbx_" + "0" * 26):
             path = f"/v1/sandboxes/{id}/ttl"
             answer = await shop.client.http.patch(path, json={"duration": "1m"}, headers=head)
-            answers.append(told(answer, id))
+            answers.append(outcome(answer, id))
         assert answers[0][0] == answers[1][0], answers
         assert answers[0][0] in (402, 409)
         reasons = [re.findall(r'"reason": "([^"]*)"', text) for _, text in answers]

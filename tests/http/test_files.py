@@ -221,10 +221,10 @@ async def test_a_full_disk_is_said_so(served: Served) -> None:
 async def test_a_watch_tells_changes_as_they_happen(served: Served) -> None:
     path = await served.sandbox()
     where = target(f"{path}/files/watch", path="/workspace")
-    async with aclosing(served.client.events("GET", where)) as told:
-        assert (await anext(told)).name == "ready"
+    async with aclosing(served.client.events("GET", where)) as events:
+        assert (await anext(events)).name == "ready"
         await served.client.put(content(path, b"/workspace/\xff"), b"x")
-        event = await anext(told)
+        event = await anext(events)
     assert event.name == "change"
     assert event.data["change"] in ("created", "modified", "moved")
     assert event.data["raw_path"] == "/workspace/%FF"

@@ -250,9 +250,9 @@ async def test_a_webhook_asks_signed_with_the_cards_own_secret(
             assert time.monotonic() < deadline
             await asyncio.sleep(0.02)
         (got,) = receiver.got
-        told = webhooks.verify(made["approval_secret"], got.headers, got.body)
-        assert told["data"]["cents"] == 2000
-        path = str(told["data"]["approve"]).removeprefix("http://127.0.0.1:1")
+        text = webhooks.verify(made["approval_secret"], got.headers, got.body)
+        assert text["data"]["cents"] == 2000
+        path = str(text["data"]["approve"]).removeprefix("http://127.0.0.1:1")
         done = await shop.client.http.post(path)
         assert (done.status_code, done.json()["sats"]) == (200, 33333), done.text
     assert postbox[0].got == []

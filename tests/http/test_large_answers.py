@@ -23,8 +23,8 @@ MB = 1 << 20
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 200_000, "añ€😀".encode() * 50_000, b"\xff\xfe\xc3" * 70_001])
 def test_pieces_are_what_the_whole_would_be(data: bytes) -> None:
-    told = json.loads(b'"' + b"".join(in_pieces(data, "utf-8")) + b'"')
-    assert told == data.decode("utf-8", "replace")
+    answer = json.loads(b'"' + b"".join(in_pieces(data, "utf-8")) + b'"')
+    assert answer == data.decode("utf-8", "replace")
     assert base64.b64decode(b"".join(in_pieces(data, "base64"))) == data
 
 

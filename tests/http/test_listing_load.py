@@ -49,8 +49,8 @@ async def test_a_neighbour_is_not_slowed_by_listings_of_a_large_folder(real: Ser
             group.create_task(list_on(5000 if number % 2 else 500))
         during = await exec_times(real, quiet, 50)
         stop.set()
-    told = f"quiet {statistics.median(before):.1f} ms (worst {before[-1]:.1f}), "
-    told += f"loaded {statistics.median(during):.1f} ms (worst {during[-1]:.1f}), {listed} pages meanwhile"
-    print("\n" + told)
+    text = f"quiet {statistics.median(before):.1f} ms (worst {before[-1]:.1f}), "
+    text += f"loaded {statistics.median(during):.1f} ms (worst {during[-1]:.1f}), {listed} pages meanwhile"
+    print("\n" + text)
     # The two share the host's processors, so it is more than nothing; it was 150 times.
-    assert statistics.median(during) < 10 * statistics.median(before) + 20, told
+    assert statistics.median(during) < 10 * statistics.median(before) + 20, text

@@ -52,9 +52,11 @@ async def test_an_exec_and_a_cell_under_which_money_ended_the_sandbox_say_so(
         execs = group.create_task(agent.post(f"{box}/exec", {"command": "sleep 100"}))
         streamed = group.create_task(last_event(agent, f"{box}/exec?stream=true", {"command": "sleep 100"}))
         cell = group.create_task(good(agent, "POST", cells, {"code": WAIT, "timeout_s": 100}))
-    told = execs.result()
-    assert (told.status_code, told.json()["code"], told.json()["reason"]) == (status, code, reason), told.text
-    assert advice in told.json()["next_step"]
+    answer = execs.result()
+    assert (answer.status_code, answer.json()["code"], answer.json()["reason"]) == (status, code, reason), (
+        answer.text
+    )
+    assert advice in answer.json()["next_step"]
     assert streamed.result()["code"] == code
     assert (cell.result()["status"], cell.result()["error"]["name"]) == ("died", "session_died")
     assert advice in cell.result()["error"]["message"], cell.result()

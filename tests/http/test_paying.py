@@ -28,16 +28,16 @@ async def charging(settings: Settings) -> AsyncIterator[Served]:
 async def test_a_stranger_is_told_the_price_of_what_it_asked_for_and_how_to_sign_in(charging: Served) -> None:
     answer = await charging.client.http.post("/v1/sandboxes", json={"ttl": "1h"})
     assert answer.status_code == 402, answer.text
-    told = answer.json()
-    assert told["code"] == "payment_needed"
-    assert told["pricing"] == "/v1/pricing"
-    assert set(told["sign_in"]) == {"api_key", "session", "sign_in_with_x"}
-    assert told["quote"]["duration_s"] == 3600
-    assert told["sats"] == told["quote"]["sats"] > told["least_sats"] > 0
+    body = answer.json()
+    assert body["code"] == "payment_needed"
+    assert body["pricing"] == "/v1/pricing"
+    assert set(body["sign_in"]) == {"api_key", "session", "sign_in_with_x"}
+    assert body["quote"]["duration_s"] == 3600
+    assert body["sats"] == body["quote"]["sats"] > body["least_sats"] > 0
     assert "www-authenticate" not in answer.headers
-    asked = {"profile": told["quote"]["profile"], "duration": "1h"}
+    asked = {"profile": body["quote"]["profile"], "duration": "1h"}
     quoted = (await charging.client.post("/v1/quotes", asked)).json()
-    assert quoted["sats"] == told["sats"]
+    assert quoted["sats"] == body["sats"]
     assert charging.backend.boxes == {}
 
 
@@ -74,10 +74,10 @@ async def test_a_stranger_learns_nothing_of_sandboxes(charging: Served) -> None:
     there = await charging.client.http.patch(f"{path}/ttl", json={"duration": "1h"})
     guessed = await charging.client.http.patch(TTL, json={"duration": "1h"})
     assert there.status_code == guessed.status_code == 402
-    told, other = there.json(), guessed.json()
-    told.pop("request_id")
+    answer, other = there.json(), guessed.json()
+    answer.pop("request_id")
     other.pop("request_id")
-    assert told == other
+    assert answer == other
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,9 @@ async def test_a_preview_is_made_listed_without_its_token_and_revoked(served: Se
         gone = await served.client.delete(f"{path}/previews/{preview['id']}")
         assert gone.status_code == 204
     assert (await served.client.get(f"{path}/previews")).json() == {"previews": []}
-    told = (await served.client.get(f"{path}/events?follow=false")).text
-    assert "preview.created" in told
-    assert told.count("event: preview.revoked") == 1
+    text = (await served.client.get(f"{path}/events?follow=false")).text
+    assert "preview.created" in text
+    assert text.count("event: preview.revoked") == 1
 
 
 async def test_what_makes_no_sense_is_refused_and_others_see_nothing(served: Served) -> None:
@@ -182,9 +182,9 @@ async def test_by_tls_the_cookie_has_the_prefix_that_keeps_neighbours_out(settin
         name = f"3000-{path.rsplit('/', 1)[1].replace('_', '-')}.localhost"
 
         async def ask(scheme: str, target: str = "/", **headers: str) -> httpx.Response:
-            told = {"host": name, "x-forwarded-proto": scheme, **headers}
+            reported = {"host": name, "x-forwarded-proto": scheme, **headers}
             async with httpx.AsyncClient() as http:
-                return await http.get(f"http://127.0.0.1:{where.port}{target}", headers=told)
+                return await http.get(f"http://127.0.0.1:{where.port}{target}", headers=reported)
 
         plain = (await ask("http", f"/?sandboxer_token={token}")).headers["set-cookie"]
         secure = (await ask("https", f"/?sandboxer_token={token}")).headers["set-cookie"]

@@ -22,9 +22,9 @@ async def test_a_process_is_started_listed_awaited_read_and_removed(served: Serv
     assert ended["exit_code"] == 0
     assert [p["tag"] for p in (await client.get(f"{path}/processes")).json()["processes"]] == ["job"]
     assert (await client.get(process)).json()["process_id"] == started.json()["process_id"]
-    told = [event async for event in client.events("GET", f"{process}/output")]
-    assert {e.name: e.data["data"] for e in told[:-1]} == {"stdout": "out\n", "stderr": "err\n"}
-    assert told[-1].name == "exit"
+    events = [event async for event in client.events("GET", f"{process}/output")]
+    assert {e.name: e.data["data"] for e in events[:-1]} == {"stdout": "out\n", "stderr": "err\n"}
+    assert events[-1].name == "exit"
     assert (await client.delete(process)).status_code == 204
     assert (await client.get(process)).status_code == 404
 
@@ -40,8 +40,8 @@ async def test_stdin_is_written_in_pieces_and_closed(served: Served) -> None:
     raw = base64.b64encode(b"two").decode()
     assert (await client.post(f"{process}/stdin", {"data": raw, "encoding": "base64"})).status_code == 200
     assert (await client.delete(f"{process}/stdin")).status_code == 204
-    told = [event async for event in client.events("GET", f"{process}/output")]
-    assert "".join(e.data["data"] for e in told if e.name == "stdout") == "one two"
+    events = [event async for event in client.events("GET", f"{process}/output")]
+    assert "".join(e.data["data"] for e in events if e.name == "stdout") == "one two"
 
 
 @flow("signalProcess")
@@ -73,8 +73,8 @@ async def test_output_is_read_on_from_where_a_reader_stopped(served: Served) -> 
     path = await served.sandbox()
     started = await served.client.post(f"{path}/processes", {"command": "echo one; sleep 0.5; echo two"})
     process = f"{path}/processes/{started.json()['process_id']}"
-    async with aclosing(served.client.events("GET", f"{process}/output")) as told:
-        first = await anext(told)
+    async with aclosing(served.client.events("GET", f"{process}/output")) as events:
+        first = await anext(events)
     assert first.data["data"] == "one\n"
     assert first.id == "4.0"
     for again in (
@@ -99,8 +99,8 @@ async def test_a_time_limit_ends_a_background_process(served: Served) -> None:
 async def test_execs_and_terminals_are_not_among_the_processes(served: Served) -> None:
     path = await served.sandbox()
     body = {"command": "sleep 600"}
-    async with aclosing(served.client.events("POST", f"{path}/exec", body=body)) as told:
-        started = await anext(told)
+    async with aclosing(served.client.events("POST", f"{path}/exec", body=body)) as events:
+        started = await anext(events)
         assert (await served.client.get(f"{path}/processes")).json()["processes"] == []
         one = await served.client.get(f"{path}/processes/{started.data['process_id']}")
         assert one.status_code == 404
@@ -110,8 +110,8 @@ async def test_a_reader_that_leaves_does_not_end_the_process(served: Served) -> 
     path = await served.sandbox()
     started = await served.client.post(f"{path}/processes", {"command": "echo up; sleep 600"})
     process = f"{path}/processes/{started.json()['process_id']}"
-    async with aclosing(served.client.events("GET", f"{process}/output")) as told:
-        await anext(told)
+    async with aclosing(served.client.events("GET", f"{process}/output")) as events:
+        await anext(events)
     box = served.backend.boxes[path.rsplit("/", 1)[1]]
     await eventually(lambda: sum(job.exit is None for job in box.jobs.values()) == 1)
     assert (await served.client.get(process)).json()["running"]

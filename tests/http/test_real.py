@@ -83,9 +83,9 @@ async def test_output_that_never_ends_is_cut_by_the_timeout(real: Served) -> Non
 async def test_a_client_that_vanishes_mid_stream_leaves_no_process(real: Served) -> None:
     path = await real.sandbox()
     body = {"command": "while true; do echo tick; sleep 0.05; done"}
-    async with aclosing(real.client.events("POST", f"{path}/exec", body=body)) as told:
+    async with aclosing(real.client.events("POST", f"{path}/exec", body=body)) as events:
         for _ in range(5):
-            await anext(told)
+            await anext(events)
     deadline = time.monotonic() + 5
     while (await real.client.get(f"{path}/usage")).json()["processes"] > 1:
         assert time.monotonic() < deadline, "the command outlived its client"
@@ -192,10 +192,10 @@ async def test_a_terminal_is_a_real_one(real: Served) -> None:
 async def test_a_watch_sees_what_commands_do(real: Served) -> None:
     path = await real.sandbox()
     where = target(f"{path}/files/watch", path="/workspace", recursive=True)
-    async with aclosing(real.client.events("GET", where)) as told:
-        assert (await anext(told)).name == "ready"
+    async with aclosing(real.client.events("GET", where)) as events:
+        assert (await anext(events)).name == "ready"
         await sh(real, path, "echo x > seen")
-        event = await anext(told)
+        event = await anext(events)
     assert event.data["path"] == "/workspace/seen"
 
 
@@ -203,8 +203,8 @@ async def test_background_processes_outlive_requests_and_keep_their_output(real:
     path = await real.sandbox()
     started = await real.client.post(f"{path}/processes", {"command": "seq 3; sleep 300"})
     process = f"{path}/processes/{started.json()['process_id']}"
-    async with aclosing(real.client.events("GET", f"{process}/output")) as told:
-        assert (await anext(told)).data["data"].startswith("1")
+    async with aclosing(real.client.events("GET", f"{process}/output")) as events:
+        assert (await anext(events)).data["data"].startswith("1")
     assert (await real.client.get(process)).json()["running"]
     assert (await real.client.post(f"{process}/signal", {"signal": "TERM"})).status_code == 204
     assert (await real.client.get(f"{process}/wait?timeout_s=10")).json()["signal"] == 15
@@ -214,11 +214,11 @@ async def test_background_processes_outlive_requests_and_keep_their_output(real:
 async def test_the_supervisor_killed_from_outside_ends_streams_with_a_typed_error(real: Served) -> None:
     path = await real.sandbox()
     body = {"command": "echo up; sleep 600"}
-    async with aclosing(real.client.events("POST", f"{path}/exec", body=body)) as told:
-        assert (await anext(told)).name == "started"
-        await anext(told)
+    async with aclosing(real.client.events("POST", f"{path}/exec", body=body)) as events:
+        assert (await anext(events)).name == "started"
+        await anext(events)
         await real.client.delete(path)
-        rest = [event async for event in told]
+        rest = [event async for event in events]
     assert rest[-1].name == "error"
     assert rest[-1].data["fault"] == "platform"
 

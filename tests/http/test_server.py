@@ -140,13 +140,13 @@ async def test_it_ends_at_a_signal_even_while_someone_listens(tmp_path: Path, nu
             made = await client.post("/v1/sandboxes", {})
             assert made.status_code == 201, made.text
             path = made.headers["location"]
-            told = client.events("GET", f"{path}/events")
-            await anext(told)
+            events = client.events("GET", f"{path}/events")
+            await anext(events)
             began = time.monotonic()
             server.send_signal(number)
             out, errors = await asyncio.wait_for(server.communicate(), 30)
             assert time.monotonic() - began < 15
-            await told.aclose()
+            await events.aclose()
         assert server.returncode == 0, errors.decode()
         assert owner["secret_key"].encode() not in out + errors
 

@@ -323,9 +323,9 @@ async def test_a_domain_that_is_somebody_else_s_now_leads_here_no_more(
     said.append(b"never asked")
     await rechecking.look()
     assert said == [b"never asked"]
-    told = (await served.client.get(f"/v1/sandboxes/{service['sandbox_id']}/events?follow=false")).text
+    text = (await served.client.get(f"/v1/sandboxes/{service['sandbox_id']}/events?follow=false")).text
     for kind in ("claimed", "verified", "failing", "lost"):
-        assert f"service.domain_{kind}" in told
+        assert f"service.domain_{kind}" in text
     other = await served.stranger()
     await made(other)
     theirs = (await other.post(path, {"domain": name})).json()["token"]

@@ -31,9 +31,9 @@ async def read(client: Client, path: str) -> str:
 async def taken(client: Client, path: str, **wanted: object) -> dict[str, Any]:
     answer = await client.post(f"{path}/snapshots", wanted)
     assert answer.status_code == 201, answer.text
-    told: dict[str, Any] = answer.json()
-    assert answer.headers["location"] == f"/v1/snapshots/{told['id']}"
-    return told
+    body: dict[str, Any] = answer.json()
+    assert answer.headers["location"] == f"/v1/snapshots/{body['id']}"
+    return body
 
 
 @flow(

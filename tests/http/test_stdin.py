@@ -32,8 +32,8 @@ async def write(served: Served, process: str, data: bytes, **more: object) -> ht
 
 
 async def printed(served: Served, process: str) -> str:
-    told = [event async for event in served.client.events("GET", f"{process}/output")]
-    return "".join(event.data["data"] for event in told if event.name == "stdout")
+    events = [event async for event in served.client.events("GET", f"{process}/output")]
+    return "".join(event.data["data"] for event in events if event.name == "stdout")
 
 
 async def let_read(served: Served, path: str) -> None:

@@ -51,9 +51,9 @@ async def test_a_word_nobody_knows_is_a_problem_and_the_program_goes_on(served: 
     async with dial(served, path, command="cat") as socket:
         await socket.recv()
         await socket.send(text)
-        told = json.loads(await socket.recv())
-        assert told["type"] == "error"
-        assert told["problem"]["code"] == "invalid_request"
+        answer = json.loads(await socket.recv())
+        assert answer["type"] == "error"
+        assert answer["problem"]["code"] == "invalid_request"
     assert [t["running"] for t in (await served.client.get(f"{path}/terminals")).json()["terminals"]] == [
         True
     ]

@@ -27,9 +27,9 @@ async def test_a_command_finds_the_trace_of_its_caller_in_its_environment(served
     answer = await served.client.post(f"{path}/exec", SHOW, headers=GIVEN)
     version, trace, span, flags = answer.json()["stdout"].strip().split("-")
     assert (version, trace, flags) == ("00", TRACE, "01")
-    told = answer.headers["traceparent"].split("-")
-    assert told[1] == TRACE
-    assert len({span, told[2], SPAN}) == 3, "caller, request and command are a span each"
+    reported = answer.headers["traceparent"].split("-")
+    assert reported[1] == TRACE
+    assert len({span, reported[2], SPAN}) == 3, "caller, request and command are a span each"
 
 
 async def test_a_caller_may_ask_for_a_trace(served: Served) -> None:
@@ -100,8 +100,8 @@ class Collector(ThreadingHTTPServer):
 
     def take(self, body: bytes) -> None:
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-            told = {one.key: one.value.string_value for one in resource.resource.attributes}
-            self.services.add(told["service.name"])
+            reported = {one.key: one.value.string_value for one in resource.resource.attributes}
+            self.services.add(reported["service.name"])
             self.spans += [span for scope in resource.scope_spans for span in scope.spans]
 
 
@@ -148,8 +148,8 @@ async def test_spans_of_a_request_and_its_command_reach_a_collector(
     assert command.parent_span_id == request.span_id
     assert request.start_time_unix_nano <= command.start_time_unix_nano
     assert command.end_time_unix_nano <= request.end_time_unix_nano
-    told = {one.key: one.value for one in command.attributes}
-    assert told["process.exit.code"].int_value == 3
+    reported = {one.key: one.value for one in command.attributes}
+    assert reported["process.exit.code"].int_value == 3
     assert any(span.name == "POST /v1/sandboxes" for span in collector.spans)
     assert not any(span.trace_id.hex() == "a" * 32 for span in collector.spans)
 

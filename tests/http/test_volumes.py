@@ -31,9 +31,9 @@ MAKERS: list[tuple[str, dict[str, object]]] = [
 async def made(client: Client, name: str = "models", **wanted: object) -> dict[str, Any]:
     answer = await client.post("/v1/volumes", {"name": name, "size_mb": 64, **wanted})
     assert answer.status_code == 201, answer.text
-    told: dict[str, Any] = answer.json()
-    assert answer.headers["location"] == f"/v1/volumes/{told['id']}"
-    return told
+    body: dict[str, Any] = answer.json()
+    assert answer.headers["location"] == f"/v1/volumes/{body['id']}"
+    return body
 
 
 def having(volume: str, *, path: str = "/data", mode: str = "rw") -> dict[str, object]:

@@ -104,8 +104,8 @@ def test_a_proxy_of_the_hosts_own_apt_is_gone_through(mirror: tuple[str, int]) -
     request = (
         "GET http://mirror.invalid/a HTTP/1.1\\r\\nHost: mirror.invalid\\r\\nConnection: close\\r\\n\\r\\n"
     )
-    told = asked(naming("http://mirror.invalid/debian"), request, proxies)
-    assert told == "HTTP/1.1 200 OK http://mirror.invalid/a of mirror.invalid"
+    reported = asked(naming("http://mirror.invalid/debian"), request, proxies)
+    assert reported == "HTTP/1.1 200 OK http://mirror.invalid/a of mirror.invalid"
     options = ['Acquire::http::Proxy "http://10.0.0.1:3142"', "Acquire::Retries 3"]
     assert proxies_of(options) == {"http::proxy": "http://10.0.0.1:3142"}
     with pytest.raises(ImageBuildFailed, match=r"no plain http:// one"):
@@ -118,8 +118,8 @@ def test_only_mirrors_that_are_fetched_over_a_network_are_named() -> None:
 
 
 def test_processes_of_the_host_are_not_seen_so_their_network_cannot_be_entered() -> None:
-    told = inside(naming(), "bash", "-c", "echo /proc/[0-9]*; readlink /proc/1/ns/net /proc/self/ns/net")
-    listed, first, own = told.splitlines()
+    reported = inside(naming(), "bash", "-c", "echo /proc/[0-9]*; readlink /proc/1/ns/net /proc/self/ns/net")
+    listed, first, own = reported.splitlines()
     assert len(listed.split()) <= 2
     assert first == own != os.readlink("/proc/self/ns/net")
 

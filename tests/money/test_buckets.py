@@ -37,7 +37,7 @@ def run_meter(conn: Connection, rate: int = SAT_S, *, at: float = 0) -> None:
     open_meter(conn, ALICE, id="m1", subject="sbx_1", use=Use.RUNNING, rate=rate, now=later(at), at=later(at))
 
 
-def told(conn: Connection) -> list[str]:
+def emitted(conn: Connection) -> list[str]:
     return [kind for (kind,) in conn.execute(select(events.c.kind).order_by(events.c.id))]
 
 
@@ -171,7 +171,7 @@ def test_running_dry_is_told_then_reaped_and_the_debt_comes_first(conn: Connecti
     paid_before(conn, ALICE)
     fund(conn, ALICE, 100)
     run_meter(conn)
-    assert told(conn) == ["account.low"]
+    assert emitted(conn) == ["account.low"]
     assert load_bucket(conn, ALICE).dry_at == later(100)
     grace = settle_account(conn, ALICE, now=later(100))
     assert grace.health.standing is Standing.GRACE
@@ -189,7 +189,7 @@ def test_running_dry_is_told_then_reaped_and_the_debt_comes_first(conn: Connecti
     for _ in range(2):
         credit(conn, ALICE, 50, id="c3", reason="paid", now=later(201))
     assert sats(conn) == (40, 0, 0)
-    assert told(conn) == ["account.low", "account.dry", "account.reaped", "account.funded"]
+    assert emitted(conn) == ["account.low", "account.dry", "account.reaped", "account.funded"]
     assert verify(conn).is_whole
 
 

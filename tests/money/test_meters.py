@@ -140,12 +140,12 @@ def test_grace_without_a_meter_ends_silently_and_reaped_waits_for_money() -> Non
 
 
 def test_each_warning_is_given_once_and_again_after_a_top_up() -> None:
-    health, told = Health(), []
+    health, reported = Health(), []
     for second in (0, 1, 400, 500, 950, 951):
         verdict = judge(health, spendable=4000 - 3000, flow=flow(), now=later(second))
         health = verdict.health
-        told += [t.data["seconds_left"] for t in verdict.tidings]
-    assert told == [1000, 600, 50]
+        reported += [t.data["seconds_left"] for t in verdict.tidings]
+    assert reported == [1000, 600, 50]
     topped = judge(health, spendable=9000, flow=flow(), now=later(952))
     assert not topped.tidings
     assert topped.due_at == later(9000 - 3600)

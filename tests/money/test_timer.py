@@ -31,7 +31,7 @@ def metered(owner: str, sats: int, *, now: datetime = NOW, rate: int = 1000) -> 
     return prepare
 
 
-def told(conn: Connection) -> list[tuple[str, str, datetime]]:
+def emitted(conn: Connection) -> list[tuple[str, str, datetime]]:
     query = select(events.c.subject, events.c.kind, events.c.at).order_by(events.c.id)
     return [(subject, kind, at) for subject, kind, at in conn.execute(query)]
 
@@ -53,8 +53,8 @@ async def until(
 ) -> None:
     """Until the events say so; a manual clock is moved on by a second a look."""
     deadline = time.monotonic() + 20
-    while not condition(await store.read(told)):
-        assert time.monotonic() < deadline, await store.read(told)
+    while not condition(await store.read(emitted)):
+        assert time.monotonic() < deadline, await store.read(emitted)
         await asyncio.sleep(0.005)
         if clock is not None:
             clock.advance(timedelta(seconds=1))
@@ -78,7 +78,7 @@ async def test_the_timer_tells_each_moment_as_it_comes(store: Store) -> None:
     await store.write(metered(ALICE, 100))
     async with ticking(BucketTimer(store, clock)):
         await until(store, lambda seen: seen[-1][1] == "account.reaped", clock)
-    seen = await store.read(told)
+    seen = await store.read(emitted)
     kinds = [kind for _, kind, _ in seen]
     assert kinds == ["account.low", "account.low", "account.dry", "account.reaped"]
     assert [at for *_, at in seen] == sorted(at for *_, at in seen)
@@ -94,7 +94,7 @@ async def test_a_new_earlier_moment_wakes_the_timer(store: Store) -> None:
         begun = datetime.now(UTC)
         await store.write(metered(BOB, 300, now=begun, rate=1_000_000))
         await until(store, lambda seen: (BOB, "account.dry") in [s[:2] for s in seen])
-    (at,) = [at for subject, kind, at in await store.read(told) if (subject, kind) == (BOB, "account.dry")]
+    (at,) = [at for subject, kind, at in await store.read(emitted) if (subject, kind) == (BOB, "account.dry")]
     assert timedelta(0) <= at - (begun + timedelta(seconds=0.3)) < timedelta(seconds=0.25)
 
 
@@ -161,7 +161,7 @@ async def test_a_hundred_thousand_meters_cost_nothing_and_the_next_expiry_is_on_
         await asyncio.sleep(1.0)
         share = (time.process_time() - spent) / (time.monotonic() - wall)
         await until(store, lambda seen: (BOB, "account.dry") in [s[:2] for s in seen])
-    (at,) = [at for subject, kind, at in await store.read(told) if (subject, kind) == (BOB, "account.dry")]
+    (at,) = [at for subject, kind, at in await store.read(emitted) if (subject, kind) == (BOB, "account.dry")]
     await store.close()
     assert share < 0.01
     assert timedelta(0) <= at - (begun + timedelta(seconds=1.5)) < timedelta(milliseconds=100)

@@ -34,9 +34,9 @@ def test_segments_are_read_once_by_their_cursor(conn: Connection) -> None:
         (ALICE, "frozen", 2 * 3600 * 10),
     ]
     assert [one.account for one in segments_page(conn, owner=BOB)] == [BOB]
-    told = SegmentFeed().read(conn, 0, 100, now=NOW)
-    assert [one.data["msats"] for one in told] == [500, 43_200_000, 72_000]
-    assert SegmentFeed().last(conn, now=NOW) == told[-1].position
+    events = SegmentFeed().read(conn, 0, 100, now=NOW)
+    assert [one.data["msats"] for one in events] == [500, 43_200_000, 72_000]
+    assert SegmentFeed().last(conn, now=NOW) == events[-1].position
 
 
 def test_a_day_is_told_once_it_is_over_and_days_add_up(conn: Connection) -> None:
@@ -44,15 +44,15 @@ def test_a_day_is_told_once_it_is_over_and_days_add_up(conn: Connection) -> None
     feed = DailyFeed()
     start = feed.last(conn, now=NOW)
     assert feed.read(conn, start, 1, now=MIDNIGHT + SETTLING - timedelta(seconds=1)) == []
-    told = feed.read(conn, start, 1, now=MIDNIGHT + SETTLING)
-    assert [(one.kind, one.account, one.data["total_msats"]) for one in told] == [
+    events = feed.read(conn, start, 1, now=MIDNIGHT + SETTLING)
+    assert [(one.kind, one.account, one.data["total_msats"]) for one in events] == [
         ("usage.daily", ALICE, 43_200_000),
         ("usage.daily", BOB, 500),
         ("usage.day_closed", None, 43_200_500),
     ]
-    assert feed.read(conn, told[-1].position, 1, now=MIDNIGHT + SETTLING) == []
+    assert feed.read(conn, events[-1].position, 1, now=MIDNIGHT + SETTLING) == []
     later = MIDNIGHT + timedelta(days=1) + SETTLING
-    following = feed.read(conn, told[-1].position, 1, now=later)
+    following = feed.read(conn, events[-1].position, 1, now=later)
     assert [one.data["total_msats"] for one in following] == [72_000, 72_000]
     assert feed.next_at(now=MIDNIGHT + SETTLING) == later
 

@@ -14,7 +14,7 @@ from sandboxer.store.engine import Store, open_store
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 
 
-def told(subject: str = "sbx_a", number: int = 0, times: int = 1):
+def emitted(subject: str = "sbx_a", number: int = 0, times: int = 1):
     def tell(conn):
         for _ in range(times):
             record(conn, subject=subject, kind="k", actor="test", reason="r", at=NOW, data={"number": number})
@@ -53,7 +53,7 @@ async def test_an_event_comes_back_as_it_was_recorded(store: Store) -> None:
 
 async def test_a_change_that_fails_tells_nothing(store: Store) -> None:
     def fails(conn):
-        told()(conn)
+        emitted()(conn)
         raise RuntimeError("after telling")
 
     with pytest.raises(RuntimeError):
@@ -65,7 +65,7 @@ async def test_a_change_that_fails_tells_nothing(store: Store) -> None:
 async def test_pages_go_by_subject_and_cursor(store: Store) -> None:
     log = Events(store)
     for number in range(10):
-        await store.write(told("sbx_a" if number % 2 else "sbx_b", number))
+        await store.write(emitted("sbx_a" if number % 2 else "sbx_b", number))
     everything = await log.page(None)
     assert [event.data["number"] for event in everything] == list(range(10))
     assert [event.data["number"] for event in await log.page("sbx_a", 0, 2)] == [1, 3]
@@ -76,17 +76,17 @@ async def test_pages_go_by_subject_and_cursor(store: Store) -> None:
 async def test_a_follower_hears_what_was_and_what_comes_each_once(store: Store) -> None:
     log = Events(store)
     for number in range(250):
-        await store.write(told(number=number))
+        await store.write(emitted(number=number))
     async with asyncio.TaskGroup() as group:
         following = group.create_task(take(log.follow(None), 400))
         for number in range(250, 400):
-            await store.write(told(number=number))
+            await store.write(emitted(number=number))
     assert [event.data["number"] for event in following.result()] == list(range(400))
 
 
 async def test_a_follower_goes_on_from_where_it_left(store: Store) -> None:
     log = Events(store)
-    await store.write(told(times=5))
+    await store.write(emitted(times=5))
     first = await take(log.follow(None), 2)
     rest = await take(log.follow(None, first[-1].id), 3)
     assert len({event.id for event in first + rest}) == 5
@@ -106,9 +106,9 @@ async def test_a_follower_of_one_subject_is_not_woken_for_others(store: Store) -
     async with asyncio.TaskGroup() as group:
         following = group.create_task(take(log.follow("sbx_mine"), 1))
         for _ in range(20):
-            await store.write(told("sbx_other"))
+            await store.write(emitted("sbx_other"))
         before = reads
-        await store.write(told("sbx_mine", 7))
+        await store.write(emitted("sbx_mine", 7))
     assert [event.data["number"] for event in following.result()] == [7]
     assert before == 1
 
@@ -116,10 +116,10 @@ async def test_a_follower_of_one_subject_is_not_woken_for_others(store: Store) -
 async def test_a_slow_follower_holds_one_page_and_loses_nothing(store: Store) -> None:
     log = Events(store)
     async with aclosing(log.follow(None)) as stream:
-        await store.write(told())
+        await store.write(emitted())
         await anext(stream)
         for number in range(1, 301):
-            await store.write(told(number=number))
+            await store.write(emitted(number=number))
         # It slept through all of it: nothing was queued for it, everything is there.
         assert [event.data["number"] for event in await take(stream, 300)] == list(range(1, 301))
 
@@ -127,7 +127,7 @@ async def test_a_slow_follower_holds_one_page_and_loses_nothing(store: Store) ->
 async def test_a_follower_that_leaves_is_forgotten(store: Store) -> None:
     log = Events(store)
     async with aclosing(log.follow(None)) as stream:
-        await store.write(told())
+        await store.write(emitted())
         await anext(stream)
         assert log._followers
     assert not log._followers
@@ -136,24 +136,24 @@ async def test_a_follower_that_leaves_is_forgotten(store: Store) -> None:
 async def test_a_cancelled_follower_is_forgotten(store: Store) -> None:
     log = Events(store)
     task = asyncio.create_task(take(log.follow("sbx_never"), 1))
-    await store.write(told())
+    await store.write(emitted())
     assert log._followers
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     # A generator left in the middle is closed by the loop, a moment later.
     gc.collect()
-    await store.write(told())
+    await store.write(emitted())
     assert not log._followers
 
 
 async def test_followers_get_the_rest_and_end_when_the_log_is_closed(store: Store) -> None:
     log = Events(store)
-    await store.write(told())
+    await store.write(emitted())
     waiting = asyncio.create_task(take(log.follow("sbx_never"), 1))
     async with aclosing(log.follow(None)) as stream:
         await anext(stream)
-        await store.write(told(number=7))
+        await store.write(emitted(number=7))
         log.close()
         assert [event.data["number"] async for event in stream] == [7]
     assert await waiting == []
@@ -167,7 +167,7 @@ async def test_ids_never_go_back_for_a_reader_beside_many_writers(database_url: 
 
     async def write_all(store: Store) -> None:
         for number in range(50):
-            await store.write(told(number=number, times=1 + number % 3))
+            await store.write(emitted(number=number, times=1 + number % 3))
 
     async def watch() -> list[int]:
         """Reads as fast as it can, remembering only the highest id, as every follower does."""
@@ -190,8 +190,8 @@ async def test_ids_never_go_back_for_a_reader_beside_many_writers(database_url: 
 
 
 async def test_ids_are_never_given_twice(store: Store) -> None:
-    await store.write(told(times=3))
+    await store.write(emitted(times=3))
     last = await Events(store).last_id()
     await store.write(lambda conn: conn.exec_driver_sql("DELETE FROM events"))
-    await store.write(told())
+    await store.write(emitted())
     assert await Events(store).last_id() > last

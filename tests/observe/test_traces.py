@@ -33,7 +33,7 @@ WHOLE = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-0[01]")
 )
 def test_a_trace_that_is_not_valid_is_none(header: bytes) -> None:
     assert read(header) is None
-    assert not RequestTrace("req_1", header).is_told
+    assert not RequestTrace("req_1", header).is_propagated
 
 
 @pytest.mark.parametrize("header", [GIVEN, b"cc" + GIVEN[2:], b"cc" + GIVEN[2:] + b"-what-comes-later"])
@@ -64,7 +64,7 @@ def test_a_command_is_told_the_trace_only_if_its_caller_takes_part() -> None:
         env = request.environment({"A": "b"}, is_asked=is_asked)
         assert env == {"A": "b", "TRACEPARENT": request.command().traceparent}
         assert request.command().parent_id == request.trace.span_id
-        assert request.is_told
+        assert request.is_propagated
 
 
 def test_a_command_keeps_the_trace_that_its_caller_gave_it_by_name() -> None:

@@ -216,8 +216,8 @@ async def make(kind: str, database: str | None, folder: Path, chain: Anvil) -> N
         shutil.copy(state / name, keep)
     key = {"public_key": customer.public_key, "secret_key": customer.secret_key}
     (keep / "customer.json").write_text(json.dumps(key))
-    told = {"at": datetime.now(UTC).isoformat(), "rows": rows, "lists": shown}
-    (keep / "listed.json").write_text(json.dumps(told, indent=1))
+    reported = {"at": datetime.now(UTC).isoformat(), "rows": rows, "lists": shown}
+    (keep / "listed.json").write_text(json.dumps(reported, indent=1))
     await asyncio.to_thread(_dump, database, state, keep / "dump.sql")
     FOLDER.mkdir(exist_ok=True)
     with tarfile.open(FOLDER / f"{known_head()}-{kind}.tar.xz", "w:xz") as archive:

@@ -175,9 +175,9 @@ def _types(where: str, before: Json, now: Json, *, sent: bool) -> Iterator[str]:
     if was is None and is_now is None:
         return
     if sent and is_now is not None and (was is None or not was <= is_now):
-        yield f"{where}: {_told(was)} is {_told(is_now)} now"
+        yield f"{where}: {_shown(was)} is {_shown(is_now)} now"
     if not sent and was is not None and (is_now is None or not is_now <= was):
-        yield f"{where}: {_told(was)} is {_told(is_now)} now"
+        yield f"{where}: {_shown(was)} is {_shown(is_now)} now"
 
 
 def _kinds(schema: Json) -> set[str] | None:
@@ -190,7 +190,7 @@ def _kinds(schema: Json) -> set[str] | None:
     return kinds | {"integer"} if "number" in kinds else kinds
 
 
-def _told(kinds: set[str] | None) -> str:
+def _shown(kinds: set[str] | None) -> str:
     return "anything" if kinds is None else " or ".join(sorted(kinds))
 
 

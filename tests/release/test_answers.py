@@ -19,8 +19,8 @@ async def test_the_document_and_every_answer_are_as_they_were_frozen(tmp_path: P
         answers = json.loads(json.dumps(await answers_of(served)))
     changed = list(_differences(json.loads(DOCUMENT.read_text()), shown, "document"))
     changed += _changed_cells(json.loads(ANSWERS.read_text()), answers)
-    told = "\n".join(changed[:40])
-    assert not changed, f"{len(changed)} changes; `make freeze` takes them over if they are meant:\n{told}"
+    text = "\n".join(changed[:40])
+    assert not changed, f"{len(changed)} changes; `make freeze` takes them over if they are meant:\n{text}"
 
 
 def _changed_cells(before: dict[str, dict[str, Cell]], now: dict[str, dict[str, Cell]]) -> list[str]:

@@ -91,18 +91,18 @@ def older(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Older]:
     with tarfile.open(FOLDER / request.param) as archive:
         archive.extractall(tmp_path, filter="data")
     listed = json.loads((tmp_path / "listed.json").read_text())
-    at, told = datetime.fromisoformat(listed["at"]), (listed["rows"], listed["lists"])
+    at, reported = datetime.fromisoformat(listed["at"]), (listed["rows"], listed["lists"])
     dump = tmp_path / "dump.sql"
     if "sqlite" in request.param:
         with closing(sqlite3.connect(tmp_path / "sandboxer.db")) as conn:
             conn.executescript(dump.read_text())
-        yield Older(tmp_path, None, at, *told)
+        yield Older(tmp_path, None, at, *reported)
         return
     databases: PostgresDatabases = request.getfixturevalue("postgres_databases")
     name = databases.make_empty()
     words = ["psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--file={dump}", databases.url(name)]
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
-    yield Older(tmp_path, databases.url(name), at, *told)
+    yield Older(tmp_path, databases.url(name), at, *reported)
     databases.drop(name)
 
 

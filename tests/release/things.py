@@ -94,8 +94,8 @@ class Things:
         made = str((await self._post("/v1/webhooks", wanted))["id"])
         await self._post(f"/v1/webhooks/{made}/test", {})
         for _ in range(300):
-            told = (await self._client.get(f"/v1/webhooks/{made}/deliveries")).json()["deliveries"]
-            if told and all(one["ended_at"] is not None for one in told):
+            body = (await self._client.get(f"/v1/webhooks/{made}/deliveries")).json()["deliveries"]
+            if body and all(one["ended_at"] is not None for one in body):
                 break
             await asyncio.sleep(0.05)
         return made

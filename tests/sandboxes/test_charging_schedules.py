@@ -283,7 +283,7 @@ class PaidLives(RuleBasedStateMachine):
     @invariant()
     def every_sat_is_where_it_belongs(self) -> None:
         now = self.clock.now()
-        told = self.wait(self.lives())
+        reported = self.wait(self.lives())
 
         def check(conn: Connection) -> None:
             proof = verify(conn)
@@ -294,7 +294,7 @@ class PaidLives(RuleBasedStateMachine):
             view = account_view(conn, "alice", now=now)
             has = view.balance - view.debt
             paid_in = sum(sats for _, sats in self.paid)
-            left = paid_in - sum(self.given.values()) + returned - told.get("alice", 0) // NSATS_PER_SAT
+            left = paid_in - sum(self.given.values()) + returned - reported.get("alice", 0) // NSATS_PER_SAT
             dry, funded = moments(conn, "alice", *DRY), moments(conn, "alice", "account.funded")
             # Who ran dry pays no further than the grace it had earned, however long its sandboxes lived on;
             assert has == left or (dry and has > left)
@@ -303,7 +303,7 @@ class PaidLives(RuleBasedStateMachine):
                 since = sum(sats for moment, sats in self.paid if moment >= max(spent_at))
                 assert has <= since + returned
             for child, sats in self.given.items():
-                self.check_child(conn, child, sats, told.get(child, 0))
+                self.check_child(conn, child, sats, reported.get(child, 0))
 
         self.wait(self.platform.store.read(check))
 
@@ -330,12 +330,12 @@ class PaidLives(RuleBasedStateMachine):
                 if event.subject.startswith("sbx_") and ("to" in event.data or "vcpus" in event.data):
                     steps.setdefault(event.subject, []).append(event)
             after = page[-1].id
-        for id, told in steps.items():
+        for id, reported in steps.items():
             sandbox = await self.platform.sandboxes.dependencies.repository.find(id)
             assert sandbox is not None
             had = sandbox.resources if sandbox.boosted_from is None else sandbox.boosted_from.resources
-            state, card, why, began = State.REQUESTED, self.card_of(sandbox, had), "", told[0].at
-            for event in (*told, None):
+            state, card, why, began = State.REQUESTED, self.card_of(sandbox, had), "", reported[0].at
+            for event in (*reported, None):
                 ended = self.clock.now() if event is None else event.at
                 if event is not None and event.data.get("to") == State.EXPIRED.value:
                     # It is charged for the time it was given, however late somebody came to end it.
@@ -364,8 +364,8 @@ class PaidLives(RuleBasedStateMachine):
 
 def moments(conn: Connection, account: str, *kinds: str) -> set[datetime]:
     """When this was told of it."""
-    told = select(events.c.at).where(events.c.subject == account, events.c.kind.in_(kinds))
-    return set(conn.execute(told).scalars())
+    reported = select(events.c.at).where(events.c.subject == account, events.c.kind.in_(kinds))
+    return set(conn.execute(reported).scalars())
 
 
 def _rate(state: State, why: str, card: RateCard) -> int:

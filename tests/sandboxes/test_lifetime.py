@@ -27,8 +27,8 @@ async def test_a_sandbox_ends_when_its_ttl_is_over_and_not_before(
         clock.advance(timedelta(seconds=1))
         await eventually(lambda: state_of(platform, sandbox.id) is State.DESTROYED)
         assert not backend.boxes
-        told = [(e.kind, e.actor, e.reason) for e in await platform.events.page(sandbox.id)][-3:]
-        assert told == [
+        events = [(e.kind, e.actor, e.reason) for e in await platform.events.page(sandbox.id)][-3:]
+        assert events == [
             ("sandbox.expired", "system:timer", "ttl"),
             ("sandbox.destroying", "system:timer", "ttl"),
             ("sandbox.destroyed", "system:timer", "ttl"),

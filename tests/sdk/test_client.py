@@ -32,11 +32,11 @@ def test_a_failing_command_is_a_result_and_no_error(sandbox: Sandbox) -> None:
 
 def test_a_stream_gives_pieces_and_ends_with_the_exit(sandbox: Sandbox) -> None:
     pieces = list(sandbox.stream("echo one; echo two >&2; exit 4"))
-    told = {
+    reported = {
         stream: b"".join(p.data for p in pieces if isinstance(p, Chunk) and p.stream == stream)
         for stream in ("stdout", "stderr")
     }
-    assert told == {"stdout": b"one\n", "stderr": b"two\n"}
+    assert reported == {"stdout": b"one\n", "stderr": b"two\n"}
     assert isinstance(pieces[-1], ExecExit)
     assert pieces[-1].exit_code == 4
 

@@ -90,8 +90,8 @@ async def test_an_older_database_is_refused_as_older_and_told_what_to_pass_throu
 ) -> None:
     change = text("UPDATE alembic_version SET version_num = :revision")
     await store.write(lambda conn: conn.execute(change, {"revision": revision}))
-    told = rf"{revision}.*older.*start sandboxer {re.escape(migrations.PASS_THROUGH)} on it"
-    with pytest.raises(Conflict, match=told):
+    reported = rf"{revision}.*older.*start sandboxer {re.escape(migrations.PASS_THROUGH)} on it"
+    with pytest.raises(Conflict, match=reported):
         open_store(database_url)
     assert await store.read(revision_of) == revision
 

@@ -73,7 +73,7 @@ lamps = Table(
     # Follows from the record, and is no field of it.
     Column("is_lit", Integer, nullable=False),
 )
-told = Table("told", scratch, Column("id", Text), Column("what", Text))
+emitted = Table("emitted", scratch, Column("id", Text), Column("what", Text))
 rows = Rows(
     lamps,
     Lamp,
@@ -86,21 +86,21 @@ LampStep = Step[Lamp, Signal]
 LIFECYCLE = Lifecycle[Signal](next_state=next_state, ended=frozenset({State.BROKEN}))
 
 
-class Told:
+class Emitting:
     """As every noun does: one row for each step, in its transaction."""
 
     noun = "lamp"
 
     def _record(self, conn: Connection, change: Change[Lamp, LampStep]) -> None:
         what = [entry.step.kind or entry.after.state.value for entry in change.entries] or ["new"]
-        conn.execute(insert(told), [{"id": change.after.id, "what": one} for one in what])
+        conn.execute(insert(emitted), [{"id": change.after.id, "what": one} for one in what])
 
 
-class Lamps(Told, Repository[Lamp, LampStep]):
+class Lamps(Emitting, Repository[Lamp, LampStep]):
     pass
 
 
-class RememberedLamps(Told, RememberedRepository[Lamp, LampStep]):
+class RememberedLamps(Emitting, RememberedRepository[Lamp, LampStep]):
     pass
 
 
@@ -123,7 +123,7 @@ def opened(store: Store) -> Lamps:
 
 
 async def events(store: Store) -> list[str]:
-    return await store.read(lambda conn: list(conn.execute(select(told.c.what)).scalars()))
+    return await store.read(lambda conn: list(conn.execute(select(emitted.c.what)).scalars()))
 
 
 async def test_a_record_comes_back_as_it_was_written(lit_store: Store) -> None:

@@ -65,8 +65,8 @@ async def served(world: None, names: Names, tmp_path: Path) -> AsyncIterator[Ser
 async def run(served: Served, path: str, *argv: str) -> str:
     answer = await served.client.post(f"{path}/exec", {"argv": list(argv)})
     assert answer.status_code == 200, answer.text
-    told = answer.json()
-    return str(told["stdout"]) + str(told["stderr"])
+    body = answer.json()
+    return str(body["stdout"]) + str(body["stderr"])
 
 
 async def fetch(served: Served, path: str, url: str) -> str:

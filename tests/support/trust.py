@@ -29,7 +29,7 @@ def shared_trust() -> Iterator[None]:
 def _create(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
     if verify is not True or cert is not None:
         return _real(verify=verify, cert=cert, trust_env=trust_env)
-    told = (os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")) if trust_env else ()
-    if told not in _known:
-        _known[told] = _real(verify=verify, cert=cert, trust_env=trust_env)
-    return _known[told]
+    reported = (os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")) if trust_env else ()
+    if reported not in _known:
+        _known[reported] = _real(verify=verify, cert=cert, trust_env=trust_env)
+    return _known[reported]

@@ -74,26 +74,26 @@ async def test_locks_and_watches_of_one_sandbox_say_nothing_about_another(pair: 
     watcher, other = pair
     argv = ["/usr/bin/python3", "-c", PROGRAM]
     command = Command(argv=[*argv, "hold"], env=PATH, has_stdin=True, keep=False)
-    told = ""
+    text = ""
     async with asyncio.timeout(60), await (await watcher.guest()).run(command) as process:
         async for item in process.output():
             if isinstance(item, Exit):
-                assert item.code == 0, told
+                assert item.code == 0, text
                 break
             assert isinstance(item, Output)
-            told += item.data.decode()
-            if told.startswith("held") and told.count("\n") == 1 and "." not in told:
+            text += item.data.decode()
+            if text.startswith("held") and text.count("\n") == 1 and "." not in text:
                 touched = await other.run(*argv, "touch", timeout_s=60)
                 assert touched.stdout == "touched\n", touched.stdout + touched.stderr
                 # A birth, too, was seen by all before.
                 await _live_and_die(other.backend)
-                told += "."
+                text += "."
                 await process.write_stdin(b"\n")
-    held, locks, watches = told.splitlines()[0].split()
+    held, locks, watches = text.splitlines()[0].split()
     assert held == "held"
     assert int(locks) > 30
     assert int(watches) > 40
-    assert told.splitlines()[1:] == ["."]
+    assert text.splitlines()[1:] == ["."]
 
 
 async def _live_and_die(backend: NamespacesBackend) -> None:
@@ -114,8 +114,8 @@ async def test_the_sandbox_that_is_locked_out_does_hold_its_locks(make: Maker) -
         taken = set(ran.stdout.splitlines())
         assert {"/dev/null flock", "/dev/null posix", "/dev/null ofd", "/bin/sh flock"} <= taken
         await process.write_stdin(b"\n")
-        told = "".join([item.data.decode() async for item in outputs if isinstance(item, Output)])
-        assert "/dev/null" in told
+        text = "".join([item.data.decode() async for item in outputs if isinstance(item, Output)])
+        assert "/dev/null" in text
 
 
 async def test_fanotify_is_refused(attacker: Sandbox) -> None:

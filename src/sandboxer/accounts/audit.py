@@ -84,7 +84,7 @@ def append(
     # As it will be read again: keys as text, tuples as lists.
     plain = json.loads(_canonical(dict(data or {})))
     seq = head.seq + 1
-    told = {
+    fields = {
         "seq": seq,
         "at": now.astimezone(UTC),
         "actor": actor,
@@ -93,12 +93,12 @@ def append(
         "reason": reason,
         "data": plain,
     }
-    link = _hash(head.hash, told)
-    conn.execute(insert(audit_log), {**told, "previous": head.hash, "hash": link})
+    link = _hash(head.hash, fields)
+    conn.execute(insert(audit_log), {**fields, "previous": head.hash, "hash": link})
     conn.execute(update(audit_head).where(audit_head.c.id == 1).values(seq=seq, hash=link))
     if seq % CHECKPOINT_EVERY == 0:
         _remember(conn, Checkpoint(seq=seq, hash=link), now)
-    return Entry(**told, previous=head.hash, hash=link)
+    return Entry(**fields, previous=head.hash, hash=link)
 
 
 def by_owner(
@@ -204,16 +204,16 @@ def verify_export(lines: Iterator[str]) -> Checkpoint:
     last = Checkpoint(seq=0, hash=GENESIS)
     for line in lines:
         try:
-            told = json.loads(line)
-            previous, link = told.pop("previous"), told.pop("hash")
-            at = told.pop("at")
-            expected = _hash(previous, {**told, "at": datetime.fromisoformat(at)})
-            follows = (told["seq"], previous) == (last.seq + 1, last.hash)
+            fields = json.loads(line)
+            previous, link = fields.pop("previous"), fields.pop("hash")
+            at = fields.pop("at")
+            expected = _hash(previous, {**fields, "at": datetime.fromisoformat(at)})
+            follows = (fields["seq"], previous) == (last.seq + 1, last.hash)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise InvalidRequest(field="export", why=f"row {last.seq + 1} cannot be read") from None
         if not follows or expected != link:
             raise InvalidRequest(field="export", why=f"row {last.seq + 1} does not follow the one before it")
-        last = Checkpoint(seq=told["seq"], hash=link)
+        last = Checkpoint(seq=fields["seq"], hash=link)
     return last
 
 
@@ -222,18 +222,18 @@ def _fault(row: Row[Any], last: Checkpoint, witnesses: Mapping[int, str]) -> str
         return f"row {last.seq + 1} is missing; row {row.seq} follows"
     if row.previous != last.hash:
         return f"row {row.seq} does not follow row {last.seq}"
-    told = {
+    fields = {
         name: getattr(row, name) for name in ("seq", "at", "actor", "action", "subject", "reason", "data")
     }
-    if _hash(last.hash, told) != row.hash:
+    if _hash(last.hash, fields) != row.hash:
         return f"row {row.seq} was changed: its hash does not match"
     if witnesses.get(row.seq, row.hash) != row.hash:
         return f"row {row.seq} is not the one that a checkpoint saw"
     return None
 
 
-def _hash(previous: str, told: Mapping[str, Any]) -> str:
-    row = {**told, "at": told["at"].astimezone(UTC).isoformat()}
+def _hash(previous: str, fields: Mapping[str, Any]) -> str:
+    row = {**fields, "at": fields["at"].astimezone(UTC).isoformat()}
     return hashlib.sha256(f"{previous}\n{_canonical(row)}".encode()).hexdigest()
 
 

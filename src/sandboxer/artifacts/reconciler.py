@@ -206,19 +206,19 @@ class KeptReconciler(Reconciler, Generic[K, B]):
 
     async def _carry_out(self, record: K, signal: Any, now: datetime, reached: Reached | None) -> None:
         until = now + self.retention
-        told: dict[str, object] = {"dropped_at": until.isoformat()}
+        data: dict[str, object] = {"dropped_at": until.isoformat()}
         if signal is self.signals.DRY:
             changes, reason, at = self.unpaid(record, until), "out_of_sats", None
             if reached is not None:
-                told |= {"cap": reached.cap, "limit_sats": reached.limit_sats}
+                data |= {"cap": reached.cap, "limit_sats": reached.limit_sats}
                 reason, at = "spending_cap", reached.at
-            await self.move(record, signal, reason, changes=changes, data=told, at=at)
+            await self.move(record, signal, reason, changes=changes, data=data, at=at)
         elif signal is self.signals.PAID:
             await self.move(record, signal, "paid", changes=self.paid(record))
         elif signal is self.signals.RETENTION_OVER and is_spared(record):
             # Nobody paid, and it is locked: told loudly, and kept for once more the same time.
             changes = {"expires_at": until, "reason": SPARED}
-            await self.move(record, None, SPARED, kind="overdue", changes=changes, data=told)
+            await self.move(record, None, SPARED, kind="overdue", changes=changes, data=data)
         else:
             await self.remove(record, signal, signal.value)
 

@@ -55,8 +55,8 @@ async def within(seconds: float, what: str) -> AsyncIterator[asyncio.Timeout]:
             raise
         raise BackendLost(why=f"the sandbox gave no answer to {what} within {seconds:g} s") from None
     except OSError as error:
-        if told := host_exhausted(error):
-            raise told from error
+        if reported := host_exhausted(error):
+            raise reported from error
         raise
 
 

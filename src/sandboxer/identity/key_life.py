@@ -95,9 +95,9 @@ class KeyLife:
 
     def claim_for(self, secret: str, asked: str) -> Claim:
         """The same claim again for who repeats what was asked and knows the secret it was asked with."""
-        told = hashlib.sha256(asked.encode()).hexdigest()
+        digest = hashlib.sha256(asked.encode()).hexdigest()
         return Claim(
-            base64.urlsafe_b64encode(self._keys.derived(f"claim {told} {secret}")).decode().rstrip("=")
+            base64.urlsafe_b64encode(self._keys.derived(f"claim {digest} {secret}")).decode().rstrip("=")
         )
 
     async def reveal(self, public_key: str, claim: str) -> NewKey:

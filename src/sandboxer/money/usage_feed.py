@@ -119,11 +119,11 @@ class DailyFeed:
         if ordinal > last:
             return []
         day = date.fromordinal(ordinal)
-        told = list(_day(conn, day, now))
-        total = sum(happening.data["total_msats"] for happening in told)
-        closed = {"day": day.isoformat(), "accounts": len(told), "total_msats": total}
+        happenings = list(_day(conn, day, now))
+        total = sum(happening.data["total_msats"] for happening in happenings)
+        closed = {"day": day.isoformat(), "accounts": len(happenings), "total_msats": total}
         return [
-            *told,
+            *happenings,
             Happening(
                 position=ordinal,
                 id=f"day_{day.isoformat()}",

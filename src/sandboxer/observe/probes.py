@@ -32,7 +32,7 @@ class Probe:
         self._owner = owner
         self._task: asyncio.Task[None] | None = None
         self._why: str | None = None
-        self._told: str | None = None
+        self._reported: str | None = None
 
     async def finding(self) -> str | None:
         """Why it is ill, or None."""
@@ -40,7 +40,7 @@ class Probe:
             self._task = self._owner.start(self._run(), name=f"probe {self.name}")
         done, _ = await asyncio.wait({self._task}, timeout=ANSWERS_WITHIN_S)
         why = self._why if done else f"no answer within {ANSWERS_WITHIN_S:g} s"
-        self._tell(why)
+        self._report(why)
         return why
 
     async def _run(self) -> None:
@@ -52,11 +52,11 @@ class Probe:
         else:
             self._why = None
 
-    def _tell(self, why: str | None) -> None:
+    def _report(self, why: str | None) -> None:
         """Once, when it begins and when it ends."""
-        if (why is None) == (self._told is None):
+        if (why is None) == (self._reported is None):
             return
-        self._told = why
+        self._reported = why
         if why is None:
             log.warning("health: %s is well again", self.name)
         else:

@@ -109,7 +109,7 @@ class RequestTrace:
         return self._own
 
     @property
-    def is_told(self) -> bool:
+    def is_propagated(self) -> bool:
         """The caller takes part: it sent a trace, or asked for one."""
         return self._given is not None or self._asked
 
@@ -122,7 +122,7 @@ class RequestTrace:
     def environment(self, env: Mapping[str, str], *, is_asked: bool) -> Mapping[str, str]:
         """What a command is given. A caller that says `TRACEPARENT` itself is believed."""
         self._asked = self._asked or is_asked
-        if not self.is_told or TRACEPARENT in env:
+        if not self.is_propagated or TRACEPARENT in env:
             return env
         return {**env, TRACEPARENT: self.command().traceparent}
 

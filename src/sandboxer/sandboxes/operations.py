@@ -105,10 +105,10 @@ class Operations:
         except OSError as error:
             # The host's trouble (a full disk, no descriptors left), not a bug of ours.
             log.exception("%s of %s met the host's limits", operation.name, sandbox_id)
-            told = host_exhausted(error) or Unavailable(
+            problem = host_exhausted(error) or Unavailable(
                 why=f"the host could not do it: {error.strerror or error}", operation=operation.name
             )
-            _settle(operation.result, error=told)
+            _settle(operation.result, error=problem)
         except Exception as error:
             # One of the outermost loops: a bug in one operation must not end the platform.
             log.exception("%s of %s broke", operation.name, sandbox_id)

@@ -192,18 +192,18 @@ class Quarantine:
 
     async def run(self) -> None:
         """For ever; cancel it to stop."""
-        told: set[str] = set()
+        reported: set[str] = set()
         while True:
             try:
                 await self.remove_due()
                 held = await self.look()
-                if fresh := [one for one in held if one.unknown.id not in told]:
+                if fresh := [one for one in held if one.unknown.id not in reported]:
                     log.warning(
                         "%d things on this host have no record (`sandboxer inspect stale`): %s",
                         len(fresh),
                         ", ".join(one.unknown.id for one in fresh[:20]),
                     )
-                told = {one.unknown.id for one in held}
+                reported = {one.unknown.id for one in held}
             except Exception:
                 # An outermost loop: the next round tries again.
                 log.exception("could not look for things without a record")

@@ -46,10 +46,10 @@ class Lines:
                 yield Line(guest, self._sandboxes.environment(sandbox))
         except (BackendLost, BaseExceptionGroup) as error:
             loss = error if isinstance(error, BackendLost) else _loss_in(error)
-            told = None if loss is None else await loss_of(self._sandboxes, sandbox_id, loss)
-            if told is None or told is loss:
+            cause = None if loss is None else await loss_of(self._sandboxes, sandbox_id, loss)
+            if cause is None or cause is loss:
                 raise
-            raise told from error
+            raise cause from error
 
     async def check_standing(self, sandbox_id: str, exit_code: int | None) -> None:
         """Raises what `open` raises, for a program that was killed because its sandbox went."""

@@ -76,7 +76,7 @@ class Processes:
     async def list(self, sandbox_id: str, caller: Caller) -> Sequence[ProcessInfo]:
         async with self._lines.open(sandbox_id, caller, ActivityKind.PROCESSES) as line:
             infos = await line.guest.processes()
-        shown = [self._told(i) for i in infos if i.tag not in (EXEC_TAG, TERMINAL_TAG)]
+        shown = [self._shown(i) for i in infos if i.tag not in (EXEC_TAG, TERMINAL_TAG)]
         return sorted(shown, key=lambda info: info.started_at)
 
     async def get(self, sandbox_id: str, caller: Caller, process_id: str) -> ProcessInfo:
@@ -159,9 +159,9 @@ class Processes:
             await end_process(line.guest, info)
 
     async def _find(self, guest: Guest, process_id: str) -> ProcessInfo:
-        return self._told(await find_process(guest, process_id, hidden=(EXEC_TAG, TERMINAL_TAG)))
+        return self._shown(await find_process(guest, process_id, hidden=(EXEC_TAG, TERMINAL_TAG)))
 
-    def _told(self, info: ProcessInfo) -> ProcessInfo:
+    def _shown(self, info: ProcessInfo) -> ProcessInfo:
         return info if info.exit is None else replace(info, exit=self._ended(info.process_id, info.exit))
 
     def _ended(self, process_id: str, exit_: Exit) -> Exit:

@@ -85,7 +85,7 @@ _POSSIBLE: dict[str, tuple[str, ...]] = {
 }
 
 
-def told(pairs: Pairs, *, with_missed: bool) -> Iterator[str]:
+def described(pairs: Pairs, *, with_missed: bool) -> Iterator[str]:
     """Line by line: each state with the acts that met it, how often; then what could have met and has not."""
     met = ((state, f"{act} {number}") for (state, act), number in sorted(pairs.items()))
     yield from _by_state(met)

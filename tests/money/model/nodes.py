@@ -49,9 +49,9 @@ class CoreNode:
             return 503, "text/plain", b"Loading block index"
         many = asked if isinstance(asked, list) else [asked]
         said = [self._one(each) for each in many]
-        told = said if isinstance(asked, list) else said[0]
-        status = 500 if isinstance(told, dict) and told["error"] else 200
-        return status, "application/json", json.dumps(told).encode()
+        reported = said if isinstance(asked, list) else said[0]
+        status = 500 if isinstance(reported, dict) and reported["error"] else 200
+        return status, "application/json", json.dumps(reported).encode()
 
     def _one(self, call: dict[str, Any]) -> dict[str, Any]:
         answer: dict[str, Any] = {"result": None, "error": None, "id": call.get("id")}

@@ -83,12 +83,12 @@ async def strangers_ask_for_more_time(run: Run) -> None:
     copied = await _sent_by(run, thing.owner)
     async with _edge(run) as http:
         for headers in ({}, copied):
-            told = [
-                _told(await http.patch(_ttl(id), json={"duration": "1m"}, headers=headers), id)
+            reported = [
+                _shown(await http.patch(_ttl(id), json={"duration": "1m"}, headers=headers), id)
                 for id in (thing.id, UNKNOWN)
             ]
-            if all(status < 500 for status, _ in told):
-                assert told[0] == told[1], f"a stranger is told which sandboxes there are: {told}"
+            if all(status < 500 for status, _ in reported):
+                assert reported[0] == reported[1], f"a stranger is told which sandboxes there are: {reported}"
 
 
 def _ttl(id: str) -> str:
@@ -105,7 +105,7 @@ async def _sent_by(run: Run, person: lives.Person) -> dict[str, str]:
     return {"payment-signature": paid.header.decode()}
 
 
-def _told(answer: httpx.Response, id: str) -> tuple[int, tuple[str, ...]]:
+def _shown(answer: httpx.Response, id: str) -> tuple[int, tuple[str, ...]]:
     """What tells one answer from another: its status and its reasons."""
     text = answer.text.replace(id, "<id>")
     return answer.status_code, tuple(re.findall(r'"(?:reason|code|type)": ?"([^"]*)"', text))

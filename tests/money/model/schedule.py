@@ -98,7 +98,7 @@ async def run_schedule(seed: int, play: Play, *, database: str | None = None, st
             # A busy machine: nothing that was looked at was wrong, and the rest is left undone.
             report.is_abandoned = limit.expired()
             if not report.is_abandoned:
-                raise Broken(_told(report, error)) from error
+                raise Broken(_shown(report, error)) from error
     return report
 
 
@@ -158,6 +158,6 @@ async def _step(run: Run, play: Play, name: str, act: Act, report: Report) -> No
     run.oracle.note_rates()
 
 
-def _told(report: Report, error: Exception) -> str:
+def _shown(report: Report, error: Exception) -> str:
     lines = "\n".join(f"  {number}. {step}" for number, step in enumerate(report.steps, 1))
     return f"seed {report.seed}: {type(error).__name__}: {error}\n{lines}"

@@ -17,7 +17,7 @@ import time
 
 import pytest
 
-from tests.money.model.covered import Pairs, told, unknown_acts
+from tests.money.model.covered import Pairs, described, unknown_acts
 from tests.money.model.play import LIVES, PLAY
 from tests.money.model.schedule import Broken, Report, run_schedule
 
@@ -52,7 +52,7 @@ def play_for(seconds: float, request: pytest.FixtureRequest, kind: str) -> None:
             ("told", f"the money model, {kind}: {seed - first} schedules from seed {first} on{left}")
         )
     print(f"{kind}: {seed - first} schedules, {len(pairs)} pairs of a state and an act:")
-    print("\n".join(told(pairs, with_missed=True)))
+    print("\n".join(described(pairs, with_missed=True)))
 
 
 def play_one(seed: int, request: pytest.FixtureRequest, kind: str) -> Report:

@@ -201,14 +201,14 @@ async def test_whatever_receivers_do_and_whenever_we_stop_all_is_told_at_least_o
     chance = random.Random(seed)
     tempers = [GOOD, GOOD, GOOD, status(500), status(302), b"", b"garbage\r\n\r\n"]
     clock = Hurried()
-    told: set[str] = set()
+    reported: set[str] = set()
 
     async with receiver() as there:
 
         def answer(number: int) -> bytes:
             said = chance.choice(tempers)
             if said == GOOD:
-                told.add(there.ids[number])
+                reported.add(there.ids[number])
             return said
 
         there.answer = answer
@@ -229,7 +229,7 @@ async def test_whatever_receivers_do_and_whenever_we_stop_all_is_told_at_least_o
     assert len(found) == 60
     delivered = {one.message for one in found if one.state is DeliveryState.DELIVERED}
     # What is called delivered was accepted; what was never accepted is called dead.
-    assert delivered <= told
+    assert delivered <= reported
     assert {one.message for one in found} == set(there.ids)
     count = await store.read(lambda conn: conn.execute(select(func.count(webhook_attempts.c.seq))).scalar())
     assert 60 <= (count or 0) <= len(there.got)
@@ -296,7 +296,7 @@ async def test_those_above_an_account_hear_of_it_and_those_beside_it_do_not(stor
             while len(await all_deliveries(store)) < 4:
                 assert asyncio.get_running_loop().time() < deadline
                 await asyncio.sleep(0.01)
-    told = [(one.account, one.message) for one in await all_deliveries(store)]
-    first, second = sorted({message for _, message in told}, key=lambda id: int(id.partition("_")[2]))
-    assert sorted(account for account, message in told if message == first) == ["child", "parent", "root"]
-    assert [account for account, message in told if message == second] == ["root"]
+    reported = [(one.account, one.message) for one in await all_deliveries(store)]
+    first, second = sorted({message for _, message in reported}, key=lambda id: int(id.partition("_")[2]))
+    assert sorted(account for account, message in reported if message == first) == ["child", "parent", "root"]
+    assert [account for account, message in reported if message == second] == ["root"]

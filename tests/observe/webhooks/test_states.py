@@ -86,9 +86,9 @@ def test_verify_takes_what_is_signed_and_refuses_everything_else() -> None:
         (SECRET, {**headers, "webhook-signature": "v1,é"}, body, now),
         (SECRET, {}, body, now),
     ]
-    for secret, told, given_body, moment in wrong:
+    for secret, reported, given_body, moment in wrong:
         with pytest.raises(WebhookRejected):
-            verify(secret, told, given_body, now=moment)
+            verify(secret, reported, given_body, now=moment)
 
 
 def test_a_secret_has_enough_bytes_or_is_refused() -> None:

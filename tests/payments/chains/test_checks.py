@@ -133,8 +133,8 @@ async def test_a_monero_daemon_or_wallet_of_another_network_is_told_apart(
     assert "of fakechain, not of Monero's mainnet" in str(await why(wallet(monero, network="mainnet")))
     liar = impostor(monero.daemon_url)
     liar.says = {"get_info": {"nettype": "stagenet", "synchronized": True}}
-    told = await why(wallet(monero, network="stagenet", daemon=liar.url))
-    assert told == "its wallet is not of Monero's stagenet"
+    reported = await why(wallet(monero, network="stagenet", daemon=liar.url))
+    assert reported == "its wallet is not of Monero's stagenet"
 
 
 async def test_a_node_that_is_another_after_it_was_away_is_not_believed(
@@ -185,8 +185,8 @@ async def test_a_monero_daemon_or_wallet_that_is_behind_says_how_far(
 ) -> None:
     daemon = impostor(monero.daemon_url)
     daemon.says = {"get_info": {"height": 120, "target_height": 3000}}
-    told = await why(wallet(monero, daemon=daemon.url))
-    assert told == "its daemon is not synchronised: 120 of 3000 blocks"
+    reported = await why(wallet(monero, daemon=daemon.url))
+    assert reported == "its daemon is not synchronised: 120 of 3000 blocks"
     daemon.says = {"get_block_count": {"count": 100_001}}
     assert "of 100000 blocks" in str(await why(wallet(monero, daemon=daemon.url)))
 
@@ -243,7 +243,7 @@ async def test_a_look_up_that_takes_too_long_is_told(
 # -- later ---------------------------------------------------------------------------------------------------
 
 
-class Told(Standings):
+class Recorded(Standings):
     def __init__(self) -> None:
         super().__init__()
         self.is_on = asyncio.Event()
@@ -258,7 +258,7 @@ async def test_a_node_that_comes_up_later_turns_its_rail_on_without_a_restart() 
     with Bitcoin() as node:
         node.pause()
         async with opened(core(node)) as chain:
-            standings = Told()
+            standings = Recorded()
             rails = Rails(standings, {"BTC": chain.check}, SystemClock())
             await rails.check_all()
             assert "no connection" in str(standings.why_off("BTC"))

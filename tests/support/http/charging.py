@@ -62,8 +62,8 @@ async def paid(tmp_path: Path) -> AsyncIterator[Served]:
 async def good(client: Client, method: str, path: str, body: object = None) -> dict[str, Any]:
     answer = await client.send(method, path, **({} if body is None else {"body": body}))
     assert answer.status_code in (200, 201), answer.text
-    told: dict[str, Any] = answer.json()
-    return told
+    reply: dict[str, Any] = answer.json()
+    return reply
 
 
 async def becomes(client: Client, path: str, state: str, seconds: float = 15.0) -> dict[str, Any]:
@@ -74,5 +74,5 @@ async def becomes(client: Client, path: str, state: str, seconds: float = 15.0) 
     return seen
 
 
-async def told(client: Client, path: str) -> list[dict[str, Any]]:
+async def events_of(client: Client, path: str) -> list[dict[str, Any]]:
     return [event.data async for event in client.events("GET", f"{path}?follow=false")]

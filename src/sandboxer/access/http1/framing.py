@@ -149,5 +149,5 @@ class Rechunked:
 
     def feed(self, data: bytes) -> bytes:
         payload = self._chunks.feed(data)
-        told = chunk(payload) if payload else b""
-        return told + LAST_CHUNK if self._chunks.is_over else told
+        framed = chunk(payload) if payload else b""
+        return framed + LAST_CHUNK if self._chunks.is_over else framed

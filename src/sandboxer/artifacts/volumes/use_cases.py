@@ -145,11 +145,11 @@ class VolumeUseCases:
                 changes["name"] = name
             if labels is not None:
                 changes["labels"] = dict(labels)
-            told = {"size_mb": size_mb, "former_name": current.name if "name" in changes else None}
+            data = {"size_mb": size_mb, "former_name": current.name if "name" in changes else None}
             if size_mb is None or size_mb == current.size_mb:
-                return await self._amend(current.id, caller, "changed", changes, told)
+                return await self._amend(current.id, caller, "changed", changes, data)
             changes |= {"size_mb": size_mb, "rate_msats": self.repository.rate(current.account, size_mb)}
-            return await self._resize(current, size_mb, caller, changes, told)
+            return await self._resize(current, size_mb, caller, changes, data)
 
         return await self.operations.perform(volume.id, "change", act)
 
@@ -321,20 +321,20 @@ class VolumeUseCases:
         size_mb: int,
         caller: Caller,
         changes: Mapping[str, object],
-        told: Mapping[str, object],
+        data: Mapping[str, object],
     ) -> Volume:
         """At no moment is a disk larger than what is paid for and allowed: one that grows is written down
         first, one that shrinks is smaller first."""
         more_mb = size_mb - volume.size_mb
         if more_mb < 0:
             await self.reconciler(volume).resize_volume(volume.id, size_mb=size_mb)
-            return await self._amend(volume.id, caller, "changed", changes, told)
+            return await self._amend(volume.id, caller, "changed", changes, data)
 
         def check(conn: Connection, grown: Volume) -> None:
             self.repository.admit(conn, grown, now=self.clock.now())
             self._check_room(conn, grown, more=0, more_mb=more_mb, counted_mb=more_mb)
 
-        changed = await self._amend(volume.id, caller, "changed", changes, told, check_stored=check)
+        changed = await self._amend(volume.id, caller, "changed", changes, data, check_stored=check)
         try:
             await self.reconciler(volume).resize_volume(volume.id, size_mb=size_mb)
         except BaseException:

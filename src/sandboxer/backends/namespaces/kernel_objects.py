@@ -73,8 +73,8 @@ class ObjectWatch:
             await asyncio.sleep(INTERVAL_S)
             try:
                 for excess, what in await in_thread(self._dependencies.threads, self.look_now):
-                    told = (excess.sandbox_id, excess.count, what, excess.pids or "all commands")
-                    log.warning("%s holds %d %s, beyond what one sandbox may: killing %s", *told)
+                    words = (excess.sandbox_id, excess.count, what, excess.pids or "all commands")
+                    log.warning("%s holds %d %s, beyond what one sandbox may: killing %s", *words)
                     await in_thread(self._dependencies.threads, self.end_now, excess)
             except (OSError, ValueError) as error:
                 log.warning("kernel objects could not be counted: %r", error)

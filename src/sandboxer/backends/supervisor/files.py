@@ -293,9 +293,9 @@ class PageOfEntries:
 
     def next_after(self, done: bytes) -> bytes | None:
         """Where the next page begins, by what the guest says at the end, or by what we dropped ourselves."""
-        told = Fields(done)
-        if Tag.AFTER in told:
-            after = told.raw(Tag.AFTER)
+        reply = Fields(done)
+        if Tag.AFTER in reply:
+            after = reply.raw(Tag.AFTER)
             if not self._after < after or len(after) > MAX_PATH:
                 raise GuestMisbehaved(why="a page that begins before its end")
             return after

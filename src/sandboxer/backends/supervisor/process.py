@@ -163,8 +163,8 @@ class ProcessInput:
         self._waiting: deque[tuple[asyncio.Future[Settled], int]] = deque()
         self._over: SandboxerError | None = None
         self._ended = False
-        self._is_told = line.version >= VERSION_TAKEN
-        if self._is_told:
+        self._is_acknowledged = line.version >= VERSION_TAKEN
+        if self._is_acknowledged:
             line.divert(self)
 
     async def write(self, data: bytes) -> None:
@@ -175,7 +175,7 @@ class ProcessInput:
         view, taken = memoryview(data), 0
         for at in range(0, len(view), MAX_PAYLOAD):
             piece = view[at : at + MAX_PAYLOAD]
-            if not self._is_told:
+            if not self._is_acknowledged:
                 self._line.send(HEADER.pack(len(piece), Frame.STDIN), piece)
                 await self._line.drain()
                 continue
@@ -186,7 +186,7 @@ class ProcessInput:
 
     async def close(self) -> None:
         """Returns when it is closed, after everything written before was taken. Closed already is success."""
-        if self._is_told:
+        if self._is_acknowledged:
             await self._settled(0, frame(Frame.STDIN_EOF))
         else:
             self._line.send(frame(Frame.STDIN_EOF))

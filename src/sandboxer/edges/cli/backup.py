@@ -218,8 +218,8 @@ def _tell_other_profiles(settings: Settings) -> None:
 def _show(manifest: Manifest, file: Path, json: bool) -> None:
     if json:
         entries = {entry.name: {"sha256": entry.sha256, "size": entry.size} for entry in manifest.entries}
-        told = {"file": str(file), "created_at": manifest.created_at, "files": entries}
-        print_json(told | {"left_out": list(manifest.left_out)})
+        report = {"file": str(file), "created_at": manifest.created_at, "files": entries}
+        print_json(report | {"left_out": list(manifest.left_out)})
         return
     out.print(columns([(entry.name, size(entry.size)) for entry in manifest.entries], "FILE", "SIZE"))
     out.print("[dim]left out:[/]", "; ".join(manifest.left_out))
@@ -337,10 +337,10 @@ def _read_manifest(tar: tarfile.TarFile) -> Manifest:
             "This is no backup: it has no manifest.", next_step="Name a file that backup wrote."
         )
     try:
-        told = json.loads(file.read())
-        entries = tuple(Entry(**entry) for entry in told["entries"])
+        content = json.loads(file.read())
+        entries = tuple(Entry(**entry) for entry in content["entries"])
         manifest = Manifest(
-            told["format"], told["created_at"], told["version"], entries, tuple(told["left_out"])
+            content["format"], content["created_at"], content["version"], entries, tuple(content["left_out"])
         )
     except (ValueError, TypeError, KeyError) as error:
         raise CommandFailed(

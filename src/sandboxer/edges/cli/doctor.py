@@ -106,8 +106,8 @@ def _show(settings: Settings, seen: Fingerprint, missing: list[Lack], *, healthy
     out.print(columns(rows, "WALL", "", "WHY"))
     lacks = [*missing, *seen.lacks]
     if lacks:
-        told = [(Text(lack.what, style="yellow"), lack.why, lack.remedy) for lack in lacks]
-        out.print(columns(told, "\nLACKS", "\nWHY", "\nREMEDY"))
+        lines = [(Text(lack.what, style="yellow"), lack.why, lack.remedy) for lack in lacks]
+        out.print(columns(lines, "\nLACKS", "\nWHY", "\nREMEDY"))
     out.print(facts_table([*seen.facts.items(), *_facts(settings)], title="\nThis host"))
     verdict = "[bold green]can make sandboxes[/]" if healthy else "[bold red]cannot make sandboxes[/]"
     out.print(f"\nThis host {verdict} with ext.namespaces.")
@@ -221,12 +221,12 @@ def _served(owner_file: Path) -> Iterator[Lack]:
 def payments_off(settings: Settings) -> Iterator[Lack]:
     is_served = settings.state_dir.exists() and is_held(settings.state_dir)
     if is_served:
-        yield from _told(settings)
+        yield from _asked_of_server(settings)
     elif settings.chains:
         yield from asyncio.run(_asked(settings))
 
 
-def _told(settings: Settings) -> Iterator[Lack]:
+def _asked_of_server(settings: Settings) -> Iterator[Lack]:
     try:
         url = str(json.loads(settings.owner_file.read_text())["url"])
         answer = httpx.get(f"{url}/v1/pricing", timeout=DEADLINE_S, trust_env=False)

@@ -235,8 +235,8 @@ def _streamed(operation: AnyOperation) -> dict[str, Any]:
 def _sunset(operation: AnyOperation) -> dict[str, Any]:
     if operation.deprecated is None:
         return {}
-    told = {"x-deprecated-since": operation.deprecated.since, "x-sunset": operation.deprecated.sunset}
-    shown = {name: day.isoformat() for name, day in told.items()}
+    dates = {"x-deprecated-since": operation.deprecated.since, "x-sunset": operation.deprecated.sunset}
+    shown = {name: day.isoformat() for name, day in dates.items()}
     return (
         shown
         if operation.deprecated.instead is None

@@ -73,9 +73,9 @@ class Envelope:
             status = status or 499
         except Exception as error:
             log.error("unexpected (%s %r)", request_id, scope["path"], exc_info=error)
-            told = host_exhausted(error) or Broken(why=str(error))
+            problem = host_exhausted(error) or Broken(why=str(error))
             if status == 0 and scope["type"] == "http":
-                await problems.response(told, request_id)(scope, receive, enveloped)
+                await problems.response(problem, request_id)(scope, receive, enveloped)
             # Otherwise the answer has begun: leaving it unfinished tells the client that it is not whole.
         finally:
             self._count(_template(scope), _method(scope), status, time.perf_counter() - began)
@@ -126,17 +126,18 @@ def _tracked(scope: Scope) -> RequestTrace:
 
 def _trace(tracked: RequestTrace) -> tuple[tuple[bytes, bytes], ...]:
     """To a caller that takes part in tracing."""
-    return ((b"traceparent", tracked.trace.traceparent.encode()),) if tracked.is_told else ()
+    return ((b"traceparent", tracked.trace.traceparent.encode()),) if tracked.is_propagated else ()
 
 
 def _deprecation(scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
     """RFC 9745 and RFC 8594, where what was asked for will go."""
     operation = operation_of(scope)
-    return () if operation is None or operation.deprecated is None else _told(operation.deprecated)
+    deprecated = None if operation is None else operation.deprecated
+    return () if deprecated is None else _deprecation_headers(deprecated)
 
 
 @cache
-def _told(deprecated: Deprecation) -> tuple[tuple[bytes, bytes], ...]:
+def _deprecation_headers(deprecated: Deprecation) -> tuple[tuple[bytes, bytes], ...]:
     since, sunset = (
         datetime.combine(day, time_of_day(), UTC) for day in (deprecated.since, deprecated.sunset)
     )

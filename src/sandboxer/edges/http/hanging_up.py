@@ -179,8 +179,8 @@ class _Answer:
             answer.headers["connection"] = "close"
             await answer(scope, receive, self._send)
         elif self._tells_events:
-            told = json.dumps(problems.document(why, problems.request_id_of(scope)))
-            body = f"event: error\ndata: {told}\n\n".encode()
+            document = json.dumps(problems.document(why, problems.request_id_of(scope)))
+            body = f"event: error\ndata: {document}\n\n".encode()
             await self._send({"type": "http.response.body", "body": body, "more_body": False})
         else:
             # An unfinished answer is the only honest one; the connection ends with it.

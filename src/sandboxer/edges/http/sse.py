@@ -96,8 +96,8 @@ class EventStream(Response):
             await _send(send, ServerEvent("error", problems.document(error, request_id)), lease)
         except Exception as error:
             log.error("stream broke (%s)", request_id, exc_info=error)
-            told = host_exhausted(error) or Broken(why=str(error))
-            await _send(send, ServerEvent("error", problems.document(told, request_id)), lease)
+            problem = host_exhausted(error) or Broken(why=str(error))
+            await _send(send, ServerEvent("error", problems.document(problem, request_id)), lease)
 
 
 async def _send(send: Send, event: ServerEvent, lease: Lease) -> None:
@@ -118,24 +118,24 @@ class OutputEvents:
 
     def __init__(self, encoding: str, *, stdout_at: int = 0, stderr_at: int = 0) -> None:
         self._is_text = encoding == "utf-8"
-        self._told = {Stream.STDOUT: stdout_at, Stream.STDERR: stderr_at}
+        self._sent = {Stream.STDOUT: stdout_at, Stream.STDERR: stderr_at}
         self._decoders = {stream: codecs.getincrementaldecoder("utf-8")("replace") for stream in Stream}
         self._held = dict.fromkeys(Stream, 0)
 
     @property
     def position(self) -> str:
         """What to give as `after` (or Last-Event-ID) to go on from here."""
-        return f"{self._told[Stream.STDOUT]}.{self._told[Stream.STDERR]}"
+        return f"{self._sent[Stream.STDOUT]}.{self._sent[Stream.STDERR]}"
 
     def piece(self, output: Output) -> ServerEvent | None:
         """None while all there is, is the beginning of a character."""
         stream = output.stream
         if not self._is_text:
-            self._told[stream] += output.dropped + len(output.data)
+            self._sent[stream] += output.dropped + len(output.data)
             return self._event(stream, base64.b64encode(output.data).decode(), output.dropped)
         text = self._decoders[stream].decode(output.data)
         held = len(self._decoders[stream].getstate()[0])
-        self._told[stream] += output.dropped + len(output.data) + self._held[stream] - held
+        self._sent[stream] += output.dropped + len(output.data) + self._held[stream] - held
         self._held[stream] = held
         return self._event(stream, text, output.dropped) if text or output.dropped else None
 
@@ -144,12 +144,12 @@ class OutputEvents:
         events = []
         for stream in Stream:
             if text := self._decoders[stream].decode(b"", final=True):
-                self._told[stream] += self._held[stream]
+                self._sent[stream] += self._held[stream]
                 self._held[stream] = 0
                 events.append(self._event(stream, text, 0))
         return events
 
     def _event(self, stream: Stream, data: str, dropped: int) -> ServerEvent:
         texts = Texts()
-        shown = ExecOutput.model_construct(data=texts.text(data), dropped=dropped, offset=self._told[stream])
+        shown = ExecOutput.model_construct(data=texts.text(data), dropped=dropped, offset=self._sent[stream])
         return ServerEvent(stream.value, shown, self.position, texts)

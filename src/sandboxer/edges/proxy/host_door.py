@@ -188,11 +188,11 @@ def _cookie_of(scheme: bytes) -> bytes:
 
 def _hide_credentials(head: RequestHead) -> None:
     """A signed call or a session that was sent to the wrong host: the program inside could repeat it."""
-    told = {line[: line.find(b":")].lower(): line for line in head.lines}
-    given = told.get(b"authorization", b"")
+    headers = {line[: line.find(b":")].lower(): line for line in head.lines}
+    given = headers.get(b"authorization", b"")
     if _KEY in given:
         hidden = CREDENTIALS
-    elif _SESSION in given or b"sign-in-with-x" in told:
+    elif _SESSION in given or b"sign-in-with-x" in headers:
         hidden = _OF_SESSIONS
     else:
         return

@@ -126,14 +126,14 @@ class Carrier:
         return Outcome(failure=failure, reason=reason, status=status, took_ms=took)
 
     async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
-        told = [
+        signed = [
             ("content-type", "application/json"),
             ("user-agent", "sandboxer-webhooks/1"),
             *headers.items(),
         ]
         limits = {"connect": CONNECT_S, "read": self._timeout_s, "write": self._timeout_s, "pool": CONNECT_S}
         async with self._pool.stream(
-            "POST", url, headers=told, content=body, extensions={"timeout": limits}
+            "POST", url, headers=signed, content=body, extensions={"timeout": limits}
         ) as answer:
             read = 0
             async for chunk in answer.aiter_stream():
@@ -240,6 +240,6 @@ def signature(secret: str, message: str, timestamp: int, body: bytes) -> str:
 
 def headers_of(message: str, timestamp: int, body: bytes, secrets: Iterable[str]) -> Mapping[str, str]:
     """One signature for each secret in force, so that a receiver may change over at leisure."""
-    told = {"webhook-id": message, "webhook-timestamp": str(timestamp)}
+    headers = {"webhook-id": message, "webhook-timestamp": str(timestamp)}
     signatures = [signature(secret, message, timestamp, body) for secret in secrets]
-    return {**told, "webhook-signature": " ".join(signatures)} if signatures else told
+    return {**headers, "webhook-signature": " ".join(signatures)} if signatures else headers

@@ -96,11 +96,11 @@ def load(conn: Connection, account: str, id: str) -> Endpoint:
 
 def listening(conn: Connection, accounts: Collection[str]) -> list[Endpoint]:
     """Those that are told of what happens to these accounts: theirs, and those that hear of everything."""
-    told = select(webhook_endpoints).where(_t.enabled, _REAL)
-    rows = list(conn.execute(told.where(_t.hears_all)))
+    enabled = select(webhook_endpoints).where(_t.enabled, _REAL)
+    rows = list(conn.execute(enabled.where(_t.hears_all)))
     names = sorted(accounts)
     for start in range(0, len(names), _CHUNK):
-        theirs = told.where(_t.account.in_(names[start : start + _CHUNK]), _t.hears_all.is_(False))
+        theirs = enabled.where(_t.account.in_(names[start : start + _CHUNK]), _t.hears_all.is_(False))
         rows += conn.execute(theirs)
     return sorted((_endpoint(row) for row in rows), key=lambda endpoint: endpoint.id)
 

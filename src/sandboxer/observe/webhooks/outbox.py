@@ -277,13 +277,13 @@ def page(
 
 
 def attempts_of(conn: Connection, deliveries: Sequence[str]) -> dict[str, list[Attempt]]:
-    told: dict[str, list[Attempt]] = {id: [] for id in deliveries}
+    attempts: dict[str, list[Attempt]] = {id: [] for id in deliveries}
     query = select(webhook_attempts).where(_a.delivery.in_(deliveries)).order_by(_a.seq)
     for row in conn.execute(query):
-        told[row.delivery].append(
+        attempts[row.delivery].append(
             Attempt(at=row.at, took_ms=row.took_ms, status=row.status, outcome=row.outcome, reason=row.reason)
         )
-    return told
+    return attempts
 
 
 def prune(conn: Connection, *, now: datetime) -> bool:

@@ -132,7 +132,7 @@ class Funds(Protocol):
         ...
 
 
-Told = TypeVar("Told")
+Answer = TypeVar("Answer")
 
 
 class CheckedChain:
@@ -186,7 +186,7 @@ class CheckedChain:
         self._is_proven = why is None
         return why
 
-    async def _asked(self, question: Awaitable[Told]) -> Told:
+    async def _asked(self, question: Awaitable[Answer]) -> Answer:
         try:
             return await question
         except ChainUnavailable:

@@ -268,14 +268,14 @@ def asked_today(conn: Connection, card: str, *, now: datetime) -> int:
 
 def _tell_card(conn: Connection, card: Card, reason: str, actor: str, now: datetime) -> None:
     announce(conn, TOPIC)
-    told = {"state": card.state.value, "cents": card.cents, "source": card.source.value}
+    data = {"state": card.state.value, "cents": card.cents, "source": card.source.value}
     kind = f"gift_card.{card.state.value}"
-    record(conn, subject=card.id, kind=kind, actor=actor, reason=reason, at=now, data=told)
+    record(conn, subject=card.id, kind=kind, actor=actor, reason=reason, at=now, data=data)
 
 
 def _tell_redemption(conn: Connection, one: Redemption, reason: str, actor: str, now: datetime) -> None:
     announce(conn, TOPIC)
-    told: Mapping[str, Any] = {
+    data: Mapping[str, Any] = {
         "redemption": one.id,
         "state": one.state.value,
         "kind": one.kind.value,
@@ -284,7 +284,7 @@ def _tell_redemption(conn: Connection, one: Redemption, reason: str, actor: str,
         "tier": one.tier,
     }
     kind = f"gift_redemption.{one.state.value}"
-    record(conn, subject=one.card, kind=kind, actor=actor, reason=reason, at=now, data=told)
+    record(conn, subject=one.card, kind=kind, actor=actor, reason=reason, at=now, data=data)
 
 
 def _card_row(card: Card) -> dict[str, Any]:

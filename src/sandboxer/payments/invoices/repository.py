@@ -190,8 +190,8 @@ def _write_step(
 
 
 def _tell(conn: Connection, invoice: Invoice, kind: str, reason: str, now: datetime) -> None:
-    told = {"state": invoice.state.value, "account": invoice.account, "asset": invoice.price.asset}
-    record(conn, subject=invoice.id, kind=kind, actor=ACTOR, reason=reason, at=now, data=told)
+    data = {"state": invoice.state.value, "account": invoice.account, "asset": invoice.price.asset}
+    record(conn, subject=invoice.id, kind=kind, actor=ACTOR, reason=reason, at=now, data=data)
 
 
 def _invoice_row(invoice: Invoice) -> dict[str, Any]:

@@ -54,12 +54,12 @@ class StacksNode:
 
     async def block_at(self, height: int) -> str | None:
         """The hash of the chain's own block there; None: it has none, or not yet."""
-        told = await self._ask(f"/extended/v2/blocks/{height}", may_miss=True)
-        if told is None or told.get("canonical") is not True:
+        answer = await self._ask(f"/extended/v2/blocks/{height}", may_miss=True)
+        if answer is None or answer.get("canonical") is not True:
             return None
-        if told.get("height") != height or not isinstance(told.get("hash"), str):
+        if answer.get("height") != height or not isinstance(answer.get("hash"), str):
             raise _nonsense("another block than was asked for")
-        return str(told["hash"])
+        return str(answer["hash"])
 
     async def nonce(self, address: str) -> int:
         """The first one that no block has spent."""
@@ -67,8 +67,8 @@ class StacksNode:
 
     async def balance(self, address: str, asset: str | None) -> int:
         """Of a token (`address.contract::token`), or of STX."""
-        told = await self._ask(f"/extended/v1/address/{address}/balances")
-        group = told.get("stx") if asset is None else (told.get("fungible_tokens") or {}).get(asset, {})
+        answer = await self._ask(f"/extended/v1/address/{address}/balances")
+        group = answer.get("stx") if asset is None else (answer.get("fungible_tokens") or {}).get(asset, {})
         balance = group.get("balance", "0") if isinstance(group, dict) else None
         if not isinstance(balance, str) or not (balance.isascii() and balance.isdigit()):
             raise _nonsense("a balance that is no number")
@@ -92,9 +92,9 @@ class StacksNode:
 
     async def raw(self, txid: str) -> bytes:
         """Its bytes as the chain has them, with the sponsor's signature; they hash to its id."""
-        told = (await self._ask(f"/extended/v1/tx/{txid}/raw")).get("raw_tx")
+        answer = (await self._ask(f"/extended/v1/tx/{txid}/raw")).get("raw_tx")
         try:
-            raw = bytes.fromhex(told.removeprefix("0x") if isinstance(told, str) else "?")
+            raw = bytes.fromhex(answer.removeprefix("0x") if isinstance(answer, str) else "?")
         except ValueError:
             raise _nonsense("a transaction that is not hex") from None
         if sha512_256(raw).hex() != txid:

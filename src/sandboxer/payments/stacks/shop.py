@@ -32,11 +32,11 @@ class Token:
 
     def extra(self) -> dict[str, str | int]:
         """What a paying client needs besides: above all the token's own name, for its post-condition."""
-        told: dict[str, str | int] = {
+        facts: dict[str, str | int] = {
             "tokenType": _TOKEN_TYPES.get(self.asset.code, self.asset.code),
             "decimals": self.asset.decimals,
         }
-        return told if self.name is None else {**told, "assetName": self.name.text}
+        return facts if self.name is None else {**facts, "assetName": self.name.text}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -232,6 +232,6 @@ def refusal(answer: VerifyResponse) -> PaymentRefused:
 
 def advice(message: str | None, extra: Mapping[str, Any] | None) -> dict[str, Any]:
     """What a scheme tells the payer besides the reason: in words, and what to do next."""
-    told = {fact: (extra or {}).get(name) for name, fact in _ADVICE.items()}
-    found = {fact: value for fact, value in told.items() if value is not None}
+    given = {fact: (extra or {}).get(name) for name, fact in _ADVICE.items()}
+    found = {fact: value for fact, value in given.items() if value is not None}
     return {**found, "because": message[:300]} if message else found

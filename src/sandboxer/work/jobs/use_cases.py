@@ -202,20 +202,20 @@ class Jobs:
 
     async def _ended(self, job_id: str, timeout_s: float) -> None:
         """Returns when it has ended, or after `timeout_s`."""
-        told = asyncio.Event()
-        self._waiters.setdefault(job_id, set()).add(told)
+        changed = asyncio.Event()
+        self._waiters.setdefault(job_id, set()).add(changed)
         try:
             async with asyncio.timeout(timeout_s):
                 while (job := await self._repository.glance(job_id)) is not None and job.state not in FINAL:
-                    await told.wait()
-                    told.clear()
+                    await changed.wait()
+                    changed.clear()
         except TimeoutError:
             return
         finally:
-            self._waiters[job_id].discard(told)
+            self._waiters[job_id].discard(changed)
             if not self._waiters[job_id]:
                 del self._waiters[job_id]
 
     def _tell_ended(self, job_id: str) -> None:
-        for told in self._waiters.get(job_id, ()):
-            told.set()
+        for changed in self._waiters.get(job_id, ()):
+            changed.set()

@@ -274,9 +274,9 @@ class Attached:
         self._note("killed", words[-500:] or f"its processes were ended (exit code {ended.code})")
 
     def _note_gone(self, gone: Gone) -> None:
-        told = f": {gone.why.strip()}" if gone.why.strip() else ""
+        why = f": {gone.why.strip()}" if gone.why.strip() else ""
         how = f"signal {-gone.code}" if gone.code < 0 else f"exit code {gone.code}"
-        self._note("exited", f"the interpreter ended with {how}{told}")
+        self._note("exited", f"the interpreter ended with {how}{why}")
 
     async def _finish(self) -> None:
         await self._when_gone(self, self.reason, self.why)

@@ -211,8 +211,8 @@ class SessionRepository(RememberedRepository[Session, Step]):
             attached.reason = reason
             if reason.startswith("sandbox_"):
                 attached.why = f"its sandbox is no longer running ({reason.removeprefix('sandbox_')})"
-            if (told := self.ended_by_money(session)) is not None:
-                attached.why = f"{told} {told.facts['hint']}"
+            if (refusal := self.ended_by_money(session)) is not None:
+                attached.why = f"{refusal} {refusal.facts['hint']}"
             if session.state in (State.DIED, State.ENDED):
                 # Recorded by the loop while we waited to hear why.
                 return

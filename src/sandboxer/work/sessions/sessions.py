@@ -243,8 +243,8 @@ class Sessions:
         if session.state is State.ENDED:
             raise Conflict(why=f"{session_id} has ended ({session.reason})", reason="session_ended")
         if session.state is not State.READY or attached is None:
-            if (told := self._repository.ended_by_money(session)) is not None:
-                raise told
+            if (refusal := self._repository.ended_by_money(session)) is not None:
+                raise refusal
             why = (attached or self._repository.former(session_id) or _Unknown).why or session.reason
             raise SessionDied(id=session_id, why=why, reason=session.reason)
         return session, attached

@@ -86,14 +86,14 @@ class Unpacker:
 
     def weigh(self) -> Weight:
         """Raises InvalidRequest for an archive that is not what it should be, TooLarge."""
-        told = self._run({"task": "weigh"})
-        layers = [Blob(part=Part(**one.pop("part")), **one) for one in told.pop("layers")]
-        return Weight(layers=layers, **told)
+        reply = self._run({"task": "weigh"})
+        layers = [Blob(part=Part(**one.pop("part")), **one) for one in reply.pop("layers")]
+        return Weight(layers=layers, **reply)
 
     def apply(self, root: int, layers: Sequence[Blob], marks: Sequence[bool]) -> None:
         """Into the folder behind `root`. Raises InvalidRequest, TooLarge, DiskFull."""
-        told = [asdict(one) for one in layers]
-        self._run({"task": "apply", "root": root, "layers": told, "marks": list(marks)}, root)
+        described = [asdict(one) for one in layers]
+        self._run({"task": "apply", "root": root, "layers": described, "marks": list(marks)}, root)
 
     def kill(self) -> None:
         """The end: what runs is ended, and nothing more is begun."""
@@ -137,10 +137,10 @@ class Unpacker:
 def _read(answer: bytes) -> dict[str, Any]:
     if not answer:
         raise _ended()
-    told: dict[str, Any] = json.loads(answer)
-    if (refusal := told.get("refusal")) is not None:
-        raise getattr(errors, refusal)(**told["facts"])
-    return told
+    reply: dict[str, Any] = json.loads(answer)
+    if (refusal := reply.get("refusal")) is not None:
+        raise getattr(errors, refusal)(**reply["facts"])
+    return reply
 
 
 def _ended() -> Unavailable:
@@ -155,7 +155,7 @@ class _Job:
     task: str
     archive: IO[bytes]
     bounds: Bounds
-    told: dict[str, Any]
+    request: dict[str, Any]
 
     def run(self) -> dict[str, Any]:
         match self.task:
@@ -168,14 +168,14 @@ class _Job:
 
     def _unpack(self) -> dict[str, Any]:
         ends = time.monotonic() + self.bounds.seconds
-        with os.fdopen(self.told["plain"], "wb") as plain:
-            room, most = Path(self.told["room"]), self.told["most_bytes"]
+        with os.fdopen(self.request["plain"], "wb") as plain:
+            room, most = Path(self.request["room"]), self.request["most_bytes"]
             unpack_whole(self.archive, plain, room=room, most_bytes=most, ends=ends)
         return {}
 
     def _apply(self) -> dict[str, Any]:
-        applying = Applying(self.told["root"], self.bounds)
-        for one, has_marks in zip(self.told["layers"], self.told["marks"], strict=True):
+        applying = Applying(self.request["root"], self.bounds)
+        for one, has_marks in zip(self.request["layers"], self.request["marks"], strict=True):
             blob = Blob(part=Part(**one.pop("part")), **one)
             inside = layer_members(
                 self.archive, blob, most_bytes=self.bounds.bytes, ends=applying.ends, work=applying.work
@@ -186,10 +186,10 @@ class _Job:
 
 
 def main() -> None:
-    told = json.loads(sys.stdin.buffer.readline())
+    request = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_server, daemon=True).start()
-    with os.fdopen(told["archive"], "rb") as archive:
-        job = _Job(told["task"], archive, Bounds(**told["bounds"]), told)
+    with os.fdopen(request["archive"], "rb") as archive:
+        job = _Job(request["task"], archive, Bounds(**request["bounds"]), request)
         try:
             answer = job.run()
         except SandboxerError as error:

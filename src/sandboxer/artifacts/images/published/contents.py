@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from sandboxer.artifacts.images.published.scan import Told
+from sandboxer.artifacts.images.published.scan import Capped
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -27,7 +27,7 @@ else:
 _END = ".list.zst"
 _HALF = ".half"
 # Of those who are told of: who was altered wants to know where to begin.
-_TOLD = 20
+_SHOWN = 20
 
 
 class How(StrEnum):
@@ -59,7 +59,7 @@ class Comparison:
     """Fed with the lines of what is there now, in order."""
 
     listed: Iterator[Line]
-    altered: Told[Altered] = field(default_factory=lambda: Told(_TOLD))
+    altered: Capped[Altered] = field(default_factory=lambda: Capped(_SHOWN))
     _next: Line | None = None
     _is_begun: bool = False
 
@@ -76,7 +76,7 @@ class Comparison:
             self._tell(line, How.CHANGED)
         self._advance()
 
-    def finish(self) -> Told[Altered]:
+    def finish(self) -> Capped[Altered]:
         while (known := self._peek()) is not None:
             self._tell(known, How.MISSING)
             self._advance()

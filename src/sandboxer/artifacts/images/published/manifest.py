@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 from sandboxer.artifacts.images.published import tree
 from sandboxer.artifacts.images.published.contents import Altered, Comparison, Lists
-from sandboxer.artifacts.images.published.scan import Finding, Scan, Told, strip, strip_secrets
+from sandboxer.artifacts.images.published.scan import Capped, Finding, Scan, strip, strip_secrets
 from sandboxer.artifacts.images.published.tree import Bounds, Entry, Kind
 from sandboxer.backends.contract import KeptLayers
 from sandboxer.kernel.errors import Conflict
@@ -36,7 +36,7 @@ class Survey:
     digest: str
     size_bytes: int
     files: int
-    findings: Told[Finding]
+    findings: Capped[Finding]
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ def survey(
     layer: int, *, base: str, bounds: Bounds, scans: bool = True, line: PutLine | None = None
 ) -> Survey:
     """Blocks. `line` gets every line of the manifest with the path that it is of, in order."""
-    digest, count, findings = hashlib.sha256(), _Count(), Told[Finding]()
+    digest, count, findings = hashlib.sha256(), _Count(), Capped[Finding]()
 
     def put(path: bytes, text: str) -> None:
         digest.update(text.encode() + b"\n")
@@ -85,7 +85,7 @@ def survey(
     )
 
 
-def check(found: Survey, digest: str, *, id: str, altered: Told[Altered] | None) -> None:
+def check(found: Survey, digest: str, *, id: str, altered: Capped[Altered] | None) -> None:
     """Raises Conflict unless it is what was published. `altered`: what is different, where that is known."""
     if found.digest == digest:
         return
@@ -127,7 +127,7 @@ def _text(path: bytes) -> str:
 class Made:
     base: str
     survey: Survey
-    stripped: Told[str]
+    stripped: Capped[str]
 
 
 @dataclass(slots=True)
@@ -136,7 +136,7 @@ class Shaping:
 
     bounds: Bounds
     clean: bool = False
-    stripped: Told[str] = field(default_factory=Told)
+    stripped: Capped[str] = field(default_factory=Capped)
 
     def __call__(self, layer: int) -> None:
         strip(layer, self.bounds, self.stripped)

@@ -163,7 +163,7 @@ SHOWN = 100
 
 
 @dataclass(slots=True)
-class Told(Generic[T]):
+class Capped(Generic[T]):
     """A report that may be long: the first of it is kept and told, all of it is counted. A hostile tree may
     hold a million things to tell of.
     """
@@ -211,12 +211,12 @@ def is_stripped(path: bytes) -> bool:
     return _STRIPPED.fullmatch(path) is not None
 
 
-def strip(layer: int, bounds: Bounds, removed: Told[str]) -> None:
+def strip(layer: int, bounds: Bounds, removed: Capped[str]) -> None:
     """Remove it all, and tell of it. Blocks."""
     _remove(layer, bounds, lambda entry: is_stripped(entry.path), removed)
 
 
-def strip_secrets(layer: int, bounds: Bounds, removed: Told[str]) -> None:
+def strip_secrets(layer: int, bounds: Bounds, removed: Capped[str]) -> None:
     """The same with every file in which something looks like a secret."""
     _remove(layer, bounds, _is_telling, removed)
 
@@ -231,7 +231,7 @@ def _is_telling(entry: Entry) -> bool:
     return bool(scan.findings)
 
 
-def _remove(layer: int, bounds: Bounds, is_wanted: Callable[[Entry], bool], removed: Told[str]) -> None:
+def _remove(layer: int, bounds: Bounds, is_wanted: Callable[[Entry], bool], removed: Capped[str]) -> None:
     for entry in tree.walk(layer, bounds):
         if entry.kind in (Kind.FOLDER, Kind.HIDDEN) or not is_wanted(entry):
             continue

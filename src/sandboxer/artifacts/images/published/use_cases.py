@@ -40,7 +40,7 @@ PREFIX = "img"
 # Of a disk that is there only while it is being published.
 PASSING = "pub"
 # Of what was altered, in the event that tells of it.
-_TOLD = ("altered", "altered_count")
+_ALTERED_FACTS = ("altered", "altered_count")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,8 +252,8 @@ class ImageUseCases:
                 async with self.walks.turn(caller.account):
                     await asyncio.to_thread(verify, image_id, layers, bounds, self.lists, digest=image.digest)
             except Conflict as error:
-                told = {name: error.facts[name] for name in _TOLD if name in error.facts}
-                step = Step(signal=Signal.MISSED, actor=actor_of(caller), reason="altered", data=told)
+                facts = {name: error.facts[name] for name in _ALTERED_FACTS if name in error.facts}
+                step = Step(signal=Signal.MISSED, actor=actor_of(caller), reason="altered", data=facts)
                 await self.repository.move(image_id, step)
                 raise
             # All there as it was; and whether somebody changed it and changed it back.

@@ -62,7 +62,7 @@ class Copies:
         except FileExistsError:
             raise Conflict(why=f"{disk_id} exists already") from None
         try:
-            with _told_of_a_full_pool():
+            with _full_pool_refused():
                 self._copy(self._pool.disk(sandbox_id), folder, read_only=True)
         except BaseException:
             self.drop(disk_id)
@@ -78,7 +78,7 @@ class Copies:
         self.discard(sandbox_id)
         os.mkdir(place, 0o700)
         try:
-            with _told_of_a_full_pool():
+            with _full_pool_refused():
                 self._copy(self.path(disk_id), place, read_only=False)
             if self._pool.limits_disks:
                 with _opened(place / "disk") as fd:
@@ -95,7 +95,7 @@ class Copies:
         os.mkdir(place, 0o700)
         disk = place / "disk"
         try:
-            with _told_of_a_full_pool():
+            with _full_pool_refused():
                 if self.are_instant:
                     with _opened(place) as fd:
                         btrfs.create_subvolume(fd, "disk")
@@ -116,7 +116,7 @@ class Copies:
         """A writable copy, in a new folder of the pool."""
         place = self._pool.path / folder
         os.mkdir(place, 0o700)
-        with _told_of_a_full_pool():
+        with _full_pool_refused():
             self._copy(self.path(disk_id), place, read_only=False)
 
     def prepared(self, new_id: str) -> Path:
@@ -188,7 +188,7 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _told_of_a_full_pool() -> Iterator[None]:
+def _full_pool_refused() -> Iterator[None]:
     try:
         yield
     except OSError as error:

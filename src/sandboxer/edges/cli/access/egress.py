@@ -119,13 +119,14 @@ def explain(
         sandboxer egress explain sbx_0123456789abcdefghjkmnpqrs https://pypi.org/simple/
     """
     with client(url, state_dir) as platform:
-        told = _egress(platform, target).explain(address, method=method)
+        explained = _egress(platform, target).explain(address, method=method)
     if json:
-        print_json(told)
+        print_json(explained)
         return
-    word = "[green]allowed[/]" if told.allowed else "[red]denied[/]"
-    out.print(f"{word} {told.method} {told.url}", soft_wrap=True)
-    out.print(told.why + (" [dim](its TLS is opened)[/]" if told.tls_opened else ""), soft_wrap=True)
+    word = "[green]allowed[/]" if explained.allowed else "[red]denied[/]"
+    opened = " [dim](its TLS is opened)[/]" if explained.tls_opened else ""
+    out.print(f"{word} {explained.method} {explained.url}", soft_wrap=True)
+    out.print(explained.why + opened, soft_wrap=True)
 
 
 @verb(app, "replace")

@@ -165,8 +165,8 @@ def _csv(lines: list[wire.UsageLine]) -> str:
     writer = csv.writer(text)
     writer.writerow(USAGE_COLUMNS)
     for line in lines:
-        told = line.model_dump(mode="json")
-        writer.writerow([told[name] for name in USAGE_COLUMNS])
+        values = line.model_dump(mode="json")
+        writer.writerow([values[name] for name in USAGE_COLUMNS])
     return text.getvalue()
 
 

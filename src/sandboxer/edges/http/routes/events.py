@@ -33,38 +33,38 @@ async def follow_events(asked: Asked[SandboxPath, FollowEventsQuery, None]) -> R
         if asked.query.last_event_id is None
         else max(asked.query.after, asked.query.last_event_id)
     )
-    told = platform.events
+    events = platform.events
     # Nothing more will happen to one that is gone: its stream ends, even after its last event.
     is_open = asked.query.follow and sandbox.state is not State.DESTROYED
     source = (
-        _followed(told, asked.path.sandbox_id, start)
+        _followed(events, asked.path.sandbox_id, start)
         if is_open
-        else _known(told, asked.path.sandbox_id, start)
+        else _known(events, asked.path.sandbox_id, start)
     )
     return EventStream(source, begin_at_once=True)
 
 
 async def follow_account(asked: Asked[NoParameters, FollowAccountEventsQuery, None]) -> Response:
-    told, account = asked.platform.events, asked.caller.account
+    events, account = asked.platform.events, asked.caller.account
     start = (
         asked.query.after
         if asked.query.last_event_id is None
         else max(asked.query.after, asked.query.last_event_id)
     )
-    source = _followed(told, account, start) if asked.query.follow else _known(told, account, start)
+    source = _followed(events, account, start) if asked.query.follow else _known(events, account, start)
     return EventStream(source, begin_at_once=True)
 
 
-async def _followed(told: Events, subject: str, after: int) -> AsyncIterator[ServerEvent]:
-    async with aclosing(told.follow(subject, after)) as happening:  # type: ignore[type-var]
+async def _followed(events: Events, subject: str, after: int) -> AsyncIterator[ServerEvent]:
+    async with aclosing(events.follow(subject, after)) as happening:  # type: ignore[type-var]
         async for event in happening:
             yield _shown(event)
             if event.kind == LAST_KIND:
                 return
 
 
-async def _known(told: Events, subject: str, after: int) -> AsyncIterator[ServerEvent]:
-    while page := await told.page(subject, after, PAGE):
+async def _known(events: Events, subject: str, after: int) -> AsyncIterator[ServerEvent]:
+    while page := await events.page(subject, after, PAGE):
         for event in page:
             yield _shown(event)
         after = page[-1].id

@@ -45,7 +45,7 @@ async def open_terminal(
         argv = SHELL if query.command is None else None
         wanted = Wanted(shell=query.command, argv=argv, cwd=query.cwd, user=query.user)
         opened = terminals.open(sandbox_id, who, wanted, size)
-    async with _told(websocket), opened as process:
+    async with _reporting_problems(websocket), opened as process:
         await websocket.accept()
         ready = TerminalReady(terminal_id=process.process_id, reattached=query.terminal_id is not None)
         await websocket.send_text(ready.model_dump_json())
@@ -110,7 +110,7 @@ async def _obey(text: str, process: Process) -> None:
 
 
 @asynccontextmanager
-async def _told(websocket: WebSocket) -> AsyncIterator[None]:
+async def _reporting_problems(websocket: WebSocket) -> AsyncIterator[None]:
     """Whatever goes wrong is told as a problem: as an HTTP answer before the upgrade, as a word after it."""
     try:
         yield

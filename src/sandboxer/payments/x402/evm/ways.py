@@ -156,10 +156,10 @@ async def why_unusable(node: Node, network: str, accepts: Sequence[Accepted]) ->
 
 async def _why_another(node: Node, accepted: Accepted, chain: int) -> str | None:
     code, wanted = accepted.asset.code, accepted.asset.decimals
-    told = await _read(node, accepted.id, _DECIMALS)
-    if len(told) != _WORD:
+    answer = await _read(node, accepted.id, _DECIMALS)
+    if len(answer) != _WORD:
         return f"{accepted.id} is no token there, {code} was expected"
-    if (decimals := int.from_bytes(told)) != wanted:
+    if (decimals := int.from_bytes(answer)) != wanted:
         return f"{accepted.id} has {decimals} decimals, {code} has {wanted}"
     name, version = str(accepted.extra["name"]), str(accepted.extra["version"])
     separator = await _read(node, accepted.id, _SEPARATOR)
@@ -176,9 +176,9 @@ def _domain_separator(token: str, name: str, version: str, chain: int) -> bytes:
 
 
 async def _name(node: Node, token: str) -> str | None:
-    told = await _read(node, token, function_signature_to_4byte_selector("name()"))
+    answer = await _read(node, token, function_signature_to_4byte_selector("name()"))
     try:
-        return str(decode(["string"], told)[0])
+        return str(decode(["string"], answer)[0])
     except Exception:
         # Older tokens answer 32 bytes of text; a domain that nobody tells cannot be compared.
         return None

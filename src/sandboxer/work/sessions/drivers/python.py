@@ -126,10 +126,10 @@ def run(code: str, n: int) -> None:
 
 
 def complain(error: BaseException) -> None:
-    told = traceback.TracebackException.from_exception(error)
+    trace = traceback.TracebackException.from_exception(error)
     # Of the cells and what they call, not of this file.
-    told.stack = traceback.StackSummary.from_list(f for f in told.stack if f.filename != __file__)
-    text = "".join(told.format())
+    trace.stack = traceback.StackSummary.from_list(f for f in trace.stack if f.filename != __file__)
+    text = "".join(trace.format())
     answer("ename", type(error).__name__)
     try:
         answer("evalue", str(error)[:20000])

@@ -179,8 +179,8 @@ def _facts(rule: Rule) -> wire.RuleFacts:
     )
 
 
-def _explained(told: Explained) -> wire.EgressExplained:
-    verdict = told.verdict
+def _explained(explained: Explained) -> wire.EgressExplained:
+    verdict = explained.verdict
     is_allowed = isinstance(verdict, Allow)
     if isinstance(verdict, Allow):
         reason, is_opened = "allowed_by_rule" if verdict.rule else "default", verdict.is_opened
@@ -189,8 +189,8 @@ def _explained(told: Explained) -> wire.EgressExplained:
     else:
         reason, why, is_opened = verdict.reason, verdict.why, False
     return wire.EgressExplained(
-        url=told.ask.url(),
-        method=told.ask.method or "",
+        url=explained.ask.url(),
+        method=explained.ask.method or "",
         allowed=is_allowed,
         reason=reason,
         why=why,

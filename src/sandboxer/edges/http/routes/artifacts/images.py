@@ -284,8 +284,8 @@ def _announced(request: Request) -> str:
 
     A session's token signs nothing; there its length has to do.
     """
-    told = request.headers.get("x-content-sha256", "").lower()
-    return told or "length " + request.headers.get("content-length", "unknown")
+    claimed = request.headers.get("x-content-sha256", "").lower()
+    return claimed or "length " + request.headers.get("content-length", "unknown")
 
 
 def _received(image: records.PublishedImage) -> Response:

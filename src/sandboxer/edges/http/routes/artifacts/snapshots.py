@@ -143,8 +143,8 @@ async def clone(asked: Asked[SnapshotPath, NoParameters, CloneSnapshot]) -> Resp
         ]
         shown = [answers.sandbox(each) for each in made.sandboxes]
         left_out = [answers.attached_volume(one) for one in made.volumes_left_out]
-        told = Clones.model_construct(sandboxes=shown, failed=failed, volumes_left_out=left_out)
-        return json_response(told, 201)
+        answer = Clones.model_construct(sandboxes=shown, failed=failed, volumes_left_out=left_out)
+        return json_response(answer, 201)
 
     return await once_many(asked.request, act)
 

@@ -77,9 +77,9 @@ async def create(asked: Asked[NoParameters, NoParameters, AskInvoice]) -> Respon
     )
     if claim is None or "idempotent-replayed" not in answer.headers:
         return answer
-    told = Response(_with_claim(bytes(answer.body), claim.token), answer.status_code)
-    told.raw_headers += [pair for pair in answer.raw_headers if pair[0] != b"content-length"]
-    return told
+    response = Response(_with_claim(bytes(answer.body), claim.token), answer.status_code)
+    response.raw_headers += [pair for pair in answer.raw_headers if pair[0] != b"content-length"]
+    return response
 
 
 async def _repeatable_claim(request: Request, asker: str) -> Claim | None:

@@ -13,7 +13,7 @@ from sandboxer.kernel.clock import HostTime, Reading
 
 
 @dataclass(frozen=True)
-class Told:
+class Readings:
     # By how much the wall clock is ahead of the truth.
     wall_ahead_s: float = 0
     boot_id: str = "first"
@@ -21,7 +21,7 @@ class Told:
     booted_at_us: int = 0
 
 
-class ToldClocks(HostTime):
+class ScriptedClocks(HostTime):
     """As the server reads them. A reboot ends the server, so only the wall clock is read anew each time."""
 
     def __init__(self, file: Path) -> None:
@@ -30,16 +30,16 @@ class ToldClocks(HostTime):
         self._booted_at_us = read_clocks(file).booted_at_us
 
     def read(self) -> Reading:
-        told, truth = read_clocks(self._file), super().read()
-        wall = truth.wall + timedelta(seconds=told.wall_ahead_s)
-        return Reading(wall=wall, boot_us=self.boot_us(), boot_id=told.boot_id)
+        reported, truth = read_clocks(self._file), super().read()
+        wall = truth.wall + timedelta(seconds=reported.wall_ahead_s)
+        return Reading(wall=wall, boot_us=self.boot_us(), boot_id=reported.boot_id)
 
     def boot_us(self) -> int:
         return super().boot_us() - self._booted_at_us
 
 
-def read_clocks(file: Path) -> Told:
-    return Told(**json.loads(file.read_text())) if file.exists() else Told()
+def read_clocks(file: Path) -> Readings:
+    return Readings(**json.loads(file.read_text())) if file.exists() else Readings()
 
 
 def set_wall(file: Path, ahead_s: float) -> None:
@@ -51,7 +51,7 @@ def start_host_again(file: Path, *, takes_s: float) -> None:
     before = read_clocks(file)
     _write(
         file,
-        Told(
+        Readings(
             wall_ahead_s=before.wall_ahead_s + takes_s,
             boot_id=before.boot_id + "+",
             booted_at_us=time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000,
@@ -59,7 +59,7 @@ def start_host_again(file: Path, *, takes_s: float) -> None:
     )
 
 
-def _write(file: Path, told: Told) -> None:
+def _write(file: Path, reported: Readings) -> None:
     fresh = file.with_suffix(".new")
-    fresh.write_text(json.dumps(asdict(told)))
+    fresh.write_text(json.dumps(asdict(reported)))
     os.rename(fresh, file)
