@@ -240,7 +240,7 @@ class Sftp(asyncssh.SFTPServer):
 
     async def fsetstat(self, file_obj: object, attrs: SFTPAttrs) -> None:
         if isinstance(file_obj, Upload):
-            await self._visit.keep_pace(1)
+            await self._login.wait_for_rate(1)
             file_obj.set(attrs)
         elif isinstance(file_obj, Download):
             await self._set(file_obj.path, attrs)
