@@ -123,9 +123,9 @@ class Wire:
     def _take(self, count: int) -> bytearray:
         while len(self._buffer) < count:
             self._fill()
-        taken = self._buffer[:count]
+        piece = self._buffer[:count]
         del self._buffer[:count]
-        return taken
+        return piece
 
     def _read_chunk(self) -> bytearray:
         while (end := self._buffer.find(b"\r\n")) < 0:

@@ -46,15 +46,15 @@ def payments(folder: Path, rounds: int) -> Iterator[Row | Samples | Skipped]:
 
 
 async def _compare(wallet: str, ours: str, bare: str, rounds: int) -> tuple[Samples, Samples]:
-    taken: dict[str, list[float]] = {ours: [], bare: []}
+    times: dict[str, list[float]] = {ours: [], bare: []}
     async with _agent(wallet, ours) as first, _agent(wallet, bare) as second:
         for number in range(rounds + 3):
             for url, http in ((ours, first), (bare, second)):
                 spent = await _pay(http)
                 # The first of each open connections and warm caches.
                 if number >= 3:
-                    taken[url].append(spent)
-    return Samples("sandboxer", "ms", tuple(taken[ours])), Samples("bare x402", "ms", tuple(taken[bare]))
+                    times[url].append(spent)
+    return Samples("sandboxer", "ms", tuple(times[ours])), Samples("bare x402", "ms", tuple(times[bare]))
 
 
 async def _pay(http: httpx.AsyncClient) -> float:

@@ -89,14 +89,14 @@ class EsploraFace:
     def _unspent(self, address: str) -> list[dict[str, Any]] | None:
         if (script := self._script(address)) is None:
             return None
-        taken = {point for tx in self.node.mempool.values() for point in spends(tx)}
+        spent = {point for tx in self.node.mempool.values() for point in spends(tx)}
         coins: list[Coin] = list(self.node.book.by_script.get(script, ()))
         for tx in self.node.mempool.values():
             coins += [coin for coin in coins_of(tx, None) if coin.script == script]
         return [
             {"txid": coin.txid, "vout": coin.vout, "value": coin.value, "status": self._status(coin.txid)}
             for coin in coins
-            if (coin.txid, coin.vout) not in taken and (coin.txid, coin.vout) not in self.node.book.spent_by
+            if (coin.txid, coin.vout) not in spent and (coin.txid, coin.vout) not in self.node.book.spent_by
         ]
 
     def _script(self, address: str) -> bytes | None:

@@ -195,11 +195,11 @@ class KernelNode:
             return self.submit(self._signed(coins, [(self._home, worth)]))
 
     def _purse(self) -> list[Coin]:
-        taken = {point for tx in self.mempool.values() for point in spends(tx)}
+        spent = {point for tx in self.mempool.values() for point in spends(tx)}
         return [
             coin
             for coin in self.book.by_script[self._home]
-            if (coin.txid, coin.vout) not in taken
+            if (coin.txid, coin.vout) not in spent
             and (coin.txid, coin.vout) not in self.book.spent_by
             and not (coin.coinbase and self.height() + 1 - (coin.height or 0) < _RIPE)
         ]

@@ -127,8 +127,8 @@ class RpcFace:
 
     def _gettxout(self, txid: str, vout: int, include_mempool: bool = True) -> dict[str, Any] | None:
         coin = self.node.coin(txid, vout)
-        taken = {point for tx in self.node.mempool.values() for point in spends(tx)}
-        if coin is None or (txid, vout) in self.node.book.spent_by or (txid, vout) in taken:
+        spent = {point for tx in self.node.mempool.values() for point in spends(tx)}
+        if coin is None or (txid, vout) in self.node.book.spent_by or (txid, vout) in spent:
             return None
         return {"value": coin.value / _UNIT, "confirmations": self._depth(coin.height)}
 
@@ -252,12 +252,12 @@ class RpcFace:
     def _listunspent(
         self, wallet: Wallet, least: int, most: int, addresses: list[str]
     ) -> list[dict[str, Any]]:
-        taken = {point for tx in self.node.mempool.values() for point in spends(tx)}
+        spent = {point for tx in self.node.mempool.values() for point in spends(tx)}
         rows = []
         for address in addresses:
             for row in self._rows(wallet, address):
                 point = (row["txid"], row["vout"])
-                free = point not in taken and point not in self.node.book.spent_by
+                free = point not in spent and point not in self.node.book.spent_by
                 if free and row["txid"] not in self.node.replaced and least <= row["confirmations"] <= most:
                     rows.append(row)
         return rows

@@ -80,7 +80,7 @@ async def test_sandboxes_of_two_platforms_have_different_uids_even_while_a_serve
                 taken = await other.provision(make_order())
                 assert other.dependencies.known[taken.sandbox_id].slot != slot
                 async with open_backend(ours) as again:
-                    assert slot in again.dependencies.ranges.taken
+                    assert slot in again.dependencies.ranges.acquired
                     assert await again.strays() == {}
                     await clear(again)
                 await clear(other)

@@ -23,13 +23,13 @@ def emitted(subject: str = "sbx_a", number: int = 0, times: int = 1):
 
 
 async def take(stream: AsyncIterator[Event], wanted: int) -> list[Event]:
-    taken: list[Event] = []
+    received: list[Event] = []
     async with asyncio.timeout(30):
         async for event in stream:
-            taken.append(event)
-            if len(taken) == wanted:
+            received.append(event)
+            if len(received) == wanted:
                 break
-    return taken
+    return received
 
 
 async def test_an_event_comes_back_as_it_was_recorded(store: Store) -> None:

@@ -77,7 +77,7 @@ def lockable() -> list[tuple[str, int]]:
 
 def tries(fd: int) -> list[str]:
     """Of every kind of lock: which one somebody else holds."""
-    taken = []
+    acquired = []
     ofd = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 7, 1, 0)
     for name, act in (
         ("flock", lambda: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)),
@@ -89,8 +89,8 @@ def tries(fd: int) -> list[str]:
             act()
         except OSError as error:
             if error.errno in (errno.EAGAIN, errno.EACCES):
-                taken.append(name)
-    return taken
+                acquired.append(name)
+    return acquired
 
 
 def hold() -> None:

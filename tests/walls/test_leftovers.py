@@ -42,14 +42,14 @@ def host_has(marker: str) -> bool:
 
 async def test_nothing_is_left_after_a_destroy(make: Maker, backend: NamespacesBackend) -> None:
     loops = loops_of(backend)
-    ranges, promised = backend.dependencies.ranges.taken, backend.dependencies.promised
+    ranges, promised = backend.dependencies.ranges.acquired, backend.dependencies.promised
     box = await make()
     await box.sh("head -c 5M /dev/urandom > /root/some; sleep 1000 >/dev/null 2>&1 &")
     assert traces(backend, box.id)
     await backend.teardown(box.id)
     assert await becomes_true(lambda: traces(backend, box.id) == [])
     assert await becomes_true(lambda: not os.path.exists(f"/proc/{box.pid}/ns/pid"))
-    assert backend.dependencies.ranges.taken == ranges
+    assert backend.dependencies.ranges.acquired == ranges
     assert backend.dependencies.promised == promised
     assert loops_of(backend) == loops
     assert box.id not in await backend.inventory()
@@ -115,13 +115,13 @@ async def test_a_failed_making_leaves_nothing(
     backend: NamespacesBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order = order_for()
-    before = backend.dependencies.promised, backend.dependencies.ranges.taken
+    before = backend.dependencies.promised, backend.dependencies.ranges.acquired
     monkeypatch.setattr(backend.dependencies, "masked", ("no-such-entry/at/all",))
     with pytest.raises(ProvisionFailed) as failure:
         await backend.provision(order)
     assert failure.value.facts["step"] == "proc_masks"
     assert traces(backend, order.sandbox_id) == []
-    assert (backend.dependencies.promised, backend.dependencies.ranges.taken) == before
+    assert (backend.dependencies.promised, backend.dependencies.ranges.acquired) == before
 
 
 async def test_a_supervisor_that_never_answers_is_given_up(
@@ -138,7 +138,7 @@ async def test_a_supervisor_that_never_answers_is_given_up(
 
 
 async def test_a_cancelled_making_leaves_nothing_whenever_it_is_cancelled(backend: NamespacesBackend) -> None:
-    before = backend.dependencies.promised, backend.dependencies.ranges.taken
+    before = backend.dependencies.promised, backend.dependencies.ranges.acquired
     for delay_ms in (0, 0.2, 0.5, 1, 1.5, 2, 3, 4, 5, 6, 8):
         order = order_for()
         making = asyncio.create_task(backend.provision(order))
@@ -148,7 +148,7 @@ async def test_a_cancelled_making_leaves_nothing_whenever_it_is_cancelled(backen
         if not isinstance(result, BaseException):
             await backend.teardown(order.sandbox_id)
         assert traces(backend, order.sandbox_id) == []
-    assert (backend.dependencies.promised, backend.dependencies.ranges.taken) == before
+    assert (backend.dependencies.promised, backend.dependencies.ranges.acquired) == before
 
 
 async def test_an_unknown_image_and_bad_words_are_refused_before_anything_is_made(

@@ -111,8 +111,8 @@ async def test_the_sandbox_that_is_locked_out_does_hold_its_locks(make: Maker) -
         outputs = process.output()
         await anext(outputs)
         ran = await box.run("/usr/bin/python3", "-c", PROGRAM, "touch", timeout_s=60)
-        taken = set(ran.stdout.splitlines())
-        assert {"/dev/null flock", "/dev/null posix", "/dev/null ofd", "/bin/sh flock"} <= taken
+        acquired = set(ran.stdout.splitlines())
+        assert {"/dev/null flock", "/dev/null posix", "/dev/null ofd", "/bin/sh flock"} <= acquired
         await process.write_stdin(b"\n")
         text = "".join([item.data.decode() async for item in outputs if isinstance(item, Output)])
         assert "/dev/null" in text

@@ -54,7 +54,7 @@ async def test_a_sandbox_goes_on_when_the_server_ends(own: NamespacesSettings) -
             await again.sh("cat /root/file; kill -0 $(cat /root/pid) && echo running")
         ).stdout == "kept\nrunning\n"
         assert second.dependencies.promised.memory_mb == order.resources.memory_mb
-        assert second.dependencies.ranges.taken
+        assert second.dependencies.ranges.acquired
         deaths = second.deaths()
         os.kill(box.pid, signal.SIGKILL)
         async with asyncio.timeout(5):
@@ -270,7 +270,7 @@ async def test_a_server_killed_at_any_moment_leaves_nothing_the_next_cannot_remo
                 assert traces(next_server, sandbox_id) == []
             assert await next_server.inventory() == []
             assert next_server.dependencies.promised == type(next_server.dependencies.promised)()
-            assert not next_server.dependencies.ranges.taken
+            assert not next_server.dependencies.ranges.acquired
 
 
 def _fields(handle: Handle) -> dict[str, object]:

@@ -300,7 +300,7 @@ async def test_a_volume_is_never_taken_and_put_back_at_the_same_time(
     try:
         assert (await meanwhile("swap", restore, take)).facts["reason"] == "restoring"
         assert (await meanwhile("keep", take, restore)).facts["reason"] == "snapshotting"
-        assert not backend.dependencies.taken
+        assert not backend.dependencies.being_copied
         await restore()
     finally:
         await backend.drop(disk_id)

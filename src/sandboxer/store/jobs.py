@@ -55,12 +55,12 @@ class Job(Generic[T]):
         "_result",
         "_timer",
         "_worker",
+        "acquired_at",
         "fn",
         "is_delivered",
         "is_late",
         "is_trusted",
         "loop",
-        "taken_at",
         "topics",
     )
 
@@ -78,7 +78,7 @@ class Job(Generic[T]):
         # One with little patience says nothing of those who have more, and must not end what they wait for.
         self.is_trusted = True
         self.loop = asyncio.get_running_loop()
-        self.taken_at = 0.0
+        self.acquired_at = 0.0
         self._future: asyncio.Future[None] = self.loop.create_future()
         self._listener = listener
         self._result: T | None = None
@@ -98,12 +98,12 @@ class Job(Generic[T]):
             self._places.pop()
         except IndexError:
             return False
-        self._worker, self.taken_at = worker, time.monotonic()
+        self._worker, self.acquired_at = worker, time.monotonic()
         return True
 
     def is_overdue(self) -> bool:
         """Is it too late to try it (again)?"""
-        return self._patience is not None and time.monotonic() - self.taken_at >= self._patience.run_s
+        return self._patience is not None and time.monotonic() - self.acquired_at >= self._patience.run_s
 
     def hurry(self, patience: Patience) -> None:
         """On the loop: from now on no more than this."""
@@ -161,7 +161,7 @@ class Job(Generic[T]):
             self.deliver()
             return
         patience = self._patience or Patience(turn_s=0, run_s=0)
-        left = self.taken_at + patience.run_s - time.monotonic()
+        left = self.acquired_at + patience.run_s - time.monotonic()
         # Whoever was taken in the meantime has the time of its transaction still before it.
         self.is_late = left <= 0
         self._timer = self.loop.call_later(max(0.0, left), self._run_is_over)

@@ -92,7 +92,7 @@ def _hold_postgres(database: str) -> Iterator[Claim]:
     try:
         with _connected(opened) as conn:
             driver: Any = conn.connection.driver_connection
-            if not _taken(driver):
+            if not _acquired(driver):
                 raise Conflict(why=f"another sandboxer {_REFUSAL}")
 
             def let_go() -> None:
@@ -105,7 +105,7 @@ def _hold_postgres(database: str) -> Iterator[Claim]:
         opened.dispose()
 
 
-def _taken(driver: Any) -> bool:
+def _acquired(driver: Any) -> bool:
     """A server that has just ended or was killed may still have its session for a moment."""
     deadline = time.monotonic() + LET_GO_S
     while not driver.execute(f"SELECT pg_try_advisory_lock({POSTGRES_SERVER_LOCK})").fetchone()[0]:

@@ -101,7 +101,7 @@ class Worker:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             if job.take(self):
-                self._busy_since = job.taken_at
+                self._busy_since = job.acquired_at
                 self._alone(job)
                 self._busy_since = None
                 deliver_all((job,))

@@ -60,7 +60,7 @@ class Writer(Worker):
     def _work(self) -> None:
         while not self._is_ending and (job := self._jobs.get()) is not None:
             if job.take(self):
-                self._busy_since = job.taken_at
+                self._busy_since = job.acquired_at
                 self._together(job)
                 self._busy_since = None
             del job

@@ -16,7 +16,7 @@ suite = Suite()
 
 
 @asynccontextmanager
-async def taken(bench: Bench, box: Box) -> AsyncIterator[str]:
+async def kept_copy(bench: Bench, box: Box) -> AsyncIterator[str]:
     """A kept disk of it, gone afterwards."""
     backend, disk_id = bench.backend, new_id("snp")
     assert isinstance(backend, Snapshots)
@@ -45,7 +45,7 @@ async def text(box: Box, script: str) -> bytes:
 async def a_copy_has_what_was_there_when_it_was_taken(bench: Bench) -> None:
     async with bench.box() as box:
         await box.run("mkdir -p /root/a; echo one > /root/a/one; echo one > /root/b")
-        async with taken(bench, box) as disk_id:
+        async with kept_copy(bench, box) as disk_id:
             await box.run("echo two > /root/a/one; rm /root/b")
             async with copy_of(bench, disk_id) as copy:
                 expect(await text(copy, "cat /root/a/one /root/b") == b"one\none\n", "it is not as it was")
@@ -59,7 +59,7 @@ async def a_copy_has_what_was_there_when_it_was_taken(bench: Bench) -> None:
 async def copies_are_new_machines(bench: Bench) -> None:
     async with (
         bench.box() as box,
-        taken(bench, box) as disk_id,
+        kept_copy(bench, box) as disk_id,
         copy_of(bench, disk_id) as one,
         copy_of(bench, disk_id) as other,
     ):
@@ -73,7 +73,7 @@ async def a_kept_disk_outlives_the_sandbox_and_a_copy_outlives_both(bench: Bench
     assert isinstance(backend, Snapshots)
     async with bench.box() as box:
         await box.run("echo kept > /root/kept")
-        async with taken(bench, box) as disk_id:
+        async with kept_copy(bench, box) as disk_id:
             await bench.backend.teardown(box.order.sandbox_id)
             await backend.check_kept(disk_id)
             async with copy_of(bench, disk_id) as copy:
@@ -87,7 +87,7 @@ async def restoring_brings_the_disk_back_and_ends_processes(bench: Bench) -> Non
     assert isinstance(backend, Snapshots)
     async with bench.box() as box:
         await box.run("echo old > /root/file")
-        async with taken(bench, box) as disk_id:
+        async with kept_copy(bench, box) as disk_id:
             await box.run("echo new > /root/file; echo more > /root/more")
             handle = await backend.restore(box.handle, box.order, disk_id, start=True)
             again = Box(bench.backend, box.order, handle)
@@ -109,7 +109,7 @@ async def a_stopped_sandbox_is_taken_and_restored_without_running(bench: Bench) 
     async with bench.box() as box:
         await box.run("echo old > /root/file")
         await backend.stop(box.handle)
-        async with taken(bench, box) as disk_id:
+        async with kept_copy(bench, box) as disk_id:
             handle = await backend.resume(box.handle, box.order)
             await Box(bench.backend, box.order, handle).run("rm /root/file")
             await backend.stop(handle)
@@ -129,7 +129,7 @@ async def a_frozen_sandbox_is_taken_and_stays_frozen(bench: Bench) -> None:
         await box.run("echo kept > /root/kept")
         if isinstance(backend, Freezes):
             await backend.freeze(box.handle)
-        async with taken(bench, box) as disk_id:
+        async with kept_copy(bench, box) as disk_id:
             seen = await bench.backend.recover(box.handle)
             expect(seen.presence is not Presence.STOPPED, f"it is {seen.presence}")
             async with copy_of(bench, disk_id) as copy:
@@ -142,7 +142,7 @@ async def what_is_kept_is_listed_sized_and_dropped(bench: Bench) -> None:
     assert isinstance(backend, Snapshots)
     async with bench.box() as box:
         await box.run("seq 1 200000 > /root/numbers")
-        async with taken(bench, box) as disk_id:
+        async with kept_copy(bench, box) as disk_id:
             expect(disk_id in await backend.kept(), "it is not listed")
             sizes = await backend.sizes(disk_id)
             expect(sizes.referenced_bytes >= 1_000_000, f"sizes are {sizes}")
@@ -164,7 +164,7 @@ async def what_is_kept_is_listed_sized_and_dropped(bench: Bench) -> None:
 async def many_copies_can_be_made_at_once(bench: Bench) -> None:
     async with bench.box() as box:
         await box.run("echo kept > /root/kept")
-        async with taken(bench, box) as disk_id:
+        async with kept_copy(bench, box) as disk_id:
 
             async def live() -> None:
                 async with copy_of(bench, disk_id) as copy:

@@ -61,7 +61,7 @@ class BackendDependencies:
     # Volumes whose disk is being exchanged: nobody may have one attached meanwhile.
     exchanged: set[str] = field(default_factory=set)
     # How often a volume is being taken right now: what is written of its owners must be of the disk taken.
-    taken: Counter[str] = field(default_factory=Counter)
+    being_copied: Counter[str] = field(default_factory=Counter)
 
     def has_processes(self, box: Box) -> bool:
         """Whether any of its processes can be alive: not after a reboot, whatever the record says."""

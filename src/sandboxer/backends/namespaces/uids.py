@@ -44,7 +44,7 @@ class UidRanges:
         self._count = count
         self._claims = claims
         self._free: list[int] = []
-        self._taken: set[int] = set()
+        self._acquired: set[int] = set()
         # Ranges in which a process of nobody's was seen at the start: not given away by this server.
         self._avoided: set[int] = set()
         self._blocks: set[int] = set()
@@ -54,14 +54,14 @@ class UidRanges:
         while True:
             while self._free:
                 slot = heapq.heappop(self._free)
-                if slot not in self._taken and slot not in self._avoided:
-                    self._taken.add(slot)
+                if slot not in self._acquired and slot not in self._avoided:
+                    self._acquired.add(slot)
                     return slot
             self._open_block()
 
     def claim(self, slot: int) -> None:
         """One that a sandbox found alive already has."""
-        self._taken.add(slot)
+        self._acquired.add(slot)
         block = slot // BLOCK
         if block in self._blocks:
             return
@@ -77,8 +77,8 @@ class UidRanges:
             self._avoided.add(slot)
 
     def give_back(self, slot: int) -> None:
-        if slot in self._taken:
-            self._taken.discard(slot)
+        if slot in self._acquired:
+            self._acquired.discard(slot)
             if slot // BLOCK in self._blocks:
                 heapq.heappush(self._free, slot)
 
@@ -90,8 +90,8 @@ class UidRanges:
         return (uid - self._base) // (WIDTH * BLOCK) in self._blocks
 
     @property
-    def taken(self) -> frozenset[int]:
-        return frozenset(self._taken)
+    def acquired(self) -> frozenset[int]:
+        return frozenset(self._acquired)
 
     def _open_block(self) -> None:
         """Claim the lowest block that nobody has. Raises NoCapacity."""
@@ -111,7 +111,7 @@ class UidRanges:
     def _use(self, block: int) -> None:
         self._blocks.add(block)
         for slot in range(block * BLOCK, min((block + 1) * BLOCK, self._count)):
-            if slot not in self._taken:
+            if slot not in self._acquired:
                 heapq.heappush(self._free, slot)
 
     def _uids(self, block: int) -> tuple[int, int]:

@@ -77,13 +77,13 @@ class VolumeKeeping:
         dependencies = self._dependencies
         if volume_id in dependencies.exchanged:
             raise _being_restored(volume_id)
-        dependencies.taken[volume_id] += 1
+        dependencies.being_copied[volume_id] += 1
         try:
             heritage = await in_thread(dependencies.threads, self._take_now, volume_id, disk_id)
         finally:
-            dependencies.taken[volume_id] -= 1
-            if not dependencies.taken[volume_id]:
-                del dependencies.taken[volume_id]
+            dependencies.being_copied[volume_id] -= 1
+            if not dependencies.being_copied[volume_id]:
+                del dependencies.being_copied[volume_id]
         return KeptDisk(disk_id=disk_id, content=Content.FILES, at_most_bytes=heritage.at_most_bytes)
 
     async def restore(self, volume_id: str, disk_id: str) -> None:
@@ -95,7 +95,7 @@ class VolumeKeeping:
         wanted = dependencies.promised.with_kept(dependencies.promised.kept_mb + left_mb)
         admission.admit(dependencies.host, dependencies.settings.overcommit, wanted)
         self._refuse_attached(volume_id)
-        if volume_id in dependencies.taken:
+        if volume_id in dependencies.being_copied:
             raise Conflict(
                 why=f"a snapshot of {volume_id} is being taken",
                 reason="snapshotting",
@@ -245,10 +245,10 @@ def check_attachable(dependencies: BackendDependencies, order: Order) -> None:
             raise NotFound(what="volume", id=mount.volume_id)
         if mount.volume_id in dependencies.exchanged:
             raise _being_restored(mount.volume_id)
-        _refuse_taken(dependencies, order.sandbox_id, mount)
+        _refuse_attached(dependencies, order.sandbox_id, mount)
 
 
-def _refuse_taken(dependencies: BackendDependencies, sandbox_id: str, mount: VolumeMount) -> None:
+def _refuse_attached(dependencies: BackendDependencies, sandbox_id: str, mount: VolumeMount) -> None:
     for holder, is_read_only in dependencies.attached(mount.volume_id).items():
         if holder != sandbox_id and not (is_read_only and mount.is_read_only):
             how = "read-only" if is_read_only else "read-write"

@@ -119,7 +119,7 @@ class Scripted:
         if order.sandbox_id in self.boxes:
             raise ProvisionFailed(step="claim", why=f"{order.sandbox_id} exists already")
         limit_bytes = order.resources.disk_mb * 2**20
-        if order.origin in self._volumes.taken:
+        if order.origin in self._volumes.copies:
             raise InvalidRequest(field="image", why=f"{order.origin} was taken of a volume")
         disk = Disk(limit_bytes) if order.origin is None else self._kept(order.origin).copy(limit_bytes)
         # As everywhere, no two have the same.
@@ -249,7 +249,7 @@ class Scripted:
     async def drop(self, disk_id: str) -> None:
         self._begin("drop", disk_id)
         self.kept_disks.pop(disk_id, None)
-        self._volumes.taken.discard(disk_id)
+        self._volumes.copies.discard(disk_id)
 
     async def check_kept(self, disk_id: str) -> None:
         self._begin("check_kept", disk_id)
@@ -296,7 +296,7 @@ class Scripted:
         if disk_id in self.kept_disks:
             raise Conflict(why=f"{disk_id} exists already")
         self.kept_disks[disk_id] = disk.copy(disk.limit_bytes)
-        self._volumes.taken.add(disk_id)
+        self._volumes.copies.add(disk_id)
         return KeptDisk(disk_id=disk_id, content=Content.FILES, at_most_bytes=disk.used_bytes)
 
     async def restore_volume(self, volume_id: str, disk_id: str) -> None:

@@ -84,7 +84,7 @@ def _all(node: Node) -> list[Node]:
 class ScriptedVolumes:
     disks: dict[str, Disk] = field(default_factory=dict)
     # Kept disks that were taken of a volume.
-    taken: set[str] = field(default_factory=set)
+    copies: set[str] = field(default_factory=set)
     # (volume, sandbox) that runs: whether read-only.
     attached: dict[tuple[str, str], bool] = field(default_factory=dict)
 
@@ -94,7 +94,7 @@ class ScriptedVolumes:
         if source is None:
             self.disks[volume_id] = Disk(size_mb * MB, folders=())
             return
-        if origin not in self.taken:
+        if origin not in self.copies:
             raise InvalidRequest(field="from_snapshot", why=f"{origin} was not taken of a volume")
         if source.used_bytes > size_mb * MB:
             raise InvalidRequest(field="size_mb", why=f"{origin} holds more")
@@ -114,7 +114,7 @@ class ScriptedVolumes:
 
     def restore(self, volume_id: str, disk_id: str, source: Disk) -> None:
         disk = self.find(volume_id)
-        if disk_id not in self.taken:
+        if disk_id not in self.copies:
             raise InvalidRequest(field="snapshot", why=f"{disk_id} was not taken of a volume")
         if source.used_bytes > disk.limit_bytes:
             raise InvalidRequest(field="size_mb", why=f"{disk_id} holds more")
@@ -134,7 +134,7 @@ class ScriptedVolumes:
         check_volume_paths(order.volumes)
         for mount in order.volumes:
             self.find(mount.volume_id)
-            self._refuse_taken(order.sandbox_id, mount)
+            self._refuse_existing(order.sandbox_id, mount)
 
     def attach(self, order: Order, disk: Disk) -> None:
         """Its processes begin on this disk."""
@@ -148,7 +148,7 @@ class ScriptedVolumes:
         """Its processes ended."""
         self.attached = {key: only for key, only in self.attached.items() if key[1] != sandbox_id}
 
-    def _refuse_taken(self, sandbox_id: str, mount: VolumeMount) -> None:
+    def _refuse_existing(self, sandbox_id: str, mount: VolumeMount) -> None:
         for (id_, holder), is_read_only in self.attached.items():
             if id_ == mount.volume_id and holder != sandbox_id and not (is_read_only and mount.is_read_only):
                 raise Conflict(why=f"{id_} is attached to {holder}", reason="attached")

@@ -21,7 +21,7 @@ class Stdin:
     def __init__(self) -> None:
         self._data = bytearray()
         self.is_closed = False
-        self.taken = 0
+        self.accepted = 0
         self._changed = asyncio.Event()
 
     def write(self, data: bytes) -> None:
@@ -30,7 +30,7 @@ class Stdin:
                 taken_bytes=0, offered_bytes=len(data), why="its stdin is closed", reason="closed"
             )
         self._data += data
-        self.taken += len(data)
+        self.accepted += len(data)
         self._changed.set()
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class Job:
             has_terminal=self.command.terminal is not None,
             exit=self.exit,
             deadline=self.command.deadline,
-            stdin_bytes=self.stdin.taken,
+            stdin_bytes=self.stdin.accepted,
         )
 
     def begin(self, work: Callable[[], Awaitable[int]]) -> None:
@@ -199,7 +199,7 @@ class ScriptedProcess:
 
     @property
     def stdin_bytes(self) -> int | None:
-        return self._job.stdin.taken
+        return self._job.stdin.accepted
 
     async def __aenter__(self) -> ScriptedProcess:
         return self
@@ -236,9 +236,9 @@ class ScriptedProcess:
 def feed_job(job: Job, data: bytes, *, close: bool = False, offset: int | None = None) -> None:
     """Its memory takes everything at once, while it lives. Raises StdinNotTaken, Conflict."""
     if offset is not None:
-        if offset > job.stdin.taken:
+        if offset > job.stdin.accepted:
             raise Conflict(why="bytes before these are missing", reason="stdin_gap")
-        data = data[job.stdin.taken - offset :]
+        data = data[job.stdin.accepted - offset :]
     if job.exit is not None and data:
         raise StdinNotTaken(taken_bytes=0, offered_bytes=len(data), why="it has ended", reason="ended")
     job.stdin.write(data)

@@ -172,7 +172,7 @@ class ProcessInput:
 
         Cancelled, it may be taken in part; the rest of a piece under way follows while the line is open.
         """
-        view, taken = memoryview(data), 0
+        view, accepted = memoryview(data), 0
         for at in range(0, len(view), MAX_PAYLOAD):
             piece = view[at : at + MAX_PAYLOAD]
             if not self._is_acknowledged:
@@ -180,9 +180,9 @@ class ProcessInput:
                 await self._line.drain()
                 continue
             count, number = await self._settled(len(piece), HEADER.pack(len(piece), Frame.STDIN), piece)
-            taken += count
+            accepted += count
             if count < len(piece):
-                raise not_taken(taken, len(data), number)
+                raise not_accepted(accepted, len(data), number)
 
     async def close(self) -> None:
         """Returns when it is closed, after everything written before was taken. Closed already is success."""
@@ -231,12 +231,12 @@ class ProcessInput:
                 settled.set_exception(error)
 
 
-def not_taken(taken: int, offered: int, number: int) -> SandboxerError:
+def not_accepted(accepted: int, offered: int, number: int) -> SandboxerError:
     why = _WHY.get(number, errno.errorcode.get(number, "no reason was given"))
     if number == errno.ERANGE:
         return Conflict(why=f"{why}: ask how many its stdin took", reason="stdin_gap")
     reason = "ended" if number == errno.ESRCH else "closed"
-    return StdinNotTaken(taken_bytes=taken, offered_bytes=offered, why=why, reason=reason)
+    return StdinNotTaken(taken_bytes=accepted, offered_bytes=offered, why=why, reason=reason)
 
 
 async def feed_silently(line: Line, data: bytes, *, close: bool, process_id: str) -> None:

@@ -84,7 +84,7 @@ class Challenges:
     async def take(self, purpose: Purpose, nonce: str) -> Challenge:
         """The challenge, which nobody can present again. Call it before checking anything else."""
         now = self._clock.now()
-        taken = (
+        claim = (
             delete(challenges)
             .where(challenges.c.nonce == nonce[: _LONGEST_NONCE + 1], challenges.c.purpose == purpose)
             .returning(challenges.c.account, challenges.c.bound_to, challenges.c.expires_at)
@@ -92,7 +92,7 @@ class Challenges:
         row = None
         # What cannot be a nonce costs no write.
         if len(nonce) <= _LONGEST_NONCE and nonce.isascii() and nonce.isalnum():
-            row = await self._store.write(lambda conn: conn.execute(taken).one_or_none())
+            row = await self._store.write(lambda conn: conn.execute(claim).one_or_none())
         if row is None or row.expires_at <= now:
             raise Unauthenticated(
                 why="this nonce was never handed out for this, was used, or is too old",
