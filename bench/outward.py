@@ -27,8 +27,8 @@ from pathlib import Path
 import uvloop
 
 from bench.platform import free_port, open_platform
-from sandboxer.access.egress.decision import Rules
 from sandboxer.access.egress.outlet import NoSecrets, Outlet
+from sandboxer.access.egress.policy import Rules
 from sandboxer.access.egress.proxy.connection import EgressConnection
 from sandboxer.access.egress.proxy.dialer import Dialer, Means, SystemResolver
 from sandboxer.access.egress.proxy.wire import Wire

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.measurements import Bar, Row, Samples, Skipped
-from sandboxer.access.egress.decision import Ask, Rules, decide
+from sandboxer.access.egress.policy import Ask, Rules, decide
 from sandboxer.access.egress.rules import Action, Policy, Rule, check_policy
 
 RULES = 10_000

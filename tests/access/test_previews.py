@@ -199,8 +199,8 @@ async def test_a_stream_ends_with_the_preview_that_opened_it(proxied: Proxied) -
 async def test_connections_to_one_sandbox_are_capped_and_the_rest_wait(proxied: Proxied) -> None:
     path = await proxied.website()
     await proxied.preview(path, public=True)
-    proxied.house.pool.streams = 2
+    proxied.proxy.pool.streams = 2
     async with asyncio.TaskGroup() as group:
         asking = [group.create_task(proxied.ask(proxied.host(path), "/stream")) for _ in range(5)]
-        await eventually(lambda: sum(proxied.house.pool.open_streams.values()) == 2)
+        await eventually(lambda: sum(proxied.proxy.pool.open_streams.values()) == 2)
     assert {one.result().status_code for one in asking} == {200}

@@ -147,7 +147,7 @@ async def test_a_reader_that_does_not_read_fills_no_memory(narrow: Gated) -> Non
         assert most < 2 * MAX_WAITING
         assert flood.exit_status is None
         # One that asks for ever and takes no answer is not waited for.
-        door._house.crowd.bounds = replace(BOUNDS, unread_bytes=most + 256 * 1024)
+        door._dependencies.crowd.bounds = replace(BOUNDS, unread_bytes=most + 256 * 1024)
         for _ in range(200):
             for _ in range(500):
                 conn.send_packet(GLOBAL_REQUEST, String("no-such@example.com"), Boolean(True))

@@ -20,9 +20,9 @@ OURS = "a file or text of our own making"
 INSIDE = "runs inside the sandbox, on its memory"
 LEASED = "read already, by a function that let a lease grow"
 BOUNDED: dict[tuple[str, str], str] = {
-    ("work/services/keeping/logs.py", "ServiceLog.__init__"): "a log is cut at its own bound",
-    ("work/services/keeping/logs.py", "ServiceLog.write_all"): "one batch of the pump, 64 KiB",
-    ("work/services/keeping/logs.py", "ServiceLog._raw"): "a log is cut at its own bound",
+    ("work/services/logs.py", "ServiceLog.__init__"): "a log is cut at its own bound",
+    ("work/services/logs.py", "ServiceLog.write_all"): "one batch of the pump, 64 KiB",
+    ("work/services/logs.py", "ServiceLog._raw"): "a log is cut at its own bound",
     ("work/sessions/cells.py", "Cell.text"): "a copy of what a cell keeps, at most 1 MiB of a stream",
     ("work/execute/outcome.py", "Tape"): "grown by Recorder.take, which lets the lease grow first",
     ("work/sessions/frames.py", "Lines.feed"): "one line of a driver, at most 6 MiB; one for each session",

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sandboxer.artifacts.garbage.collector import GONE, HIDDEN, NOTE, Collector, Trees
+from sandboxer.artifacts.garbage import GONE, HIDDEN, NOTE, Collector, Trees
 from sandboxer.artifacts.images.build import hold_images
 from sandboxer.artifacts.images.published import records as image_records
 from sandboxer.backends.contract import KeptDisk

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxer.artifacts.garbage.decision import SPARED, Kept, Tier, collectable
+from sandboxer.artifacts.garbage import SPARED, Kept, Tier, collectable
 from sandboxer.artifacts.images.published.policy import is_visible, refuse_findings
 from sandboxer.artifacts.images.published.records import PublishedImage, Visibility
 from sandboxer.artifacts.images.published.scan import Finding, Scan, is_stripped, kinds_in

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, create_engine, insert
 
 from sandboxer.accounts import records as accounts
 from sandboxer.accounts.caps import Caps
-from sandboxer.artifacts.capping import read_capped
+from sandboxer.artifacts.charges import read_capped
 from sandboxer.artifacts.images.published.reconciler import by_money
 from sandboxer.artifacts.snapshots.lifecycle import Signal, State
 from sandboxer.artifacts.snapshots.records import Snapshot

@@ -13,7 +13,7 @@ import pytest
 from sandboxer.edges.http import documents
 from sandboxer.edges.http.app import BINDINGS, create_app
 from sandboxer.edges.http.binding import OperationRoute
-from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.matcher import Binding
 from sandboxer.wire.operations.catalogue import LIST_PROFILES
 from sandboxer.wire.operations.declaration import Deprecation
 from tests.support.http.served import Served

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 from starlette.types import Message
 
-from sandboxer.edges.http.downloads import Download
-from sandboxer.edges.http.hanging_up import ClientGone
+from sandboxer.edges.http.bodies import Download
+from sandboxer.edges.http.disconnection import ClientGone
 
 
 async def test_a_client_that_goes_away_ends_its_download() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.settings import Settings
-from sandboxer.work.languages.table import languages
+from sandboxer.work.languages import languages
 from tests.support.http.flows import flow
 from tests.support.http.served import Served, serving
 

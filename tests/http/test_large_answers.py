@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sandboxer.edges.http.large import in_pieces
+from sandboxer.edges.http.bodies import in_pieces
 from sandboxer.kernel.fairness import Turns
 from tests.support.access import real  # noqa: F401
 from tests.support.http.served import Served

@@ -14,8 +14,7 @@ import pytest
 
 from sandboxer.kernel.errors import Conflict, NotFound, SandboxerError
 from sandboxer.settings import Settings
-from sandboxer.work.services.domain_proof import ELSEWHERE
-from sandboxer.work.services.domains import DomainPolicy, Rechecking
+from sandboxer.work.services.domains import ELSEWHERE, DomainPolicy, Rechecking
 from sandboxer.work.services.records import Domain, domain_holder
 from tests.support.http.accounts import cut, funded, with_both
 from tests.support.http.execute import HELLO, LISTENS
@@ -299,7 +298,7 @@ async def test_a_domain_that_is_somebody_else_s_now_leads_here_no_more(
 
     clock = StillClock(served.platform.clock.now())
     policy = DomainPolicy(every=timedelta(hours=1), grace=timedelta(hours=2))
-    rechecking = Rechecking(served.platform.services.means.repository, clock, ask, policy)
+    rechecking = Rechecking(served.platform.services.dependencies.repository, clock, ask, policy)
     away = Conflict(why="connection refused")
     moved = Conflict(why="no such name", found=ELSEWHERE)
 
@@ -390,7 +389,7 @@ async def test_a_domain_proven_for_a_service_that_is_gone_by_then_is_nobody_s(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await made(served.client)
-    repository = served.platform.services.means.repository
+    repository = served.platform.services.dependencies.repository
     (service,) = repository.living()
     claim = (await served.client.post("/v1/services/hello/domains", {"domain": "app.example.com"})).json()
 

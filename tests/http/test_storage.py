@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import sandboxer
-from sandboxer.artifacts.charging import NOUNS
+from sandboxer.artifacts.charges import NOUNS
 from sandboxer.artifacts.repository import KeptRepository
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.money.pricing import Rates

@@ -10,7 +10,7 @@ from sandboxer.artifacts.images.build import load_recipe
 from sandboxer.artifacts.images.recipe import parse_recipe
 from sandboxer.kernel.errors import InvalidRequest, NotFound
 from sandboxer.kernel.shipped import RECIPES
-from sandboxer.work.languages.table import TIERS, languages
+from sandboxer.work.languages import TIERS, languages
 
 GOOD = """\
 name: tiny

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from sandboxer.sdk.sync.client import Sandboxer
-from sandboxer.work.languages.table import PROGRAMS, Language, find_language, languages
+from sandboxer.work.languages import PROGRAMS, Language, find_language, languages
 from tests.languages.proving import Proved, prove_all
 from tests.languages.seen import write_seen
 from tests.support.platforms import real_platform, why_not_real

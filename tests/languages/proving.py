@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.execute import Execution
-from sandboxer.work.languages.table import PROGRAMS, Language, Ran, stdin_of, what_is_wrong
+from sandboxer.work.languages import PROGRAMS, Language, Ran, stdin_of, what_is_wrong
 
 # For compiling and running; generous, since a busy host is no fault of the language.
 WITHIN_S = 300

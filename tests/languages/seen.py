@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sandboxer.work.languages.table import PROGRAMS, Language, languages
+from sandboxer.work.languages import PROGRAMS, Language, languages
 from tests.languages.proving import Proved
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sandboxer.sdk.sync.client import Sandboxer
-from sandboxer.work.languages.table import languages
+from sandboxer.work.languages import languages
 from tests.languages.proving import prove
 from tests.support.platforms import IMAGES, real_platform, why_not_real
 

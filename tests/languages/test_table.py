@@ -7,12 +7,12 @@ import re
 import pytest
 
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.work.languages.images import count
-from sandboxer.work.languages.table import (
+from sandboxer.work.languages import (
     EXIT_CODE,
     LINE,
     PROGRAMS,
     Ran,
+    count,
     find_language,
     languages,
     what_is_wrong,

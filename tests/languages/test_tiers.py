@@ -14,7 +14,7 @@ import pytest
 
 from sandboxer.artifacts.images import build_image
 from sandboxer.sdk.sync.client import Sandboxer
-from sandboxer.work.languages.table import ALL, TIERS, languages
+from sandboxer.work.languages import ALL, TIERS, languages
 from tests.languages.proving import prove_all
 from tests.support.platforms import IMAGES, real_platform, why_not_real
 

@@ -17,8 +17,8 @@ import uvloop
 
 from sandboxer.access.connections import Patience
 from sandboxer.edges.http.server import listen
-from sandboxer.edges.proxy.client import House
-from sandboxer.edges.proxy.listener import listen_for_hosts, open_house
+from sandboxer.edges.proxy.client import Proxy
+from sandboxer.edges.proxy.listener import listen_for_hosts, open_proxy
 from sandboxer.settings import Settings
 from tests.support.http.real import IMAGES, why_not
 from tests.support.http.served import Served, serving
@@ -30,7 +30,7 @@ HTTP_SERVER = Path(__file__).parents[1] / "access" / "inside.py"
 @dataclass
 class Proxied:
     served: Served
-    house: House
+    proxy: Proxy
     port: int
 
     def host(self, path: str, port: int = 3000) -> str:
@@ -90,10 +90,10 @@ class Proxied:
 async def proxying(served: Served, patience: Patience | None = None) -> AsyncIterator[Proxied]:
     listening: socket.socket = listen("127.0.0.1", 0)
     async with (
-        open_house(served.platform, patience=patience) as house,
-        listen_for_hosts(served.platform, house, listening),
+        open_proxy(served.platform, patience=patience) as proxy,
+        listen_for_hosts(served.platform, proxy, listening),
     ):
-        yield Proxied(served, house, listening.getsockname()[1])
+        yield Proxied(served, proxy, listening.getsockname()[1])
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 import pytest
 
 from sandboxer.access.egress.authority import Authority, make_authority
-from sandboxer.access.egress.decision import Rules
 from sandboxer.access.egress.outlet import Outlet
+from sandboxer.access.egress.policy import Rules
 from sandboxer.access.egress.proxy.connection import EgressConnection
 from sandboxer.access.egress.proxy.dialer import Dialer, Means, Network, Patience
 from sandboxer.access.egress.proxy.wire import Wire

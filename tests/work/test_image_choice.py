@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from sandboxer.work.execute.submission import Submission, make_plan
-from sandboxer.work.languages.images import HostImages, ImageContent, offered
-from sandboxer.work.languages.table import languages
+from sandboxer.work.languages import HostImages, ImageContent, languages, offered
 
 
 def image(name: str, *names: str) -> ImageContent:

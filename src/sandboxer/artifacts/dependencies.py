@@ -12,9 +12,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from sandboxer.accounts.authority import AuthorityRepository
-from sandboxer.artifacts.charging import KeepCharges
+from sandboxer.artifacts.charges import KeepCharges
 from sandboxer.artifacts.clones import Cloning, Spawning
-from sandboxer.artifacts.garbage.collector import Collector, Trees
+from sandboxer.artifacts.garbage import Collector, Trees
 from sandboxer.artifacts.images.oci.export import Exporting
 from sandboxer.artifacts.images.oci.upload import Importing
 from sandboxer.artifacts.images.published.contents import Lists

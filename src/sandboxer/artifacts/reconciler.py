@@ -17,7 +17,7 @@ from sqlalchemy import Connection, select
 
 from sandboxer.accounts.authority import KeyState
 from sandboxer.accounts.tables import delegated_keys
-from sandboxer.artifacts.capping import Capped, read_capped
+from sandboxer.artifacts.charges import Capped, read_capped
 from sandboxer.artifacts.repository import Kept, KeptRepository
 from sandboxer.backends.contract import Backend
 from sandboxer.kernel.errors import NotFound

@@ -12,8 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
-from sandboxer.artifacts.capping import Keeping
-from sandboxer.artifacts.charging import Charged, KeepCharges
+from sandboxer.artifacts.charges import Charged, KeepCharges, Keeping
 from sandboxer.kernel.clock import Clock
 from sandboxer.observe import events
 from sandboxer.store.engine import Store

@@ -23,9 +23,9 @@ from sandboxer.access.ssh.keys import open_ssh
 from sandboxer.accounts.audit import SUBJECT as AUDIT
 from sandboxer.accounts.authority import AuthorityRepository
 from sandboxer.accounts.delegation import accounts_above
-from sandboxer.artifacts.charging import KeepCharges
+from sandboxer.artifacts.charges import KeepCharges
 from sandboxer.artifacts.dependencies import Artifacts, open_artifacts
-from sandboxer.artifacts.garbage.collector import Trees
+from sandboxer.artifacts.garbage import Trees
 from sandboxer.artifacts.images import list_images
 from sandboxer.artifacts.images.published import records as images
 from sandboxer.artifacts.snapshots import records as snapshots
@@ -73,15 +73,19 @@ from sandboxer.settings import Settings
 from sandboxer.store.engine import Store
 from sandboxer.store.kept_answers import keep_pruned
 from sandboxer.wiring.backends import BoundBackends
-from sandboxer.work.dependencies import Work, open_work
-from sandboxer.work.execute.dependencies import Execution, open_execution
+from sandboxer.work.dependencies import (
+    Execution,
+    Work,
+    open_execution,
+    open_services,
+    open_sessions,
+    open_work,
+)
 from sandboxer.work.jobs import records as jobs
-from sandboxer.work.languages.images import HostImages, ImageContent
+from sandboxer.work.languages import HostImages, ImageContent
 from sandboxer.work.retention import keep_retention, kept
-from sandboxer.work.services.dependencies import open_services
 from sandboxer.work.services.use_cases import ServiceUseCases
-from sandboxer.work.sessions.dependencies import open_sessions
-from sandboxer.work.sessions.sessions import Sessions
+from sandboxer.work.sessions.use_cases import Sessions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,10 +37,9 @@ from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.settings import Settings
 from sandboxer.store.claim import probe as write_a_row
 from sandboxer.store.engine import Store
-from sandboxer.work.dependencies import Work
-from sandboxer.work.execute.dependencies import Execution
+from sandboxer.work.dependencies import Execution, Work
 from sandboxer.work.services.use_cases import ServiceUseCases
-from sandboxer.work.sessions.sessions import Sessions
+from sandboxer.work.sessions.use_cases import Sessions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,21 +1,55 @@
-"""Builds the use cases of commands, processes, files and terminals. The edges hold these and nothing else
-of the package.
+"""This module builds the use cases of the package: commands and files, code execution, sessions and services.
+
+Each `open_*` function reads what was recorded, finds what still runs, and starts the loops. The edges hold
+the returned objects and nothing else of the package.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
+from sandboxer.accounts.authority import AuthorityRepository
 from sandboxer.identity.keys import Caller
+from sandboxer.identity.seal import Seal
+from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.clock import Clock
+from sandboxer.kernel.dial_judge import DialJudge
+from sandboxer.kernel.errors import SandboxerError
+from sandboxer.kernel.tasks import own_tasks
+from sandboxer.observe.webhooks.use_cases import Webhooks
 from sandboxer.sandboxes.access import ActivityKind
+from sandboxer.sandboxes.admission import Slots
+from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.store.engine import Store
 from sandboxer.work.deadline import Overdue
 from sandboxer.work.exec import Exec
+from sandboxer.work.execute.one_shot import OneShots, Places
+from sandboxer.work.execute.removal import Endings
 from sandboxer.work.files import Archives, SandboxFiles
+from sandboxer.work.jobs.policy import JobPolicy
+from sandboxer.work.jobs.repository import JobRepository
+from sandboxer.work.jobs.runner import Runner
+from sandboxer.work.jobs.use_cases import Jobs
+from sandboxer.work.languages import HostImages
 from sandboxer.work.lines import Lines
 from sandboxer.work.processes import Processes, Terminals
+from sandboxer.work.services.dependencies import ServiceDependencies, Vault
+from sandboxer.work.services.domains import Domains, Rechecking, Resolve, asking, system_resolver
+from sandboxer.work.services.repository import ServiceRepository
+from sandboxer.work.services.specs import DomainPolicy
+from sandboxer.work.services.supervisor import Supervisor
+from sandboxer.work.services.use_cases import ServiceUseCases
+from sandboxer.work.sessions.lifecycle import Signal, State
+from sandboxer.work.sessions.reconciler import SessionReconciler
+from sandboxer.work.sessions.records import Session
+from sandboxer.work.sessions.repository import ACTOR, SessionRepository, Step, over
+from sandboxer.work.sessions.use_cases import Sessions
 
 # The platform itself, ending what is overdue: it may reach into every sandbox.
 OVERDUE = Caller(public_key="system:overdue", account="system", is_owner=True)
@@ -48,3 +82,116 @@ def open_work(sandboxes: SandboxUseCases, clock: Clock) -> Work:
         terminals=Terminals(lines),
         overdue=overdue,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    one_shots: OneShots
+    jobs: Jobs
+    images: HostImages
+
+
+@asynccontextmanager
+async def open_execution(
+    sandboxes: SandboxUseCases,
+    store: Store,
+    clock: Clock,
+    *,
+    authorities: AuthorityRepository,
+    slots: Slots,
+    webhooks: Webhooks,
+    policy: JobPolicy,
+    images: HostImages,
+    budget: Budget,
+) -> AsyncIterator[Execution]:
+    """On leaving, jobs keep running in their sandboxes; the next server finds them."""
+    async with own_tasks() as tasks:
+        endings = Endings(sandboxes, store, clock, tasks)
+        repository = JobRepository(store, clock, webhooks, kept_bytes=policy.kept_bytes)
+        places = Places(sandboxes=sandboxes, authorities=authorities, slots=slots)
+        runner = Runner(
+            repository=repository, clock=clock, places=places, endings=endings, images=images, budget=budget
+        )
+        jobs = Jobs(repository, runner, clock, policy, tasks)
+        await jobs.adopt()
+        await endings.sweep(at_start=True)
+        tasks.start(jobs.run(), name="jobs")
+        tasks.start(endings.run(), name="ends of runs")
+        yield Execution(one_shots=OneShots(places, store, clock, endings), jobs=jobs, images=images)
+
+
+log = logging.getLogger(__name__)
+# For one sandbox to say what became of an interpreter in it.
+ADOPT_S = 10.0
+
+
+@asynccontextmanager
+async def open_sessions(
+    store: Store, clock: Clock, sandboxes: SandboxUseCases, images: HostImages
+) -> AsyncIterator[Sessions]:
+    """After `reconcile`: it must be known which sandboxes live. Leaving lets go; interpreters go on."""
+    async with own_tasks() as tasks:
+        repository = SessionRepository(store, clock, sandboxes, tasks)
+        sessions, loop = Sessions(repository, images), SessionReconciler(repository, tasks)
+        for session in await repository.load():
+            await _take_up(session, sessions, repository)
+        tasks.start(loop.run(), name="sessions")
+        try:
+            yield sessions
+        finally:
+            await repository.write_down()
+
+
+async def _take_up(session: Session, sessions: Sessions, repository: SessionRepository) -> None:
+    sandbox = repository.sandboxes.dependencies.repository.peek(session.sandbox_id)
+    try:
+        if sandbox is None:
+            await repository.move(session.id, over(ACTOR, "sandbox_ended"))
+        elif sandbox.state in LIVE:
+            async with asyncio.timeout(ADOPT_S):
+                await sessions.adopt(session)
+        elif session.state is not State.DIED:
+            reason = f"sandbox_{sandbox.state.value}"
+            await repository.move(session.id, Step(signal=Signal.GONE, actor=ACTOR, reason=reason))
+    except (SandboxerError, OSError) as error:
+        # TimeoutError too: one sandbox that does not answer must not keep the platform from starting.
+        log.warning("could not find the interpreter of %s again: %r", session.id, error)
+
+
+@asynccontextmanager
+async def open_services(
+    sandboxes: SandboxUseCases,
+    store: Store,
+    clock: Clock,
+    seal: Seal,
+    *,
+    state_dir: Path,
+    domain: str,
+    domain_port: int,
+    judge: DialJudge,
+    domain_policy: DomainPolicy,
+    resolve: Resolve | None = None,
+) -> AsyncIterator[ServiceUseCases]:
+    """After sandboxes were reconciled. On leaving, services go on and nobody keeps them.
+
+    `domain` is the platform's own, below which every service has a name; `domain_port` and `judge`
+    are for the proof that a domain is somebody's, as is `resolve`, which finds the addresses of a name.
+    """
+    repository = ServiceRepository(store, clock)
+    await repository.load()
+    dependencies = ServiceDependencies(
+        repository=repository,
+        sandboxes=sandboxes,
+        clock=clock,
+        vault=Vault(seal),
+        folder=state_dir / "services",
+    )
+    ask = asking(
+        port=domain_port, judge=judge, resolve=resolve or system_resolver(), served_here=repository.proof_of
+    )
+    async with own_tasks() as tasks:
+        supervisor = Supervisor(dependencies, tasks)
+        await supervisor.adopt()
+        rechecking = Rechecking(repository, clock, ask, domain_policy)
+        tasks.start(rechecking.run(), name="proofs of domains")
+        yield ServiceUseCases(dependencies, supervisor, Domains(repository, clock, ask, ours=domain), domain)

@@ -19,7 +19,7 @@ from sandboxer.store.engine import Store
 from sandboxer.work.jobs import records as jobs
 from sandboxer.work.jobs.lifecycle import State as JobState
 from sandboxer.work.services import records as services
-from sandboxer.work.services.states import State as ServiceState
+from sandboxer.work.services.lifecycle import State as ServiceState
 from sandboxer.work.sessions import records as sessions
 from sandboxer.work.sessions.lifecycle import State as SessionState
 

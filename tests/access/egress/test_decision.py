@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandboxer.access.egress.decision import Allow, Ask, Deny, Rules, decide
+from sandboxer.access.egress.policy import Allow, Ask, Deny, Rules, decide
 from sandboxer.access.egress.rules import Action, Policy, Rule, check_policy
 
 

@@ -10,7 +10,7 @@ import pytest
 from sandboxer.kernel.dial_judge import DialJudge, Verdict
 from sandboxer.kernel.errors import Conflict
 from sandboxer.observe.webhooks.carrier import Carrier, Failure
-from sandboxer.work.services.domain_proof import asking
+from sandboxer.work.services.domains import asking
 from tests.access.egress.world import ADDRESS, OWN, OWN_6, listening
 
 

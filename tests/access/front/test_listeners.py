@@ -21,7 +21,7 @@ from sandboxer.access.connections import Patience
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.edges.front.acceptor import Silent
 from sandboxer.edges.http.server import listen
-from sandboxer.edges.proxy.listener import listen_for_hosts, open_house
+from sandboxer.edges.proxy.listener import listen_for_hosts, open_proxy
 from sandboxer.settings import Settings
 from tests.support.access import SMUGGLED
 from tests.support.http.served import Served, eventually, serving
@@ -71,8 +71,8 @@ async def listener(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncItera
             return
         listening = listen("127.0.0.1", 0)
         async with (
-            open_house(served.platform) as house,
-            listen_for_hosts(served.platform, house, listening),
+            open_proxy(served.platform) as proxy,
+            listen_for_hosts(served.platform, proxy, listening),
         ):
             yield Listener(served, listening.getsockname()[1])
 

@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from sandboxer.backends.contract import Backend
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.edges.http.app import create_app
-from sandboxer.edges.http.server import Server, config, listen, open_proxy
+from sandboxer.edges.http.server import Server, config, listen, open_ports
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
 from tests.support.http.flows import note_answers
@@ -70,7 +70,7 @@ async def serving(settings: Settings, backends: dict[str, Backend] | None) -> As
     url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     async with contextlib.AsyncExitStack() as opened:
         platform = await opened.enter_async_context(open_platform(settings, backends=backends))
-        ports = await open_proxy(platform, opened)
+        ports = await open_ports(platform, opened)
         app = create_app(platform)
         up = asyncio.Event()
         server = Server(config(app, settings, ports=ports), up.set)

@@ -19,12 +19,12 @@ from sandboxer.backends.guest import Exit, Guest, Output, Stream
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.kernel.errors import IllegalTransition
 from sandboxer.sandboxes import lifecycle
-from sandboxer.work.services.keeping.decisions import Ground, after_exit, ground, sleeps_at
-from sandboxer.work.services.keeping.logs import MAX_FILE_BYTES, LineCutter, ServiceLog
-from sandboxer.work.services.keeping.means import Means
-from sandboxer.work.services.keeping.processes import AT_ONCE, LINE_COSTS, RATE, Pump
+from sandboxer.work.services.dependencies import ServiceDependencies
+from sandboxer.work.services.lifecycle import TRANSITIONS, Signal, State, next_state
+from sandboxer.work.services.logs import MAX_FILE_BYTES, LineCutter, ServiceLog
+from sandboxer.work.services.policy import SandboxStatus, after_exit, sandbox_status, sleeps_at
+from sandboxer.work.services.processes import AT_ONCE, LINE_COSTS, RATE, Pump
 from sandboxer.work.services.specs import PORTS, Policy, Restart, Spec, from_json, next_port, to_json
-from sandboxer.work.services.states import TRANSITIONS, Signal, State, next_state
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 
@@ -83,13 +83,13 @@ def test_the_policy_says_what_follows_an_end(policy: Policy, is_failure: bool, s
 
 
 def test_every_state_of_a_sandbox_is_a_ground() -> None:
-    grounds = {state: ground(state, "exited", is_frozen=False) for state in lifecycle.State}
-    assert grounds[lifecycle.State.STOPPED] is Ground.HALTED
-    assert grounds[lifecycle.State.GRACE] is Ground.UP
-    assert grounds[lifecycle.State.DESTROYING] is Ground.GONE
-    assert ground(lifecycle.State.STOPPED, "stop_by_caller", is_frozen=False) is Ground.STOPPED
-    assert ground(lifecycle.State.GRACE, "dry_while_frozen", is_frozen=True) is Ground.FROZEN
-    assert ground(None, "", is_frozen=False) is Ground.GONE
+    grounds = {state: sandbox_status(state, "exited", is_frozen=False) for state in lifecycle.State}
+    assert grounds[lifecycle.State.STOPPED] is SandboxStatus.HALTED
+    assert grounds[lifecycle.State.GRACE] is SandboxStatus.UP
+    assert grounds[lifecycle.State.DESTROYING] is SandboxStatus.GONE
+    assert sandbox_status(lifecycle.State.STOPPED, "stop_by_caller", is_frozen=False) is SandboxStatus.STOPPED
+    assert sandbox_status(lifecycle.State.GRACE, "dry_while_frozen", is_frozen=True) is SandboxStatus.FROZEN
+    assert sandbox_status(None, "", is_frozen=False) is SandboxStatus.GONE
 
 
 def test_it_sleeps_after_the_last_request_or_the_start() -> None:
@@ -167,9 +167,11 @@ class Noisy:
 
 async def test_a_service_that_prints_without_end_does_not_keep_the_server_from_others(tmp_path: Path) -> None:
     kept = ServiceLog(tmp_path / "svc")
-    means = SimpleNamespace(log=lambda _: kept, clock=SystemClock())
+    dependencies = SimpleNamespace(log=lambda _: kept, clock=SystemClock())
     pump = Pump(process_id="svp_1", run=1, on_end=lambda: None)
-    carrying = asyncio.ensure_future(pump.carry(cast(Means, means), "svc", cast(Guest, Noisy(50))))
+    carrying = asyncio.ensure_future(
+        pump.carry(cast(ServiceDependencies, dependencies), "svc", cast(Guest, Noisy(50)))
+    )
     longest, until = 0.0, time.monotonic() + 1.0
     while time.monotonic() < until:
         before = time.monotonic()

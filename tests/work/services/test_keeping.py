@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from sandboxer.work.services.lifecycle import State
 from sandboxer.work.services.specs import Policy, Redeploy, Spec
-from sandboxer.work.services.states import State
 from tests.support.services import ONCE, OWNER, QUICK, SERVE, Ground
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

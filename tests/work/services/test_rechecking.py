@@ -9,8 +9,7 @@ from typing import cast
 import pytest
 
 from sandboxer.kernel.errors import Conflict
-from sandboxer.work.services.domain_proof import ELSEWHERE
-from sandboxer.work.services.domains import DomainPolicy, Rechecking
+from sandboxer.work.services.domains import ELSEWHERE, DomainPolicy, Rechecking
 from sandboxer.work.services.records import Domain
 from sandboxer.work.services.repository import ServiceRepository
 from tests.support.identity import StillClock

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from sandboxer.kernel.errors import Conflict
+from sandboxer.work.services.lifecycle import State
 from sandboxer.work.services.specs import NewFile, Redeploy
-from sandboxer.work.services.states import State
 from tests.support.services import APP, OWNER, QUICK, SERVE, Ground
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from sandboxer.backends.guest import Exit, Output, Process, Stream
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.kernel.errors import GuestMisbehaved, IllegalTransition, InvalidRequest
-from sandboxer.work.languages.table import TIERS
+from sandboxer.work.languages import TIERS
 from sandboxer.work.sessions import frames
 from sandboxer.work.sessions import lifecycle as lifetime
 from sandboxer.work.sessions.attached import RATE, Attached

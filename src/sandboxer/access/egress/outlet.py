@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Protocol
 
 from sandboxer.access.egress.authority import Authority
-from sandboxer.access.egress.decision import Allow, Ask, Denials, Deny, Rules, decide
+from sandboxer.access.egress.policy import Allow, Ask, Denials, Deny, Rules, decide
 from sandboxer.access.egress.proxy.wire import Wire
 
 # What may burst beyond the rate, in seconds of it.

@@ -23,8 +23,8 @@ from sandboxer.access.egress.authority import (
     make_authority,
     place_files,
 )
-from sandboxer.access.egress.decision import Rules, from_json, to_json
 from sandboxer.access.egress.outlet import NoSecrets, Outlet, Secrets
+from sandboxer.access.egress.policy import Rules, from_json, to_json
 from sandboxer.access.egress.proxy.connection import relay_calls
 from sandboxer.access.egress.proxy.dialer import Dialer, Means, Patience, Resolver, SystemResolver
 from sandboxer.access.egress.records import KeptOutlet, KeptPolicy

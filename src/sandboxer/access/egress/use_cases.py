@@ -16,9 +16,9 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from sandboxer.access.egress import records
-from sandboxer.access.egress.decision import Denial, Deny, Explained, Rules, ask_of, decide, from_json
 from sandboxer.access.egress.outlet import Secrets
 from sandboxer.access.egress.outlets import EgressCharges, Outlets
+from sandboxer.access.egress.policy import Denial, Deny, Explained, Rules, ask_of, decide, from_json
 from sandboxer.access.egress.records import KeptOutlet, KeptPolicy
 from sandboxer.access.egress.rules import Policy, Rule, check_policy
 from sandboxer.backends.contract import Trust

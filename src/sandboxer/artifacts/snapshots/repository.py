@@ -8,7 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from sandboxer.artifacts.charging import Charged, KeepCharges
+from sandboxer.artifacts.charges import Charged, KeepCharges
 from sandboxer.artifacts.repository import KeptRepository
 from sandboxer.artifacts.snapshots import records
 from sandboxer.artifacts.snapshots.lifecycle import OVER, Signal, State, next_state

@@ -14,7 +14,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from sandboxer.artifacts.charging import Charged, KeepCharges
+from sandboxer.artifacts.charges import Charged, KeepCharges
 from sandboxer.artifacts.repository import KeptRepository
 from sandboxer.artifacts.snapshots.lifecycle import State as KeptState
 from sandboxer.artifacts.volumes import records

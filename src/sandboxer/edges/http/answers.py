@@ -1,4 +1,4 @@
-"""Records of the packages below as the words of the wire, made into JSON without a second validation."""
+"""These functions turn records into models of the wire, and models into JSON without a second validation."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from urllib.parse import quote_from_bytes
 from pydantic import BaseModel
 from starlette.responses import Response
 
+from sandboxer.artifacts.images.published import records as images
+from sandboxer.artifacts.snapshots.lifecycle import State
 from sandboxer.backends import guest
 from sandboxer.backends.contract import VolumeMount
 from sandboxer.kernel.clock import format_duration
@@ -18,6 +20,8 @@ from sandboxer.sandboxes import records
 from sandboxer.sandboxes.charging import rate_now
 from sandboxer.wire import files, processes, sandboxes
 from sandboxer.wire import sandboxes as wire_events
+from sandboxer.wire.images import Finding, PublishedImage
+from sandboxer.wire.sandboxes import Resources
 
 
 def json_response(model: BaseModel, status: int = 200) -> Response:
@@ -147,3 +151,42 @@ def printable(text: str) -> str:
 def moment(unix_s: float) -> datetime:
     """Times from inside are hostile; one that no calendar holds is shown as the nearest that one does."""
     return datetime.fromtimestamp(min(max(unix_s, 0.0), 253_402_300_799.0), UTC)
+
+
+def shown_image(record: images.PublishedImage, *, is_theirs: bool = False) -> PublishedImage:
+    """What was found and left out is told to whoever may change it."""
+    found = [Finding.model_construct(path=one.path, kind=one.kind) for one in record.findings]
+    return PublishedImage.model_construct(
+        id=record.id,
+        name=record.name,
+        description=record.description,
+        account=record.account,
+        visibility=record.visibility.value,
+        state=record.state.value,
+        reason=record.reason,
+        source=record.source,
+        backend=record.backend,
+        base=record.base,
+        profile=record.profile,
+        resources=Resources.model_construct(
+            vcpus=record.resources.vcpus,
+            memory_mb=record.resources.memory_mb,
+            disk_mb=record.resources.disk_mb,
+            pids=record.resources.pids,
+        ),
+        config=dict(record.config),
+        digest=record.digest,
+        size_bytes=record.size_bytes,
+        files=record.files,
+        findings=found if is_theirs else [],
+        findings_count=record.findings_count if is_theirs else 0,
+        stripped=list(record.stripped) if is_theirs else [],
+        stripped_count=record.stripped_count if is_theirs else 0,
+        offered_to=record.offered_to,
+        rate_msats_per_s=record.rate_msats if record.state is State.KEPT else 0,
+        created_at=record.created_at,
+        verified_at=record.verified_at,
+        expires_at=record.expires_at,
+        ended_at=record.ended_at,
+        locked_at=record.locked_at,
+    )

@@ -18,7 +18,7 @@ from sandboxer.edges.http import documents, problems
 from sandboxer.edges.http.authentication import Authentication
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.envelope import Envelope
-from sandboxer.edges.http.matching import Binding, Dispatch, Matcher, Matching
+from sandboxer.edges.http.matcher import Binding, Dispatch, Matcher, Matching
 from sandboxer.edges.http.routes import (
     accounts,
     auth,

@@ -25,8 +25,14 @@ from sandboxer.accounts.authority import demand_active, demand_needs
 from sandboxer.accounts.limits import Sender, client_address, quotas
 from sandboxer.edges.front.http import SLOT
 from sandboxer.edges.http import problems
-from sandboxer.edges.http.hanging_up import ClientGone, Standing, may_last, serve_while_standing, standing_of
-from sandboxer.edges.http.matching import operation_of
+from sandboxer.edges.http.disconnection import (
+    ClientGone,
+    Standing,
+    may_last,
+    serve_while_standing,
+    standing_of,
+)
+from sandboxer.edges.http.matcher import operation_of
 from sandboxer.edges.http.operator_audit import audit_operation
 from sandboxer.identity.authenticate import EMPTY_SHA256, MAX_V1_BODY, BodyCheck, Verdict
 from sandboxer.identity.keys import Caller

@@ -24,11 +24,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from sandboxer.edges.http.answers import json_response, nothing
+from sandboxer.edges.http.demands import demand_body_scopes
 from sandboxer.edges.http.idempotency import IdempotencyKey
-from sandboxer.edges.http.key_scopes import demand_body_scopes
-from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.matcher import Binding
 from sandboxer.edges.http.problems import responses_of
-from sandboxer.edges.http.state import caller, lease_of, platform_of, require_owner
+from sandboxer.edges.http.requests import caller, lease_of, platform_of, require_owner
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.budget import SMALL, Lease
 from sandboxer.wire.operations.declaration import (

@@ -10,7 +10,7 @@ from pydantic.json_schema import models_json_schema
 
 from sandboxer import __version__
 from sandboxer.edges.http.binding import OperationRoute
-from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.matcher import Binding
 from sandboxer.wire import files, processes, sandboxes
 from sandboxer.wire.operations.declaration import Access, AnyOperation
 from sandboxer.wire.words import Problem

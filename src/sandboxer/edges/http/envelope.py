@@ -17,8 +17,8 @@ from functools import cache
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandboxer.edges.http import problems
-from sandboxer.edges.http.hanging_up import ClientGone
-from sandboxer.edges.http.matching import operation_of
+from sandboxer.edges.http.disconnection import ClientGone
+from sandboxer.edges.http.matcher import operation_of
 from sandboxer.kernel.errors import Broken, host_exhausted
 from sandboxer.kernel.ids import new_id
 from sandboxer.observe.metrics import Metrics

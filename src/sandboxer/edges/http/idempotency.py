@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.edges.http.authentication import target_of
-from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.edges.http.requests import caller, platform_of
 from sandboxer.kernel.errors import Conflict, FateUnknown, InvalidRequest, SandboxerError
 from sandboxer.store import idempotency, kept_answers
 from sandboxer.store.idempotency import Dropped, Fresh, InFlight, Made, Replay, Spent

@@ -14,7 +14,7 @@ from typing import Protocol
 from starlette.types import Scope
 
 from sandboxer.accounts import audit
-from sandboxer.edges.http.matching import matched
+from sandboxer.edges.http.matcher import matched
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import NotFound
 from sandboxer.sandboxes.records import Sandbox

@@ -21,11 +21,10 @@ from sandboxer.accounts.scopes import Scope
 from sandboxer.edges.http import answers
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.authentication import CALLER, STRANGER, target_of
-from sandboxer.edges.http.confirming import gate_proof
+from sandboxer.edges.http.demands import demand_scope, gate_proof
 from sandboxer.edges.http.idempotency import Act, Bind, Recall, once_bound
-from sandboxer.edges.http.key_scopes import demand_scope
 from sandboxer.edges.http.problems import ANSWER_HEADERS
-from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.edges.http.requests import caller, platform_of
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import (
     InsufficientCredit,

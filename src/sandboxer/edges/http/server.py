@@ -25,7 +25,7 @@ from sandboxer.edges.front.http import StrictHttp
 from sandboxer.edges.front.websocket import BoundedWebSocket
 from sandboxer.edges.http.app import create_app
 from sandboxer.edges.proxy.caddy import EdgePlan, running_edge
-from sandboxer.edges.proxy.listener import listen_for_hosts, open_house
+from sandboxer.edges.proxy.listener import listen_for_hosts, open_proxy
 from sandboxer.edges.proxy.path_door import PathDoor, api_protocol
 from sandboxer.kernel.errors import NotAvailable
 from sandboxer.kernel.fairness import come_first
@@ -60,7 +60,7 @@ async def serve(settings: Settings, *, on_ready: OnReady | None = None) -> None:
             platform = await opened.enter_async_context(
                 open_platform(settings.model_copy(update={"port": port}))
             )
-            ports = await open_proxy(platform, opened)
+            ports = await open_ports(platform, opened)
             await open_ssh(platform, opened)
             app = create_app(platform)
             url = url_of(settings.host, port)
@@ -75,16 +75,16 @@ async def serve(settings: Settings, *, on_ready: OnReady | None = None) -> None:
                 await server.serve(sockets=[listening])
 
 
-async def open_proxy(platform: Platform, opened: AsyncExitStack) -> type[asyncio.Protocol]:
+async def open_ports(platform: Platform, opened: AsyncExitStack) -> type[asyncio.Protocol]:
     """Ports of sandboxes: by name on a listener of their own, by path on the API's, by what is returned."""
-    house = await opened.enter_async_context(open_house(platform))
+    proxy = await opened.enter_async_context(open_proxy(platform))
     address = platform.settings.proxy_address
     if address is not None:
         listening = opened.enter_context(contextlib.closing(_listen_for_proxy(platform.settings, *address)))
-        await opened.enter_async_context(listen_for_hosts(platform, house, listening))
+        await opened.enter_async_context(listen_for_hosts(platform, proxy, listening))
         if platform.settings.https:
             await opened.enter_async_context(_edge(platform.settings, listening))
-    return api_protocol(house, PathDoor(platform, house.visitor_limits))
+    return api_protocol(proxy, PathDoor(platform, proxy.visitor_limits))
 
 
 async def open_ssh(platform: Platform, opened: AsyncExitStack) -> None:

@@ -7,16 +7,16 @@ from dataclasses import replace
 from starlette.requests import Request
 
 from sandboxer.edges.http.answers import attached_volume
+from sandboxer.edges.http.requests import platform_of
 from sandboxer.edges.http.routes.processes import bytes_of
-from sandboxer.edges.http.state import platform_of
 from sandboxer.kernel.budget import Lease
 from sandboxer.sandboxes.charging import rate_now
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.wire import services as wire
 from sandboxer.work.services import records
-from sandboxer.work.services.create import PROFILE
-from sandboxer.work.services.domain_proof import WELL_KNOWN
-from sandboxer.work.services.keeping.logs import Line
+from sandboxer.work.services.deployment import PROFILE
+from sandboxer.work.services.domains import WELL_KNOWN
+from sandboxer.work.services.logs import Line
 from sandboxer.work.services.specs import Health, NewFile, NewService, Policy, Redeploy, Restart, Spec
 
 

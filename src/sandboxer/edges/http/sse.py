@@ -24,9 +24,9 @@ from starlette.types import Receive, Scope, Send
 
 from sandboxer.backends.guest import Output, Stream
 from sandboxer.edges.http import problems
-from sandboxer.edges.http.hanging_up import until_client_goes
-from sandboxer.edges.http.large import Texts, in_turns
-from sandboxer.edges.http.state import lease_of
+from sandboxer.edges.http.bodies import Texts, in_turns
+from sandboxer.edges.http.disconnection import until_client_goes
+from sandboxer.edges.http.requests import lease_of
 from sandboxer.kernel.budget import Lease
 from sandboxer.kernel.errors import Broken, SandboxerError, host_exhausted
 from sandboxer.wire.processes import ExecOutput

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from sandboxer.kernel.errors import InvalidRequest, NotAvailable
 from sandboxer.kernel.tasks import own_tasks
-from sandboxer.work.services.domain_proof import WELL_KNOWN
+from sandboxer.work.services.domains import WELL_KNOWN
 
 ASK = "/v1/edge/ask"
 

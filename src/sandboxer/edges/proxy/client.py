@@ -34,7 +34,7 @@ UNWANTED = 1024 * 1024
 
 
 @dataclass(slots=True, kw_only=True)
-class House:
+class Proxy:
     """What all connections of a listener share."""
 
     pool: Pool
@@ -47,8 +47,8 @@ class House:
 
 
 class ClientConnection(asyncio.Protocol):
-    def __init__(self, house: House, door: Door, slot: Slot) -> None:
-        self._house = house
+    def __init__(self, proxy: Proxy, door: Door, slot: Slot) -> None:
+        self._proxy = proxy
         self._door = door
         # The place that it was given when it was accepted.
         self._slot = slot
@@ -70,10 +70,10 @@ class ClientConnection(asyncio.Protocol):
         # uvloop's transports are no subclass.
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER)
-        house = self._house
-        self.peer = peer_of(transport.get_extra_info("peername"), house.trusted)
-        house.connections.add(self)
-        self.deadline = self._loop.time() + house.front.patience.first_byte_s
+        proxy = self._proxy
+        self.peer = peer_of(transport.get_extra_info("peername"), proxy.trusted)
+        proxy.connections.add(self)
+        self.deadline = self._loop.time() + proxy.front.patience.first_byte_s
         self._slot.holder = self
         self._slot.waits()
 
@@ -92,7 +92,7 @@ class ClientConnection(asyncio.Protocol):
                 self.transport.pause_reading()
             return
         if not exchange.is_tunnel:
-            self.deadline = self._loop.time() + self._house.front.patience.body_s
+            self.deadline = self._loop.time() + self._proxy.front.patience.body_s
         rest = exchange.client_data(data)
         if rest:
             self._buffer += rest
@@ -101,20 +101,20 @@ class ClientConnection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._house.connections.discard(self)
+        self._proxy.connections.discard(self)
         self._is_leaving = True
         self._slot.leave()
         self._drop()
 
     def pause_writing(self) -> None:
-        self.deadline = self._loop.time() + self._house.front.patience.reader_s
+        self.deadline = self._loop.time() + self._proxy.front.patience.reader_s
         if self._exchange is not None and not self._is_opening:
             self._exchange.client_full()
 
     def resume_writing(self) -> None:
         self.deadline = math.inf
         if self._exchange is None:
-            self.deadline = self._loop.time() + self._house.front.patience.idle_s
+            self.deadline = self._loop.time() + self._proxy.front.patience.idle_s
         elif not self._is_opening:
             self._exchange.client_drained()
 
@@ -129,8 +129,8 @@ class ClientConnection(asyncio.Protocol):
         if end < 0 or end > MAX_HEAD:
             if len(buffer) > MAX_HEAD:
                 self._say(answers.bad_request("its head is too long", 431))
-            elif buffer and self.deadline > self._loop.time() + self._house.front.patience.head_s:
-                self.deadline = self._loop.time() + self._house.front.patience.head_s
+            elif buffer and self.deadline > self._loop.time() + self._proxy.front.patience.head_s:
+                self.deadline = self._loop.time() + self._proxy.front.patience.head_s
             return
         if not self._door.is_mine(buffer):
             self._pass_door()
@@ -146,14 +146,14 @@ class ClientConnection(asyncio.Protocol):
         admission = self._door.glance(head)
         if admission is not None:
             target = admission.way.target
-            upstream = self._house.pool.take((target.sandbox_id, target.port))
+            upstream = self._proxy.pool.take((target.sandbox_id, target.port))
             if upstream is not None:
                 self._enter(admission)
                 self._begin(exchange, upstream)
                 return
         self._is_opening = True
         self.deadline = math.inf
-        self._house.tasks.start(self._open(exchange, None), name="open a port")
+        self._proxy.tasks.start(self._open(exchange, None), name="open a port")
 
     async def _open(self, exchange: Exchange, admission: Admission | None, *, fresh: bool = False) -> None:
         """Goes on though the client leaves: a wake must not end half-way."""
@@ -171,9 +171,9 @@ class ClientConnection(asyncio.Protocol):
                     self._enter(admission)
                 target = admission.way.target
                 may_wake = partial(
-                    self._house.visitor_limits.count_wake, exchange.head, self.peer, target, admission.target
+                    self._proxy.visitor_limits.count_wake, exchange.head, self.peer, target, admission.target
                 )
-                upstream = await self._house.pool.get(target, admission.again, may_wake=may_wake, fresh=fresh)
+                upstream = await self._proxy.pool.get(target, admission.again, may_wake=may_wake, fresh=fresh)
         except SandboxerError as error:
             answer = answers.of_error(error, None if admission is None else admission.way.target.port)
         except Exception:
@@ -189,7 +189,7 @@ class ClientConnection(asyncio.Protocol):
         if exchange is not self._exchange:
             # The client has gone meanwhile.
             if upstream is not None:
-                self._house.pool.give_back(upstream)
+                self._proxy.pool.give_back(upstream)
             return
         self._is_opening = False
         if upstream is None:
@@ -201,12 +201,12 @@ class ClientConnection(asyncio.Protocol):
         if self._admission is None:
             self._admission = admission
             admission.way.passage.enter()
-            self._house.targets.touched(admission.way.target.sandbox_id)
+            self._proxy.targets.touched(admission.way.target.sandbox_id)
 
     def _begin(self, exchange: Exchange, upstream: Upstream) -> None:
         admission = self._admission
         assert admission is not None
-        self.deadline = self._loop.time() + self._house.front.patience.body_s
+        self.deadline = self._loop.time() + self._proxy.front.patience.body_s
         exchange.begin(admission, upstream, self.peer.forwarded(exchange.head, admission.way.prefix))
         if self._buffer and not exchange.has_whole_request:
             data, self._buffer = self._buffer, b""
@@ -218,7 +218,7 @@ class ClientConnection(asyncio.Protocol):
     def request_sent(self) -> None:
         exchange = self._exchange
         if exchange is not None and not exchange.has_answer_begun:
-            self.deadline = self._loop.time() + self._house.front.patience.answer_s
+            self.deadline = self._loop.time() + self._proxy.front.patience.answer_s
 
     def answer_began(self) -> None:
         self.deadline = math.inf
@@ -234,7 +234,7 @@ class ClientConnection(asyncio.Protocol):
         if not keeps_alive:
             self._close()
             return
-        self.deadline = self._loop.time() + self._house.front.patience.idle_s
+        self.deadline = self._loop.time() + self._proxy.front.patience.idle_s
         self._slot.waits()
         self.transport.resume_reading()
         if self._buffer:
@@ -254,7 +254,7 @@ class ClientConnection(asyncio.Protocol):
         again = self._exchange = Exchange(self, exchange.head)
         self._is_opening = True
         self.deadline = math.inf
-        self._house.tasks.start(self._open(again, self._admission, fresh=True), name="open a port again")
+        self._proxy.tasks.start(self._open(again, self._admission, fresh=True), name="open a port again")
 
     # ---- ends ----
 
@@ -270,7 +270,7 @@ class ClientConnection(asyncio.Protocol):
         elif exchange.has_answer_begun:
             self.transport.abort()
         elif exchange.has_whole_request:
-            self._say(answers.too_slow_inside(self._house.front.patience.answer_s))
+            self._say(answers.too_slow_inside(self._proxy.front.patience.answer_s))
         else:
             self._say(answers.too_slow())
 

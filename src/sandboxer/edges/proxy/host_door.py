@@ -23,7 +23,7 @@ from sandboxer.edges.proxy.doors import Admission, Owners, Peer, Standing, Visit
 from sandboxer.edges.proxy.origins import Origin
 from sandboxer.identity.sessions.tokens import HEADER
 from sandboxer.kernel.errors import NotFound, Unauthenticated
-from sandboxer.work.services.domain_proof import WELL_KNOWN
+from sandboxer.work.services.domains import WELL_KNOWN
 
 REMEMBERED_S = 1.0
 _MOST = 4096

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from sandboxer.access.connections import Front, Patience
 from sandboxer.access.ports.ports import Where
 from sandboxer.edges.front.acceptor import Acceptor
-from sandboxer.edges.proxy.client import ClientConnection, House
+from sandboxer.edges.proxy.client import ClientConnection, Proxy
 from sandboxer.edges.proxy.doors import VisitorLimits, owners
 from sandboxer.edges.proxy.host_door import HostDoor
 from sandboxer.edges.proxy.upstream import Pool
@@ -23,7 +23,7 @@ SWEEP_S = 1.0
 
 
 @asynccontextmanager
-async def open_house(platform: Platform, *, patience: Patience | None = None) -> AsyncIterator[House]:
+async def open_proxy(platform: Platform, *, patience: Patience | None = None) -> AsyncIterator[Proxy]:
     """What connections to ports share, whichever listener they come by."""
     ports = platform.access.ports
     front = (
@@ -33,7 +33,7 @@ async def open_house(platform: Platform, *, patience: Patience | None = None) ->
     )
     async with own_tasks() as tasks:
         pool = Pool(ports.passages, tasks)
-        house = House(
+        proxy = Proxy(
             pool=pool,
             targets=ports.targets,
             tasks=tasks,
@@ -42,25 +42,25 @@ async def open_house(platform: Platform, *, patience: Patience | None = None) ->
             connections=set(),
             front=front,
         )
-        tasks.start(_sweep(house), name="what connections were opened by")
+        tasks.start(_sweep(proxy), name="what connections were opened by")
         tasks.start(front.watch(), name="slow connections")
         try:
-            yield house
+            yield proxy
         finally:
-            for connection in list(house.connections):
+            for connection in list(proxy.connections):
                 connection.shut_down()
             pool.close()
 
 
 @asynccontextmanager
 async def listen_for_hosts(
-    platform: Platform, house: House, listening: socket.socket
+    platform: Platform, proxy: Proxy, listening: socket.socket
 ) -> AsyncIterator[Where]:
     """Serve `{port}-{id}.{domain}` and the other names on a socket that is bound already."""
     settings = platform.settings
     may_act = owners(platform.authorities, platform.clock)
-    door = HostDoor(platform.access.ports, settings.proxy_domain, may_act, house.visitor_limits)
-    acceptor = Acceptor(listening, house.front, lambda slot: ClientConnection(house, door, slot))
+    door = HostDoor(platform.access.ports, settings.proxy_domain, may_act, proxy.visitor_limits)
+    acceptor = Acceptor(listening, proxy.front, lambda slot: ClientConnection(proxy, door, slot))
     https_port = settings.proxy_https_port
     where = Where(
         domain=settings.proxy_domain,
@@ -76,14 +76,14 @@ async def listen_for_hosts(
         await acceptor.wait_closed()
 
 
-async def _sweep(house: House) -> None:
+async def _sweep(proxy: Proxy) -> None:
     loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(SWEEP_S)
-        for connection in list(house.connections):
+        for connection in list(proxy.connections):
             try:
                 await connection.look()
             except Exception:
                 # An outermost loop: a database that is away for a moment must not end the listener.
                 log.exception("could not look after a connection")
-        house.pool.sweep(loop.time())
+        proxy.pool.sweep(loop.time())

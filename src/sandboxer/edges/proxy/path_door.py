@@ -20,9 +20,9 @@ from sandboxer.access.ports.ports import PortAddress, closed, read_path, widened
 from sandboxer.access.ports.targets import Target
 from sandboxer.accounts.authority import demand_active, demand_needs
 from sandboxer.edges.front.http import StrictHttp
-from sandboxer.edges.http.hanging_up import standing_of
+from sandboxer.edges.http.disconnection import standing_of
 from sandboxer.edges.http.operator_audit import note_relay
-from sandboxer.edges.proxy.client import ClientConnection, House
+from sandboxer.edges.proxy.client import ClientConnection, Proxy
 from sandboxer.edges.proxy.doors import Admission, Peer, Standing, VisitorLimits, Way, owners
 from sandboxer.edges.proxy.host_door import private, without_token
 from sandboxer.edges.proxy.origins import Origin
@@ -174,18 +174,18 @@ def _pairs(head: RequestHead) -> list[tuple[bytes, bytes]]:
     return [(_name(line), line[line.find(b":") + 1 :].strip(b" \t\r\n")) for line in head.lines]
 
 
-def api_protocol(house: House, door: PathDoor) -> type[StrictHttp]:
+def api_protocol(proxy: Proxy, door: PathDoor) -> type[StrictHttp]:
     """The API's protocol, which hands requests for ports to the proxy."""
 
     class ApiProtocol(StrictHttp):
-        front = house.front
+        front = proxy.front
 
         def _is_for_another(self, buffer: bytes) -> bool:
             if not door.is_mine(buffer) or self._slot is None:
                 return False
             self._buffer = b""
             self.connections.discard(self)
-            taker = PortsByPath(house, door, self, self._slot)
+            taker = PortsByPath(proxy, door, self, self._slot)
             self.transport.set_protocol(taker)
             taker.connection_made(self.transport)
             taker.data_received(buffer)
@@ -205,13 +205,13 @@ def api_protocol(house: House, door: PathDoor) -> type[StrictHttp]:
 class PortsByPath(ClientConnection):
     """Serves ports until something else is asked for, and gives the connection back then."""
 
-    def __init__(self, house: House, door: PathDoor, giver: StrictHttp, slot: Slot) -> None:
-        super().__init__(house, door, slot)
+    def __init__(self, proxy: Proxy, door: PathDoor, giver: StrictHttp, slot: Slot) -> None:
+        super().__init__(proxy, door, slot)
         self._giver = giver
 
     def _pass_door(self) -> None:
         data, self._buffer = self._buffer, b""
-        self._house.connections.discard(self)
+        self._proxy.connections.discard(self)
         self._giver.take_back(data)  # type: ignore[attr-defined]
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -25,7 +25,7 @@ from asyncssh.stream import SSHTCPStreamSession, SSHUNIXStreamSession
 
 from sandboxer.access.connections import Front, Slot
 from sandboxer.backends.guest import Connection, Guest, Sockets
-from sandboxer.edges.ssh.house import Login
+from sandboxer.edges.ssh.dependencies import Login
 from sandboxer.kernel.errors import NotAvailable, SandboxerError
 from sandboxer.sandboxes.access import ActivityKind
 
@@ -199,7 +199,7 @@ async def _dialled(
         raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, "the client is gone")
 
     async def carry(reader: asyncssh.SSHReader[bytes], writer: asyncssh.SSHWriter[bytes]) -> None:
-        with login.house.platform.sandboxes.dependencies.activity.working(login.sandbox_id):
+        with login.dependencies.platform.sandboxes.dependencies.activity.working(login.sandbox_id):
             await _carry(inside, reader, writer)
 
     return carry

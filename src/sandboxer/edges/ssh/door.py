@@ -19,7 +19,7 @@ from sandboxer.access.ssh.keys import SshKey, fingerprint_of
 from sandboxer.accounts.authority import demand, demand_active
 from sandboxer.accounts.limits import client_address
 from sandboxer.accounts.scopes import Scope
-from sandboxer.edges.http.hanging_up import standing_of
+from sandboxer.edges.http.disconnection import standing_of
 from sandboxer.edges.ssh.channels import (
     BoundedChannel,
     Intake,
@@ -31,7 +31,7 @@ from sandboxer.edges.ssh.channels import (
     to_socket,
     unread,
 )
-from sandboxer.edges.ssh.house import House, Login
+from sandboxer.edges.ssh.dependencies import Login, SshDependencies
 from sandboxer.edges.ssh.sessions import asleep, serve_session
 from sandboxer.edges.ssh.sftp import open_sftp
 from sandboxer.kernel.errors import SandboxerError, Unauthenticated
@@ -45,8 +45,8 @@ _OVER = frozenset(
 
 
 class Door(asyncssh.SSHServer):
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, dependencies: SshDependencies) -> None:
+        self._dependencies = dependencies
         self._conn: asyncssh.SSHServerConnection | None = None
         self._address = ""
         self._is_counted = False
@@ -66,27 +66,27 @@ class Door(asyncssh.SSHServer):
         self._conn = conn
         peer = conn.get_extra_info("peername")
         self._address = client_address(str(peer[0]) if peer else None, (), ())
-        self._slot = self._house.platform.front.enter(str(peer[0]) if peer else None, self)
-        if self._slot is None or not self._house.crowd.may_knock(self._address, _now()):
+        self._slot = self._dependencies.platform.front.enter(str(peer[0]) if peer else None, self)
+        if self._slot is None or not self._dependencies.crowd.may_knock(self._address, _now()):
             conn.abort()
             return
-        Intake(conn, self._house.platform.front, self._slot).begin()
+        Intake(conn, self._dependencies.platform.front, self._slot).begin()
         self._is_counted = True
-        self._house.crowd.knocked(self._address)
-        self._house.doors.add(self)
+        self._dependencies.crowd.knocked(self._address)
+        self._dependencies.doors.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
         if self._slot is not None:
             self._slot.leave()
-        self._house.doors.discard(self)
+        self._dependencies.doors.discard(self)
         if self._is_counted:
             self._is_counted = False
             while self._channels:
                 self._close_channel()
             login = self.login
             inside = None if login is None else (login.sandbox_id, login.root)
-            self._house.crowd.left(self._address, inside)
+            self._dependencies.crowd.left(self._address, inside)
 
     def overdue(self) -> None:
         self.send_away()
@@ -101,7 +101,7 @@ class Door(asyncssh.SSHServer):
 
     async def look(self) -> None:
         """End it if what opened it does not stand any more, or nobody is inside to talk to."""
-        if self._conn is not None and unread(self._conn) > self._house.crowd.bounds.unread_bytes:
+        if self._conn is not None and unread(self._conn) > self._dependencies.crowd.bounds.unread_bytes:
             # It asks and asks, and reads no answer. No word would reach it.
             self._conn.abort()
             return
@@ -116,7 +116,7 @@ class Door(asyncssh.SSHServer):
 
     def _look_inside(self, login: Login) -> None:
         """Its processes ended with all they were asked by this connection. A frozen one's did not."""
-        sandbox = self._house.platform.sandboxes.dependencies.repository.peek(login.sandbox_id)
+        sandbox = self._dependencies.platform.sandboxes.dependencies.repository.peek(login.sandbox_id)
         if sandbox is not None and sandbox.state not in _OVER:
             self._was_awake = True
         elif self._was_awake:
@@ -143,12 +143,12 @@ class Door(asyncssh.SSHServer):
     async def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
         """The same answer, by the same steps, for no such sandbox and for somebody else's."""
         self._offers += 1
-        if self._offers > self._house.crowd.bounds.offers:
+        if self._offers > self._dependencies.crowd.bounds.offers:
             self.hang_up("too many keys were offered")
             return False
-        found = self._house.platform.access.ssh.keys.opening(username, fingerprint_of(key.public_data))
+        found = self._dependencies.platform.access.ssh.keys.opening(username, fingerprint_of(key.public_data))
         if found is None or not await self._may_enter(found, username):
-            self._house.crowd.refused(self._address, _now())
+            self._dependencies.crowd.refused(self._address, _now())
             return False
         self._opened_by = found
         return True
@@ -160,16 +160,16 @@ class Door(asyncssh.SSHServer):
             return
         sandbox_id = str(conn.get_extra_info("username"))
         root = await self._root_of(key)
-        if not self._house.crowd.may_enter(sandbox_id, root):
+        if not self._dependencies.crowd.may_enter(sandbox_id, root):
             # Others entered since this one was looked at.
             self.hang_up("too many connections are open")
             return
-        self._house.crowd.entered(self._address, sandbox_id, root)
+        self._dependencies.crowd.entered(self._address, sandbox_id, root)
         if self._slot is not None:
             self._slot.serves()
             self._slot.proven(root)
         standing = self._standing(key, sandbox_id)
-        self.login = Login(self._house, sandbox_id, key, root, self._address, standing, conn.is_closed)
+        self.login = Login(self._dependencies, sandbox_id, key, root, self._address, standing, conn.is_closed)
         try:
             # Counted here, since a connection is written down; what it asks for first is in that.
             await self.login.count()
@@ -177,10 +177,10 @@ class Door(asyncssh.SSHServer):
             self.hang_up(f"{error} {error.next_step}")
             return
         self.login.prepaid = 1
-        await self._house.platform.access.ssh.keys.tell_of(key, sandbox_id, self._address)
+        await self._dependencies.platform.access.ssh.keys.tell_of(key, sandbox_id, self._address)
 
     async def _may_enter(self, key: SshKey, sandbox_id: str) -> bool:
-        if not self._house.crowd.may_enter(sandbox_id, await self._root_of(key)):
+        if not self._dependencies.crowd.may_enter(sandbox_id, await self._root_of(key)):
             return False
         try:
             await self._standing(key, sandbox_id)()
@@ -191,10 +191,10 @@ class Door(asyncssh.SSHServer):
 
     async def _root_of(self, key: SshKey) -> str:
         """Whom it is counted for: all children of an account together are no more than the account."""
-        return (await self._house.platform.authorities.of(key.caller())).root
+        return (await self._dependencies.platform.authorities.of(key.caller())).root
 
     def _standing(self, key: SshKey, sandbox_id: str) -> Callable[[], Awaitable[None]]:
-        platform = self._house.platform
+        platform = self._dependencies.platform
         credentials = standing_of(platform, key.caller(), None, since=key.created_at)
 
         async def check() -> None:
@@ -214,7 +214,7 @@ class Door(asyncssh.SSHServer):
     def session_requested(self) -> tuple[BoundedChannel, Session]:
         conn, login = self._let_in()
         self._open_channel(login)
-        channel = bounded_channel(conn, self._house.crowd.bounds.window_bytes)
+        channel = bounded_channel(conn, self._dependencies.crowd.bounds.window_bytes)
         session = Session(partial(serve_session, login), partial(open_sftp, login), self._close_channel)
         self._sessions.add(session)
         return channel, session
@@ -242,16 +242,16 @@ class Door(asyncssh.SSHServer):
         return self._conn, self.login
 
     def _open_channel(self, login: Login) -> None:
-        if not self._house.crowd.may_open(login.root, self._channels):
+        if not self._dependencies.crowd.may_open(login.root, self._channels):
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_RESOURCE_SHORTAGE, "too many channels are open")
         self._channels += 1
-        self._house.crowd.opened(login.root)
+        self._dependencies.crowd.opened(login.root)
 
     def _close_channel(self) -> None:
         # Those that were open when the connection ended are counted out by then.
         if self._channels > 0 and self.login is not None:
             self._channels -= 1
-            self._house.crowd.closed(self.login.root)
+            self._dependencies.crowd.closed(self.login.root)
 
 
 def _now() -> float:

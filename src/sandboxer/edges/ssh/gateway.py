@@ -15,8 +15,8 @@ import asyncssh
 
 from sandboxer.access.ssh.keys import HOST_KEY_FILE, Gateway, fingerprint_of
 from sandboxer.access.ssh.limits import Bounds, Crowd
+from sandboxer.edges.ssh.dependencies import SshDependencies
 from sandboxer.edges.ssh.door import Door
-from sandboxer.edges.ssh.house import House
 from sandboxer.identity.seal import create_private_file
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.wiring import Platform
@@ -43,14 +43,14 @@ async def open_gateway(
     """Serve on a socket that is bound already."""
     # It would write down every command, and what people put into commands is theirs.
     logging.getLogger("asyncssh").setLevel(logging.WARNING)
-    house = House(platform, Crowd(bounds or Bounds()))
+    dependencies = SshDependencies(platform, Crowd(bounds or Bounds()))
     key = load_host_key(platform.settings.state_dir)
     acceptor = await asyncssh.listen(
         sock=listening,
-        server_factory=lambda: Door(house),
+        server_factory=lambda: Door(dependencies),
         server_host_keys=[key],
         encoding=None,
-        window=house.crowd.bounds.window_bytes,
+        window=dependencies.crowd.bounds.window_bytes,
         public_key_auth=True,
         password_auth=False,
         kbdint_auth=False,
@@ -60,7 +60,7 @@ async def open_gateway(
         x11_forwarding=False,
         compression_algs=["none"],
         signature_algs=SIGNATURES,
-        login_timeout=house.crowd.bounds.login_s,
+        login_timeout=dependencies.crowd.bounds.login_s,
         keepalive_interval=KEEPALIVE_S,
         keepalive_count_max=4,
         server_version="sandboxer",
@@ -69,12 +69,12 @@ async def open_gateway(
     platform.access.ssh.gateway = gateway
     try:
         async with own_tasks() as tasks:
-            tasks.start(_look_after(house), name="ssh connections")
+            tasks.start(_look_after(dependencies), name="ssh connections")
             yield gateway
     finally:
         platform.access.ssh.gateway = None
         acceptor.close()
-        for door in list(house.doors):
+        for door in list(dependencies.doors):
             door.hang_up("the platform is stopping")
         await acceptor.wait_closed()
 
@@ -88,15 +88,15 @@ def load_host_key(folder: Path) -> asyncssh.SSHKey:
     return asyncssh.import_private_key(path.read_text("ascii"))
 
 
-async def _look_after(house: House) -> None:
+async def _look_after(dependencies: SshDependencies) -> None:
     """Whatever stops standing ends within a second."""
     loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
-        for door in list(house.doors):
+        for door in list(dependencies.doors):
             await door.look()
-        house.crowd.sweep(loop.time())
-        house.rate_limit.sweep(time.monotonic())
+        dependencies.crowd.sweep(loop.time())
+        dependencies.rate_limit.sweep(time.monotonic())
 
 
 def _gateway(platform: Platform, listening: socket.socket, key: asyncssh.SSHKey) -> Gateway:

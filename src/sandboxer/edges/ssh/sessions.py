@@ -10,7 +10,7 @@ import asyncssh
 
 from sandboxer.backends.guest import Exit, Process, Stream, TerminalSize
 from sandboxer.edges.ssh.channels import Session, breathe
-from sandboxer.edges.ssh.house import HOME, Login
+from sandboxer.edges.ssh.dependencies import HOME, Login
 from sandboxer.kernel.errors import (
     BackendLost,
     IllegalTransition,
@@ -201,7 +201,7 @@ def _tell(channel: asyncssh.SSHServerProcess[bytes], words: str) -> None:
 async def _state_after(login: Login) -> str | None:
     """What became of it, which is written down a moment after its processes end. None: it goes on."""
     for _ in range(_LOOKS):
-        sandbox = login.house.platform.sandboxes.dependencies.repository.peek(login.sandbox_id)
+        sandbox = login.dependencies.platform.sandboxes.dependencies.repository.peek(login.sandbox_id)
         if sandbox is None or sandbox.state not in LIVE:
             return "gone" if sandbox is None or sandbox.state in _GONE else sandbox.state.value
         await asyncio.sleep(_LOOK_S)

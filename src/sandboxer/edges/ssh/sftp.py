@@ -22,7 +22,7 @@ from asyncssh.channel import SSHChannel
 from sandboxer.access.ssh.limits import PROGRAM
 from sandboxer.backends.guest import Command, Exit, FileInfo, FileKind, Guest
 from sandboxer.edges.ssh.channels import MAX_WAITING, breathe
-from sandboxer.edges.ssh.house import HOME, Login
+from sandboxer.edges.ssh.dependencies import HOME, Login
 from sandboxer.edges.ssh.uploads import Upload
 from sandboxer.kernel.errors import PathNotFound, PermissionDenied, SandboxerError
 from sandboxer.sandboxes.access import ActivityKind

@@ -12,8 +12,7 @@ from sandboxer.backends.contract import VolumeMount
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.work.execute.artifacts import MAX_MARKS, has_too_many_marks
-from sandboxer.work.languages.images import ImageOf, smallest_image
-from sandboxer.work.languages.table import Commands, Language, commands, find_language
+from sandboxer.work.languages import Commands, ImageOf, Language, commands, find_language, smallest_image
 from sandboxer.work.lines import WORKSPACE
 
 TTL_DEFAULT_S = 60

@@ -35,7 +35,7 @@ from sandboxer.work.execute.submission import Submission, from_json, make_plan
 from sandboxer.work.jobs.lifecycle import FINAL, Signal, State
 from sandboxer.work.jobs.records import Job
 from sandboxer.work.jobs.repository import JobRepository, Step
-from sandboxer.work.languages.images import HostImages
+from sandboxer.work.languages import HostImages
 from sandboxer.work.lines import Lines, loss_of
 
 log = logging.getLogger(__name__)

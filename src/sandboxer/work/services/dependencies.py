@@ -1,60 +1,114 @@
-"""Opens what services need: the repository is read and the reconcilers are started."""
+"""What every act on a service works with. Built once, in `work/dependencies.py`."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
+from sandboxer.backends.guest import Guest
+from sandboxer.identity.keys import Caller
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.dial_judge import DialJudge
-from sandboxer.kernel.tasks import own_tasks
+from sandboxer.kernel.errors import TooLarge
+from sandboxer.sandboxes.access import ActivityKind
+from sandboxer.sandboxes.charging import is_frozen
 from sandboxer.sandboxes.use_cases import SandboxUseCases
-from sandboxer.store.engine import Store
-from sandboxer.work.services.domain_proof import Resolve, asking, system_resolver
-from sandboxer.work.services.domains import Domains, Rechecking
-from sandboxer.work.services.keeping.means import Means, Vault
-from sandboxer.work.services.keeping.supervisor import Supervisor
-from sandboxer.work.services.repository import ServiceRepository
-from sandboxer.work.services.specs import DomainPolicy
-from sandboxer.work.services.use_cases import ServiceUseCases
+from sandboxer.work.services.logs import ServiceLog
+from sandboxer.work.services.policy import SandboxStatus, sandbox_status
+from sandboxer.work.services.records import Service
+from sandboxer.work.services.repository import ACTOR, ServiceRepository
+
+MAX_BYTES = 64 * 1024
 
 
-@asynccontextmanager
-async def open_services(
-    sandboxes: SandboxUseCases,
-    store: Store,
-    clock: Clock,
-    seal: Seal,
-    *,
-    state_dir: Path,
-    domain: str,
-    domain_port: int,
-    judge: DialJudge,
-    domain_policy: DomainPolicy,
-    resolve: Resolve | None = None,
-) -> AsyncIterator[ServiceUseCases]:
-    """After sandboxes were reconciled. On leaving, services go on and nobody keeps them.
+class Vault:
+    """The environment a service is told in confidence: sealed at rest, opened only to start a process."""
 
-    `domain` is the platform's own, below which every service has a name; `domain_port` and `judge`
-    are for the proof that a domain is somebody's, as is `resolve`, which finds the addresses of a name.
-    """
-    repository = ServiceRepository(store, clock)
-    await repository.load()
-    means = Means(
-        repository=repository,
-        sandboxes=sandboxes,
-        clock=clock,
-        vault=Vault(seal),
-        folder=state_dir / "services",
-    )
-    ask = asking(
-        port=domain_port, judge=judge, resolve=resolve or system_resolver(), served_here=repository.proof_of
-    )
-    async with own_tasks() as tasks:
-        supervisor = Supervisor(means, tasks)
-        await supervisor.adopt()
-        rechecking = Rechecking(repository, clock, ask, domain_policy)
-        tasks.start(rechecking.run(), name="proofs of domains")
-        yield ServiceUseCases(means, supervisor, Domains(repository, clock, ask, ours=domain), domain)
+    def __init__(self, seal: Seal) -> None:
+        self._seal = seal
+
+    def open(self, service: Service) -> dict[str, str]:
+        if service.vault is None:
+            return {}
+        found: dict[str, str] = json.loads(self._seal.open(service.vault, context=_context(service.id)))
+        return found
+
+    def close(self, service_id: str, values: Mapping[str, str]) -> bytes | None:
+        """None for nothing. Raises TooLarge."""
+        if not values:
+            return None
+        text = json.dumps(dict(values)).encode()
+        if len(text) > MAX_BYTES:
+            raise TooLarge(what="the vault", limit=f"{MAX_BYTES} bytes")
+        return self._seal.close(text, context=_context(service_id))
+
+
+def _context(service_id: str) -> str:
+    return f"service-vault:{service_id}"
+
+
+# The platform itself, keeping services running: it may reach into every sandbox.
+SYSTEM = Caller(public_key=ACTOR, account="system", is_owner=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceDependencies:
+    repository: ServiceRepository
+    sandboxes: SandboxUseCases
+    clock: Clock
+    vault: Vault
+    # Where logs are kept, a folder for each service.
+    folder: Path
+    # When the last request for a sandbox came.
+    requests: dict[str, datetime] = field(default_factory=dict)
+    _logs: dict[str, ServiceLog] = field(default_factory=dict)
+
+    def log(self, service_id: str) -> ServiceLog:
+        known = self._logs.get(service_id)
+        if known is None:
+            known = self._logs[service_id] = ServiceLog(self.folder / service_id)
+        return known
+
+    def forget(self, service: Service) -> None:
+        """Nothing of it is left: its log goes too."""
+        self.log(service.id).remove()
+        self._logs.pop(service.id, None)
+        self.requests.pop(service.sandbox_id, None)
+
+    def note(self, service: Service, text: str) -> None:
+        """A word of the platform in the service's log."""
+        self.log(service.id).write(self.clock.now(), service.run, "system", text)
+
+    def next_run(self, service: Service) -> int:
+        """A number for a new process; those of failed redeploys are used up too."""
+        return max(service.run, self.log(service.id).last_run) + 1
+
+    def sandbox_status(self, service: Service) -> SandboxStatus:
+        sandbox = self.sandboxes.dependencies.repository.peek(service.sandbox_id)
+        if sandbox is None:
+            return SandboxStatus.GONE
+        return sandbox_status(sandbox.state, sandbox.reason, is_frozen=is_frozen(sandbox))
+
+    def has_visitors(self, service: Service) -> bool:
+        """Is a line open, by which someone works in its sandbox or speaks with one of its ports?"""
+        return self.sandboxes.dependencies.activity.pulse(service.sandbox_id).open_lines > 0
+
+    async def guest(self, service: Service) -> Guest:
+        """Not held open as a line: a service that only waits is no work."""
+        async with self.sandboxes.line(service.sandbox_id, SYSTEM, activity=ActivityKind.PROCESSES) as guest:
+            return guest
+
+    async def environment(self, service: Service) -> Mapping[str, str]:
+        return self.sandboxes.environment(await self.sandboxes.get(service.sandbox_id, SYSTEM))
+
+    def last_words(self, service: Service, *, run: int | None = None) -> str:
+        """The end of what it printed, for a reason that a person can act on."""
+        lines = [
+            line.text
+            for line in self.log(service.id).tail(40)
+            if line.stream != "system" and line.run == (service.run if run is None else run)
+        ]
+        return "\n".join(lines[-5:])[-1000:]

@@ -29,8 +29,8 @@ from sandboxer.store.paging import Page
 from sandboxer.store.rows import TUPLE, Cell, Rows, enumerated
 from sandboxer.store.sealed import SealedJson
 from sandboxer.work.services import specs
+from sandboxer.work.services.lifecycle import FINAL, State
 from sandboxer.work.services.specs import Spec
-from sandboxer.work.services.states import FINAL, State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

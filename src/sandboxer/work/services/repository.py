@@ -21,8 +21,8 @@ from sandboxer.store.engine import Store
 from sandboxer.store.paging import Page
 from sandboxer.store.repository import RememberedRepository
 from sandboxer.work.services import records
+from sandboxer.work.services.lifecycle import FINAL, Signal, State, next_state
 from sandboxer.work.services.records import Domain, Service
-from sandboxer.work.services.states import FINAL, Signal, State, next_state
 
 ACTOR = "system:services"
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Generic, Protocol, TypeVar
 
 from sandboxer.kernel.errors import NotFound
-from sandboxer.work.services.keeping.means import Means
-from sandboxer.work.services.keeping.supervisor import Supervisor
+from sandboxer.work.services.dependencies import ServiceDependencies
+from sandboxer.work.services.lifecycle import State
 from sandboxer.work.services.records import Service
 from sandboxer.work.services.specs import PORTS
-from sandboxer.work.services.states import State
+from sandboxer.work.services.supervisor import Supervisor
 
 # While it runs: it may have ended a moment ago, and nobody noticed yet.
 _BLINK_S = 5.0
@@ -42,8 +42,10 @@ class MakeTarget(Protocol[T_co]):
 
 
 class ServiceTargets(Generic[T]):
-    def __init__(self, means: Means, supervisor: Supervisor, make: MakeTarget[T], *, domain: str) -> None:
-        self._means = means
+    def __init__(
+        self, dependencies: ServiceDependencies, supervisor: Supervisor, make: MakeTarget[T], *, domain: str
+    ) -> None:
+        self._dependencies = dependencies
         self._supervisor = supervisor
         self._make = make
         self._suffix = f".{domain.lower()}"
@@ -51,40 +53,40 @@ class ServiceTargets(Generic[T]):
     async def by_domain(self, host: str) -> T | None:
         """A proven domain of a service, or `{slug}.{domain}`."""
         name = host.lower().rstrip(".")
-        repository = self._means.repository
+        repository = self._dependencies.repository
         service = repository.by_domain(name)
         if service is None and name.endswith(self._suffix):
             service = repository.by_slug(name.removesuffix(self._suffix))
         return None if service is None else self._target(service)
 
     async def by_service(self, service_id: str) -> T | None:
-        service = self._means.repository.peek(service_id)
+        service = self._dependencies.repository.peek(service_id)
         return None if service is None else self._target(service)
 
     def present_port(self, sandbox_id: str, port: int) -> int:
-        service = self._means.repository.by_sandbox(sandbox_id)
+        service = self._dependencies.repository.by_sandbox(sandbox_id)
         if service is None or service.spec.port is not None or port not in PORTS:
             return port
         return service.port or port
 
     def proof_of(self, host: str) -> str | None:
-        return self._means.repository.proof_of(host)
+        return self._dependencies.repository.proof_of(host)
 
     async def woken(self, target: T) -> None:
         """Its sandbox runs again: so shall its process. Trouble is the reconciler's to mend, and to tell
         of."""
-        service = self._means.repository.by_sandbox(target.sandbox_id)
+        service = self._dependencies.repository.by_sandbox(target.sandbox_id)
         if service is None:
             return
         self._supervisor.reconciler(service.id).stir()
         try:
-            await self._means.repository.until(service.id, _is_up, timeout_s=_WAKING_S)
+            await self._dependencies.repository.until(service.id, _is_up, timeout_s=_WAKING_S)
         except NotFound:
             # Removed meanwhile: the next one who asks hears so.
             return
 
     def touched(self, sandbox_id: str) -> None:
-        self._means.requests[sandbox_id] = self._means.clock.now()
+        self._dependencies.requests[sandbox_id] = self._dependencies.clock.now()
 
     def _target(self, service: Service) -> T:
         hold_s = 0.0

@@ -11,17 +11,17 @@ from sandboxer.sandboxes.dependencies import actor_of
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.store.paging import Page
 from sandboxer.store.repository import Also
-from sandboxer.work.services import create as creating
+from sandboxer.work.services import deployment
+from sandboxer.work.services.dependencies import SYSTEM, ServiceDependencies
+from sandboxer.work.services.deployment import replace_process
 from sandboxer.work.services.domains import Domains
-from sandboxer.work.services.keeping.decisions import Ground
-from sandboxer.work.services.keeping.logs import Line
-from sandboxer.work.services.keeping.means import SYSTEM, Means
-from sandboxer.work.services.keeping.supervisor import Supervisor
+from sandboxer.work.services.lifecycle import ALIVE, KEPT, Signal, State
+from sandboxer.work.services.logs import Line
+from sandboxer.work.services.policy import SandboxStatus
 from sandboxer.work.services.records import Service, drop_domain
-from sandboxer.work.services.redeploy import replace_process
 from sandboxer.work.services.repository import Step
 from sandboxer.work.services.specs import NewService, Redeploy, Spec, runs_alike
-from sandboxer.work.services.states import ALIVE, KEPT, Signal, State
+from sandboxer.work.services.supervisor import Supervisor
 from sandboxer.work.services.targets import MakeTarget, ServiceTargets, T
 
 # What a process that was asked for comes to: `wait` ends there.
@@ -31,7 +31,7 @@ _MARGIN_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ServiceUseCases:
-    means: Means
+    dependencies: ServiceDependencies
     supervisor: Supervisor
     domains: Domains
     # The platform's own, below which every service has a name.
@@ -39,7 +39,7 @@ class ServiceUseCases:
 
     def targets(self, make: MakeTarget[T]) -> ServiceTargets[T]:
         """Names of services for the reverse proxy."""
-        return ServiceTargets(self.means, self.supervisor, make, domain=self.domain)
+        return ServiceTargets(self.dependencies, self.supervisor, make, domain=self.domain)
 
     def host(self, service: Service) -> str:
         return f"{service.slug}.{self.domain}"
@@ -52,7 +52,7 @@ class ServiceUseCases:
         `also` is written in the transaction of its record, with its id. Raises Conflict for a name that is
         taken, and whatever refuses a sandbox.
         """
-        service = await creating.create(self.means, self.supervisor, wanted, caller, also=also)
+        service = await deployment.create(self.dependencies, self.supervisor, wanted, caller, also=also)
         return await self._settled(service) if wait else service
 
     async def recall(self, service_id: str, caller: Caller, *, wait: bool) -> Service | None:
@@ -68,18 +68,20 @@ class ServiceUseCases:
     ) -> Page[Service]:
         """Newest first. The owner sees everyone's."""
         account = None if caller.is_owner else caller.account
-        return await self.means.repository.page(account=account, state=state, cursor=cursor, limit=limit)
+        return await self.dependencies.repository.page(
+            account=account, state=state, cursor=cursor, limit=limit
+        )
 
     def get(self, service_id: str, caller: Caller) -> Service:
         """By id or name. Raises NotFound."""
-        return self.means.repository.visible(service_id, caller)
+        return self.dependencies.repository.visible(service_id, caller)
 
     def glance(self, service: Service) -> Sandbox | None:
         """Its sandbox as it is, from memory; None: it is gone."""
-        return self.means.sandboxes.dependencies.repository.peek(service.sandbox_id)
+        return self.dependencies.sandboxes.dependencies.repository.peek(service.sandbox_id)
 
     async def sandbox(self, service: Service) -> Sandbox:
-        return await self.means.sandboxes.get(service.sandbox_id, SYSTEM)
+        return await self.dependencies.sandboxes.get(service.sandbox_id, SYSTEM)
 
     async def change(self, service_id: str, caller: Caller, spec: Spec, *, wait: bool = True) -> Service:
         """What is about its process makes a new one (as a redeploy does); the rest holds from now on."""
@@ -104,7 +106,7 @@ class ServiceUseCases:
         service = self.get(service_id, caller)
         if wanted.files:
             await self._up(service, caller, may_wake=may_wake)
-            await creating.write_files(self.means, service.sandbox_id, wanted.files)
+            await deployment.write_files(self.dependencies, service.sandbox_id, wanted.files)
         spec = service.spec
         if wanted.bootstrap is not None or wanted.command is not None:
             spec = replace(spec, bootstrap=wanted.bootstrap, command=wanted.command)
@@ -117,13 +119,13 @@ class ServiceUseCases:
         service = self.get(service_id, caller)
         if service.state not in (*ALIVE, State.SLEEPING):
             raise Conflict(why=f"it is {service.state}, nothing of it can sleep", reason="not_running")
-        await self.means.sandboxes.freeze(service.sandbox_id, caller)
+        await self.dependencies.sandboxes.freeze(service.sandbox_id, caller)
         return await self.supervisor.reconciler(service.id).settle()
 
     async def thaw(self, service_id: str, caller: Caller) -> Service:
         service = self.get(service_id, caller)
-        if self.means.ground(service) is Ground.FROZEN:
-            await self.means.sandboxes.thaw(service.sandbox_id, caller)
+        if self.dependencies.sandbox_status(service) is SandboxStatus.FROZEN:
+            await self.dependencies.sandboxes.thaw(service.sandbox_id, caller)
         return await self.supervisor.reconciler(service.id).settle()
 
     async def stop(self, service_id: str, caller: Caller) -> Service:
@@ -133,9 +135,9 @@ class ServiceUseCases:
         async with reconciler.alone() as service:
             if service.state is State.STOPPED and not service.is_wanted:
                 return service
-            ground = self.means.ground(service)
-            if ground is Ground.FROZEN:
-                await self.means.sandboxes.thaw(service.sandbox_id, SYSTEM)
+            sandbox_status = self.dependencies.sandbox_status(service)
+            if sandbox_status is SandboxStatus.FROZEN:
+                await self.dependencies.sandboxes.thaw(service.sandbox_id, SYSTEM)
             await reconciler.end_process(service, service.spec.stop_timeout_s)
             stopped = Step(
                 signal=Signal.STOP,
@@ -143,9 +145,9 @@ class ServiceUseCases:
                 actor=actor_of(caller),
                 changes={"is_wanted": False, "process_id": None, "restart_at": None, "crashes": ()},
             )
-            service = await self.means.repository.move(service.id, stopped)
-            if ground in (Ground.UP, Ground.FROZEN):
-                await self.means.sandboxes.stop(service.sandbox_id, caller)
+            service = await self.dependencies.repository.move(service.id, stopped)
+            if sandbox_status in (SandboxStatus.UP, SandboxStatus.FROZEN):
+                await self.dependencies.sandboxes.stop(service.sandbox_id, caller)
         return service
 
     async def start(self, service_id: str, caller: Caller, *, wait: bool = True) -> Service:
@@ -158,7 +160,7 @@ class ServiceUseCases:
             if service.state not in KEPT:
                 await self._up(service, caller)
                 wanted = {"is_wanted": True, "crashes": ()}
-                service = await self.means.repository.amend(
+                service = await self.dependencies.repository.amend(
                     service.id, "started", actor=actor_of(caller), decide=lambda _: wanted
                 )
                 service = await reconciler.launch(service, "started by its owner")
@@ -167,7 +169,7 @@ class ServiceUseCases:
     async def remove(self, service_id: str, caller: Caller, *, despite_lock: bool = False) -> Service:
         """It, its sandbox, its log, its domains. `despite_lock`: a second proof allowed it."""
         service = self.get(service_id, caller)
-        await self.means.sandboxes.destroy(service.sandbox_id, caller, despite_lock=despite_lock)
+        await self.dependencies.sandboxes.destroy(service.sandbox_id, caller, despite_lock=despite_lock)
         # What it was told in confidence ends with it.
         bare = replace(service.spec, env={}, bootstrap=None)
         step = Step(
@@ -177,19 +179,19 @@ class ServiceUseCases:
             changes={"is_wanted": False, "vault": None, "process_id": None, "spec": bare},
             also=lambda conn: drop_domain(conn, service.id),
         )
-        removed = await self.means.repository.move(service.id, step)
+        removed = await self.dependencies.repository.move(service.id, step)
         self.supervisor.let_go(service.id)
-        self.means.forget(service)
+        self.dependencies.forget(service)
         return removed
 
     def tail(self, service_id: str, caller: Caller, count: int) -> Sequence[Line]:
-        return self.means.log(self.get(service_id, caller).id).tail(count)
+        return self.dependencies.log(self.get(service_id, caller).id).tail(count)
 
     def last_line(self, service_id: str, caller: Caller) -> int:
-        return self.means.log(self.get(service_id, caller).id).last
+        return self.dependencies.log(self.get(service_id, caller).id).last
 
     def follow(self, service_id: str, caller: Caller, *, after: int) -> AsyncIterator[Line]:
-        return self.means.log(self.get(service_id, caller).id).follow(after)
+        return self.dependencies.log(self.get(service_id, caller).id).follow(after)
 
     async def change_vault(
         self,
@@ -203,15 +205,15 @@ class ServiceUseCases:
         service = self.get(service_id, caller)
 
         def decide(current: Service) -> Mapping[str, object]:
-            kept: dict[str, str | None] = {} if replacing else dict(self.means.vault.open(current))
+            kept: dict[str, str | None] = {} if replacing else dict(self.dependencies.vault.open(current))
             left = {name: value for name, value in {**kept, **values}.items() if value is not None}
             return {
-                "vault": self.means.vault.close(current.id, left),
+                "vault": self.dependencies.vault.close(current.id, left),
                 "vault_names": tuple(sorted(left)),
-                "vault_at": self.means.clock.now(),
+                "vault_at": self.dependencies.clock.now(),
             }
 
-        return await self.means.repository.amend(
+        return await self.dependencies.repository.amend(
             service.id, "vault_changed", actor=actor_of(caller), decide=decide
         )
 
@@ -224,27 +226,29 @@ class ServiceUseCases:
                 raise Conflict(why="it is still being made", reason="creating")
             await self._up(service, caller, may_wake=may_wake)
             if service.state is State.SLEEPING:
-                service = await self.means.repository.move(
+                service = await self.dependencies.repository.move(
                     service.id, Step(signal=Signal.WAKE, reason="woken for a redeploy")
                 )
             if service.state in (State.RUNNING, State.UNHEALTHY):
-                return await replace_process(self.means, reconciler, service, spec, actor=actor_of(caller))
+                return await replace_process(
+                    self.dependencies, reconciler, service, spec, actor=actor_of(caller)
+                )
             changes = {
                 "spec": spec,
                 "is_wanted": True,
                 "crashes": (),
                 "port": spec.port,
-                "deployed_at": self.means.clock.now(),
+                "deployed_at": self.dependencies.clock.now(),
             }
             await reconciler.end_process(service, spec.stop_timeout_s)
-            service = await self.means.repository.amend(
+            service = await self.dependencies.repository.amend(
                 service.id, "redeployed", actor=actor_of(caller), decide=lambda _: changes
             )
             service = await reconciler.launch(service, "redeployed")
         return await self._settled(service) if wait else service
 
     async def _keep_spec(self, service: Service, spec: Spec, caller: Caller) -> Service:
-        changed = await self.means.repository.amend(
+        changed = await self.dependencies.repository.amend(
             service.id, "changed", actor=actor_of(caller), decide=lambda _: {"spec": spec}
         )
         self.supervisor.reconciler(service.id).stir()
@@ -252,19 +256,23 @@ class ServiceUseCases:
 
     async def _up(self, service: Service, caller: Caller, *, may_wake: bool = True) -> None:
         """Its sandbox runs. Raises what refuses that."""
-        ground = self.means.ground(service)
-        if not may_wake and ground not in (Ground.UP, Ground.COMING, Ground.GONE):
+        sandbox_status = self.dependencies.sandbox_status(service)
+        if not may_wake and sandbox_status not in (
+            SandboxStatus.UP,
+            SandboxStatus.COMING,
+            SandboxStatus.GONE,
+        ):
             raise Forbidden(
-                why=f"its sandbox is {ground.value}, and this key may not wake it",
+                why=f"its sandbox is {sandbox_status.value}, and this key may not wake it",
                 reason="missing_scope",
                 scope="sandboxes:manage",
                 hint="Use a key with the scope sandboxes:manage, or start the service by one first.",
             )
-        if ground is Ground.FROZEN:
-            await self.means.sandboxes.thaw(service.sandbox_id, caller)
-        elif ground in (Ground.STOPPED, Ground.HALTED, Ground.REAPED):
-            await self.means.sandboxes.resume(service.sandbox_id, caller)
-        elif ground is Ground.GONE:
+        if sandbox_status is SandboxStatus.FROZEN:
+            await self.dependencies.sandboxes.thaw(service.sandbox_id, caller)
+        elif sandbox_status in (SandboxStatus.STOPPED, SandboxStatus.HALTED, SandboxStatus.REAPED):
+            await self.dependencies.sandboxes.resume(service.sandbox_id, caller)
+        elif sandbox_status is SandboxStatus.GONE:
             raise Conflict(
                 why="its sandbox is gone, and its disk with it",
                 reason="sandbox_gone",
@@ -273,7 +281,9 @@ class ServiceUseCases:
 
     async def _settled(self, service: Service) -> Service:
         limit = service.spec.health.start_timeout_s + _MARGIN_S
-        return await self.means.repository.until(service.id, lambda s: s.state in _SETTLED, timeout_s=limit)
+        return await self.dependencies.repository.until(
+            service.id, lambda s: s.state in _SETTLED, timeout_s=limit
+        )
 
 
 def check_spec(spec: Spec) -> Spec:

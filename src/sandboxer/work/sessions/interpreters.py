@@ -18,7 +18,7 @@ from sandboxer.backends.guest import Command, Guest, Process
 from sandboxer.kernel.errors import InvalidRequest, NotAvailable, NotFound, PathNotFound
 from sandboxer.sandboxes.access import RESIDENT_TAG
 from sandboxer.work.deadline import kill_quietly
-from sandboxer.work.languages.table import Language, find_language, languages
+from sandboxer.work.languages import Language, find_language, languages
 from sandboxer.work.lines import WORKSPACE, Wanted, merged_env
 from sandboxer.work.sessions.attached import Attached
 from sandboxer.work.sessions.records import Session

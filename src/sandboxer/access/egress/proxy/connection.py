@@ -10,9 +10,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
-from sandboxer.access.egress.decision import Ask, Deny
 from sandboxer.access.egress.names import BadName, authority_of
 from sandboxer.access.egress.outlet import Outlet
+from sandboxer.access.egress.policy import Ask, Deny
 from sandboxer.access.egress.proxy.dialer import Means, Refused, Unreachable
 from sandboxer.access.egress.proxy.exchange import (
     ESTABLISHED,

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from sandboxer.access.egress.decision import Deny
 from sandboxer.access.egress.names import is_address
 from sandboxer.access.egress.outlet import Secrets
+from sandboxer.access.egress.policy import Deny
 from sandboxer.access.egress.proxy.wire import Count, Wire
 from sandboxer.kernel.dial_judge import DialJudge, Network, Verdict
 from sandboxer.kernel.lookups import Lookups, TooManyLookups

@@ -16,7 +16,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sandboxer.access.egress.decision import Ask, Deny
+from sandboxer.access.egress.policy import Ask, Deny
 from sandboxer.access.egress.proxy.wire import Gone, Wire
 from sandboxer.access.http1.framing import Body, Chunks, Counted, Endless, Rechunked
 from sandboxer.access.http1.heads import AnswerHead, BadHead, ForwardHead, read_answer

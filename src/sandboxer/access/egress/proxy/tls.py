@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 
-from sandboxer.access.egress.decision import Ask, Deny
 from sandboxer.access.egress.outlet import Outlet
+from sandboxer.access.egress.policy import Ask, Deny
 from sandboxer.access.egress.proxy.dialer import Means, Refused
 from sandboxer.access.egress.proxy.exchange import ESTABLISHED
 from sandboxer.access.egress.proxy.wire import Gone, Wire

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
 
-from sandboxer.artifacts.garbage.decision import Kept, Tier, collectable
+from sandboxer.artifacts.garbage import Kept, Tier, collectable
 from sandboxer.artifacts.images.published.records import PublishedImage
 from sandboxer.artifacts.images.published.use_cases import PASSING, ImageUseCases
 from sandboxer.artifacts.reconciler import Funds, Glance, KeptReconciler, is_spared

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection
 
-from sandboxer.artifacts.charging import Charged, KeepCharges
+from sandboxer.artifacts.charges import Charged, KeepCharges
 from sandboxer.artifacts.images.published import records
 from sandboxer.artifacts.images.published.records import PublishedImage
 from sandboxer.artifacts.repository import KeptRepository

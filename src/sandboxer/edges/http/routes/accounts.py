@@ -17,9 +17,8 @@ from sandboxer.accounts.caps import as_json as caps_json
 from sandboxer.accounts.limits import requests_per_minute
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.matching import Binding
-from sandboxer.edges.http.queries import moment
-from sandboxer.edges.http.state import caller, platform_of, require_owner
+from sandboxer.edges.http.matcher import Binding
+from sandboxer.edges.http.requests import caller, moment, platform_of, require_owner
 from sandboxer.kernel.errors import Forbidden, InvalidRequest
 from sandboxer.money import statements, usage_feed
 from sandboxer.money.amounts import NSATS_PER_MSAT

@@ -7,8 +7,8 @@ from starlette.responses import Response
 from sandboxer.accounts.revocation import CutKeys
 from sandboxer.edges.http.answers import nothing
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.confirming import confirm_new_factor
-from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.demands import confirm_new_factor
+from sandboxer.edges.http.matcher import Binding
 from sandboxer.identity.sessions.sessions import OpenedSession
 from sandboxer.identity.sessions.tokens import session_token
 from sandboxer.kernel.errors import InvalidRequest, NotAvailable

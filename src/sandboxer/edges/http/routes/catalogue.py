@@ -13,11 +13,10 @@ from starlette.responses import Response
 
 from sandboxer.artifacts.images.catalog import list_images as images_of
 from sandboxer.artifacts.images.published import records
-from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.answers import json_response, shown_image
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.matching import Binding
-from sandboxer.edges.http.published import shown_image
-from sandboxer.edges.http.state import platform_of
+from sandboxer.edges.http.matcher import Binding
+from sandboxer.edges.http.requests import platform_of
 from sandboxer.kernel.clock import format_duration
 from sandboxer.kernel.errors import InvalidRequest, NotFound
 from sandboxer.sandboxes import profiles
@@ -28,8 +27,7 @@ from sandboxer.wire.operations.catalogue import ListImagesQuery, ListLanguagesQu
 from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wire.operations.paths import LanguagePath
 from sandboxer.wire.sandboxes import Resources
-from sandboxer.work.languages.images import HostImages, Offered, count, shown_commands
-from sandboxer.work.languages.table import find_language
+from sandboxer.work.languages import HostImages, Offered, count, find_language, shown_commands
 
 KEPT_S = HostImages.KEPT_S
 CACHE = f"public, max-age={KEPT_S:.0f}"

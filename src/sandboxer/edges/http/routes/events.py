@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from sandboxer.edges.http import answers
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.matcher import Binding
 from sandboxer.edges.http.sse import EventStream, ServerEvent
 from sandboxer.observe.events import Event, Events
 from sandboxer.sandboxes.lifecycle import State

@@ -20,12 +20,11 @@ from sandboxer.edges.http import answers, problems
 from sandboxer.edges.http.answers import json_response, nothing
 from sandboxer.edges.http.authentication import TooSlow
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.downloads import Download
-from sandboxer.edges.http.hanging_up import ClientGone
-from sandboxer.edges.http.matching import Binding
-from sandboxer.edges.http.queries import NotSatisfiable, exact, path_of, span
+from sandboxer.edges.http.bodies import Download
+from sandboxer.edges.http.disconnection import ClientGone
+from sandboxer.edges.http.matcher import Binding
+from sandboxer.edges.http.requests import NotSatisfiable, caller, exact, path_of, platform_of, span
 from sandboxer.edges.http.sse import EventStream, ServerEvent
-from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.kernel.errors import IsADirectory, NotARegularFile
 from sandboxer.wire.files import (
     FileInfo,

@@ -16,11 +16,10 @@ from sandboxer.accounts.caps import Caps
 from sandboxer.accounts.limits import free_slots, requests_per_minute
 from sandboxer.edges.http.answers import json_response, nothing
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.confirming import confirm, confirm_new_factor, is_wallet
+from sandboxer.edges.http.demands import confirm, confirm_new_factor, is_wallet
 from sandboxer.edges.http.idempotency import Bind, once_bound
-from sandboxer.edges.http.matching import Binding
-from sandboxer.edges.http.queries import moment
-from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.edges.http.matcher import Binding
+from sandboxer.edges.http.requests import caller, moment, platform_of
 from sandboxer.identity import keys
 from sandboxer.identity.key_life import Tier, TierOf
 from sandboxer.identity.keys import Also

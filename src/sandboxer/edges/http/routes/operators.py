@@ -14,10 +14,9 @@ from sandboxer.accounts.caps import Caps
 from sandboxer.accounts.use_cases import operate
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.matching import Binding
-from sandboxer.edges.http.queries import moment
+from sandboxer.edges.http.matcher import Binding
+from sandboxer.edges.http.requests import moment, platform_of
 from sandboxer.edges.http.routes.accounts import account, balance
-from sandboxer.edges.http.state import platform_of
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.money import verification
 from sandboxer.wire import accounts as wire

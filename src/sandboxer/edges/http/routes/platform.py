@@ -20,13 +20,13 @@ from starlette.types import Scope
 from sandboxer import __version__
 from sandboxer.accounts.caps import as_json as caps_json
 from sandboxer.accounts.limits import Quota, free_slots, quotas
-from sandboxer.artifacts.garbage import decision
-from sandboxer.artifacts.garbage.decision import Tier
+from sandboxer.artifacts.garbage import WHY, Tier
+from sandboxer.artifacts.garbage import Garbage as FoundGarbage
 from sandboxer.backends.contract import Capability, Capacity, Fingerprint, Resources, Trust, capabilities_of
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.authentication import address_of
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.matcher import Binding
 from sandboxer.identity.authenticate import MAX_V1_BODY
 from sandboxer.kernel.clock import format_duration
 from sandboxer.kernel.errors import Forbidden
@@ -372,11 +372,11 @@ def backend(name: str, seen: Fingerprint, capabilities: Sequence[str] = ()) -> B
     )
 
 
-def _garbage(one: decision.Garbage, grace: timedelta) -> GarbageItem:
+def _garbage(one: FoundGarbage, grace: timedelta) -> GarbageItem:
     return GarbageItem(
         id=one.id,
         tier="base" if one.tier is Tier.BASE else "leftover",
-        why=decision.WHY[one.tier],
+        why=WHY[one.tier],
         backend=one.backend,
         size_bytes=one.size_bytes,
         since=one.since,

@@ -8,8 +8,8 @@ from starlette.responses import Response
 from sandboxer.accounts.limits import requests_per_minute
 from sandboxer.backends.contract import Resources
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.matching import Binding
-from sandboxer.edges.http.state import platform_of
+from sandboxer.edges.http.matcher import Binding
+from sandboxer.edges.http.requests import platform_of
 from sandboxer.kernel.clock import format_duration, parse_duration
 from sandboxer.kernel.ids import new_id
 from sandboxer.money import pricing, quotes

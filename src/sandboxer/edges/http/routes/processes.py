@@ -15,10 +15,10 @@ from sandboxer.backends.guest import EndReason, Exit, Output
 from sandboxer.edges.http import answers
 from sandboxer.edges.http.answers import json_response, nothing
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.hanging_up import until_client_goes
+from sandboxer.edges.http.bodies import Texts, read_bytes
+from sandboxer.edges.http.disconnection import until_client_goes
 from sandboxer.edges.http.idempotency import once
-from sandboxer.edges.http.large import Texts, read_bytes
-from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.matcher import Binding
 from sandboxer.edges.http.sse import EVENT_STREAM, EventStream, OutputEvents, ServerEvent
 from sandboxer.kernel.budget import Lease
 from sandboxer.kernel.errors import InvalidRequest

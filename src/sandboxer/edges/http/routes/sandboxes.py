@@ -11,11 +11,11 @@ from sandboxer.artifacts.clones import is_image_id
 from sandboxer.edges.http import answers
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.confirming import confirm_locked, gate_proof, pass_gate
+from sandboxer.edges.http.demands import confirm_locked, gate_proof, pass_gate
 from sandboxer.edges.http.idempotency import Bind, once_bound
-from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.matcher import Binding
 from sandboxer.edges.http.operator_audit import note_endings
-from sandboxer.edges.http.paying import offering, paying_caller
+from sandboxer.edges.http.payment import offering, paying_caller
 from sandboxer.edges.http.purchases import (
     buy_sandbox,
     extend,
@@ -25,8 +25,7 @@ from sandboxer.edges.http.purchases import (
     purchase,
     settled_headers,
 )
-from sandboxer.edges.http.queries import labels_of, wanted_volumes
-from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.edges.http.requests import caller, labels_of, platform_of, wanted_volumes
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.sandboxes import records
 from sandboxer.sandboxes.charging import spent_sats

@@ -16,8 +16,8 @@ from sandboxer.backends.guest import Exit, Process, TerminalSize
 from sandboxer.edges.http import answers, problems
 from sandboxer.edges.http.answers import nothing
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.matching import Binding
-from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.edges.http.matcher import Binding
+from sandboxer.edges.http.requests import caller, platform_of
 from sandboxer.kernel.errors import BackendLost, InvalidRequest, SandboxerError
 from sandboxer.wire.operations import processes as operations
 from sandboxer.wire.operations.declaration import NoParameters

@@ -13,8 +13,8 @@ from sandboxer.accounts import audit
 from sandboxer.edges.http.answers import json_response, nothing
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.idempotency import once
-from sandboxer.edges.http.matching import Binding
-from sandboxer.edges.http.state import caller, platform_of, require_owner
+from sandboxer.edges.http.matcher import Binding
+from sandboxer.edges.http.requests import caller, platform_of, require_owner
 from sandboxer.kernel.clock import parse_duration
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.observe.webhooks import outbox

@@ -7,12 +7,12 @@ from dataclasses import asdict, replace
 
 from starlette.responses import Response
 
-from sandboxer.access.egress.decision import Allow, Explained
+from sandboxer.access.egress.policy import Allow, Explained
 from sandboxer.access.egress.rules import Action, Injection, Limits, Policy, Rule
 from sandboxer.access.egress.use_cases import AccountShown, Shown
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.matcher import Binding
 from sandboxer.wire import egress as wire
 from sandboxer.wire.egress import (
     ChangeAccountEgress,

@@ -17,9 +17,9 @@ from sandboxer.access.ports.previews import Preview
 from sandboxer.accounts.scopes import Scope
 from sandboxer.edges.http.answers import json_response, nothing
 from sandboxer.edges.http.binding import Asked, bind
+from sandboxer.edges.http.demands import holds_scope
 from sandboxer.edges.http.idempotency import once
-from sandboxer.edges.http.key_scopes import holds_scope
-from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.matcher import Binding
 from sandboxer.kernel.clock import parse_duration
 from sandboxer.kernel.errors import InvalidRequest, NotFound
 from sandboxer.wire import previews as wire

@@ -11,7 +11,7 @@ from sandboxer.access.secrets.use_cases import Injection, Wiped
 from sandboxer.access.secrets.vault import SecretInfo
 from sandboxer.edges.http.answers import json_response, nothing
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.matcher import Binding
 from sandboxer.wire import secrets as wire
 from sandboxer.wire.operations import secrets as operations
 from sandboxer.wire.operations.declaration import NoParameters

@@ -10,7 +10,7 @@ from sandboxer.access.ssh.keys import SshKey
 from sandboxer.edges.http.answers import json_response, nothing
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.idempotency import once
-from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.matcher import Binding
 from sandboxer.kernel.clock import parse_duration
 from sandboxer.kernel.errors import InvalidRequest, NotAvailable
 from sandboxer.wire import ssh as wire

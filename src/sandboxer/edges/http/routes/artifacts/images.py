@@ -21,19 +21,17 @@ from sandboxer.artifacts.images.published.policy import is_theirs
 from sandboxer.artifacts.images.published.records import Visibility
 from sandboxer.artifacts.images.published.use_cases import Wanted
 from sandboxer.edges.http import answers, problems
-from sandboxer.edges.http.answers import json_response
+from sandboxer.edges.http.answers import json_response, shown_image
 from sandboxer.edges.http.authentication import TooSlow
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.confirming import confirm_locked, pass_gate
-from sandboxer.edges.http.downloads import Download
-from sandboxer.edges.http.hanging_up import until_client_goes
+from sandboxer.edges.http.bodies import Download
+from sandboxer.edges.http.demands import confirm_locked, pass_gate
+from sandboxer.edges.http.disconnection import until_client_goes
 from sandboxer.edges.http.idempotency import Bind, BindOne, once_bound, once_many
-from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.matcher import Binding
 from sandboxer.edges.http.operator_audit import note_use
-from sandboxer.edges.http.published import shown_image
-from sandboxer.edges.http.queries import mounts
+from sandboxer.edges.http.requests import caller, mounts, platform_of
 from sandboxer.edges.http.routes.files import body_of
-from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.kernel.errors import InvalidRequest, SandboxerError
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.wire.images import (

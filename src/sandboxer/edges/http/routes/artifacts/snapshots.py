@@ -18,10 +18,10 @@ from sandboxer.backends.contract import KeptSizes
 from sandboxer.edges.http import answers, problems
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.confirming import confirm_locked, pass_gate
+from sandboxer.edges.http.demands import confirm_locked, pass_gate
 from sandboxer.edges.http.idempotency import Bind, BindOne, once_bound, once_many
-from sandboxer.edges.http.matching import Binding
-from sandboxer.edges.http.queries import labels_of, mounts
+from sandboxer.edges.http.matcher import Binding
+from sandboxer.edges.http.requests import labels_of, mounts
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.kernel.ids import is_volume_id
 from sandboxer.sandboxes.locks import is_guarded

@@ -15,12 +15,12 @@ from sandboxer.artifacts.volumes.use_cases import Wanted
 from sandboxer.backends.contract import VolumeUsage
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.confirming import confirm_locked
+from sandboxer.edges.http.demands import confirm_locked
 from sandboxer.edges.http.idempotency import Bind, once_bound
-from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.matcher import Binding
 from sandboxer.edges.http.operator_audit import note_use
+from sandboxer.edges.http.requests import platform_of
 from sandboxer.edges.http.routes.artifacts.snapshots import taken_snapshot
-from sandboxer.edges.http.state import platform_of
 from sandboxer.wire.operations import volumes as operations
 from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wire.operations.paths import VolumePath

@@ -16,10 +16,10 @@ from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.authentication import CALLER
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.idempotency import Bind, once_bound
-from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.matcher import Binding
 from sandboxer.edges.http.purchases import is_stranger
+from sandboxer.edges.http.requests import caller, platform_of
 from sandboxer.edges.http.routes.payments.invoices import invoice
-from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.kernel.errors import NoRate, Unauthenticated
 from sandboxer.kernel.ids import new_id
 from sandboxer.payments.gift_cards.approval import PATH

@@ -16,10 +16,10 @@ from sandboxer.edges import qr
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.idempotency import Bind, once_bound
-from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.matcher import Binding
 from sandboxer.edges.http.purchases import known_account
+from sandboxer.edges.http.requests import platform_of
 from sandboxer.edges.http.sse import EventStream, ServerEvent
-from sandboxer.edges.http.state import platform_of
 from sandboxer.identity.key_life import Claim
 from sandboxer.payments.assets import ASSETS, as_text
 from sandboxer.payments.invoices import records

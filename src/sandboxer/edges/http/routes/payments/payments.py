@@ -22,7 +22,7 @@ from sandboxer.accounts.offers import Payable
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.idempotency import Bind
-from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.matcher import Binding
 from sandboxer.edges.http.purchases import (
     asking,
     is_stranger,
@@ -36,7 +36,7 @@ from sandboxer.edges.http.purchases import (
     taken,
     x402_of,
 )
-from sandboxer.edges.http.state import platform_of
+from sandboxer.edges.http.requests import platform_of
 from sandboxer.kernel.errors import InvalidRequest, NoRate, PaymentNeeded
 from sandboxer.money.pricing import tier_price
 from sandboxer.payments import records

@@ -16,18 +16,17 @@ from starlette.responses import Response
 
 from sandboxer.edges.http.answers import json_response, printable
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.confirming import pass_gate
-from sandboxer.edges.http.hanging_up import until_client_goes
+from sandboxer.edges.http.bodies import Texts
+from sandboxer.edges.http.demands import pass_gate
+from sandboxer.edges.http.disconnection import until_client_goes
 from sandboxer.edges.http.idempotency import Bind, once_bound
-from sandboxer.edges.http.large import Texts
-from sandboxer.edges.http.matching import Binding
-from sandboxer.edges.http.paying import offering
+from sandboxer.edges.http.matcher import Binding
+from sandboxer.edges.http.payment import offering
 from sandboxer.edges.http.problems import request_id_of, response
-from sandboxer.edges.http.queries import mounts
+from sandboxer.edges.http.requests import caller, lease_of, mounts, platform_of
 from sandboxer.edges.http.routes.catalogue import version_in
 from sandboxer.edges.http.routes.processes import bytes_of
 from sandboxer.edges.http.sse import EVENT_STREAM, EventStream, OutputEvents, ServerEvent
-from sandboxer.edges.http.state import caller, lease_of, platform_of
 from sandboxer.kernel.budget import Lease
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.wire import execute as wire

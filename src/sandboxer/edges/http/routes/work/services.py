@@ -17,15 +17,13 @@ from sandboxer.artifacts.clones import is_image_id
 from sandboxer.edges.http import services as words
 from sandboxer.edges.http.answers import json_response, nothing
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.confirming import confirm_locked, gate_proof
+from sandboxer.edges.http.demands import confirm_locked, gate_proof, holds_scope
 from sandboxer.edges.http.idempotency import Bind, once_bound
-from sandboxer.edges.http.key_scopes import holds_scope
-from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.matcher import Binding
 from sandboxer.edges.http.operator_audit import note_use
-from sandboxer.edges.http.paying import offering
-from sandboxer.edges.http.queries import wanted_volumes
+from sandboxer.edges.http.payment import offering
+from sandboxer.edges.http.requests import caller, platform_of, wanted_volumes
 from sandboxer.edges.http.sse import EventStream, ServerEvent
-from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.wire.operations import services as operations
 from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wire.operations.paths import DomainPath, ServicePath
@@ -52,9 +50,9 @@ from sandboxer.wire.services import (
     Vault,
 )
 from sandboxer.work.services import records
-from sandboxer.work.services.create import price_request
-from sandboxer.work.services.keeping.logs import Line
-from sandboxer.work.services.states import State
+from sandboxer.work.services.deployment import price_request
+from sandboxer.work.services.lifecycle import State
+from sandboxer.work.services.logs import Line
 
 
 async def create(asked: Asked[NoParameters, CreateServiceQuery, CreateService]) -> Response:
@@ -68,7 +66,7 @@ async def create(asked: Asked[NoParameters, CreateServiceQuery, CreateService]) 
         )
         # Here, not before: what it names may be gone when the same answer is asked for again.
         having = replace(wanted, sandbox=await platform.admission.complete(named, who))
-        priced = price_request(platform.services.means, having)
+        priced = price_request(platform.services.dependencies, having)
         async with (
             platform.admission.of(priced, who, gate_proof(asked.request)),
             offering(asked.request, lambda: platform.purchases.price(priced, who.account)),

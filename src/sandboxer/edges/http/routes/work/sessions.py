@@ -16,17 +16,15 @@ from starlette.responses import Response
 from sandboxer.accounts.scopes import Scope
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.binding import Asked, bind
-from sandboxer.edges.http.confirming import confirm_locked, gate_proof
-from sandboxer.edges.http.hanging_up import until_client_goes
+from sandboxer.edges.http.bodies import Texts
+from sandboxer.edges.http.demands import confirm_locked, demand_scope, gate_proof
+from sandboxer.edges.http.disconnection import until_client_goes
 from sandboxer.edges.http.idempotency import Bind, once_bound
-from sandboxer.edges.http.key_scopes import demand_scope
-from sandboxer.edges.http.large import Texts
-from sandboxer.edges.http.matching import Binding
+from sandboxer.edges.http.matcher import Binding
 from sandboxer.edges.http.operator_audit import note_use
-from sandboxer.edges.http.paying import offering
-from sandboxer.edges.http.queries import mounts
+from sandboxer.edges.http.payment import offering
+from sandboxer.edges.http.requests import caller, mounts, platform_of
 from sandboxer.edges.http.sse import EVENT_STREAM, EventStream, ServerEvent
-from sandboxer.edges.http.state import caller, platform_of
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import format_duration
 from sandboxer.sandboxes.locks import is_guarded
@@ -47,7 +45,7 @@ from sandboxer.wire.sessions import (
 from sandboxer.work.sessions import records
 from sandboxer.work.sessions.cells import Cell, Text
 from sandboxer.work.sessions.lifecycle import State
-from sandboxer.work.sessions.sessions import Sessions, WantedSession
+from sandboxer.work.sessions.use_cases import Sessions, WantedSession
 
 _STREAMS = {1: "stdout", 2: "stderr"}
 

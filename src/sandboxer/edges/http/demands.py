@@ -1,16 +1,23 @@
-"""Where a request must be confirmed by a second factor, or pass the genesis gate."""
+"""Checks that a route makes besides authentication: a second factor, the genesis gate, scopes that a body
+asks for.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from starlette.requests import Request
 
-from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.accounts.authority import demand
+from sandboxer.accounts.scopes import Scope
+from sandboxer.edges.http.requests import caller, platform_of
 from sandboxer.identity.genesis.gate import GenesisProof
 from sandboxer.identity.genesis.gate import proof_from_headers as proof_of_genesis
 from sandboxer.identity.keys import is_public_key
 from sandboxer.identity.second_proof import Factor, proof_from_headers
 from sandboxer.kernel.errors import Conflict
 from sandboxer.sandboxes.locks import Lockable, is_guarded
+from sandboxer.wire.operations.declaration import BodyScope
 
 
 def is_wallet(request: Request) -> bool:
@@ -72,3 +79,28 @@ async def pass_gate(request: Request, profile_id: str | None) -> None:
 def gate_proof(request: Request) -> GenesisProof | None:
     """What it brings for the genesis gate."""
     return proof_of_genesis(request.scope["headers"])
+
+
+async def demand_scope(request: Request, scope: Scope) -> None:
+    """Raises Forbidden for a delegated key without it; any other key may do what its account may."""
+    platform, who = platform_of(request), caller(request)
+    if who.is_owner:
+        return
+    authority = await platform.authorities.of(who)
+    if authority.is_delegated:
+        demand(authority, scope, now=platform.clock.now())
+
+
+async def demand_body_scopes(request: Request, adds: Sequence[BodyScope], body: object) -> None:
+    """Demands the scopes that fields of the body add."""
+    for one in adds:
+        if bool(getattr(body, one.field)) is one.is_given:
+            await demand_scope(request, one.scope)
+
+
+async def holds_scope(request: Request, scope: Scope) -> bool:
+    platform, who = platform_of(request), caller(request)
+    if who.is_owner:
+        return True
+    authority = await platform.authorities.of(who)
+    return not authority.is_delegated or scope in authority.scopes

@@ -17,8 +17,8 @@ from sandboxer.kernel.errors import GuestRefused, PathNotFound, SandboxerError
 from sandboxer.sandboxes.access import RESIDENT_TAG
 from sandboxer.work.lines import SHELLS, WORKSPACE, RateLimit, Wanted, launch
 from sandboxer.work.processes import end_process
-from sandboxer.work.services.keeping.logs import LineCutter, ServiceLog
-from sandboxer.work.services.keeping.means import Means
+from sandboxer.work.services.dependencies import ServiceDependencies
+from sandboxer.work.services.logs import LineCutter, ServiceLog
 from sandboxer.work.services.records import Service
 from sandboxer.work.services.specs import Health
 
@@ -131,10 +131,10 @@ class Pump:
     exit: Exit | None = None
     is_over: bool = False
 
-    async def carry(self, means: Means, service_id: str, guest: Guest) -> None:
+    async def carry(self, dependencies: ServiceDependencies, service_id: str, guest: Guest) -> None:
         """Until it ends; never raises for what happens to the sandbox."""
         try:
-            self.exit = await self._carry(means, service_id, guest)
+            self.exit = await self._carry(dependencies, service_id, guest)
         except SandboxerError as error:
             log.info("the line to %s of %s ended: %s", self.process_id, service_id, error)
         except OSError as error:
@@ -146,8 +146,8 @@ class Pump:
             self.is_over = True
             self.on_end()
 
-    async def _carry(self, means: Means, service_id: str, guest: Guest) -> Exit | None:
-        kept = means.log(service_id)
+    async def _carry(self, dependencies: ServiceDependencies, service_id: str, guest: Guest) -> Exit | None:
+        kept = dependencies.log(service_id)
         cutter = LineCutter({stream: kept.offset(self.process_id, stream.value) for stream in Stream})
         rate_limit = RateLimit(RATE)
         ended: Exit | None = None
@@ -158,16 +158,18 @@ class Pump:
                     break
                 found = cutter.feed(item)
                 while lines := list(islice(found, AT_ONCE)):
-                    self._write(means, kept, lines)
+                    self._write(dependencies, kept, lines)
                     await rate_limit.spend(LINE_COSTS * len(lines))
                 await rate_limit.spend(len(item.data))
-        self._write(means, kept, list(cutter.finish()))
+        self._write(dependencies, kept, list(cutter.finish()))
         return ended
 
-    def _write(self, means: Means, kept: ServiceLog, lines: Sequence[tuple[Stream, str, int]]) -> None:
+    def _write(
+        self, dependencies: ServiceDependencies, kept: ServiceLog, lines: Sequence[tuple[Stream, str, int]]
+    ) -> None:
         if lines:
             plain = [(stream.value, text, offset) for stream, text, offset in lines]
-            kept.write_all(means.clock.now(), self.run, self.process_id, plain)
+            kept.write_all(dependencies.clock.now(), self.run, self.process_id, plain)
 
 
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])[ \r]")

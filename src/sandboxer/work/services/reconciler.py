@@ -1,7 +1,7 @@
 """Keeps one service: looks at its sandbox, its process and its health, and takes one step after the other.
 
 A step is short, and taken under a lock: what its owner asks for (stop, redeploy, …) takes the same lock. What
-is seen and decided is in `decisions.py` and `processes.py`; this file only acts.
+is seen and decided is in `policy.py` and `processes.py`; this file only acts.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from sandboxer.kernel.errors import Forbidden, InsufficientCredit, NotFound, San
 from sandboxer.kernel.ids import new_id
 from sandboxer.kernel.tasks import TaskOwner
 from sandboxer.store.reconciler import wait_until
-from sandboxer.work.services.keeping import processes as health
-from sandboxer.work.services.keeping import processes as launching
-from sandboxer.work.services.keeping.decisions import Ground, after_exit, exit_in_words, sleeps_at
-from sandboxer.work.services.keeping.means import SYSTEM, Means
-from sandboxer.work.services.keeping.processes import Pump
+from sandboxer.work.services import processes
+from sandboxer.work.services.dependencies import SYSTEM, ServiceDependencies
+from sandboxer.work.services.lifecycle import ALIVE, KEPT, Signal, State
+from sandboxer.work.services.policy import SandboxStatus, after_exit, exit_in_words, sleeps_at
+from sandboxer.work.services.processes import Pump
 from sandboxer.work.services.records import Service
 from sandboxer.work.services.repository import Step
 from sandboxer.work.services.specs import Policy, Spec, next_port
-from sandboxer.work.services.states import ALIVE, KEPT, Signal, State
 
 log = logging.getLogger(__name__)
 _FAR = datetime.max.replace(tzinfo=UTC)
@@ -37,14 +36,14 @@ _LAST_WAIT = timedelta(seconds=1)
 # The reverse proxy remembers for a second where a name leads.
 _LEAST_DRAIN_S = 1.5
 _WHY_DOWN = {
-    Ground.STOPPED: "its sandbox was stopped",
-    Ground.REAPED: "its sandbox was stopped for lack of sats; it starts again when someone pays",
+    SandboxStatus.STOPPED: "its sandbox was stopped",
+    SandboxStatus.REAPED: "its sandbox was stopped for lack of sats; it starts again when someone pays",
 }
 
 
 class ServiceReconciler:
-    def __init__(self, means: Means, service_id: str, tasks: TaskOwner) -> None:
-        self._means = means
+    def __init__(self, dependencies: ServiceDependencies, service_id: str, tasks: TaskOwner) -> None:
+        self._dependencies = dependencies
         self._id = service_id
         self._tasks = tasks
         self._lock = asyncio.Lock()
@@ -73,7 +72,7 @@ class ServiceReconciler:
                 # An outermost loop: one service's trouble must not end the others'.
                 log.exception("service %s could not be kept", self._id)
                 until = self._now() + RETRY
-            await wait_until(until, self._stirred, self._means.clock)
+            await wait_until(until, self._stirred, self._dependencies.clock)
 
     def stir(self) -> None:
         """Something may have changed: look now."""
@@ -96,7 +95,7 @@ class ServiceReconciler:
         return self.service()
 
     def service(self) -> Service:
-        found = self._means.repository.peek(self._id)
+        found = self._dependencies.repository.peek(self._id)
         if found is None:
             raise NotFound(what="service", id=self._id)
         return found
@@ -104,34 +103,34 @@ class ServiceReconciler:
     async def _step(self) -> datetime:
         """One step; returns when to look again. Whatever happens before that stirs us."""
         service = self.service()
-        ground = self._means.ground(service)
-        if service.state is State.CREATING or ground is Ground.COMING:
+        sandbox_status = self._dependencies.sandbox_status(service)
+        if service.state is State.CREATING or sandbox_status is SandboxStatus.COMING:
             return _FAR
-        if ground is Ground.GONE:
+        if sandbox_status is SandboxStatus.GONE:
             if service.state is not State.FAILED:
                 await self._move(Signal.BROKE, "its sandbox is gone", process_id=None)
             return _FAR
-        if ground is Ground.FROZEN:
+        if sandbox_status is SandboxStatus.FROZEN:
             if service.state in (*ALIVE, State.RESTARTING):
                 await self._move(Signal.SLEEP, "its sandbox is frozen")
             return _FAR
-        if ground in _WHY_DOWN:
+        if sandbox_status in _WHY_DOWN:
             if service.state in KEPT:
-                await self._move(Signal.STOP, _WHY_DOWN[ground], process_id=None)
+                await self._move(Signal.STOP, _WHY_DOWN[sandbox_status], process_id=None)
             return _FAR
-        if ground is Ground.HALTED and service.state in (*ALIVE, State.SLEEPING):
-            reason = self._means.sandboxes.dependencies.repository.peek(service.sandbox_id)
+        if sandbox_status is SandboxStatus.HALTED and service.state in (*ALIVE, State.SLEEPING):
+            reason = self._dependencies.sandboxes.dependencies.repository.peek(service.sandbox_id)
             why = "its sandbox ended" if reason is None else f"its sandbox ended: {reason.reason}"
             await self.exited(service, why, is_failure=True)
             return self._now()
-        return await self._step_down_or_up(service, ground)
+        return await self._step_down_or_up(service, sandbox_status)
 
-    async def _step_down_or_up(self, service: Service, ground: Ground) -> datetime:
+    async def _step_down_or_up(self, service: Service, sandbox_status: SandboxStatus) -> datetime:
         if service.state is State.RESTARTING:
             if service.restart_at is not None and service.restart_at > self._now():
                 return service.restart_at
             return await self._restart(service)
-        if ground is Ground.HALTED:
+        if sandbox_status is SandboxStatus.HALTED:
             return _FAR
         if service.state is State.STOPPED and service.is_wanted:
             # Its sandbox had been stopped, and runs again.
@@ -153,8 +152,8 @@ class ServiceReconciler:
         return self._now()
 
     async def _wake(self, service: Service) -> None:
-        self._means.requests[service.sandbox_id] = self._now()
-        there = service.process_id in await launching.ours(await self._means.guest(service))
+        self._dependencies.requests[service.sandbox_id] = self._now()
+        there = service.process_id in await processes.ours(await self._dependencies.guest(service))
         if there:
             self._was_well, self._failures, self._look_at = True, 0, None
             await self._move(Signal.WAKE, "its sandbox runs again")
@@ -185,9 +184,9 @@ class ServiceReconciler:
 
     async def _find(self, service: Service) -> datetime:
         """After a restart of ours, or a line that broke: the process is there, ended, or was lost."""
-        guest = await self._means.guest(service)
-        await launching.end_others(guest, service.process_id)
-        if service.process_id is None or service.process_id not in await launching.ours(guest):
+        guest = await self._dependencies.guest(service)
+        await processes.end_others(guest, service.process_id)
+        if service.process_id is None or service.process_id not in await processes.ours(guest):
             await self.launch(service, "its process was not there any more")
             return self._now()
         self.attach(service, guest)
@@ -202,7 +201,7 @@ class ServiceReconciler:
 
     def pump(self, process_id: str, run: int, guest: Guest) -> Pump:
         pump = Pump(process_id=process_id, run=run, on_end=self._stirred.set)
-        self._tasks.start(pump.carry(self._means, self._id, guest), name=f"log of {self._id}")
+        self._tasks.start(pump.carry(self._dependencies, self._id, guest), name=f"log of {self._id}")
         return pump
 
     @property
@@ -217,20 +216,20 @@ class ServiceReconciler:
 
     async def launch(self, service: Service, reason: str) -> Service:
         """A new process; its id is recorded before it is started. Never raises for what the program does."""
-        means = self._means
-        if means.ground(service) in (Ground.HALTED, Ground.STOPPED):
-            await means.sandboxes.resume(service.sandbox_id, SYSTEM)
+        dependencies = self._dependencies
+        if dependencies.sandbox_status(service) in (SandboxStatus.HALTED, SandboxStatus.STOPPED):
+            await dependencies.sandboxes.resume(service.sandbox_id, SYSTEM)
         self._pump = None
         port = service.spec.port or service.port or next_port(service.spec, None)
         started = {
-            "process_id": new_id(launching.PREFIX),
+            "process_id": new_id(processes.PREFIX),
             "port": port,
-            "run": means.next_run(service),
+            "run": dependencies.next_run(service),
             "launched_at": self._now(),
             "restart_at": None,
         }
         service = await self._move(Signal.LAUNCHED, reason, **started)
-        means.note(service, f"starting process {service.run} on port {port} ({reason})")
+        dependencies.note(service, f"starting process {service.run} on port {port} ({reason})")
         try:
             guest = await self.start(service)
         except SandboxerError as error:
@@ -242,27 +241,27 @@ class ServiceReconciler:
         """The process that the record names."""
         assert service.process_id is not None
         assert service.port is not None
-        guest = await self._means.guest(service)
-        await launching.start(
+        guest = await self._dependencies.guest(service)
+        await processes.start(
             guest,
             service,
             process_id=service.process_id,
             port=service.port,
-            sandbox_env=await self._means.environment(service),
-            secrets=self._means.vault.open(service),
+            sandbox_env=await self._dependencies.environment(service),
+            secrets=self._dependencies.vault.open(service),
         )
         return guest
 
     async def exited(self, service: Service, why: str, *, is_failure: bool) -> Service:
         """Its process ended: again, not again, or never again."""
         self._pump = None
-        means = self._means
+        dependencies = self._dependencies
         after = after_exit(service.spec.restart, service.crashes, is_failure=is_failure, now=self._now())
-        means.note(service, why)
+        dependencies.note(service, why)
         changes: dict[str, object] = {"crashes": after.crashes, "restart_at": after.restart_at}
         if after.signal is Signal.ENDED:
             changes["is_wanted"] = False
-        if after.signal in (Signal.CRASH_LOOP, Signal.BROKE) and (words := means.last_words(service)):
+        if after.signal in (Signal.CRASH_LOOP, Signal.BROKE) and (words := dependencies.last_words(service)):
             why = f"{why}; it last printed: {words}"
         if after.signal is Signal.CRASH_LOOP:
             window = service.spec.restart.window_s
@@ -272,7 +271,7 @@ class ServiceReconciler:
     async def _look(self, service: Service) -> None:
         now, spec = self._now(), service.spec
         assert service.port is not None
-        verdict = await health.look(await self._means.guest(service), service.port, spec.health)
+        verdict = await processes.look(await self._dependencies.guest(service), service.port, spec.health)
         if self._pump is not None and self._pump.exit is not None:
             return
         if verdict.is_well:
@@ -303,7 +302,7 @@ class ServiceReconciler:
         """Unhealthy after some failures; after twice as many its process is replaced, if that may help."""
         threshold = service.spec.health.threshold
         if service.state is State.RUNNING and self._failures >= threshold:
-            self._means.note(service, f"unhealthy: {why}")
+            self._dependencies.note(service, f"unhealthy: {why}")
             await self._move(Signal.SICK, why)
         elif (
             self._was_well
@@ -312,8 +311,8 @@ class ServiceReconciler:
         ):
             pump, self._pump = self._pump, None
             if pump is not None:
-                guest = await self._means.guest(service)
-                await launching.end(guest, pump.process_id, patience_s=service.spec.stop_timeout_s)
+                guest = await self._dependencies.guest(service)
+                await processes.end(guest, pump.process_id, patience_s=service.spec.stop_timeout_s)
             await self.exited(service, f"it was unhealthy for too long: {why}", is_failure=True)
 
     async def _rest(self, service: Service) -> datetime:
@@ -322,34 +321,34 @@ class ServiceReconciler:
         moment = sleeps_at(
             service.spec,
             since=service.state_since,
-            last_request=self._means.requests.get(service.sandbox_id),
+            last_request=self._dependencies.requests.get(service.sandbox_id),
         )
         if moment is None or service.state is State.STARTING:
             return _FAR
         if moment > now:
             return moment
-        if self._means.has_visitors(service):
+        if self._dependencies.has_visitors(service):
             return now + timedelta(seconds=min(service.spec.idle_s, 1.0))
-        await self._means.sandboxes.freeze(service.sandbox_id, SYSTEM)
+        await self._dependencies.sandboxes.freeze(service.sandbox_id, SYSTEM)
         idle = f"no request for {service.spec.idle_s:g} s"
-        self._means.note(service, f"sleeping: {idle}")
+        self._dependencies.note(service, f"sleeping: {idle}")
         await self._move(Signal.SLEEP, idle)
         return _FAR
 
     async def end_process(self, service: Service, patience_s: float) -> None:
         """On purpose: its end is no crash."""
         self._pump = None
-        if service.process_id is not None and self._means.ground(service) is Ground.UP:
-            guest = await self._means.guest(service)
-            await launching.end(guest, service.process_id, patience_s=patience_s)
+        if service.process_id is not None and self._dependencies.sandbox_status(service) is SandboxStatus.UP:
+            guest = await self._dependencies.guest(service)
+            await processes.end(guest, service.process_id, patience_s=patience_s)
 
     def retire(self, guest: Guest, process_id: str, spec: Spec) -> None:
         """End a process whose successor took over, after those who speak with it had time to finish."""
 
         async def drain() -> None:
             try:
-                await self._means.clock.sleep(timedelta(seconds=max(spec.drain_s, _LEAST_DRAIN_S)))
-                await launching.end(guest, process_id, patience_s=spec.stop_timeout_s)
+                await self._dependencies.clock.sleep(timedelta(seconds=max(spec.drain_s, _LEAST_DRAIN_S)))
+                await processes.end(guest, process_id, patience_s=spec.stop_timeout_s)
             except SandboxerError as error:
                 log.info("the old process of %s could not be ended: %s", self._id, error)
             except Exception:
@@ -359,9 +358,9 @@ class ServiceReconciler:
         self._tasks.start(drain(), name=f"old process of {self._id}")
 
     async def _move(self, signal: Signal, reason: str, **changes: object) -> Service:
-        return await self._means.repository.move(
+        return await self._dependencies.repository.move(
             self._id, Step(signal=signal, reason=reason, changes=changes)
         )
 
     def _now(self) -> datetime:
-        return self._means.clock.now()
+        return self._dependencies.clock.now()

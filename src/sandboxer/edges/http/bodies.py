@@ -1,8 +1,9 @@
-"""Much text in requests and answers: put into JSON, and read from base 64, in small pieces.
+"""Large bodies are read and sent in small pieces: text as JSON, bytes as base 64, downloads as they come.
 
 In JSON a control character takes six bytes: 64 MiB of zeros made whole would be 400 MB of answer at once, and
 nobody else would be served meanwhile. A thread would not help: one call of the encoder keeps the
-interpreter's lock to its end. Here few pieces exist at a time, and others have their turn between them.
+interpreter's lock to its end. Here few pieces exist at a time, and others have their turn between them. A
+download is never held in memory, and one that is cut short never looks complete.
 """
 
 from __future__ import annotations
@@ -10,18 +11,23 @@ from __future__ import annotations
 import base64
 import codecs
 import json
+import logging
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing
+from typing import cast
 
 from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from sandboxer.edges.http.answers import json_response
-from sandboxer.edges.http.hanging_up import until_client_goes
-from sandboxer.edges.http.state import lease_of
+from sandboxer.edges.http.disconnection import until_client_goes
+from sandboxer.edges.http.problems import request_id_of
+from sandboxer.edges.http.requests import lease_of
 from sandboxer.kernel.budget import SMALL, Lease
+from sandboxer.kernel.errors import SandboxerError
 
 # About half a millisecond as JSON. A multiple of three: pieces of base 64 follow each other without padding.
 PIECE = 24 * 1024
@@ -145,3 +151,52 @@ async def read_bytes(text: str, encoding: str, lease: Lease) -> bytes:
         whole += in_bytes(piece, encoding)
         await lease.in_turn(time.monotonic() - began)
     return bytes(whole)
+
+
+log = logging.getLogger(__name__)
+
+
+class Download(Response):
+    """With `length`: exactly that many bytes, or a broken connection. Without: until the source ends."""
+
+    def __init__(
+        self,
+        source: AsyncIterator[bytes],
+        *,
+        headers: Mapping[str, str],
+        media_type: str,
+        status: int = 200,
+        length: int | None = None,
+    ) -> None:
+        super().__init__(status_code=status, headers=headers, media_type=media_type)
+        self._source = cast(AsyncGenerator[bytes, None], source)
+        self._length = length
+        if length is None:
+            del self.headers["content-length"]
+        else:
+            self.headers["content-length"] = str(length)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Without a watch for it, sending to a client that went away succeeds to the last byte.
+        async with aclosing(self._source) as source, until_client_goes(receive):
+            # What fails before the first byte is still an ordinary problem.
+            chunk = await anext(source, b"")
+            await send(
+                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            )
+            sent = 0
+            try:
+                while chunk:
+                    sent += len(chunk)
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                    chunk = await anext(source, b"")
+            except SandboxerError as error:
+                log.warning("download cut short (%s): %s", request_id_of(scope), error)
+                return
+            if self._length is not None and sent != self._length:
+                # The file shrank meanwhile; an unfinished answer is the only honest one.
+                log.warning(
+                    "download cut short (%s): %d of %d bytes", request_id_of(scope), sent, self._length
+                )
+                return
+            await send({"type": "http.response.body", "body": b"", "more_body": False})

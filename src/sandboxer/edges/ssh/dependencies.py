@@ -28,7 +28,7 @@ HOME = "/root"
 
 
 @dataclass(slots=True)
-class House:
+class SshDependencies:
     platform: Platform
     crowd: Crowd = field(default_factory=Crowd)
     doors: set[Door] = field(default_factory=set)
@@ -42,7 +42,7 @@ class House:
 class Login:
     """One connection that was let in: whose, and to which sandbox."""
 
-    house: House
+    dependencies: SshDependencies
     sandbox_id: str
     key: SshKey
     # The account above all others, which has its bounds.
@@ -65,7 +65,7 @@ class Login:
         if self.prepaid:
             self.prepaid -= 1
             return
-        platform = self.house.platform
+        platform = self.dependencies.platform
         authority = await platform.authorities.of(self.caller)
         sender = authority.sender(self.caller, now=platform.clock.now())
         wanted = quotas(RateClass.API, address=self.address, caller=sender, policy=platform.limits)
@@ -73,16 +73,16 @@ class Login:
 
     def lease(self) -> Lease:
         """For what a transfer holds, as by HTTP."""
-        return self.house.platform.budget.lease(self.root)
+        return self.dependencies.platform.budget.lease(self.root)
 
     async def wait_for_rate(self, cost: float) -> None:
         """A step of a transfer: who is too fast waits."""
-        wait = self.house.rate_limit.wait_for(self.root, cost, time.monotonic())
+        wait = self.dependencies.rate_limit.wait_for(self.root, cost, time.monotonic())
         if wait > 0:
             await asyncio.sleep(wait)
 
     def line(self, activity: ActivityKind) -> AbstractAsyncContextManager[Line]:
-        return self.house.lines().open(self.sandbox_id, self.caller, activity)
+        return self.dependencies.lines().open(self.sandbox_id, self.caller, activity)
 
     def guest(self, activity: ActivityKind) -> AbstractAsyncContextManager[Guest]:
-        return self.house.platform.sandboxes.line(self.sandbox_id, self.caller, activity=activity)
+        return self.dependencies.platform.sandboxes.line(self.sandbox_id, self.caller, activity=activity)

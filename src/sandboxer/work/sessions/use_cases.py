@@ -21,8 +21,7 @@ from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.store.paging import Page
 from sandboxer.store.repository import Also
-from sandboxer.work.languages.images import HostImages
-from sandboxer.work.languages.table import languages
+from sandboxer.work.languages import HostImages, languages
 from sandboxer.work.sessions import lifecycle as lifetime
 from sandboxer.work.sessions.attached import Attached
 from sandboxer.work.sessions.cells import Cell

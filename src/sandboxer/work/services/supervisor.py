@@ -10,38 +10,38 @@ from sandboxer.kernel.errors import SandboxerError
 from sandboxer.kernel.tasks import TaskOwner
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
-from sandboxer.work.services.keeping.means import SYSTEM, Means
-from sandboxer.work.services.keeping.reconciler import ServiceReconciler
+from sandboxer.work.services.dependencies import SYSTEM, ServiceDependencies
+from sandboxer.work.services.lifecycle import Signal, State
+from sandboxer.work.services.reconciler import ServiceReconciler
 from sandboxer.work.services.repository import Step as ServiceStep
-from sandboxer.work.services.states import Signal, State
 
 log = logging.getLogger(__name__)
 HALF_MADE = "the platform was restarted while it was being made; remove it and create it again"
 
 
 class Supervisor:
-    def __init__(self, means: Means, tasks: TaskOwner) -> None:
-        self._means = means
+    def __init__(self, dependencies: ServiceDependencies, tasks: TaskOwner) -> None:
+        self._dependencies = dependencies
         self._tasks = tasks
         self._reconcilers: dict[str, ServiceReconciler] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
-        means.sandboxes.dependencies.repository.on_change(self._hear)
+        dependencies.sandboxes.dependencies.repository.on_change(self._hear)
 
     async def adopt(self) -> None:
         """At start: what was half made is given up, the rest is kept on."""
-        for service in self._means.repository.living():
+        for service in self._dependencies.repository.living():
             if service.state is State.CREATING:
-                await self._means.repository.move(
+                await self._dependencies.repository.move(
                     service.id, ServiceStep(signal=Signal.BROKE, reason=HALF_MADE)
                 )
                 try:
-                    await self._means.sandboxes.destroy(service.sandbox_id, SYSTEM, despite_lock=True)
+                    await self._dependencies.sandboxes.destroy(service.sandbox_id, SYSTEM, despite_lock=True)
                 except SandboxerError as error:
                     log.warning("the sandbox of half-made %s is left: %s", service.id, error)
             self.keep(service.id)
 
     def keep(self, service_id: str) -> ServiceReconciler:
-        reconciler = ServiceReconciler(self._means, service_id, self._tasks)
+        reconciler = ServiceReconciler(self._dependencies, service_id, self._tasks)
         self._reconcilers[service_id] = reconciler
         self._running[service_id] = self._tasks.start(reconciler.run(), name=f"reconciler of {service_id}")
         return reconciler
@@ -56,7 +56,7 @@ class Supervisor:
             task.cancel()
 
     def _hear(self, sandbox: Sandbox, steps: Sequence[Step]) -> None:
-        service = self._means.repository.by_sandbox(sandbox.id)
+        service = self._dependencies.repository.by_sandbox(sandbox.id)
         reconciler = None if service is None else self._reconcilers.get(service.id)
         if reconciler is not None:
             reconciler.stir()

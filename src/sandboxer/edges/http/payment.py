@@ -14,7 +14,7 @@ from starlette.requests import Request
 from sandboxer.accounts.offers import Offer
 from sandboxer.edges.http.authentication import STRANGER
 from sandboxer.edges.http.problems import ANSWER_HEADERS
-from sandboxer.edges.http.state import caller, platform_of
+from sandboxer.edges.http.requests import caller, platform_of
 from sandboxer.identity.authenticate import unsigned
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import InsufficientCredit, PaymentNeeded

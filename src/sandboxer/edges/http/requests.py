@@ -1,4 +1,6 @@
-"""What a caller wrote, read strictly: labels, moments, byte ranges, volumes, names that may not be UTF-8."""
+"""Functions that read a request strictly: who is calling, labels, moments, byte ranges, volumes, names that
+may not be UTF-8.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,41 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import unquote_to_bytes
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.types import Scope
 
 from sandboxer.backends.contract import VolumeMount
-from sandboxer.edges.http.state import caller, platform_of
-from sandboxer.kernel.errors import InvalidRequest
+from sandboxer.edges.http.authentication import LEASE, caller_of
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.budget import Lease
+from sandboxer.kernel.errors import Forbidden, InvalidRequest
 from sandboxer.sandboxes.requests import WantedVolume
 from sandboxer.wire import sandboxes as wire
+from sandboxer.wiring import Platform
+
+
+def platform_of(connection: HTTPConnection) -> Platform:
+    platform = connection.app.state.platform
+    assert isinstance(platform, Platform)
+    return platform
+
+
+def caller(connection: HTTPConnection) -> Caller:
+    return caller_of(connection.scope)
+
+
+def lease_of(scope: Scope) -> Lease:
+    """What this request may hold beyond 64 KiB is taken by it."""
+    lease = scope[LEASE]
+    assert isinstance(lease, Lease)
+    return lease
+
+
+def require_owner(connection: HTTPConnection) -> Caller:
+    who = caller(connection)
+    if not who.is_owner:
+        raise Forbidden(why="this is for the owner of the platform", reason="operator_only")
+    return who
 
 
 def path_of(scope: Scope, name: str = "path") -> str:

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandboxer.accounts.authority import demand_active
 from sandboxer.edges.http import problems
-from sandboxer.edges.http.matching import operation_of
+from sandboxer.edges.http.matcher import operation_of
 from sandboxer.identity.keys import Caller, is_public_key
 from sandboxer.kernel.errors import SandboxerError, Unauthenticated
 from sandboxer.wire.operations.declaration import AnsweredOrEvents, Events, Upgrade

@@ -9,8 +9,8 @@ from enum import StrEnum
 
 from sandboxer.backends.guest import Exit
 from sandboxer.sandboxes import lifecycle
+from sandboxer.work.services.lifecycle import Signal
 from sandboxer.work.services.specs import Policy, Restart, Spec
-from sandboxer.work.services.states import Signal
 
 # Whatever its owner asked for, pauses grow to a second: each restart is a few writes that all wait for.
 LEAST_WINDOW_S = 10.0
@@ -53,7 +53,7 @@ def exit_in_words(ended: Exit) -> str:
     return f"it exited with {ended.code}"
 
 
-class Ground(StrEnum):
+class SandboxStatus(StrEnum):
     """What a service stands on: the state of its sandbox, in the words that matter here."""
 
     UP = "up"
@@ -68,26 +68,26 @@ class Ground(StrEnum):
 
 
 _STATES = {
-    lifecycle.State.REQUESTED: Ground.COMING,
-    lifecycle.State.PROVISIONING: Ground.COMING,
-    lifecycle.State.READY: Ground.UP,
-    lifecycle.State.ACTIVE: Ground.UP,
-    lifecycle.State.GRACE: Ground.UP,
-    lifecycle.State.FROZEN: Ground.FROZEN,
-    lifecycle.State.REAPED: Ground.REAPED,
+    lifecycle.State.REQUESTED: SandboxStatus.COMING,
+    lifecycle.State.PROVISIONING: SandboxStatus.COMING,
+    lifecycle.State.READY: SandboxStatus.UP,
+    lifecycle.State.ACTIVE: SandboxStatus.UP,
+    lifecycle.State.GRACE: SandboxStatus.UP,
+    lifecycle.State.FROZEN: SandboxStatus.FROZEN,
+    lifecycle.State.REAPED: SandboxStatus.REAPED,
 }
 _ON_PURPOSE = frozenset({"stop_by_caller", "ttl_locked", "idle_locked"})
 
 
-def ground(state: lifecycle.State | None, reason: str, *, is_frozen: bool) -> Ground:
+def sandbox_status(state: lifecycle.State | None, reason: str, *, is_frozen: bool) -> SandboxStatus:
     """None: there is no record of it any more."""
     if state is None:
-        return Ground.GONE
+        return SandboxStatus.GONE
     if is_frozen:
-        return Ground.FROZEN
+        return SandboxStatus.FROZEN
     if state is lifecycle.State.STOPPED:
-        return Ground.STOPPED if reason in _ON_PURPOSE else Ground.HALTED
-    return _STATES.get(state, Ground.GONE)
+        return SandboxStatus.STOPPED if reason in _ON_PURPOSE else SandboxStatus.HALTED
+    return _STATES.get(state, SandboxStatus.GONE)
 
 
 def sleeps_at(spec: Spec, *, since: datetime, last_request: datetime | None) -> datetime | None:

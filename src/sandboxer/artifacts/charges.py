@@ -1,0 +1,276 @@
+"""Charges for kept disks: each costs its whole size at the stored rate, from the moment it is kept until it
+is gone.
+
+`NOUNS` lists every kind of record in this package that has a disk of its own. A test compares it with the
+tables, because a kind that is missing there would be kept without being counted.
+
+`read_capped` says which kept disks have reached a spending cap of their account, and when the next one will.
+Kept disks cost little for a long time, so nothing else would notice. A daily cap starts anew at midnight:
+days during which the server was down are examined one by one, the oldest first. The cap of a single sandbox
+does not include what is kept of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from sqlalchemy import Connection, func, select
+
+from sandboxer.accounts import caps, records, storage
+from sandboxer.accounts.authority import Authority, load_authority
+from sandboxer.accounts.caps import NO_CAPS, Caps, reached_at
+from sandboxer.accounts.storage import STORAGE, StoragePolicy
+from sandboxer.accounts.sums import rate_by, spent_by
+from sandboxer.artifacts.images.published import records as images
+from sandboxer.artifacts.snapshots import records as snapshots
+from sandboxer.artifacts.snapshots.lifecycle import State
+from sandboxer.artifacts.volumes import records as volumes
+from sandboxer.identity.keys import OWNER_ACCOUNT
+from sandboxer.money.amounts import Rate, sats_for
+from sandboxer.money.buckets import load_bucket
+from sandboxer.money.holds import HOLDS, HoldPolicy
+from sandboxer.money.metering import change_rate, close_meter, find_meter, open_meter
+from sandboxer.money.meters import Use
+from sandboxer.money.pricing import Pricing, stored_rate
+from sandboxer.money.spending import day_of
+from sandboxer.money.tables import meters
+from sandboxer.observe.events import events
+from sandboxer.sandboxes.capping import Reached, find_reached
+
+# By its table: how many bytes an account keeps in it.
+NOUNS: Mapping[str, Callable[[Connection, str], int]] = {
+    snapshots.snapshots.name: lambda conn, account: snapshots.holding(conn, account).size_bytes,
+    images.published_images.name: lambda conn, account: images.holding(conn, account).size_bytes,
+    volumes.volumes.name: lambda conn, account: volumes.held_by(conn, account).size_mb * _MB,
+}
+
+
+def held_mb(conn: Connection, account: str) -> int:
+    """Rounded up."""
+    return -(-sum(held(conn, account) for held in NOUNS.values()) // _MB)
+
+
+ACTOR = "system:snapshots"
+_MB = 1 << 20
+
+
+class Charged(Protocol):
+    """Anything that is kept and paid for by its size: a snapshot, an image."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def account(self) -> str: ...
+    @property
+    def created_by(self) -> str: ...
+    @property
+    def profile(self) -> str: ...
+    @property
+    def state(self) -> State: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def rate_msats(self) -> Rate: ...
+
+
+def meter_id(snapshot_id: str) -> str:
+    return f"meter:{snapshot_id}"
+
+
+def _metered(conn: Connection, kept: Charged) -> Rate:
+    """What it is charged already: one that grows is asked for what it grows by."""
+    meter = find_meter(conn, meter_id(kept.id))
+    is_its = meter is not None and meter.owner == kept.account and meter.closed_at is None
+    return meter.rate if meter is not None and is_its else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepCharges:
+    pricing: Pricing
+    holds: HoldPolicy = HOLDS
+    storage: StoragePolicy = STORAGE
+
+    def is_free(self, account: str, profile: str) -> bool:
+        return account == OWNER_ACCOUNT or profile in self.pricing.free_profiles
+
+    def rate(self, account: str, profile: str, size_bytes: int) -> Rate:
+        if self.is_free(account, profile):
+            return 0
+        return stored_rate(-(-size_bytes // _MB), self.pricing)
+
+    def admit(self, conn: Connection, snapshot: Charged, *, now: datetime) -> None:
+        """May one of this size be kept? Raises InsufficientCredit (no deposit), Forbidden (a cap)."""
+        account, size = snapshot.account, snapshot.size_bytes
+        if self.is_free(account, snapshot.profile):
+            return
+        rate = self.rate(account, snapshot.profile, size)
+        self.demand_funds(
+            conn, account, more=rate - _metered(conn, snapshot), size_mb=-(-size // _MB), now=now
+        )
+        allowed = load_authority(conn, account).caps
+        spent = spent_by(conn, account, allowed, key=snapshot.created_by, now=now)
+        caps.check(allowed, spent, wanted=sats_for(rate, self.holds.least))
+
+    def demand_funds(
+        self, conn: Connection, account: str, *, more: Rate, size_mb: int, now: datetime
+    ) -> None:
+        """The door itself, for whatever is not yet a record: an archive on its way in."""
+        # Nobody has to be counted where nobody may keep anything for nothing.
+        held = held_mb(conn, account) if self.storage.unpaid_mb else 1
+        storage.demand_funds(
+            conn, account, more=max(0, more), held_mb=held + size_mb, policy=self.storage, now=now
+        )
+
+    def apply(
+        self,
+        conn: Connection,
+        after: Charged,
+        *,
+        now: datetime,
+        at: datetime | None = None,
+        meter: str | None = None,
+    ) -> None:
+        """Let the meter follow the record, as of `at`; `meter` is its id, where that is not the usual one."""
+        name = meter or meter_id(after.id)
+        found = find_meter(conn, name)
+        rate = after.rate_msats if after.state is State.KEPT else 0
+        if after.state in (State.KEPT, State.UNPAID):
+            if found is None and rate:
+                records.ensure(conn, after.account, actor=ACTOR, now=now)
+                open_meter(
+                    conn,
+                    after.account,
+                    id=name,
+                    subject=after.id,
+                    use=Use.STORED,
+                    rate=rate,
+                    now=now,
+                    step=after.version,
+                    key=after.created_by,
+                )
+            elif found is not None:
+                change_rate(conn, name, use=Use.STORED, rate=rate, now=now, at=at, step=after.version)
+        elif found is not None:
+            close_meter(conn, name, now=now, at=at)
+
+    def end(self, conn: Connection, meter: str, *, now: datetime) -> None:
+        """None there is success."""
+        if find_meter(conn, meter) is not None:
+            close_meter(conn, meter, now=now)
+
+
+_US = timedelta(microseconds=1)
+
+
+class Keeping(Protocol):
+    """A snapshot, an image: kept, and paid for by who asked."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def account(self) -> str: ...
+    @property
+    def created_by(self) -> str: ...
+    @property
+    def created_at(self) -> datetime: ...
+    @property
+    def rate_msats(self) -> Rate: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capped:
+    # By the id of what has met one.
+    reached: Mapping[str, Reached] = field(default_factory=dict)
+    # When to look again although nothing happened.
+    look_at: datetime | None = None
+    # No day before this moment has to be looked at again; None: one has, until what it asks for is done.
+    seen_until: datetime | None = None
+
+
+def read_capped(
+    conn: Connection, kept: Iterable[Keeping], *, now: datetime, since: datetime | None = None
+) -> Capped:
+    """As of `now`; of what costs anything. `since`: when somebody looked last, as `seen_until` said."""
+    by_account: dict[str, list[Keeping]] = {}
+    for one in kept:
+        if one.rate_msats:
+            by_account.setdefault(one.account, []).append(one)
+    reached: dict[str, Reached] = {}
+    missed: dict[str, Reached] = {}
+    moments: list[datetime] = []
+    for account, mine in by_account.items():
+        authority = load_authority(conn, account)
+        caps = replace(authority.caps, per_sandbox_sats=None)
+        if caps != NO_CAPS:
+            bound = replace(authority, caps=caps)
+            reached |= find_reached(conn, bound, mine, now)
+            moments += _moments(conn, bound, mine, now)
+            missed |= find_missed(conn, bound, mine, since=since, now=now)
+    # What was reached on a day that is over was reached first.
+    return Capped(
+        reached={**reached, **missed},
+        look_at=min(moments, default=None),
+        seen_until=since if missed else now,
+    )
+
+
+def find_missed(
+    conn: Connection, authority: Authority, mine: Sequence[Keeping], *, since: datetime | None, now: datetime
+) -> dict[str, Reached]:
+    """The day's cap, where it was reached on a day that is over and what costs went on all the same.
+
+    Nobody looked then: whoever looks stops it, and it begins anew with the next day.
+    """
+    limit, today = authority.caps.per_day_sats, day_of(now)
+    began = {} if limit is None else _running_since(conn, authority.account.id, [one.id for one in mine])
+    if not began:
+        return {}
+    first = since or max(min(began.values()), _capped_since(conn, authority.account.id))
+    only, day = replace(authority, caps=Caps(per_day_sats=limit)), day_of(first)
+    found: dict[str, Reached] = {}
+    while day < today and len(found) < len(began):
+        day += timedelta(days=1)
+        costly = [one for one in mine if one.id in began and began[one.id] < day and one.id not in found]
+        met = find_reached(conn, only, costly, day - _US) if costly else {}
+        found |= {id_: replace(one, at=max(one.at, first, began[id_])) for id_, one in met.items()}
+    return found
+
+
+def _running_since(conn: Connection, account: str, ids: Sequence[str]) -> dict[str, datetime]:
+    """Of those that are charged for now: since when without a change. A pause is none."""
+    since = func.coalesce(meters.c.rated_at, meters.c.began_at).label("since")
+    query = select(meters.c.subject, since).where(
+        meters.c.owner == account, meters.c.closed_at.is_(None), meters.c.rate_msats > 0
+    )
+    wanted = set(ids)
+    return {row.subject: row.since for row in conn.execute(query) if row.subject in wanted}
+
+
+def _capped_since(conn: Connection, account: str) -> datetime:
+    """Since when its caps are what they are, as far as events tell: earlier days had others."""
+    changed = select(func.max(events.c.at)).where(
+        events.c.subject == account, events.c.kind == "account.capped"
+    )
+    oldest = select(func.min(events.c.at))
+    found: datetime | None = conn.execute(changed).scalar() or conn.execute(oldest).scalar()
+    return found or datetime.min.replace(tzinfo=UTC)
+
+
+def _moments(
+    conn: Connection, authority: Authority, mine: Sequence[Keeping], now: datetime
+) -> Iterable[datetime]:
+    account, caps = authority.account.id, authority.caps
+    if caps.per_day_sats is not None:
+        yield day_of(now) + timedelta(days=1)
+    flow = load_bucket(conn, account).flow.rate
+    for key in {one.created_by for one in mine}:
+        spent = spent_by(conn, account, caps, key=key, now=now)
+        rate = rate_by(conn, account, key=key)
+        moment = reached_at(caps, spent, rate=rate, key_rate=rate, account_rate=flow, now=now)
+        if moment is not None and moment > now:
+            yield moment

@@ -1,0 +1,308 @@
+"""Functions that create a service, and that replace its process when it is redeployed.
+
+A service's record is written in the same transaction as its sandbox's, so that neither exists without the
+other.
+
+A redeploy loses no request. A program that listens on $PORT gets the other of two ports: the new process
+starts beside the old one, passes its health check and receives the requests from then on; the old one ends
+after it had time to finish. A program with a fixed port must end first: requests wait at the proxy meanwhile,
+and if the new process never becomes healthy, the old one is started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+from sqlalchemy import Connection
+
+from sandboxer.backends.guest import Guest
+from sandboxer.identity.keys import Caller
+from sandboxer.kernel.clock import format_duration
+from sandboxer.kernel.errors import Conflict, InvalidRequest
+from sandboxer.kernel.ids import new_id
+from sandboxer.sandboxes.access import ActivityKind
+from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.store.repository import Also
+from sandboxer.work.files import check_path
+from sandboxer.work.lines import WORKSPACE
+from sandboxer.work.services import processes
+from sandboxer.work.services.dependencies import SYSTEM, ServiceDependencies
+from sandboxer.work.services.lifecycle import Signal, State
+from sandboxer.work.services.policy import exit_in_words
+from sandboxer.work.services.processes import Pump
+from sandboxer.work.services.reconciler import ServiceReconciler
+from sandboxer.work.services.records import Service
+from sandboxer.work.services.repository import Step
+from sandboxer.work.services.specs import NewFile, NewService, Spec, next_port
+from sandboxer.work.services.supervisor import Supervisor
+
+# Whose life has no end but its account's sats.
+PROFILE = "profile.service"
+_NAME = re.compile(r"[a-z]([a-z0-9-]{0,46}[a-z0-9])?")
+_SUFFIX = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+async def create(
+    dependencies: ServiceDependencies,
+    supervisor: Supervisor,
+    wanted: NewService,
+    caller: Caller,
+    *,
+    also: Also | None,
+) -> Service:
+    """Its process is started, and nothing more is known of it yet."""
+    service = _requested(dependencies, wanted, caller)
+
+    def record(conn: Connection, sandbox_id: str) -> None:
+        placed = replace(service, sandbox_id=sandbox_id)
+        dependencies.repository.add(conn, placed, also=also, now=service.created_at)
+
+    try:
+        sandbox = await dependencies.sandboxes.create(_sandbox(dependencies, wanted), caller, also=record)
+    except BaseException:
+        if await dependencies.repository.recall(service.id):
+            await dependencies.repository.move(
+                service.id, Step(signal=Signal.REMOVE, reason="its sandbox could not be made")
+            )
+        raise
+    opened = replace(service, sandbox_id=sandbox.id)
+    dependencies.repository.announce(opened)
+    reconciler = supervisor.keep(opened.id)
+    async with reconciler.alone() as made:
+        try:
+            await write_files(dependencies, made.sandbox_id, wanted.files)
+        except BaseException:
+            await dependencies.sandboxes.destroy(made.sandbox_id, SYSTEM, despite_lock=True)
+            await dependencies.repository.move(
+                made.id, Step(signal=Signal.REMOVE, reason="its files could not be written")
+            )
+            supervisor.let_go(made.id)
+            dependencies.forget(made)
+            raise
+        return await reconciler.launch(made, "created")
+
+
+async def write_files(dependencies: ServiceDependencies, sandbox_id: str, files: Sequence[NewFile]) -> None:
+    if not files:
+        return
+    async with dependencies.sandboxes.line(sandbox_id, SYSTEM, activity=ActivityKind.FILES) as guest:
+        for file in files:
+            path = file.path if file.path.startswith("/") else f"{WORKSPACE}/{file.path}"
+            await guest.files.write(check_path(path, field="files"), _whole(file.content), mode=file.mode)
+
+
+def _requested(dependencies: ServiceDependencies, wanted: NewService, caller: Caller) -> Service:
+    if _NAME.fullmatch(wanted.name) is None:
+        raise InvalidRequest(
+            field="name",
+            why="it must be a DNS label: a to z, 0 to 9 and -, at most 48, beginning with a letter",
+        )
+    service_id, now = new_id("svc"), dependencies.clock.now()
+    suffix = "".join(secrets.choice(_SUFFIX) for _ in range(6))
+    return Service(
+        id=service_id,
+        version=0,
+        account=caller.account,
+        created_by=caller.public_key,
+        name=wanted.name,
+        slug=f"{wanted.name}-{suffix}",
+        # Known when its sandbox's record is written.
+        sandbox_id="",
+        state=State.CREATING,
+        reason="requested",
+        state_since=now,
+        is_wanted=True,
+        spec=wanted.spec,
+        vault=dependencies.vault.close(service_id, wanted.secrets),
+        vault_names=tuple(sorted(wanted.secrets)),
+        vault_at=now if wanted.secrets else None,
+        process_id=None,
+        port=None,
+        launched_at=None,
+        run=0,
+        crashes=(),
+        restart_at=None,
+        created_at=now,
+        deployed_at=now,
+    )
+
+
+def price_request(dependencies: ServiceDependencies, wanted: NewService) -> CreateRequest:
+    """What to say a price for: a month, where there is no end."""
+    asked = _sandbox(dependencies, wanted)
+    return asked if wanted.sandbox.ttl or asked.profile != PROFILE else replace(asked, ttl="30d")
+
+
+def _sandbox(dependencies: ServiceDependencies, wanted: NewService) -> CreateRequest:
+    """It never ends for being idle: what a service does when nobody asks is its own setting."""
+    request = wanted.sandbox
+    profile = dependencies.sandboxes.dependencies.profiles.get(request.profile or PROFILE)
+    most = format_duration(profile.ttl_max)
+    return replace(
+        request,
+        profile=profile.id,
+        name=wanted.name,
+        ttl=request.ttl or most,
+        idle_timeout=most,
+        labels={**request.labels, "service": wanted.name},
+    )
+
+
+async def _whole(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+_GLANCE_S = 0.05
+# A process that was replaced a moment ago has this long, and its own times to drain and to stop.
+_DRAINS_WITHIN_S = 5.0
+
+
+async def replace_process(
+    dependencies: ServiceDependencies,
+    reconciler: ServiceReconciler,
+    service: Service,
+    spec: Spec,
+    *,
+    actor: str,
+) -> Service:
+    """Of a service that runs; its reconciler is held. Raises Conflict, and then it runs as before."""
+    if spec.port is None and service.spec.port is None:
+        return await _beside(dependencies, reconciler, service, spec, actor=actor)
+    return await _in_place(dependencies, reconciler, service, spec, actor=actor)
+
+
+async def _beside(
+    dependencies: ServiceDependencies,
+    reconciler: ServiceReconciler,
+    service: Service,
+    spec: Spec,
+    *,
+    actor: str,
+) -> Service:
+    new = replace(
+        service,
+        spec=spec,
+        process_id=new_id(processes.PREFIX),
+        port=next_port(spec, service.port),
+        run=dependencies.next_run(service),
+        launched_at=dependencies.clock.now(),
+    )
+    await _until_free(await dependencies.guest(service), new, service.spec)
+    dependencies.note(new, f"redeploy: starting process {new.run} on port {new.port} beside the present one")
+    guest = await reconciler.start(new)
+    assert new.process_id is not None
+    pump = reconciler.pump(new.process_id, new.run, guest)
+    why = await _until_well(guest, new, pump)
+    if why is not None:
+        await processes.end(guest, new.process_id, patience_s=spec.stop_timeout_s)
+        raise _stays(dependencies, new, why, "the old process goes on")
+    changes = {
+        "spec": spec,
+        "process_id": new.process_id,
+        "port": new.port,
+        "run": new.run,
+        "launched_at": new.launched_at,
+        "crashes": (),
+        "deployed_at": dependencies.clock.now(),
+    }
+    taken = await dependencies.repository.amend(
+        service.id, "redeployed", actor=actor, decide=lambda _: changes
+    )
+    taken = await dependencies.repository.move(
+        taken.id, Step(signal=Signal.HEALTHY, reason="redeployed", actor=actor)
+    )
+    reconciler.take_over(taken, pump)
+    dependencies.note(taken, f"process {taken.run} took over")
+    if service.process_id is not None:
+        reconciler.retire(guest, service.process_id, service.spec)
+    return taken
+
+
+async def _in_place(
+    dependencies: ServiceDependencies,
+    reconciler: ServiceReconciler,
+    service: Service,
+    spec: Spec,
+    *,
+    actor: str,
+) -> Service:
+    await reconciler.end_process(service, service.spec.stop_timeout_s)
+    new = await _exchange(dependencies, reconciler, service, spec, actor=actor)
+    guest = await dependencies.guest(new)
+    pump = reconciler.present_pump
+    why = "it could not be started" if pump is None else await _until_well(guest, new, pump)
+    if why is None:
+        changes = {"deployed_at": dependencies.clock.now(), "crashes": ()}
+        await dependencies.repository.amend(new.id, "redeployed", actor=actor, decide=lambda _: changes)
+        return await dependencies.repository.move(
+            new.id, Step(signal=Signal.HEALTHY, reason="redeployed", actor=actor)
+        )
+    failure = _stays(dependencies, new, why, "the old one was started again")
+    await reconciler.end_process(new, spec.stop_timeout_s)
+    await _exchange(
+        dependencies, reconciler, dependencies.repository.peek(new.id) or new, service.spec, actor=actor
+    )
+    raise failure
+
+
+async def _exchange(
+    dependencies: ServiceDependencies,
+    reconciler: ServiceReconciler,
+    service: Service,
+    spec: Spec,
+    *,
+    actor: str,
+) -> Service:
+    changes = {"spec": spec, "port": spec.port}
+    changed = await dependencies.repository.amend(
+        service.id, "changed", actor=actor, decide=lambda _: changes
+    )
+    return await reconciler.launch(changed, "redeploy")
+
+
+async def _until_free(guest: Guest, new: Service, present: Spec) -> None:
+    """The process before the present one may still drain there, and would be taken for the new one."""
+    assert new.port is not None
+    listens = replace(new.spec.health, path=None)
+    patience = _DRAINS_WITHIN_S + present.drain_s + present.stop_timeout_s
+    deadline = asyncio.get_running_loop().time() + patience
+    while (await processes.look(guest, new.port, listens)).is_well:
+        if asyncio.get_running_loop().time() >= deadline:
+            raise Conflict(
+                why=f"something else of this sandbox listens on port {new.port}, which the new process needs",
+                reason="port_taken",
+                hint="End what listens there, then redeploy again.",
+            )
+        await asyncio.sleep(_GLANCE_S)
+
+
+async def _until_well(guest: Guest, service: Service, pump: Pump) -> str | None:
+    """None once it is well; else why it is not, when its time is over or it has ended."""
+    limits = service.spec.health
+    deadline = asyncio.get_running_loop().time() + limits.start_timeout_s
+    assert service.port is not None
+    while True:
+        verdict = await processes.look(guest, service.port, limits)
+        if pump.exit is not None:
+            return exit_in_words(pump.exit)
+        if pump.is_over:
+            return "the line to its sandbox broke"
+        if verdict.is_well:
+            return None
+        if asyncio.get_running_loop().time() >= deadline:
+            return f"{verdict.why}, {limits.start_timeout_s:g} s after it was started"
+        await asyncio.sleep(_GLANCE_S)
+
+
+def _stays(dependencies: ServiceDependencies, new: Service, why: str, outcome: str) -> Conflict:
+    dependencies.note(new, f"redeploy failed: {why}; {outcome}")
+    return Conflict(
+        why=f"the new process never got well ({why}); {outcome}",
+        reason="not_healthy",
+        log=dependencies.last_words(new, run=new.run),
+        hint="Read `log` (or the service's logs), mend what it runs, and redeploy again.",
+    )

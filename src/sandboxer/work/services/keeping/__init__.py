@@ -1,1 +1,0 @@
-"""What keeps a service running: launch, health, restarts, sleep, and its log."""
