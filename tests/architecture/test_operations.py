@@ -26,7 +26,7 @@ NOT_FOR_CLIENTS = {
     "metrics": "scraped by Prometheus",
 }
 # The match itself; what is signed; what is told to people.
-LOOK_AT_PATHS = {"matching.py", "authentication.py", "envelope.py", "operator_audit.py"}
+LOOK_AT_PATHS = {"matcher.py", "authentication.py", "envelope.py", "operator_audit.py"}
 
 
 def test_an_operation_has_an_id_and_a_place_of_its_own() -> None:

@@ -51,7 +51,7 @@ from sandboxer.work.sessions.records import Session
 from sandboxer.work.sessions.repository import ACTOR, SessionRepository, Step, over
 from sandboxer.work.sessions.use_cases import Sessions
 
-# The platform itself, ending what is overdue: it may reach into every sandbox.
+# The platform acts as this caller when it ends overdue processes; it may reach into every sandbox.
 OVERDUE = Caller(public_key="system:overdue", account="system", is_owner=True)
 
 
@@ -65,7 +65,9 @@ class Work:
     overdue: Overdue
 
     async def run(self, living: Iterable[str]) -> None:
-        """Keep time limits, those of sandboxes that were `living` before us included. Cancel it to stop."""
+        """Enforces time limits until it is cancelled, including those of sandboxes in `living` that started
+        before this server.
+        """
         for sandbox_id in living:
             await self.overdue.adopt(sandbox_id)
         await self.overdue.run()
@@ -104,7 +106,9 @@ async def open_execution(
     images: HostImages,
     budget: Budget,
 ) -> AsyncIterator[Execution]:
-    """On leaving, jobs keep running in their sandboxes; the next server finds them."""
+    """Opens one-shot runs and jobs. On leaving, jobs keep running in their sandboxes and the next server
+    finds them.
+    """
     async with own_tasks() as tasks:
         endings = Endings(sandboxes, store, clock, tasks)
         repository = JobRepository(store, clock, webhooks, kept_bytes=policy.kept_bytes)
@@ -121,7 +125,7 @@ async def open_execution(
 
 
 log = logging.getLogger(__name__)
-# For one sandbox to say what became of an interpreter in it.
+# How long one sandbox may take to say what became of its interpreter.
 ADOPT_S = 10.0
 
 
@@ -129,7 +133,7 @@ ADOPT_S = 10.0
 async def open_sessions(
     store: Store, clock: Clock, sandboxes: SandboxUseCases, images: HostImages
 ) -> AsyncIterator[Sessions]:
-    """After `reconcile`: it must be known which sandboxes live. Leaving lets go; interpreters go on."""
+    """Opens sessions. Sandboxes must have been reconciled before. On leaving, interpreters keep running."""
     async with own_tasks() as tasks:
         repository = SessionRepository(store, clock, sandboxes, tasks)
         sessions, loop = Sessions(repository, images), SessionReconciler(repository, tasks)
@@ -172,10 +176,11 @@ async def open_services(
     domain_policy: DomainPolicy,
     resolve: Resolve | None = None,
 ) -> AsyncIterator[ServiceUseCases]:
-    """After sandboxes were reconciled. On leaving, services go on and nobody keeps them.
+    """Opens services. Sandboxes must have been reconciled before. On leaving, services keep running
+    unattended.
 
-    `domain` is the platform's own, below which every service has a name; `domain_port` and `judge`
-    are for the proof that a domain is somebody's, as is `resolve`, which finds the addresses of a name.
+    `domain` is the platform's own, below which every service has a name. `domain_port`, `judge` and `resolve`
+    (which finds the addresses of a name) serve the proof that a domain belongs to somebody.
     """
     repository = ServiceRepository(store, clock)
     await repository.load()

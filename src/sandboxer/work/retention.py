@@ -1,7 +1,7 @@
-"""How much work there is, and for how long it is remembered: records of ended jobs and sessions and of
-removed services are forgotten after their time.
+"""Old work is deleted: records of ended jobs and sessions and of removed services, each after its retention
+time. This module also counts the work there is.
 
-A few at a time, each in a transaction of its own: nobody waits behind a million rows.
+A few rows are deleted in each transaction, so that nobody waits behind a million of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KINDS: Mapping[str, tuple[Table, type[StrEnum]]] = {
     "services": (services.services, ServiceState),
 }
 
-# Removes at most so many rows that were over before then; how many.
+# Deletes at most that many rows that ended before that moment; returns how many.
 Prune = Callable[[Connection, datetime, int], int]
 
 
@@ -78,7 +78,7 @@ async def keep_retention(store: Store, clock: Clock, what: Sequence[Kept]) -> No
 
 
 def count_work(conn: Connection, account: str | None) -> dict[str, dict[str, int]]:
-    """By kind and state, zeros too. `account` None: everyone's."""
+    """Counts work by kind and state, with zeros. `account` None counts everyone's."""
     return {kind: _by_state(conn, table, states, account) for kind, (table, states) in _KINDS.items()}
 
 

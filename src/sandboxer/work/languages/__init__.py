@@ -24,8 +24,8 @@ import yaml
 from sandboxer.kernel.errors import InvalidRequest
 
 BASE = "base"
-# Which image brings a language: several that build in a minute or two, besides `languages`, which has all. A
-# recipe `images/NAME.yaml` stands behind every name here; a test keeps them in step.
+# Which image contains a language. Each builds in a minute or two; `languages` contains them all. Every name
+# has a recipe `images/NAME.yaml`, and a test compares the two.
 ALL = "languages"
 TIERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -49,7 +49,7 @@ _TIER_OF = MappingProxyType({name: tier for tier, names in TIERS.items() for nam
 
 
 def tier_of(language: str) -> str | None:
-    """None: it is in every image."""
+    """Returns the name of the image that contains the language, or None if every image does."""
     return _TIER_OF.get(language)
 
 
@@ -83,7 +83,7 @@ class Language:
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """What to execute for one source file."""
+    """The command lines for one source file."""
 
     file: str
     compile: tuple[str, ...] | None
@@ -91,7 +91,7 @@ class Commands:
 
 
 def commands(language: Language, folder: str) -> Commands:
-    """The command lines for a source kept in `folder`, which must be the program's alone."""
+    """Returns the command lines for a source in `folder`, which must belong to this program alone."""
     path = f"{folder}/{language.file}"
     names = {
         "{file}": path,
@@ -108,7 +108,7 @@ def commands(language: Language, folder: str) -> Commands:
 
 @cache
 def languages() -> Mapping[str, Language]:
-    """Every language by its name, shells among them."""
+    """Returns every language by name, including shells."""
     found: dict[str, Language] = {}
     for name in _FILES:
         text = files(__package__).joinpath(name).read_text(encoding="utf-8")
@@ -120,7 +120,9 @@ def languages() -> Mapping[str, Language]:
 
 
 def find_language(word: str) -> Language:
-    """By name, alias or extension, in any case. Unknown: says which is nearest."""
+    """Returns a language by name, alias or extension, in any case. Raises an error that names the nearest
+    known one.
+    """
     wanted = word.strip().lower()
     name = _by_word().get(wanted)
     if name is None:
@@ -169,14 +171,14 @@ def _fill(argv: tuple[str, ...], names: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(filled)
 
 
-# What `stdin` is given, and what `exit` ends with.
+# The input of the program `stdin`, and the exit code of the program `exit`.
 LINE = "ping"
 EXIT_CODE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """How a program went: what its compiler said if that refused it, what it did itself otherwise."""
+    """How a program went: what its compiler said if it refused the program, otherwise what the program did."""
 
     exit_code: int
     stdout: str
@@ -190,7 +192,7 @@ def stdin_of(program: str) -> str | None:
 
 
 def what_is_wrong(language: Language, program: str, ran: Ran) -> str | None:
-    """None when it did what it must."""
+    """Returns None if the program did what it must."""
     if program == "loop" and not ran.refused:
         return None if ran.timed_out else _described("it ended by itself", ran)
     if ran.timed_out:
@@ -214,16 +216,16 @@ def _described(what: str, ran: Ran) -> str:
     return f"{what}; stdout {ran.stdout[-200:]!r}, stderr {ran.stderr[-400:]!r}"
 
 
-# Where wheels and our own wrappers put their programs.
+# Wheels and our own wrappers install their programs here.
 PROGRAMS_FOLDER = "usr/local/bin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageContent:
-    """What an image holds, as far as languages care."""
+    """The content of an image, as far as languages are concerned."""
 
     name: str
-    # Debian's, by name, with their versions.
+    # Debian packages by name, with their versions.
     packages: Mapping[str, str]
     has_file: Callable[[str], bool]
 
@@ -232,12 +234,12 @@ class ImageContent:
 class Offered:
     language: Language
     images: tuple[str, ...]
-    # Of its first package, by image; none for what is not Debian's.
+    # The version of its first package, by image; empty for languages that do not come from Debian.
     versions: Mapping[str, str]
 
     @property
     def version(self) -> str | None:
-        """In the first image."""
+        """Returns the version in the first image."""
         return self.versions.get(self.images[0]) if self.images else None
 
     @property
@@ -250,23 +252,25 @@ ImageOf = Callable[[Language], str]
 
 
 def smallest_image(language: Language) -> str:
-    """For who knows of no host: the one to build."""
+    """Returns the image to build, for callers who know of no host."""
     return language.image
 
 
 class HostImages:
-    """What runs on this host, looked at now and then: images change by hand only, and anyone may ask."""
+    """Knows which languages the images on this host contain. It looks at most every half a minute, since
+    images change only by hand and anyone may ask.
+    """
 
     KEPT_S = 30.0
 
     def __init__(self, look: Callable[[], Iterable[ImageContent]]) -> None:
-        """`look` blocks."""
+        """`look` may block; it is called in a thread."""
         self._look = look
         self._offers: Sequence[Offered] = ()
         self._seen_at: float | None = None
 
     async def offers(self, kept_s: float = KEPT_S) -> Sequence[Offered]:
-        """Of every language."""
+        """Returns an entry for every language."""
         if self._seen_at is None or time.monotonic() - self._seen_at > kept_s:
             images = await asyncio.to_thread(lambda: list(self._look()))
             self._offers = [offered(language, images) for language in languages().values()]
@@ -274,13 +278,15 @@ class HostImages:
         return self._offers
 
     async def image_of(self) -> ImageOf:
-        """The first image that has a language; the one to build where none has it."""
+        """Returns a function that names the first image with a language, or the one to build if no image has
+        it.
+        """
         first = {one.language.name: one.images[0] for one in await self.offers() if one.images}
         return lambda language: first.get(language.name, language.image)
 
 
 def offered(language: Language, images: Iterable[ImageContent]) -> Offered:
-    """The image it is meant for comes first; what has everything comes last."""
+    """Returns the images that have the language: the one meant for it first, the one with all languages last."""
     having = sorted(
         (image for image in images if has_language(image, language)),
         key=lambda image: (image.name != language.image, image.name == ALL, image.name),
@@ -297,12 +303,12 @@ def has_language(image: ImageContent, language: Language) -> bool:
 
 
 def count(some: Sequence[Language]) -> int:
-    """All shells together count as one."""
+    """Counts languages; all shells together count as one."""
     tongues = sum(not language.is_shell for language in some)
     return tongues + any(language.is_shell for language in some)
 
 
 def shown_commands(language: Language) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """How it is compiled and run, as one would type it in the folder of its source."""
+    """Returns how the language is compiled and run, as one would type it in the folder of the source."""
     how = commands(language, ".")
     return how.compile, how.run

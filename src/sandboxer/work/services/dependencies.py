@@ -1,4 +1,4 @@
-"""What every act on a service works with. Built once, in `work/dependencies.py`."""
+"""This module holds what every action on a service works with. `work/dependencies.py` builds it once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ MAX_BYTES = 64 * 1024
 
 
 class Vault:
-    """The environment a service is told in confidence: sealed at rest, opened only to start a process."""
+    """The vault keeps the secret environment of a service: it is sealed at rest and opened only to start a
+    process.
+    """
 
     def __init__(self, seal: Seal) -> None:
         self._seal = seal
@@ -37,7 +39,7 @@ class Vault:
         return found
 
     def close(self, service_id: str, values: Mapping[str, str]) -> bytes | None:
-        """None for nothing. Raises TooLarge."""
+        """Returns the sealed values, or None if there are none. Raises TooLarge."""
         if not values:
             return None
         text = json.dumps(dict(values)).encode()
@@ -50,7 +52,7 @@ def _context(service_id: str) -> str:
     return f"service-vault:{service_id}"
 
 
-# The platform itself, keeping services running: it may reach into every sandbox.
+# The platform acts as this caller when it keeps services running; it may reach into every sandbox.
 SYSTEM = Caller(public_key=ACTOR, account="system", is_owner=True)
 
 
@@ -62,7 +64,7 @@ class ServiceDependencies:
     vault: Vault
     # Where logs are kept, a folder for each service.
     folder: Path
-    # When the last request for a sandbox came.
+    # By sandbox: when its last request came.
     requests: dict[str, datetime] = field(default_factory=dict)
     _logs: dict[str, ServiceLog] = field(default_factory=dict)
 
@@ -73,17 +75,17 @@ class ServiceDependencies:
         return known
 
     def forget(self, service: Service) -> None:
-        """Nothing of it is left: its log goes too."""
+        """Removes the log of a service of which nothing is left."""
         self.log(service.id).remove()
         self._logs.pop(service.id, None)
         self.requests.pop(service.sandbox_id, None)
 
     def note(self, service: Service, text: str) -> None:
-        """A word of the platform in the service's log."""
+        """Writes a message of the platform into the service's log."""
         self.log(service.id).write(self.clock.now(), service.run, "system", text)
 
     def next_run(self, service: Service) -> int:
-        """A number for a new process; those of failed redeploys are used up too."""
+        """Returns the number of the next process. Numbers of failed redeploys are not used again."""
         return max(service.run, self.log(service.id).last_run) + 1
 
     def sandbox_status(self, service: Service) -> SandboxStatus:
@@ -93,11 +95,13 @@ class ServiceDependencies:
         return sandbox_status(sandbox.state, sandbox.reason, is_frozen=is_frozen(sandbox))
 
     def has_visitors(self, service: Service) -> bool:
-        """Is a line open, by which someone works in its sandbox or speaks with one of its ports?"""
+        """Tells whether somebody works in the service's sandbox or is connected to one of its ports."""
         return self.sandboxes.dependencies.activity.pulse(service.sandbox_id).open_lines > 0
 
     async def guest(self, service: Service) -> Guest:
-        """Not held open as a line: a service that only waits is no work."""
+        """Returns the guest without counting as activity: a service that only waits must be able to fall
+        asleep.
+        """
         async with self.sandboxes.line(service.sandbox_id, SYSTEM, activity=ActivityKind.PROCESSES) as guest:
             return guest
 
@@ -105,7 +109,7 @@ class ServiceDependencies:
         return self.sandboxes.environment(await self.sandboxes.get(service.sandbox_id, SYSTEM))
 
     def last_words(self, service: Service, *, run: int | None = None) -> str:
-        """The end of what it printed, for a reason that a person can act on."""
+        """Returns the last lines that the process printed, as part of a reason that a person can act on."""
         lines = [
             line.text
             for line in self.log(service.id).tail(40)

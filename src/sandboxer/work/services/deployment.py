@@ -40,7 +40,7 @@ from sandboxer.work.services.repository import Step
 from sandboxer.work.services.specs import NewFile, NewService, Spec, next_port
 from sandboxer.work.services.supervisor import Supervisor
 
-# Whose life has no end but its account's sats.
+# Its sandboxes have no time limit: they live as long as their account has sats.
 PROFILE = "profile.service"
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,46}[a-z0-9])?")
 _SUFFIX = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -54,7 +54,7 @@ async def create(
     *,
     also: Also | None,
 ) -> Service:
-    """Its process is started, and nothing more is known of it yet."""
+    """Creates the sandbox, writes the files and starts the process. The process may still fail afterwards."""
     service = _requested(dependencies, wanted, caller)
 
     def record(conn: Connection, sandbox_id: str) -> None:
@@ -110,7 +110,7 @@ def _requested(dependencies: ServiceDependencies, wanted: NewService, caller: Ca
         created_by=caller.public_key,
         name=wanted.name,
         slug=f"{wanted.name}-{suffix}",
-        # Known when its sandbox's record is written.
+        # Filled in when the record of its sandbox is written.
         sandbox_id="",
         state=State.CREATING,
         reason="requested",
@@ -132,13 +132,15 @@ def _requested(dependencies: ServiceDependencies, wanted: NewService, caller: Ca
 
 
 def price_request(dependencies: ServiceDependencies, wanted: NewService) -> CreateRequest:
-    """What to say a price for: a month, where there is no end."""
+    """Returns the request to quote a price for. A service without an end is quoted for a month."""
     asked = _sandbox(dependencies, wanted)
     return asked if wanted.sandbox.ttl or asked.profile != PROFILE else replace(asked, ttl="30d")
 
 
 def _sandbox(dependencies: ServiceDependencies, wanted: NewService) -> CreateRequest:
-    """It never ends for being idle: what a service does when nobody asks is its own setting."""
+    """Returns the request for the service's sandbox. Idleness never ends it: sleeping is a setting of the
+    service.
+    """
     request = wanted.sandbox
     profile = dependencies.sandboxes.dependencies.profiles.get(request.profile or PROFILE)
     most = format_duration(profile.ttl_max)
@@ -157,7 +159,7 @@ async def _whole(data: bytes) -> AsyncIterator[bytes]:
 
 
 _GLANCE_S = 0.05
-# A process that was replaced a moment ago has this long, and its own times to drain and to stop.
+# A process that was just replaced may take this long to go, besides its own drain and stop times.
 _DRAINS_WITHIN_S = 5.0
 
 
@@ -169,7 +171,9 @@ async def replace_process(
     *,
     actor: str,
 ) -> Service:
-    """Of a service that runs; its reconciler is held. Raises Conflict, and then it runs as before."""
+    """Replaces the process of a running service; the caller holds its reconciler. Raises Conflict if the new
+    process never becomes healthy; the service then runs as before.
+    """
     if spec.port is None and service.spec.port is None:
         return await _beside(dependencies, reconciler, service, spec, actor=actor)
     return await _in_place(dependencies, reconciler, service, spec, actor=actor)
@@ -265,7 +269,9 @@ async def _exchange(
 
 
 async def _until_free(guest: Guest, new: Service, present: Spec) -> None:
-    """The process before the present one may still drain there, and would be taken for the new one."""
+    """Waits until nothing listens on the new port. A process that still drains there would be mistaken for
+    the new one.
+    """
     assert new.port is not None
     listens = replace(new.spec.health, path=None)
     patience = _DRAINS_WITHIN_S + present.drain_s + present.stop_timeout_s
@@ -281,7 +287,9 @@ async def _until_free(guest: Guest, new: Service, present: Spec) -> None:
 
 
 async def _until_well(guest: Guest, service: Service, pump: Pump) -> str | None:
-    """None once it is well; else why it is not, when its time is over or it has ended."""
+    """Returns None once the process is healthy, or the reason why it is not when its time is over or it has
+    ended.
+    """
     limits = service.spec.health
     deadline = asyncio.get_running_loop().time() + limits.start_timeout_s
     assert service.port is not None

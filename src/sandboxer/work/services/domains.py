@@ -33,12 +33,13 @@ WELL_KNOWN = "/.well-known/sandboxer-domain"
 _TIMEOUT_S = 10.0
 _MAX_ANSWER = 16 * 1024
 _LOOKUPS = 16
-# What says that somebody else has the name now; all else may be a bad day of the network.
+# This finding means that the name belongs to somebody else now; any other failure may be a passing network
+# problem.
 ELSEWHERE = "elsewhere"
 
-# What a domain answers at the well-known path. Raises Conflict saying why there is no answer.
+# Returns what a domain answers at the well-known path. Raises Conflict with the reason if it does not answer.
 Ask = Callable[[str], Awaitable[bytes]]
-# The addresses of a name. Raises OSError or UnicodeError if there are none.
+# Returns the addresses of a name. Raises OSError or UnicodeError if there are none.
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
@@ -54,8 +55,11 @@ def system_resolver() -> Resolve:
 
 
 def asking(*, port: int, judge: DialJudge, resolve: Resolve, served_here: Callable[[str], str | None]) -> Ask:
-    """A domain that leads to this very host is not dialled, since what else listens here is not for tenants
-    to knock at: `served_here` says which token this platform serves for it."""
+    """Returns a function that asks a domain for its token.
+
+    A domain that leads to this very host is never dialled, because tenants must not reach what else listens
+    here. `served_here` says which token this platform serves for it.
+    """
 
     async def ask(domain: str) -> bytes:
         try:
@@ -73,11 +77,11 @@ def asking(*, port: int, judge: DialJudge, resolve: Resolve, served_here: Callab
 
 
 async def _address(domain: str, port: int, judge: DialJudge, resolve: Resolve) -> str | None:
-    """None: the domain leads to this host."""
+    """Returns an address that may be dialled, or None if the domain leads to this host."""
     try:
         found = await resolve(domain, port)
     except socket.gaierror as error:
-        # The name server being away is not the name being gone.
+        # A name server that does not answer does not mean that the name is gone.
         found_out = None if error.errno == socket.EAI_AGAIN else ELSEWHERE
         raise _no_answer(domain, "the name does not resolve", found_out) from None
     except UnicodeError:
@@ -113,7 +117,8 @@ async def _get(address: str, domain: str, port: int) -> bytes:
     head, _, body = raw.partition(b"\r\n\r\n")
     status = re.match(rb"HTTP/1\.[01] ([0-9]{3})", head)
     if status is None or status[1] != b"200":
-        # A redirect is what a TLS edge before us answers with; trouble there is no news of the name.
+        # A TLS edge in front of us answers with a redirect; only a 4xx says that somebody else answers for
+        # the name.
         is_news = status is not None and status[1][:1] == b"4"
         why = f"{WELL_KNOWN} was answered by {head[:40].decode('latin-1')!r}"
         raise _no_answer(domain, why, ELSEWHERE if is_news else None)
@@ -139,14 +144,14 @@ class Domains:
         self._repository = repository
         self._clock = clock
         self._ask = ask
-        # The platform's own domain: names below it are not for anyone to claim.
+        # The platform's own domain. Nobody may claim a name below it.
         self._ours = ours
 
     def list(self, service: Service) -> Sequence[Domain]:
         return self._repository.domains_of(service.id)
 
     async def claim(self, service_id: str, caller: Caller, name: str) -> Domain:
-        """Claimed already is success: the token stays."""
+        """Records a claim and its token. A claim that exists already is returned with the token it has."""
         service = self._repository.visible(service_id, caller)
         domain = self._checked(name)
         known = {claim.domain: claim for claim in self.list(service)}
@@ -164,7 +169,9 @@ class Domains:
         return await self._repository.put_domain(claim, actor=actor_of(caller), kind="domain_claimed")
 
     async def verify(self, service_id: str, caller: Caller, name: str) -> Domain:
-        """Raises Conflict saying what was found instead of the token."""
+        """Asks the domain for the token and records the proof. Raises Conflict that says what was found
+        instead.
+        """
         service = self._repository.visible(service_id, caller)
         claim = self._find(service, name)
         if claim.verified_at is not None:
@@ -206,7 +213,7 @@ AT_ONCE = 8
 
 
 def looked_at(claim: Domain, is_served: bool, *, now: datetime, policy: DomainPolicy) -> tuple[Domain, str]:
-    """The claim after a look at it, and the kind of event; the same claim if nothing changed."""
+    """Returns the claim after a check and the kind of its event; the claim is the same if nothing changed."""
     if is_served:
         return replace(claim, failing_since=None), "domain_verified"
     if claim.failing_since is None:
@@ -217,10 +224,12 @@ def looked_at(claim: Domain, is_served: bool, *, now: datetime, policy: DomainPo
 
 
 class Rechecking:
-    """Looks at the proofs of domains again: who lost a domain must not go on being served under it.
+    """This loop checks the proofs of domains again: whoever lost a domain must not go on being served under
+    it.
 
-    Only what says that the name is somebody else's now counts (it resolves no more, or answers without the
-    token), and only after it did so for a while: a bad day of the network takes nobody's domain.
+    A failed check counts only if it shows that the name belongs to somebody else now (it no longer resolves,
+    or it answers without the token), and only after that lasted for a while: a passing network problem costs
+    nobody a domain.
     """
 
     def __init__(self, repository: ServiceRepository, clock: Clock, ask: Ask, policy: DomainPolicy) -> None:
@@ -230,7 +239,7 @@ class Rechecking:
         self._policy = policy
 
     async def run(self) -> None:
-        """For ever; cancel it to stop."""
+        """Checks all proofs again and again until it is cancelled."""
         while True:
             try:
                 await self.look()
@@ -240,7 +249,7 @@ class Rechecking:
             await self._clock.sleep(self._policy.every)
 
     async def look(self) -> None:
-        """At all that are proven, a few at a time."""
+        """Checks all proven domains once, a few at a time."""
         turns = asyncio.Semaphore(AT_ONCE)
 
         async def one(claim: Domain) -> None:
@@ -248,7 +257,7 @@ class Rechecking:
                 try:
                     await self._look_at(claim)
                 except Exception:
-                    # One domain that cannot be looked at must not keep the others from it.
+                    # One domain that cannot be checked must not keep the others from being checked.
                     log.exception("could not look at the domain %s", claim.domain)
 
         async with asyncio.TaskGroup() as group:
@@ -260,7 +269,7 @@ class Rechecking:
         if is_served is None:
             return
         after, kind = looked_at(claim, is_served, now=self._clock.now(), policy=self._policy)
-        # What its owner did with it meanwhile stands.
+        # A change that its owner made meanwhile takes precedence.
         if after == claim or claim not in self._repository.domains_of(claim.service_id):
             return
         try:
@@ -269,7 +278,7 @@ class Rechecking:
             return
 
     async def _is_served(self, claim: Domain) -> bool | None:
-        """None: nobody can tell."""
+        """Tells whether the domain still serves the token; None if that cannot be known now."""
         try:
             answer = await self.ask(claim.domain)
         except SandboxerError as error:

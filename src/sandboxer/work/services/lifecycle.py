@@ -1,7 +1,7 @@
-"""The life of a service as one table. Every change of state goes through `next_state`; nothing else decides.
+"""The lifecycle of a service as one table. Every change of state goes through `next_state`.
 
-A service is one process in one sandbox of its own. Whether it *should* run is a word of its owner
-(`is_wanted` in the record); the state says what is.
+A service is one process in a sandbox of its own. The record's `is_wanted` says whether its owner wants it to
+run; the state says whether it does.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class State(StrEnum):
     RESTARTING = "restarting"
     # Its sandbox is frozen: by its owner, or because nobody asked for anything.
     SLEEPING = "sleeping"
-    # Nothing runs, on purpose; or its sandbox is stopped.
+    # Nothing runs, because its owner stopped it or because its sandbox is stopped.
     STOPPED = "stopped"
-    # It ended too often in too short a time; nobody tries again before its owner says so.
+    # Its process ended too often in too short a time. It is started again only when its owner asks.
     CRASH_LOOPING = "crash_looping"
     # It ended and is not restarted, or could not be made.
     FAILED = "failed"
@@ -34,18 +34,19 @@ class State(StrEnum):
 
 
 class Signal(StrEnum):
-    # Someone asked for a service; the only signal without a state before it.
+    # The service was requested. This is the only signal that has no state before it.
     REQUEST = "request"
     # A process was started for it.
     LAUNCHED = "launched"
     HEALTHY = "healthy"
     SICK = "sick"
-    # Its process ended, and: it will be started again; too often; not again, without or with a fault.
+    # Its process ended and: will be restarted (exited); ended too often (crash_loop); will not be restarted,
+    # without a failure (ended) or with one (broke).
     EXITED = "exited"
     CRASH_LOOP = "crash_loop"
     ENDED = "ended"
     BROKE = "broke"
-    # Its sandbox was frozen; goes on.
+    # Its sandbox was frozen; its sandbox runs again.
     SLEEP = "sleep"
     WAKE = "wake"
     # Its owner stopped it, or its sandbox stopped.
@@ -55,15 +56,15 @@ class Signal(StrEnum):
 
 S, E = State, Signal
 
-# A process of it is there.
+# A process of the service exists.
 ALIVE = frozenset({S.STARTING, S.RUNNING, S.UNHEALTHY})
-# Something may still happen to it by itself.
+# The reconciler still acts on a service in one of these states.
 KEPT = frozenset({*ALIVE, S.RESTARTING, S.SLEEPING})
 FINAL = frozenset({S.REMOVED})
 _LEFT = frozenset(S) - FINAL
 
 TRANSITIONS: Mapping[tuple[State, Signal], State] = {
-    # Also from itself: a redeploy replaces the process of a service that runs.
+    # From `starting` too: a redeploy replaces the process of a service that runs.
     **{(s, E.LAUNCHED): S.STARTING for s in _LEFT},
     **{(s, E.HEALTHY): S.RUNNING for s in ALIVE},
     **{(s, E.SICK): S.UNHEALTHY for s in ALIVE},
@@ -79,7 +80,7 @@ TRANSITIONS: Mapping[tuple[State, Signal], State] = {
 
 
 def next_state(state: State, signal: Signal) -> State:
-    """The one door. Raises IllegalTransition for a step that is not in the table."""
+    """Returns the state that follows. Raises IllegalTransition for a step that is not in the table."""
     try:
         return TRANSITIONS[state, signal]
     except KeyError:
@@ -87,7 +88,9 @@ def next_state(state: State, signal: Signal) -> State:
 
 
 def render_mermaid() -> str:
-    """The table as a diagram for the documents, in a stable order; two states share one arrow."""
+    """Renders the table as a diagram for the documentation, in a stable order, with one arrow for each pair
+    of states.
+    """
     arrows: dict[tuple[State, State], list[str]] = {}
     order, signals = list(State), list(Signal)
     for (state, signal), target in sorted(

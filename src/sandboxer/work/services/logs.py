@@ -1,8 +1,8 @@
-"""What a service printed, kept on the host in two bounded files: it outlives its processes, its sandbox's
-reboots and the server.
+"""The log of a service keeps what it printed in two bounded files on the host. It outlives the service's
+processes, reboots of its sandbox, and the server.
 
-One JSON object a line. Each is a line of output with where its stream stood after it, so that a pump that
-attaches again after a restart knows what it has written already; or a word of the platform (`system`).
+Each line is a JSON object: a line of output with the position of its stream after it, so that a pump that
+attaches again after a restart knows what it has written already; or a message of the platform (`system`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ MAX_FILE_BYTES = 1024 * 1024
 # A line that is longer is kept in pieces.
 MAX_LINE_BYTES = 8 * 1024
 _STANDS_KEPT = 32
-# As `_written` writes them: the beginning and the end of a line, which what was printed is never part of.
+# The beginning and the end of a line as `_written` writes it; printed text can never look like them.
 _HEAD = re.compile(rb'\{"n": ([0-9]+), "t": "[^"]*", "r": ([0-9]+), "s": "([a-z]+)"')
 _STAND = re.compile(rb'"p": "([^"]+)", "o": ([0-9]+)\}$')
-# Followers are told from memory, unless they are further behind than this.
+# Lines kept in memory for followers; whoever is further behind reads the files.
 _RECENT = 500
 
 
@@ -36,7 +36,7 @@ class Line:
     # Grows by one with each line of a service; followers go on from it.
     number: int
     at: datetime
-    # Which of its processes printed it.
+    # The number of the process that printed it.
     run: int
     stream: str
     text: str
@@ -61,7 +61,7 @@ class ServiceLog:
         self.last_run = 0
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._new.exists() and not self._new.read_bytes().endswith(b"\n"):
-            # A crash cut the last line in two: the next one must not be lost with it.
+            # A crash cut the last line short. A newline keeps the next line from being lost with it.
             with self._new.open("ab") as file:
                 file.write(b"\n")
         for head, stand in _stands(self._raw()):
@@ -71,17 +71,17 @@ class ServiceLog:
                 self._stand(stand[1].decode(), head[3].decode(), int(stand[2]))
 
     def offset(self, process_id: str, stream: str) -> int:
-        """How much of this stream of this process is in the log."""
+        """Returns how many bytes of this stream of this process are in the log."""
         return self._offsets.get((process_id, stream), 0)
 
     def write(self, at: datetime, run: int, stream: str, text: str) -> None:
-        """A word of the platform."""
+        """Writes a message of the platform."""
         self.write_all(at, run, "", [(stream, text, 0)])
 
     def write_all(
         self, at: datetime, run: int, process_id: str, lines: Sequence[tuple[str, str, int]]
     ) -> None:
-        """Lines of one process: stream, text, where the stream stands after it."""
+        """Writes lines of one process, each with its stream and the stream's position after it."""
         made = []
         for stream, text, offset in lines:
             line = Line(
@@ -106,21 +106,23 @@ class ServiceLog:
         self._grown.set()
 
     def _stand(self, process_id: str, stream: str, offset: int) -> None:
-        # Last in order: what was written longest ago is forgotten, that process has ended.
+        # Moved to the end: the offsets written longest ago are dropped, since that process has ended.
         self._offsets.pop((process_id, stream), None)
         self._offsets[process_id, stream] = offset
         while len(self._offsets) > _STANDS_KEPT:
             del self._offsets[next(iter(self._offsets))]
 
     def tail(self, count: int) -> list[Line]:
-        """The last `count` lines, oldest first."""
+        """Returns the last `count` lines, oldest first."""
         if count <= 0:
             return []
         parsed = (_parsed(part) for part in list(self._raw())[-count:])
         return [line for line in parsed if line is not None]
 
     async def follow(self, after: int) -> AsyncIterator[Line]:
-        """Every line with a greater number: those that are kept, then those to come, until it is removed."""
+        """Yields every line with a greater number, first those that are kept and then new ones, until the log
+        is removed.
+        """
         while not self._is_removed:
             # Cleared before reading: a line that the read misses sets it again.
             self._grown.clear()
@@ -131,7 +133,7 @@ class ServiceLog:
                 await self._grown.wait()
 
     def _after(self, number: int) -> Sequence[Line]:
-        """Those with a greater number; from memory where it reaches back far enough."""
+        """Returns the lines with a greater number, from memory if it reaches back far enough."""
         if self._next - 1 <= number:
             return ()
         known = list(self._recent) if self._recent and self._recent[0].number <= number + 1 else self._lines()
@@ -162,7 +164,7 @@ class ServiceLog:
 
 
 class LineCutter:
-    """Cuts what one process prints into lines, and knows where each ends."""
+    """A line cutter splits what one process prints into lines, and knows the position where each ends."""
 
     def __init__(self, starts: Mapping[Stream, int]) -> None:
         self._at = dict.fromkeys(Stream, 0)
@@ -170,7 +172,7 @@ class LineCutter:
         self._rest = dict.fromkeys(Stream, b"")
 
     def feed(self, output: Output) -> Iterator[tuple[Stream, str, int]]:
-        """Each finished line: its stream, its text, where its stream stands after it."""
+        """Returns each finished line: its stream, its text, and the position of its stream after it."""
         stream = output.stream
         begin = self._at[stream] + output.dropped
         self._at[stream] = begin + len(output.data)
@@ -181,7 +183,8 @@ class LineCutter:
         held = self._rest[stream] + data
         end = self._at[stream] - len(held)
         at = 0
-        # By position, not by cutting off what was read: sixty thousand empty lines are one piece of output.
+        # The text is scanned by position instead of being cut line by line: one piece of output may hold
+        # sixty thousand empty lines.
         while at < len(held):
             cut = held.find(b"\n", at) + 1
             if not cut and len(held) - at < MAX_LINE_BYTES:
@@ -215,7 +218,9 @@ def _written(line: Line) -> bytes:
 
 
 def _stands(lines: Iterable[bytes]) -> Iterator[tuple[re.Match[bytes], re.Match[bytes] | None]]:
-    """What counts of each line, without reading it as JSON: a start of the server does this for every log."""
+    """Reads only the numbers of each line, without parsing it as JSON: the server does this for every log
+    when it starts.
+    """
     for raw in lines:
         head = _HEAD.match(raw)
         if head is not None and raw.endswith(b"}"):
@@ -223,7 +228,7 @@ def _stands(lines: Iterable[bytes]) -> Iterator[tuple[re.Match[bytes], re.Match[
 
 
 def _parsed(raw: bytes) -> Line | None:
-    """None for a line that a crash cut in two."""
+    """Returns None for a line that a crash cut short."""
     try:
         kept = json.loads(raw)
         return Line(

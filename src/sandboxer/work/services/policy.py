@@ -1,4 +1,4 @@
-"""What to do about a service: plain functions that are told what was seen, and when it is."""
+"""Decisions about services. These plain functions receive what was observed and the present time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from sandboxer.sandboxes import lifecycle
 from sandboxer.work.services.lifecycle import Signal
 from sandboxer.work.services.specs import Policy, Restart, Spec
 
-# Whatever its owner asked for, pauses grow to a second: each restart is a few writes that all wait for.
+# Pauses grow to at least a second whatever the owner asked for: each restart costs writes that everybody
+# waits for.
 LEAST_WINDOW_S = 10.0
 LEAST_PAUSE_S, LEAST_PAUSE_GROWS_TO_S = 0.05, 1.0
 
@@ -22,7 +23,7 @@ class AfterExit:
     """What follows the end of a process."""
 
     signal: Signal
-    # The ends that count, this one included.
+    # The ends of processes within the window, including this one.
     crashes: tuple[datetime, ...]
     restart_at: datetime | None = None
 
@@ -30,7 +31,7 @@ class AfterExit:
 def after_exit(
     restart: Restart, crashes: Sequence[datetime], *, is_failure: bool, now: datetime
 ) -> AfterExit:
-    """Restart, and when; or give up. Pauses double with every end that is still within the window."""
+    """Decides whether and when to restart, or to give up. The pause doubles with every end within the window."""
     window = now - timedelta(seconds=max(restart.window_s, LEAST_WINDOW_S))
     counted = (*(moment for moment in crashes if moment > window), now)
     if restart.policy is Policy.NEVER or (restart.policy is Policy.ON_FAILURE and not is_failure):
@@ -54,7 +55,7 @@ def exit_in_words(ended: Exit) -> str:
 
 
 class SandboxStatus(StrEnum):
-    """What a service stands on: the state of its sandbox, in the words that matter here."""
+    """The state of a service's sandbox, reduced to what matters to the service."""
 
     UP = "up"
     FROZEN = "frozen"
@@ -62,7 +63,7 @@ class SandboxStatus(StrEnum):
     STOPPED = "stopped"
     HALTED = "halted"
     REAPED = "reaped"
-    # Not there yet; never again.
+    # It does not exist yet; it will never run again.
     COMING = "coming"
     GONE = "gone"
 
@@ -80,7 +81,7 @@ _ON_PURPOSE = frozenset({"stop_by_caller", "ttl_locked", "idle_locked"})
 
 
 def sandbox_status(state: lifecycle.State | None, reason: str, *, is_frozen: bool) -> SandboxStatus:
-    """None: there is no record of it any more."""
+    """Returns the status for a sandbox's state. `state` is None if no record of the sandbox is left."""
     if state is None:
         return SandboxStatus.GONE
     if is_frozen:
@@ -91,7 +92,7 @@ def sandbox_status(state: lifecycle.State | None, reason: str, *, is_frozen: boo
 
 
 def sleeps_at(spec: Spec, *, since: datetime, last_request: datetime | None) -> datetime | None:
-    """When it may go to sleep, if nobody asks for anything until then."""
+    """Returns when the service may be put to sleep if no further request comes, or None if it never is."""
     if spec.idle_s <= 0:
         return None
     return max(since, last_request or since) + timedelta(seconds=spec.idle_s)

@@ -1,5 +1,5 @@
-"""Starting and ending the processes of a service inside its sandbox, looking whether they are well, and
-carrying what they print into its log.
+"""Functions that start and end the processes of a service inside its sandbox, check their health, and copy
+what they print into the log.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from sandboxer.work.services.records import Service
 from sandboxer.work.services.specs import Health
 
 log = logging.getLogger(__name__)
-# Bytes a second; a line costs as much as so many bytes more.
+# Bytes a second. Each line costs as much as this many extra bytes.
 RATE = 256 * 1024
 LINE_COSTS = 100
 # Lines written in one go: the server does nothing else meanwhile, and a piece of output may hold 60,000.
 AT_ONCE = 256
-# Whatever has such an id was started by us.
+# Process ids with this prefix were started by the platform.
 PREFIX = "svp"
 _FOLDER = "/var/lib/sandboxer/services"
 # How often we look whether a process that was asked to end has.
@@ -50,7 +50,7 @@ async def start(
         await guest.files.mkdir(WORKSPACE)
     own = {"PORT": str(port), "SANDBOXER_SERVICE": service.name}
     wanted = Wanted(
-        # Words and folder are settled here: a second try of `launch` would take another id.
+        # Command and folder are fixed here, because a second try of `launch` would use another id.
         argv=await _argv(guest, service),
         cwd=spec.cwd or WORKSPACE,
         user=spec.user,
@@ -67,7 +67,7 @@ async def _argv(guest: Guest, service: Service) -> tuple[str, ...]:
         return (shell, "-c", spec.command or "")
     path = f"{_FOLDER}/{service.name}-{service.run}"
     await guest.files.write(path, _whole(spec.bootstrap.encode()), mode=0o755)
-    # A script says by its first line who runs it; without one it is a shell's.
+    # The first line of a script names its interpreter; a script without one is run by a shell.
     return (path,) if spec.bootstrap.startswith("#!") else (shell, path)
 
 
@@ -84,7 +84,9 @@ async def ours(guest: Guest) -> Mapping[str, ProcessInfo]:
 
 
 async def end(guest: Guest, process_id: str, *, patience_s: float) -> None:
-    """Ask it to end, wait, then kill everything it started. Ended already, or unknown, is success."""
+    """Asks the process to end, waits, then kills everything it started. A process that ended already, or is
+    unknown, counts as success.
+    """
     info = (await ours(guest)).get(process_id)
     if info is not None and info.exit is None:
         await _ask_to_end(guest, process_id)
@@ -97,7 +99,7 @@ async def end(guest: Guest, process_id: str, *, patience_s: float) -> None:
 
 
 async def end_others(guest: Guest, process_id: str | None) -> None:
-    """What a redeploy that was cut short has left behind."""
+    """Ends the processes that an interrupted redeploy left behind."""
     for info in (await ours(guest)).values():
         if info.process_id != process_id and info.exit is None:
             await end_process(guest, info)
@@ -108,7 +110,7 @@ async def _ask_to_end(guest: Guest, process_id: str) -> None:
         async with await guest.attach(process_id) as process:
             await process.signal(signal.SIGTERM)
     except SandboxerError:
-        # It ended in between; the caller looks.
+        # It ended meanwhile; the caller will notice.
         return
 
 
@@ -118,7 +120,7 @@ async def _whole(data: bytes) -> AsyncIterator[bytes]:
 
 @dataclass(eq=False)
 class Pump:
-    """Carries what one process prints into the service's log, and hears how it ends.
+    """A pump copies what one process prints into the service's log and learns how the process ends.
 
     A process that prints faster than `RATE` is slowed down by its own full pipe: one noisy service must not
     keep the server from serving the others.
@@ -126,13 +128,13 @@ class Pump:
 
     process_id: str
     run: int
-    # Called when the process ended, or the line to it broke.
+    # Called when the process has ended or the connection to it broke.
     on_end: Callable[[], None]
     exit: Exit | None = None
     is_over: bool = False
 
     async def carry(self, dependencies: ServiceDependencies, service_id: str, guest: Guest) -> None:
-        """Until it ends; never raises for what happens to the sandbox."""
+        """Copies output until the process ends. Never raises for what happens to the sandbox."""
         try:
             self.exit = await self._carry(dependencies, service_id, guest)
         except SandboxerError as error:
@@ -183,11 +185,11 @@ class Verdict:
 
 
 async def look(guest: Guest, port: int, health: Health) -> Verdict:
-    """Is it well? One look through the supervisor at the port the service should listen on. Never raises for
-    what the service or its sandbox does.
+    """Checks once, through the supervisor, whether the service answers on its port. Never raises for what the
+    service or its sandbox does.
 
-    Every byte of the answer is hostile: it is read up to a bound, within a time, and only its first line
-    counts.
+    Every byte of the answer is untrusted: it is read up to a size limit and within a time limit, and only its
+    first line counts.
     """
     try:
         async with asyncio.timeout(health.timeout_s):

@@ -1,7 +1,8 @@
-"""Keeps one service: looks at its sandbox, its process and its health, and takes one step after the other.
+"""The reconciler of one service looks at its sandbox, its process and its health, and takes one step at a
+time.
 
-A step is short, and taken under a lock: what its owner asks for (stop, redeploy, …) takes the same lock. What
-is seen and decided is in `policy.py` and `processes.py`; this file only acts.
+A step is short and is taken under a lock, the same one that a request of its owner (stop, redeploy, …) takes.
+Observing and deciding is in `processes.py` and `policy.py`; this module only acts.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from sandboxer.work.services.specs import Policy, Spec, next_port
 
 log = logging.getLogger(__name__)
 _FAR = datetime.max.replace(tzinfo=UTC)
-# After trouble of ours (a sandbox that does not answer, a full host) we look again after this.
+# After a failure of the platform (a sandbox that does not answer, a full host) the reconciler tries again
+# after this time.
 RETRY = timedelta(seconds=2)
-# A new process is looked at this soon, then ever more seldom, up to a second.
+# A new process is checked after this time, then less and less often, up to once a second.
 _FIRST_LOOK = timedelta(milliseconds=30)
 _LAST_WAIT = timedelta(seconds=1)
-# The reverse proxy remembers for a second where a name leads.
+# The reverse proxy caches for a second which port a name leads to.
 _LEAST_DRAIN_S = 1.5
 _WHY_DOWN = {
     SandboxStatus.STOPPED: "its sandbox was stopped",
@@ -50,13 +52,13 @@ class ServiceReconciler:
         self._stirred = asyncio.Event()
         self._pump: Pump | None = None
         self._failures = 0
-        # Was this process ever well? One that never was is not restarted for being unwell.
+        # Whether this process was ever healthy. One that never was is not restarted for being unhealthy.
         self._was_well = False
         self._look_at: datetime | None = None
         self._look_wait = _FIRST_LOOK
 
     async def run(self) -> None:
-        """Until it is cancelled. What it started goes on without it."""
+        """Reconciles until it is cancelled. What it started goes on without it."""
         while True:
             self._stirred.clear()
             try:
@@ -75,12 +77,14 @@ class ServiceReconciler:
             await wait_until(until, self._stirred, self._dependencies.clock)
 
     def stir(self) -> None:
-        """Something may have changed: look now."""
+        """Makes the loop look at once, because something may have changed."""
         self._stirred.set()
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[Service]:
-        """Nobody else acts on this service meanwhile; afterwards it is looked at."""
+        """Holds the lock, so that nobody else acts on this service meanwhile; the service is looked at
+        afterwards.
+        """
         async with self._lock:
             try:
                 yield self.service()
@@ -88,7 +92,7 @@ class ServiceReconciler:
                 self._stirred.set()
 
     async def settle(self) -> Service:
-        """One step now, for a caller who wants to see what it comes to."""
+        """Takes one step now, for a caller who wants to see its result."""
         async with self._lock:
             await self._step()
         self._stirred.set()
@@ -101,7 +105,7 @@ class ServiceReconciler:
         return found
 
     async def _step(self) -> datetime:
-        """One step; returns when to look again. Whatever happens before that stirs us."""
+        """Takes one step and returns when to look again. Anything that happens earlier calls `stir`."""
         service = self.service()
         sandbox_status = self._dependencies.sandbox_status(service)
         if service.state is State.CREATING or sandbox_status is SandboxStatus.COMING:
@@ -147,7 +151,7 @@ class ServiceReconciler:
         try:
             await self.launch(service, service.reason)
         except (InsufficientCredit, Forbidden) as error:
-            # Its sandbox may not run again: asking every other second would change nothing.
+            # Its sandbox is not allowed to run again; trying every other second would change nothing.
             await self._move(Signal.STOP, f"its sandbox cannot be started again: {error}")
         return self._now()
 
@@ -161,10 +165,10 @@ class ServiceReconciler:
             await self.launch(service, "its sandbox was started again")
 
     async def _attend(self, service: Service) -> datetime:
-        """It should run: does it, is it well, is it needed?"""
+        """Handles a service that should run: whether its process exists, is healthy and is still needed."""
         pump = self._pump
         if pump is not None and pump.is_over and pump.exit is None:
-            # The line broke; not again at once, it may break for the same reason.
+            # The connection broke. It is not reopened at once, since it may break again for the same reason.
             self._pump = None
             return self._now() + RETRY
         if pump is None or pump.process_id != service.process_id:
@@ -183,7 +187,9 @@ class ServiceReconciler:
         return min(self._look_at or _FAR, await self._rest(service))
 
     async def _find(self, service: Service) -> datetime:
-        """After a restart of ours, or a line that broke: the process is there, ended, or was lost."""
+        """Finds the process after a restart of the server or a broken connection: it runs, has ended, or was
+        lost.
+        """
         guest = await self._dependencies.guest(service)
         await processes.end_others(guest, service.process_id)
         if service.process_id is None or service.process_id not in await processes.ours(guest):
@@ -193,7 +199,7 @@ class ServiceReconciler:
         return self._now()
 
     def attach(self, service: Service, guest: Guest) -> None:
-        """From now on its output goes to the log, and its end is heard of."""
+        """Attaches a pump: from now on output goes to the log and the end of the process is noticed."""
         assert service.process_id is not None
         self._look_at, self._look_wait, self._failures = None, _FIRST_LOOK, 0
         self._was_well = service.state is State.RUNNING
@@ -209,13 +215,13 @@ class ServiceReconciler:
         return self._pump
 
     def take_over(self, service: Service, pump: Pump) -> None:
-        """A redeploy has found its process well; from now on it is the one we keep."""
+        """Makes the new process of a redeploy the one that is watched."""
         self._pump = pump
         self._was_well, self._failures = True, 0
         self._look_at = self._now() + timedelta(seconds=service.spec.health.interval_s)
 
     async def launch(self, service: Service, reason: str) -> Service:
-        """A new process; its id is recorded before it is started. Never raises for what the program does."""
+        """Starts a new process, whose id is recorded first. Never raises for what the program does."""
         dependencies = self._dependencies
         if dependencies.sandbox_status(service) in (SandboxStatus.HALTED, SandboxStatus.STOPPED):
             await dependencies.sandboxes.resume(service.sandbox_id, SYSTEM)
@@ -238,7 +244,7 @@ class ServiceReconciler:
         return service
 
     async def start(self, service: Service) -> Guest:
-        """The process that the record names."""
+        """Starts the process that the record names."""
         assert service.process_id is not None
         assert service.port is not None
         guest = await self._dependencies.guest(service)
@@ -253,7 +259,7 @@ class ServiceReconciler:
         return guest
 
     async def exited(self, service: Service, why: str, *, is_failure: bool) -> Service:
-        """Its process ended: again, not again, or never again."""
+        """Records that the process ended, and decides whether it is restarted."""
         self._pump = None
         dependencies = self._dependencies
         after = after_exit(service.spec.restart, service.crashes, is_failure=is_failure, now=self._now())
@@ -299,7 +305,7 @@ class ServiceReconciler:
             await self._move(Signal.SICK, words)
 
     async def _unwell(self, service: Service, why: str) -> None:
-        """Unhealthy after some failures; after twice as many its process is replaced, if that may help."""
+        """Marks the service unhealthy after some failures; after twice as many its process is replaced."""
         threshold = service.spec.health.threshold
         if service.state is State.RUNNING and self._failures >= threshold:
             self._dependencies.note(service, f"unhealthy: {why}")
@@ -316,7 +322,7 @@ class ServiceReconciler:
             await self.exited(service, f"it was unhealthy for too long: {why}", is_failure=True)
 
     async def _rest(self, service: Service) -> datetime:
-        """Sleep, if nobody has asked for anything for long enough; returns when to look again."""
+        """Puts the service to sleep if no request came for long enough; returns when to look again."""
         now = self._now()
         moment = sleeps_at(
             service.spec,
@@ -336,14 +342,14 @@ class ServiceReconciler:
         return _FAR
 
     async def end_process(self, service: Service, patience_s: float) -> None:
-        """On purpose: its end is no crash."""
+        """Ends the process on purpose, so that its end does not count as a crash."""
         self._pump = None
         if service.process_id is not None and self._dependencies.sandbox_status(service) is SandboxStatus.UP:
             guest = await self._dependencies.guest(service)
             await processes.end(guest, service.process_id, patience_s=patience_s)
 
     def retire(self, guest: Guest, process_id: str, spec: Spec) -> None:
-        """End a process whose successor took over, after those who speak with it had time to finish."""
+        """Ends a process whose successor took over, after its clients had time to finish."""
 
         async def drain() -> None:
             try:

@@ -1,4 +1,4 @@
-"""What the platform remembers of a service: the value, its tables, and the few queries on them.
+"""Services as rows: the values, their tables, and the few queries on them.
 
 Queries are plain functions of a connection: the caller owns the transaction. They decide nothing.
 """
@@ -47,24 +47,25 @@ class Service:
     state: State
     reason: str
     state_since: datetime
-    # Shall it run? What its owner said last.
+    # Whether it should run, as its owner last said.
     is_wanted: bool
     spec: Spec
-    # Sealed; only the names are ever told.
+    # Sealed values; only their names are ever shown.
     vault: bytes | None
     vault_names: tuple[str, ...]
     vault_at: datetime | None
-    # Its present process: chosen before it is started, so that it is found again and never started twice.
+    # The id of its process, chosen before the start, so that it can be found again and is never started
+    # twice.
     process_id: str | None
     port: int | None
     launched_at: datetime | None
     # How many processes it has had.
     run: int
-    # Ends of processes that still count.
+    # When its processes ended, as far as that still counts towards a crash loop.
     crashes: tuple[datetime, ...]
     restart_at: datetime | None
     created_at: datetime
-    # When what it runs was last changed.
+    # When the program it runs was last changed.
     deployed_at: datetime
 
 
@@ -72,11 +73,11 @@ class Service:
 class Domain:
     domain: str
     service_id: str
-    # To be served by whoever controls the domain.
+    # Whoever controls the domain must serve this token.
     token: str
     verified_at: datetime | None
     created_at: datetime
-    # Proven, and its proof is missing since.
+    # Since when the proof of a proven domain is missing.
     failing_since: datetime | None = None
 
 
@@ -125,7 +126,7 @@ service_domains = Table(
     Column("verified_at", UtcDateTime),
     Column("created_at", UtcDateTime, nullable=False),
     Column("failing_since", UtcDateTime),
-    # Anyone may claim; one may have.
+    # Any number of services may claim a domain; only one may have it.
     Index(
         "ix_service_domains_verified",
         "domain",
@@ -157,7 +158,7 @@ rows = Rows(
 def page(
     conn: Connection, *, account: str | None, state: State | None, cursor: str | None, limit: int
 ) -> Page[Service]:
-    """Newest first, without those that were removed. `account` None: everyone's."""
+    """Returns services, newest first, without those that were removed. `account` None means everyone's."""
     query = rows.select.where(rows.is_left)
     if account is not None:
         query = query.where(services.c.account == account)
@@ -167,7 +168,7 @@ def page(
 
 
 def prune(conn: Connection, before: datetime, limit: int) -> int:
-    """Some of those removed before; how many."""
+    """Deletes some of those that were removed before that moment and returns how many."""
     old = select(services.c.id).where(
         services.c.state == State.REMOVED.value, services.c.state_since < before
     )
@@ -188,7 +189,7 @@ def load_domains(conn: Connection) -> list[Domain]:
 
 
 def domain_holder(conn: Connection, domain: str) -> str | None:
-    """The service that has proven it, if any."""
+    """Returns the id of the service that has proven the domain, if any."""
     wanted = select(service_domains.c.service_id).where(
         service_domains.c.domain == domain, service_domains.c.verified_at.is_not(None)
     )

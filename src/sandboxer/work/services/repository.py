@@ -1,6 +1,6 @@
-"""The repository of services: the only writer of their records, and a memory of all that are not removed.
+"""The service repository is the only writer of service records, and keeps all that are not removed in memory.
 
-The subject of its events is the service's sandbox: who may see the one may see the other.
+The subject of its events is the service's sandbox: whoever may see the one may see the other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ACTOR = "system:services"
 
 @dataclass(frozen=True, kw_only=True)
 class Step(steps.Step[Service, Signal]):
-    """Without a signal, the event's kind is `service.<kind>`."""
+    """A step without a signal makes an event of the kind `service.<kind>`."""
 
     actor: str = ACTOR
 
@@ -42,9 +42,9 @@ class ServiceRepository(RememberedRepository[Service, Step]):
         self._by_slug: dict[str, str] = {}
         self._by_sandbox: dict[str, str] = {}
         self._by_name: dict[tuple[str, str], str] = {}
-        # Of each service, by name.
+        # Claimed domains of each service, by name.
         self._domains: dict[str, dict[str, Domain]] = {}
-        # Proven domains, by name: asked for every request.
+        # Proven domains by name; every request looks here.
         self._proven: dict[str, str] = {}
         self._waiting: dict[str, set[asyncio.Event]] = {}
         self.on_change(self._wake_waiting)
@@ -62,7 +62,7 @@ class ServiceRepository(RememberedRepository[Service, Step]):
         return self._memory.get(self._by_sandbox.get(sandbox_id, ""))
 
     def visible(self, service_id: str, caller: Caller) -> Service:
-        """By id or by name. Someone else's is NotFound like one that never was."""
+        """Returns the service with this id or name. Raises NotFound, also for a service of somebody else."""
         service = self._memory.get(service_id) or self._named(service_id, caller.account)
         if service is None or not (caller.is_owner or service.account == caller.account):
             raise NotFound(what="service", id=service_id)
@@ -76,12 +76,14 @@ class ServiceRepository(RememberedRepository[Service, Step]):
         )
 
     async def recall(self, service_id: str) -> bool:
-        """Was the record of a service written whose sandbox came to nothing?"""
+        """Tells whether the record of a service was written although its sandbox could not be made."""
         await self._look_again(service_id)
         return service_id in self._memory
 
     async def until(self, service_id: str, is_so: Callable[[Service], bool], *, timeout_s: float) -> Service:
-        """It, once that is so, or as it is when the time is over. Raises NotFound if it is removed."""
+        """Returns the service once the condition holds, or as it is when the time is over. Raises NotFound if
+        it is removed.
+        """
         changed = asyncio.Event()
         self._waiting.setdefault(service_id, set()).add(changed)
         try:
@@ -108,7 +110,7 @@ class ServiceRepository(RememberedRepository[Service, Step]):
         actor: str = ACTOR,
         decide: Callable[[Service], Mapping[str, object]],
     ) -> Service:
-        """Change the record within its state; the event's kind is `service.<kind>`."""
+        """Changes the record without changing its state; the event's kind is `service.<kind>`."""
         step = Step(signal=None, kind=kind, reason="", actor=actor, decide=decide)
         return await self.move(service_id, step)
 
@@ -167,16 +169,16 @@ class ServiceRepository(RememberedRepository[Service, Step]):
         return [self._domains[service_id][name] for name, service_id in self._proven.items()]
 
     def proof_of(self, host: str) -> str | None:
-        """The token of a proven domain."""
+        """Returns the token of a proven domain."""
         service_id = self._proven.get(host)
         return None if service_id is None else self._domains[service_id][host].token
 
     def by_domain(self, host: str) -> Service | None:
-        """Whose proven domain this is."""
+        """Returns the service that has proven this domain."""
         return self._memory.get(self._proven.get(host, ""))
 
     async def put_domain(self, claim: Domain, *, actor: str, kind: str) -> Domain:
-        """Raises Conflict if another service has proven it."""
+        """Writes a claim or a proof. Raises Conflict if another service has proven the domain."""
         service, now = self._memory.get(claim.service_id), self.clock.now()
         if service is None:
             raise NotFound(what="service", id=claim.service_id)
@@ -184,7 +186,8 @@ class ServiceRepository(RememberedRepository[Service, Step]):
         def write(conn: Connection) -> None:
             current = records.rows.load(conn, claim.service_id)
             if current is None or current.state in FINAL:
-                # Removed while its domain was asked: nobody could ever take the domain again.
+                # The service was removed while its domain was being asked. A proof written now would block
+                # the domain for ever.
                 raise NotFound(what="service", id=claim.service_id)
             holder = records.domain_holder(conn, claim.domain)
             if holder not in (None, claim.service_id):
@@ -197,7 +200,7 @@ class ServiceRepository(RememberedRepository[Service, Step]):
         return claim
 
     async def drop_domain(self, service: Service, domain: str, *, actor: str) -> None:
-        """Gone already is success."""
+        """Removes a domain. One that is gone already counts as success."""
         now = self.clock.now()
 
         def write(conn: Connection) -> None:

@@ -1,5 +1,5 @@
-"""What a service shall be, as its owner said it: what runs, how to tell that it is well, when to restart; and
-what a caller may ask of services, in words that no edge owns.
+"""What the owner of a service asked for: which program runs, how its health is checked, when it is restarted.
+The values here belong to no edge.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from sandboxer.sandboxes.requests import CreateRequest
 
-# Where a program listens that takes its port from $PORT: one for the present process, one for its successor.
+# The two values of $PORT: one for the present process, the other for its successor.
 PORTS = (8080, 8081)
 
 
@@ -24,13 +24,14 @@ class Policy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    # None: it is well if it takes a connection. Else a GET of this must be answered by 200 to 399.
+    # None: it is healthy if it accepts a connection. Otherwise a GET of this path must be answered with 200
+    # to 399.
     path: str | None = None
     interval_s: float = 10.0
     timeout_s: float = 5.0
-    # So many failures in a row make it unhealthy.
+    # This many failures in a row make it unhealthy.
     threshold: int = 3
-    # How long a new process may take until it is well for the first time.
+    # How long a new process may take to become healthy.
     start_timeout_s: float = 60.0
 
 
@@ -47,14 +48,16 @@ class Restart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """Exactly one of `bootstrap` (a script) and `command` (text for a shell)."""
+    """The program of a service and how it is run. Exactly one of `bootstrap` (a script) and `command` (text
+    for a shell) is given.
+    """
 
     bootstrap: str | None = None
     command: str | None = None
     cwd: str | None = None
     user: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
-    # None: the program listens on $PORT, which is another one after each redeploy.
+    # None: the program listens on $PORT, which changes with each redeploy.
     port: int | None = None
     health: Health = Health()
     restart: Restart = Restart()
@@ -68,7 +71,7 @@ class Spec:
 
 
 def runs_alike(one: Spec, other: Spec) -> bool:
-    """Does a process of the one do as a process of the other?"""
+    """Tells whether both specs start the same process."""
     return all(
         getattr(one, name) == getattr(other, name)
         for name in ("bootstrap", "command", "cwd", "user", "env", "port")
@@ -113,7 +116,7 @@ class NewService:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redeploy:
-    """None: as it is."""
+    """What a redeploy changes. A field that is None stays as it is."""
 
     bootstrap: str | None = None
     command: str | None = None
@@ -123,7 +126,7 @@ class Redeploy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainPolicy:
-    """How often a domain's proof is looked at again, and how long it may be missing."""
+    """How often the proof of a domain is checked again, and how long it may be missing."""
 
     every: timedelta = timedelta(hours=24)
     grace: timedelta = timedelta(hours=72)

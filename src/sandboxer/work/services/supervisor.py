@@ -1,4 +1,4 @@
-"""One reconciler for every service, told of what happens to its sandbox."""
+"""The supervisor runs one reconciler for each service and tells it what happens to the service's sandbox."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ class Supervisor:
         dependencies.sandboxes.dependencies.repository.on_change(self._hear)
 
     async def adopt(self) -> None:
-        """At start: what was half made is given up, the rest is kept on."""
+        """Gives up services that were half made when the server stopped, and starts reconcilers for the
+        others.
+        """
         for service in self._dependencies.repository.living():
             if service.state is State.CREATING:
                 await self._dependencies.repository.move(

@@ -1,7 +1,8 @@
-"""Names of services for the reverse proxy: which port of which sandbox a host name or a service's id means.
+"""Service targets tell the reverse proxy which port of which sandbox a host name or a service's id stands
+for.
 
-Fits `Targets` of `access/ports/targets.py` by its shape alone: the two packages do not know each other, so
-the value that is answered with is made by a function given at wiring.
+They fit the protocol `Targets` of `access/ports/targets.py` by shape: the two packages do not import each
+other, so a function given at wiring makes the value that is returned.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from sandboxer.work.services.records import Service
 from sandboxer.work.services.specs import PORTS
 from sandboxer.work.services.supervisor import Supervisor
 
-# While it runs: it may have ended a moment ago, and nobody noticed yet.
+# A request for a running service may wait this long: its process may have just ended without anybody having
+# noticed.
 _BLINK_S = 5.0
 _COMING = frozenset({State.CREATING, State.STARTING, State.RESTARTING, State.SLEEPING, State.STOPPED})
 
 
-# How long a request waits until its service's reconciler has seen that the sandbox runs again.
+# How long a request waits for the reconciler to notice that the sandbox runs again.
 _WAKING_S = 5.0
 
 
@@ -34,7 +36,7 @@ T_co = TypeVar("T_co", bound=HasSandbox, covariant=True)
 
 
 class MakeTarget(Protocol[T_co]):
-    """Makes the value the proxy reads."""
+    """Makes the value that the proxy reads."""
 
     def __call__(
         self, *, sandbox_id: str, port: int, account: str, is_public: bool, wakes: bool, hold_s: float
@@ -51,7 +53,7 @@ class ServiceTargets(Generic[T]):
         self._suffix = f".{domain.lower()}"
 
     async def by_domain(self, host: str) -> T | None:
-        """A proven domain of a service, or `{slug}.{domain}`."""
+        """Returns the target of a service's proven domain, or of `{slug}.{domain}`."""
         name = host.lower().rstrip(".")
         repository = self._dependencies.repository
         service = repository.by_domain(name)
@@ -73,8 +75,7 @@ class ServiceTargets(Generic[T]):
         return self._dependencies.repository.proof_of(host)
 
     async def woken(self, target: T) -> None:
-        """Its sandbox runs again: so shall its process. Trouble is the reconciler's to mend, and to tell
-        of."""
+        """Starts the process again after its sandbox was woken. The reconciler handles and reports failures."""
         service = self._dependencies.repository.by_sandbox(target.sandbox_id)
         if service is None:
             return
@@ -82,7 +83,7 @@ class ServiceTargets(Generic[T]):
         try:
             await self._dependencies.repository.until(service.id, _is_up, timeout_s=_WAKING_S)
         except NotFound:
-            # Removed meanwhile: the next one who asks hears so.
+            # It was removed meanwhile; the next request is answered accordingly.
             return
 
     def touched(self, sandbox_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Holds everything this package does for a caller. The edges call this and nothing else of the package."""
+"""The use cases of services. The edges call these and nothing else of the package."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sandboxer.work.services.specs import NewService, Redeploy, Spec, runs_alike
 from sandboxer.work.services.supervisor import Supervisor
 from sandboxer.work.services.targets import MakeTarget, ServiceTargets, T
 
-# What a process that was asked for comes to: `wait` ends there.
+# A caller who waits is answered when the service reaches one of these states.
 _SETTLED = frozenset({State.RUNNING, State.UNHEALTHY, State.STOPPED, State.FAILED, State.CRASH_LOOPING})
 _MARGIN_S = 5.0
 
@@ -34,11 +34,11 @@ class ServiceUseCases:
     dependencies: ServiceDependencies
     supervisor: Supervisor
     domains: Domains
-    # The platform's own, below which every service has a name.
+    # The platform's domain, below which every service has a name.
     domain: str
 
     def targets(self, make: MakeTarget[T]) -> ServiceTargets[T]:
-        """Names of services for the reverse proxy."""
+        """Returns the names of services for the reverse proxy."""
         return ServiceTargets(self.dependencies, self.supervisor, make, domain=self.domain)
 
     def host(self, service: Service) -> str:
@@ -47,16 +47,17 @@ class ServiceUseCases:
     async def create(
         self, wanted: NewService, caller: Caller, *, wait: bool = True, also: Also | None = None
     ) -> Service:
-        """A sandbox of its own, its files in it, its process started; with `wait`, until that came to an end.
+        """Makes a sandbox, writes the files into it and starts the process; with `wait`, returns when that
+        has succeeded or failed.
 
-        `also` is written in the transaction of its record, with its id. Raises Conflict for a name that is
+        `also` is written in the transaction of the record, with its id. Raises Conflict for a name that is
         taken, and whatever refuses a sandbox.
         """
         service = await deployment.create(self.dependencies, self.supervisor, wanted, caller, also=also)
         return await self._settled(service) if wait else service
 
     async def recall(self, service_id: str, caller: Caller, *, wait: bool) -> Service | None:
-        """What became of a create that nobody answered for; None if nothing did."""
+        """Returns the service of a create whose answer was lost, or None if nothing was made."""
         try:
             service = self.get(service_id, caller)
         except NotFound:
@@ -66,25 +67,25 @@ class ServiceUseCases:
     async def list(
         self, caller: Caller, *, state: State | None = None, cursor: str | None = None, limit: int = 50
     ) -> Page[Service]:
-        """Newest first. The owner sees everyone's."""
+        """Returns services, newest first. The owner sees everyone's."""
         account = None if caller.is_owner else caller.account
         return await self.dependencies.repository.page(
             account=account, state=state, cursor=cursor, limit=limit
         )
 
     def get(self, service_id: str, caller: Caller) -> Service:
-        """By id or name. Raises NotFound."""
+        """Returns the service with this id or name. Raises NotFound."""
         return self.dependencies.repository.visible(service_id, caller)
 
     def glance(self, service: Service) -> Sandbox | None:
-        """Its sandbox as it is, from memory; None: it is gone."""
+        """Returns the service's sandbox from memory, or None if it is gone."""
         return self.dependencies.sandboxes.dependencies.repository.peek(service.sandbox_id)
 
     async def sandbox(self, service: Service) -> Sandbox:
         return await self.dependencies.sandboxes.get(service.sandbox_id, SYSTEM)
 
     async def change(self, service_id: str, caller: Caller, spec: Spec, *, wait: bool = True) -> Service:
-        """What is about its process makes a new one (as a redeploy does); the rest holds from now on."""
+        """Changes settings. A change of the program starts a new process, as a redeploy does."""
         service = self.get(service_id, caller)
         if not runs_alike(service.spec, spec):
             return await self._redeploy(service, spec, caller, wait=wait)
@@ -99,9 +100,11 @@ class ServiceUseCases:
         wait: bool = True,
         may_wake: bool = True,
     ) -> Service:
-        """Raises Conflict if the new process never got well: the old one goes on then.
+        """Replaces the process. Raises Conflict if the new one never becomes healthy; the old one then goes
+        on.
 
-        `may_wake`: whether the caller may make a sleeping sandbox cost again; else that is Forbidden.
+        `may_wake` says whether the caller may wake a sleeping sandbox, which costs; without it that is
+        Forbidden.
         """
         service = self.get(service_id, caller)
         if wanted.files:
@@ -115,7 +118,7 @@ class ServiceUseCases:
         return await self._redeploy(service, spec, caller, wait=wait, may_wake=may_wake)
 
     async def freeze(self, service_id: str, caller: Caller) -> Service:
-        """Sleep now. Asleep already is success."""
+        """Puts the service to sleep. One that sleeps already counts as success."""
         service = self.get(service_id, caller)
         if service.state not in (*ALIVE, State.SLEEPING):
             raise Conflict(why=f"it is {service.state}, nothing of it can sleep", reason="not_running")
@@ -129,7 +132,9 @@ class ServiceUseCases:
         return await self.supervisor.reconciler(service.id).settle()
 
     async def stop(self, service_id: str, caller: Caller) -> Service:
-        """End its process, then its sandbox; the disk is kept for the retention time. Stopped is success."""
+        """Ends the process, then stops the sandbox, whose disk is kept for the retention time. A stopped one
+        counts as success.
+        """
         service = self.get(service_id, caller)
         reconciler = self.supervisor.reconciler(service.id)
         async with reconciler.alone() as service:
@@ -151,7 +156,7 @@ class ServiceUseCases:
         return service
 
     async def start(self, service_id: str, caller: Caller, *, wait: bool = True) -> Service:
-        """Running already is success; a sleeping one wakes."""
+        """Starts the service, waking it if it sleeps. One that runs already counts as success."""
         service = self.get(service_id, caller)
         if service.state is State.SLEEPING:
             return await self.thaw(service_id, caller)
@@ -167,10 +172,12 @@ class ServiceUseCases:
         return await self._settled(service) if wait else service
 
     async def remove(self, service_id: str, caller: Caller, *, despite_lock: bool = False) -> Service:
-        """It, its sandbox, its log, its domains. `despite_lock`: a second proof allowed it."""
+        """Removes the service with its sandbox, log and domains. `despite_lock` says that a second proof
+        allowed it.
+        """
         service = self.get(service_id, caller)
         await self.dependencies.sandboxes.destroy(service.sandbox_id, caller, despite_lock=despite_lock)
-        # What it was told in confidence ends with it.
+        # Its secrets are deleted with it.
         bare = replace(service.spec, env={}, bootstrap=None)
         step = Step(
             signal=Signal.REMOVE,
@@ -201,7 +208,7 @@ class ServiceUseCases:
         *,
         replacing: bool,
     ) -> Service:
-        """None takes a name out. A process has what was in the vault when it was started."""
+        """Changes secret values; None removes a name. A process keeps the values it was started with."""
         service = self.get(service_id, caller)
 
         def decide(current: Service) -> Mapping[str, object]:
@@ -255,7 +262,7 @@ class ServiceUseCases:
         return changed
 
     async def _up(self, service: Service, caller: Caller, *, may_wake: bool = True) -> None:
-        """Its sandbox runs. Raises what refuses that."""
+        """Makes sure that the sandbox runs. Raises what refuses that."""
         sandbox_status = self.dependencies.sandbox_status(service)
         if not may_wake and sandbox_status not in (
             SandboxStatus.UP,
