@@ -1,5 +1,5 @@
-"""Time limits: of a command, when everything it started is killed and its end awaited; and of background
-processes.
+"""Time limits. `Deadline` limits one command and waits for its end after the kill; `Overdue` limits
+background processes.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import BackendLost, SandboxerError
 
 log = logging.getLogger(__name__)
-# Killing a tree takes milliseconds; a sandbox that needs longer than this to say so is lost.
+# Killing a process tree takes milliseconds; a sandbox that does not confirm it within this time is lost.
 END_AFTER_KILL_S = 10.0
 
 
 class Deadline:
-    """`async with Deadline(process, timeout_s)`: kills when the time is over; `passed` says so afterwards.
+    """`async with Deadline(process, timeout_s)` kills the process when its time is over; `passed` tells so
+    afterwards.
 
-    It never cancels the reader inside, which goes on to read the last output and the exit. A timer, not a
-    task, so that a command which ends in time pays next to nothing.
+    It never cancels the reader inside, which goes on to read the last output and the exit. It is a timer and
+    not a task, so that a command which ends in time pays next to nothing.
     """
 
     def __init__(self, process: Process, timeout_s: float | None) -> None:
@@ -62,7 +63,7 @@ class Deadline:
 
 
 async def kill_quietly(process: Process) -> None:
-    """End the tree; whoever reads its output learns from there if that failed."""
+    """Kills the process tree. A failure is only logged: whoever reads the output learns of it there."""
     try:
         async with asyncio.timeout(END_AFTER_KILL_S):
             await process.kill()
@@ -70,20 +71,21 @@ async def kill_quietly(process: Process) -> None:
         log.warning("could not kill process %s: %s", process.process_id, error)
 
 
-# How many ended ones we remember as timed out; a guest keeps the last 64 of each sandbox.
+# How many processes are remembered as timed out; a guest keeps the last 64 of each sandbox.
 MEMORY = 10_000
 # A sandbox that cannot be reached now (frozen, say) is tried again after this.
 RETRY_S = 5.0
-# In place of a process: whatever runs in the sandbox.
+# Stands for all processes of a sandbox.
 _ALL = ""
 
 OpenGuest = Callable[[str], AbstractAsyncContextManager[Guest]]
 
 
 class Overdue:
-    """Kills background processes whose time limit is over. One loop, one heap, no task per process.
+    """Kills background processes whose time limit is over, with one loop and one heap instead of a task per
+    process.
 
-    Limits are remembered beside the sandbox; `adopt` takes them up again after a restart of the server.
+    Limits are stored beside the sandbox; `adopt` reads them again after a restart of the server.
     """
 
     def __init__(self, clock: Clock, open_guest: OpenGuest) -> None:
@@ -98,11 +100,11 @@ class Overdue:
         self._sooner.set()
 
     def killed(self, process_id: str) -> bool:
-        """Did its time limit end it?"""
+        """Tells whether its time limit ended the process."""
         return process_id in self._killed
 
     async def adopt(self, sandbox_id: str) -> None:
-        """Take up the limits of what already runs in a sandbox."""
+        """Reads the limits of what already runs in a sandbox."""
         try:
             async with self._open_guest(sandbox_id) as guest:
                 for info in await guest.processes():
@@ -115,7 +117,7 @@ class Overdue:
                 log.warning("could not read time limits of %s: %s", sandbox_id, error)
 
     async def run(self) -> None:
-        """For ever; cancel it to stop. A sandbox that does not answer keeps no other waiting."""
+        """Enforces limits until it is cancelled. A sandbox that does not answer delays no other."""
         async with asyncio.TaskGroup() as group:
             while True:
                 self._sooner.clear()

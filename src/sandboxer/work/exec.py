@@ -1,4 +1,5 @@
-"""One command from start to end: output kept up to a limit or passed on as it comes, time honoured.
+"""`Exec` runs one command from start to end: it keeps the output up to a limit or passes it on as it comes,
+and enforces the time limit.
 
 If the caller goes away (cancellation, or the stream is closed), everything the command started is killed.
 """
@@ -30,7 +31,7 @@ class Run:
     wanted: Wanted
     timeout_s: float
     stdin: bytes | None = None
-    # Bytes kept of each stream; None passes everything on (streams only).
+    # Bytes kept of each stream; None keeps everything, which only `stream` allows.
     output_limit: int | None = None
 
 
@@ -47,13 +48,14 @@ class End:
     truncated: bool
     duration_ms: float
     reason: EndReason | None
-    # Bytes of the given stdin that the command's pipe took; None: none was given, or its guest does not say.
+    # How many bytes of the given stdin the command's pipe accepted; None if none was given or the guest does
+    # not say.
     stdin_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What it printed lies in the caller's lease."""
+    """How a command ended and what it printed; the output counts against the caller's lease."""
 
     end: End
     stdout: bytes | bytearray
@@ -69,7 +71,7 @@ class _Limited:
     truncated: bool = False
 
     def take(self, output: Output) -> bytes:
-        """The part of it that is within the limit."""
+        """Returns the part of the output that is within the limit."""
         if output.dropped:
             self.truncated = True
         room = len(output.data) if self.limit is None else max(0, self.limit - self.seen)
@@ -88,9 +90,10 @@ class Exec:
         self._clock = clock
 
     async def run(self, sandbox_id: str, caller: Caller, run: Run, lease: Lease) -> Result:
-        """Everything the command printed, up to the limit, and how it ended.
+        """Returns everything the command printed, up to the limit, and how it ended.
 
-        What is kept is taken from `lease`; while there is no room the command waits, and then it is killed.
+        Kept output is taken from `lease`; while there is no memory left the command waits, and is killed if
+        that lasts.
         """
         kept = {stream: bytearray() for stream in Stream}
         async with aclosing(self.stream(sandbox_id, caller, run)) as items:
@@ -105,7 +108,9 @@ class Exec:
     async def stream(
         self, sandbox_id: str, caller: Caller, run: Run
     ) -> AsyncGenerator[Started | Output | End]:
-        """The same as it happens: Started, outputs, one End. Close it to kill the command."""
+        """Yields the same as it happens: Started, outputs, one End. Closing the generator kills
+        the command.
+        """
         async with self._lines.open(sandbox_id, caller, ActivityKind.EXEC) as line:
             began = time.monotonic()
             process = await self._start(line, run)
@@ -157,7 +162,9 @@ def _end(ended: Exit, timed_out: bool, truncated: bool, began: float, feeding: F
 
 
 class killed_unless_ended:
-    """Whatever goes wrong inside (a vanished client above all), nothing keeps running unattended."""
+    """Kills the process on leaving unless it has ended: when a client vanishes, nothing keeps running
+    unattended.
+    """
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -172,9 +179,10 @@ class killed_unless_ended:
 
 
 class Feeding:
-    """Writes stdin while the output is read: either alone could wait for the other for ever.
+    """Writes stdin while the output is read; either of them alone could wait for the other for ever.
 
-    `resume`: the process was fed before, by a server that is gone; what its stdin took is not written again.
+    `resume` means that a previous server fed the process before; what its stdin accepted then is not written
+    again.
     """
 
     def __init__(self, process: Process, stdin: bytes | None, *, resume: bool = False) -> None:
@@ -186,7 +194,7 @@ class Feeding:
 
     @property
     def taken(self) -> int | None:
-        """Bytes of it that the process's stdin took, as far as its guest says so."""
+        """Returns how many bytes the process's stdin accepted, or None if its guest does not say."""
         return self._at if self._stdin is not None and self._is_counted else None
 
     async def __aenter__(self) -> Feeding:
@@ -206,9 +214,9 @@ class Feeding:
                 self._at += len(piece)
             await self._process.close_stdin()
         except StdinNotTaken as error:
-            # It ended, or closed its stdin, before it read all: `taken` tells.
+            # It ended or closed its stdin before it had read everything; `taken` tells how much it read.
             taken = error.facts.get("taken_bytes")
             self._at += taken if isinstance(taken, int) else 0
         except (GuestRefused, BackendLost):
-            # The reader of its output learns how it ended.
+            # Whoever reads the output learns how it ended.
             return

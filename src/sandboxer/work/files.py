@@ -1,4 +1,6 @@
-"""Files of a sandbox, by absolute path, resolved inside by its own kernel. Large ones only pass through."""
+"""Files of a sandbox, named by absolute paths that the sandbox's own kernel resolves. Large files only pass
+through.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ class FilePage:
 
 
 def check_path(path: str, *, field: str = "path") -> str:
-    """The path itself, if a kernel could take it. Where it leads is the sandbox's own affair."""
+    """Returns the path if a kernel could accept it. What it leads to is the sandbox's own affair."""
     if not path.startswith("/"):
         raise InvalidRequest(field=field, why="it must be absolute (start with /)")
     if "\x00" in path:
@@ -75,7 +77,7 @@ class SandboxFiles:
         mode: int | None = None,
         parents: bool = True,
     ) -> FileInfo:
-        """Replaces the file when `chunks` ends well; otherwise the old one stays."""
+        """Replaces the file when `chunks` ends without an error; otherwise the old file stays."""
         check_path(path)
         async with self._files(sandbox_id, caller) as files:
             return await files.write(path, chunks, mode=mode, parents=parents)
@@ -83,7 +85,9 @@ class SandboxFiles:
     async def list(
         self, sandbox_id: str, caller: Caller, path: str, *, depth: int, cursor: str | None, limit: int
     ) -> FilePage:
-        """By path. Each page walks the folder anew and holds only itself: no state between pages."""
+        """Returns a page of entries by path. Each page walks the folder anew, so nothing is held between
+        pages.
+        """
         check_path(path)
         after = None if cursor is None else _open_cursor(cursor)
         async with self._files(sandbox_id, caller) as files:
@@ -117,7 +121,7 @@ class SandboxFiles:
     async def watch(
         self, sandbox_id: str, caller: Caller, path: str, *, recursive: bool
     ) -> AsyncIterator[FileEvent | None]:
-        """None once, when the watch is in place: from there on no change is missed. Then each change."""
+        """Yields None once, when the watch is in place and no change is missed any more; then each change."""
         check_path(path)
         async with self._files(sandbox_id, caller) as files:
             if isinstance(files, PlacesWatches):
@@ -149,16 +153,19 @@ COMPLAINT_BYTES = 2000
 
 
 class Archives:
-    """Whole folders in and out as tar, made and unpacked by the sandbox's own tar: its limits apply.
+    """Transfers whole folders as tar. The sandbox's own tar packs and unpacks them, so the sandbox's limits
+    apply.
 
-    An incoming archive is unpacked only when it arrived whole, since its bytes are proven only by their end.
+    An incoming archive is unpacked only after it has arrived completely, since only its end proves its bytes.
     """
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
 
     async def pack(self, sandbox_id: str, caller: Caller, path: str) -> AsyncIterator[bytes]:
-        """A tar of the folder's content, or of the one file. Raises before the first byte where it can."""
+        """Yields a tar of the folder's content, or of the one file. Where possible it raises before the first
+        byte.
+        """
         check_path(path)
         async with self._lines.open(sandbox_id, caller, ActivityKind.EXEC) as line:
             info = await line.guest.files.stat(path)
@@ -168,7 +175,9 @@ class Archives:
                 yield chunk
 
     async def unpack(self, sandbox_id: str, caller: Caller, path: str, chunks: AsyncIterator[bytes]) -> int:
-        """How many bytes of archive were unpacked into the folder, which is made if need be."""
+        """Unpacks into the folder, which is created if necessary, and returns how many bytes of archive were
+        read.
+        """
         check_path(path)
         async with self._lines.open(sandbox_id, caller, ActivityKind.EXEC) as line:
             spool = posixpath.join(SPOOL_FOLDER, f".{new_id('tar')}")
@@ -190,7 +199,7 @@ async def _make_folder(guest: Guest, path: str) -> None:
 
 
 async def _output(line: Line, argv: tuple[str, ...], path: str) -> AsyncIterator[bytes]:
-    """stdout of a program that must succeed."""
+    """Yields the stdout of a program that must succeed."""
     complaint = b""
     ended: Exit | None = None
     async with await launch(

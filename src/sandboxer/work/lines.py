@@ -1,8 +1,8 @@
-"""An open line to one sandbox, with what every command in it needs: environment, working directory, shell,
-tag. The only way this package reaches down.
+"""A line is an open connection to one sandbox, with what every command in it needs: environment, working
+directory, shell, tag. The package reaches sandboxes only through it.
 
-A tag marks what a process was started for, so that lists can tell a background process from a terminal.
-Whoever's work ends with its sandbox is told here why: for want of sats, at a spending cap, or by a loss.
+A tag records what a process was started for, so that lists can tell a background process from a terminal. If
+a sandbox goes away under its work, the error raised here says why: no sats, a spending cap, or a loss.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from sandboxer.sandboxes.demands import ended_by_money
 from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 
-# Exit codes from here on say that a signal ended it.
+# Exit codes from here on mean that a signal ended the process.
 SIGNALLED = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     guest: Guest
-    # The sandbox's environment, for every command in it.
+    # The environment that the sandbox gives to every command.
     env: Mapping[str, str]
 
 
@@ -38,8 +38,9 @@ class Lines:
 
     @asynccontextmanager
     async def open(self, sandbox_id: str, caller: Caller, activity: ActivityKind) -> AsyncIterator[Line]:
-        """The sandbox counts as working meanwhile. Raises NotFound, IllegalTransition, BackendLost; and if
-        money ended it under the work, InsufficientCredit or Forbidden."""
+        """Opens a line; the sandbox counts as working meanwhile. Raises NotFound, IllegalTransition,
+        BackendLost; and InsufficientCredit or Forbidden if lack of money ended the sandbox during the work.
+        """
         sandbox = await self._sandboxes.get(sandbox_id, caller)
         try:
             async with self._sandboxes.line(sandbox_id, caller, activity=activity) as guest:
@@ -52,7 +53,7 @@ class Lines:
             raise cause from error
 
     async def check_standing(self, sandbox_id: str, exit_code: int | None) -> None:
-        """Raises what `open` raises, for a program that was killed because its sandbox went."""
+        """Raises what `open` raises, for a program that was killed because its sandbox went away."""
         if exit_code is None or exit_code < SIGNALLED:
             return
         await self._sandboxes.dependencies.operations.ended(sandbox_id)
@@ -63,9 +64,9 @@ class Lines:
 
 
 async def loss_of(sandboxes: SandboxUseCases, sandbox_id: str, error: SandboxerError) -> SandboxerError:
-    """The same loss, with what became of the sandbox: reaped, expired, destroyed by someone.
+    """Returns the same loss with what became of the sandbox: reaped, expired, destroyed by someone.
 
-    One that money ended is the payer's matter.
+    If money ended the sandbox, the error says so to the account that pays.
     """
     await sandboxes.dependencies.operations.ended(sandbox_id)
     found = await sandboxes.dependencies.repository.find(sandbox_id)
@@ -106,7 +107,7 @@ class RateLimit:
 
 
 WORKSPACE = "/workspace"
-# Not a login shell: reading profile files costs milliseconds and makes a command depend on the image.
+# Not a login shell: reading profile files costs milliseconds and makes a command depend on the image. It is
 # bash because agents write bash; an image without it gets sh.
 SHELLS = ("/bin/bash", "/bin/sh")
 DEFAULT_ENV: Mapping[str, str] = {
@@ -119,14 +120,14 @@ MAX_ARGUMENTS_BYTES = 2 * 1024 * 1024
 MAX_STRING_BYTES = 128 * 1024
 
 
-# Words a caller cannot use as a tag: what a process was started for, when it is not a background process.
+# Tags that callers cannot use: they mark processes that are not background processes.
 EXEC_TAG = "@exec"
 TERMINAL_TAG = "@terminal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A command as a caller wants it: exactly one of `shell` and `argv`."""
+    """A command as the caller asked for it: exactly one of `shell` and `argv` is given."""
 
     shell: str | None = None
     argv: Sequence[str] | None = None
@@ -136,10 +137,10 @@ class Wanted:
 
 
 def merged_env(sandbox_env: Mapping[str, str], wanted: Wanted) -> Mapping[str, str]:
-    """Later wins: defaults, the sandbox's, the command's own."""
+    """Merges environments; later ones win: defaults, the sandbox's, the command's own."""
     env = {**DEFAULT_ENV, **sandbox_env, **wanted.env}
     if wanted.user not in (None, "root", "0") and "HOME" not in wanted.env and "HOME" not in sandbox_env:
-        # Only the sandbox knows another user's home; the supervisor fills it in.
+        # Only the sandbox knows another user's home directory; the supervisor fills it in.
         del env["HOME"]
     return env
 
@@ -156,7 +157,9 @@ async def launch(
     keep: bool = True,
     process_id: str | None = None,
 ) -> Process:
-    """Start it. The usual folder and shell are tried first, without a question beforehand."""
+    """Starts the command. The usual folder and shell are tried first, without asking beforehand whether they
+    exist.
+    """
     env = merged_env(sandbox_env, wanted)
     cwd = wanted.cwd or WORKSPACE
     shell = SHELLS[0]
@@ -184,12 +187,12 @@ async def launch(
                 shell = SHELLS[1]
             else:
                 raise
-            # The failed try may still be leaving under its id.
+            # The failed attempt may still be ending under its id.
             process_id = process_id and new_id(process_id.partition("_")[0])
 
 
 def _check_size(argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """What execve would refuse with E2BIG is refused here with a name."""
+    """Refuses with a clear name what execve would refuse with E2BIG."""
     total = 0
     for text in (*argv, *(f"{name}={value}" for name, value in env.items())):
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogateescape"))

@@ -1,7 +1,7 @@
-"""Background processes: they run on after the request that started them, and keep their last output. A
-terminal is one of them.
+"""Background processes run on after the request that started them and keep their last output. A terminal is
+one of them.
 
-A time limit given at the start is remembered beside the sandbox, so it holds across restarts of the server
+A time limit given at the start is stored beside the sandbox, so it holds across restarts of the server
 (`deadline.py` enforces it).
 """
 
@@ -34,7 +34,9 @@ from sandboxer.work.lines import EXEC_TAG, TERMINAL_TAG, Lines, Wanted, launch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Some output, and where its stream stands after it; give both positions back to go on from there."""
+    """Some output and the positions of both streams after it. Passing the positions back continues from
+    there.
+    """
 
     output: Output
     stdout_at: int
@@ -86,7 +88,9 @@ class Processes:
     async def output(
         self, sandbox_id: str, caller: Caller, process_id: str, *, stdout_from: int = 0, stderr_from: int = 0
     ) -> AsyncIterator[Piece | Exit]:
-        """What is still kept of its output from the given positions on, what follows, and its Exit."""
+        """Yields what is still kept of the output from the given positions on, then what follows, then its
+        Exit.
+        """
         at = {Stream.STDOUT: 0, Stream.STDERR: 0}
         start = {Stream.STDOUT: stdout_from, Stream.STDERR: stderr_from}
         async with self._lines.open(sandbox_id, caller, ActivityKind.PROCESSES) as line:
@@ -112,9 +116,9 @@ class Processes:
         close: bool = False,
         offset: int | None = None,
     ) -> None:
-        """Returns when the process's stdin took all of it; waits while it does not read.
+        """Returns when the process's stdin has accepted everything; waits while it does not read.
 
-        Raises StdinNotTaken when it ended, or closed its stdin, before that.
+        Raises StdinNotTaken if it ended, or closed its stdin, before that.
         """
         async with self._lines.open(sandbox_id, caller, ActivityKind.PROCESSES) as line:
             await self._find(line.guest, process_id)
@@ -123,7 +127,7 @@ class Processes:
     async def signal(
         self, sandbox_id: str, caller: Caller, process_id: str, name: str, *, tree: bool = False
     ) -> None:
-        """Ended already is success."""
+        """Sends a signal. A process that has ended already counts as success."""
         if tree and name != "KILL":
             raise InvalidRequest(field="tree", why="only KILL can be sent to everything a process started")
         async with self._lines.open(sandbox_id, caller, ActivityKind.PROCESSES) as line:
@@ -138,7 +142,7 @@ class Processes:
     async def wait(
         self, sandbox_id: str, caller: Caller, process_id: str, *, timeout_s: float
     ) -> ProcessInfo:
-        """Its state once it ended, or after `timeout_s`, whichever comes first."""
+        """Returns the state of the process once it has ended, or after `timeout_s`, whichever comes first."""
         async with self._lines.open(sandbox_id, caller, ActivityKind.PROCESSES) as line:
             info = await self._find(line.guest, process_id)
             if info.exit is not None or timeout_s <= 0:
@@ -153,7 +157,7 @@ class Processes:
         raise BackendLost(why="the process's output ended without its exit")
 
     async def end(self, sandbox_id: str, caller: Caller, process_id: str) -> None:
-        """Kill everything it started and forget it with its output."""
+        """Kills everything the process started, and deletes its output."""
         async with self._lines.open(sandbox_id, caller, ActivityKind.PROCESSES) as line:
             info = await self._find(line.guest, process_id)
             await end_process(line.guest, info)
@@ -187,7 +191,7 @@ async def end_process(guest: Guest, info: ProcessInfo) -> None:
 
 
 def _after(output: Output, at: int, start: int) -> Output | None:
-    """The part of `output` (which begins at `at`) that lies after `start`."""
+    """Returns the part of `output` (which begins at `at`) that lies after `start`."""
     begin = at + output.dropped
     if begin >= start:
         return Output(output.stream, output.data, begin - max(at, start))
@@ -199,7 +203,7 @@ TERMINAL_ENV = {"TERM": "xterm-256color"}
 
 
 class Terminals:
-    """Terminals: a program on a pseudo terminal that survives its viewer, and can be attached to again."""
+    """A terminal is a program on a pseudo terminal that survives its viewer and can be attached to again."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
@@ -208,7 +212,7 @@ class Terminals:
     async def open(
         self, sandbox_id: str, caller: Caller, wanted: Wanted, size: TerminalSize
     ) -> AsyncIterator[Process]:
-        """Start a program on a new terminal. Leaving detaches; the program goes on."""
+        """Starts a program on a new terminal. Leaving detaches; the program goes on."""
         async with self._lines.open(sandbox_id, caller, ActivityKind.TERMINAL) as line:
             process = await launch(
                 line.guest,
@@ -226,7 +230,7 @@ class Terminals:
     async def attach(
         self, sandbox_id: str, caller: Caller, terminal_id: str, size: TerminalSize | None
     ) -> AsyncIterator[Process]:
-        """An existing one: what is kept of its output comes first."""
+        """Attaches to an existing terminal; what is kept of its output comes first."""
         async with self._lines.open(sandbox_id, caller, ActivityKind.TERMINAL) as line:
             info = _pick(await line.guest.processes(), terminal_id)
             async with await line.guest.attach(terminal_id) as process:
@@ -240,7 +244,7 @@ class Terminals:
         return sorted(infos, key=lambda info: info.started_at)
 
     async def end(self, sandbox_id: str, caller: Caller, terminal_id: str) -> None:
-        """Kill what runs in it and forget it."""
+        """Kills what runs in the terminal and deletes its output."""
         async with self._lines.open(sandbox_id, caller, ActivityKind.TERMINAL) as line:
             await end_process(line.guest, _pick(await line.guest.processes(), terminal_id))
 

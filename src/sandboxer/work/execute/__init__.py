@@ -1,1 +1,1 @@
-"""One-shot runs of code: a sandbox of its own, made for it and removed after it."""
+"""One-shot runs of code: each gets a sandbox of its own, which is removed afterwards."""

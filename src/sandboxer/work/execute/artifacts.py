@@ -1,7 +1,8 @@
-"""Files that a run leaves in its working folder, brought back within bounds; what is left out is named.
+"""Artifacts are files that a run leaves in its working folder. They are returned within limits, and what is
+left out is named.
 
-A plain name brings that file. A pattern (`*`, `?`, `[…]`, `**`) brings what matches and was made or changed
-by the run itself, so that `*` does not send the caller's own files back.
+A plain name returns that file. A pattern (`*`, `?`, `[…]`, `**`) returns what matches and was created or
+changed by the run itself, so that `*` does not send the caller's own files back.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from sandboxer.work.lines import WORKSPACE
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_TOTAL_BYTES = 8 * 1024 * 1024
 MAX_ARTIFACTS = 64
-# Entries looked at, and left-out ones named: a program may make a million files.
+# At most this many entries are looked at, and this many omitted ones named: a program may make a million
+# files.
 MAX_SEEN = 10_000
 MAX_LEFT_OUT = 100
 MAX_DEPTH = 16
-# Marks in one pattern: each may be tried at every place of every name.
+# Wildcards in one pattern: each may be tried at every position of every name.
 MAX_MARKS = 16
 
 Seen = Mapping[str, tuple[int, float]]
@@ -62,7 +64,7 @@ def has_too_many_marks(name: str) -> bool:
 
 
 async def look(guest: Guest, wanted: Sequence[str]) -> Seen:
-    """The working folder before the run, if a pattern asks for what the run changes."""
+    """Records the working folder before the run if a pattern asks for what the run changes."""
     if not any(is_pattern(name) for name in wanted):
         return {}
     files, _ = await _files(guest)
@@ -70,7 +72,9 @@ async def look(guest: Guest, wanted: Sequence[str]) -> Seen:
 
 
 async def collect(guest: Guest, wanted: Sequence[str], before: Seen, lease: Lease) -> Collected:
-    """Never raises for what the program did to its files; raises if the sandbox is lost."""
+    """Returns the artifacts. Never raises for what the program did to its files; raises if the sandbox is
+    lost.
+    """
     if not wanted:
         return NOTHING
     chosen, left_out = await _chosen(guest, wanted, before)
@@ -108,7 +112,8 @@ async def _chosen(
         if is_cut:
             left_out.append(LeftOut(name="**", why=f"more than {MAX_SEEN} entries; only so many were seen"))
         made = [name for name, info in files.items() if before.get(name) != _mark(info)]
-        # Beside the loop: thousands of names by dozens of patterns take a while, and others wait.
+        # In a thread: matching thousands of names against dozens of patterns takes a while, and others are
+        # waiting.
         for name in await asyncio.to_thread(_matching, sorted(made), patterns):
             chosen.setdefault(name, files[name])
     return chosen, left_out
@@ -119,7 +124,9 @@ def _matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
 
 
 async def _files(guest: Guest) -> tuple[dict[str, FileInfo], bool]:
-    """Regular files below the working folder, by name; and whether there were too many to look at."""
+    """Returns the regular files below the working folder by name, and whether there were too many
+    to look at.
+    """
     found: dict[str, FileInfo] = {}
     seen = 0
     try:
@@ -130,7 +137,7 @@ async def _files(guest: Guest) -> tuple[dict[str, FileInfo], bool]:
             if info.kind is FileKind.FILE:
                 found[posixpath.relpath(info.path, WORKSPACE)] = info
     except GuestRefused:
-        # The program removed its folder, or changes it as we look.
+        # The program removed its folder, or changes it while it is read.
         return found, False
     return found, False
 
@@ -148,7 +155,7 @@ def _refusal(info: FileInfo, room: int, count: int) -> str | None:
 
 
 async def _read(guest: Guest, name: str, limit: int, lease: Lease) -> bytes | None:
-    """At most `limit` bytes, whatever its size was said to be."""
+    """Returns at most `limit` bytes, whatever size the file was said to have."""
     data = bytearray()
     try:
         async for chunk in guest.files.read(posixpath.join(WORKSPACE, name), length=limit):
@@ -173,7 +180,7 @@ def _bounded(left_out: list[LeftOut]) -> list[LeftOut]:
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Folder by folder: `*` stays within one, `**` stands for any number of them."""
+    """Matches folder by folder: `*` stays within one, `**` stands for any number of them."""
     parts = name.split("/")
     reached = {0}
     for piece in pattern.split("/"):

@@ -1,6 +1,7 @@
-"""Code run once: a sandbox is made for it, the run happens, the sandbox goes while the answer is on its way.
+"""A one-shot run makes a sandbox for the code, runs it, and removes the sandbox while the answer is being
+sent.
 
-If the caller goes away, so does all of it.
+If the caller goes away, everything of the run ends.
 """
 
 from __future__ import annotations
@@ -38,21 +39,23 @@ from sandboxer.work.lines import Lines
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Sandboxes for runs: within the slots of their key, written down so that each is always removed."""
+    """Makes sandboxes for runs, within the slots of their key. Each is recorded, so that it is always
+    removed.
+    """
 
     sandboxes: SandboxUseCases
     authorities: AuthorityRepository
     slots: Slots
 
     async def make(self, plan: Plan, caller: Caller, claim: Claim) -> Sandbox:
-        """Ready. Raises what a create raises, and Forbidden when no slot is left."""
+        """Returns a ready sandbox. Raises what a create raises, and Forbidden if no slot is left."""
         authority = await self.authorities.of(caller)
         async with self.slots.taken(authority):
             return await self.sandboxes.create(plan.create, caller, also=claim.write)
 
 
 def will_pass(error: SandboxerError) -> bool:
-    """Is it refused only because of what others, or runs before it, still hold?"""
+    """Tells whether the refusal is temporary, because others or earlier runs still hold what is missing."""
     is_slots = isinstance(error, Forbidden) and error.facts.get("reason") in ("slots", "no_slots")
     is_attached = isinstance(error, Conflict) and error.facts.get("reason") == "attached"
     return is_slots or is_attached or isinstance(error, NoCapacity)
@@ -63,14 +66,14 @@ TRIES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """First event: the sandbox is there."""
+    """The first event: the sandbox is ready."""
 
     sandbox_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """Last event."""
+    """The last event."""
 
     outcome: Outcome
     sandbox_id: str
@@ -87,7 +90,9 @@ class Left:
 
 
 def cut_short(left: Left) -> Conflict:
-    """What whoever repeats such a run is told: code runs once for a key, or in part, never twice."""
+    """Returns the error for whoever repeats such a run: code runs once for a key, or in part, but never
+    twice.
+    """
     return Conflict(
         why="the run with this Idempotency-Key was cut short, and what it printed is lost",
         reason="cut_short",
@@ -100,7 +105,7 @@ def cut_short(left: Left) -> Conflict:
 
 @dataclass(slots=True)
 class _Placement:
-    """The sandbox of one run, from the claim to the end of it, whatever happens between."""
+    """Holds the sandbox of one run from the claim to its removal, whatever happens between."""
 
     places: Places
     endings: Endings
@@ -114,7 +119,7 @@ class _Placement:
             try:
                 return await self.places.make(plan, caller, self.claim)
             except SandboxerError as error:
-                # What runs before this one left is still being removed: its room is ours in a moment.
+                # Sandboxes of earlier runs are still being removed; their place is free in a moment.
                 is_worth_it = tries_left > 0 and will_pass(error) and await self.endings.settled()
                 self.end()
                 if not is_worth_it:
@@ -144,7 +149,9 @@ class OneShots:
         raise BackendLost(why="the run ended without saying how")
 
     async def left_by(self, sandbox_id: str) -> Left | None:
-        """Of a run that nobody answered for; None: its sandbox was never ready, so nothing of it has run."""
+        """Returns what is left of a run that nobody answered for; None if its sandbox was never ready, so
+        that nothing of it has run.
+        """
         try:
             sandbox = await self._sandboxes.get(sandbox_id, CLEANER)
         except NotFound:
@@ -156,7 +163,9 @@ class OneShots:
     async def stream(
         self, plan: Plan, caller: Caller, lease: Lease, *, also: Also | None = None
     ) -> AsyncGenerator[Placed | Event | Done, None]:
-        """Placed, what happens, Done. Close it early to end everything. `lease` holds what it keeps."""
+        """Yields Placed, what happens, and Done. Closing it early ends everything. `lease` accounts for what
+        it keeps.
+        """
         placement = _Placement(self._places, self._endings, self._clock, also)
         try:
             sandbox = await placement.make(plan, caller)
@@ -171,7 +180,7 @@ class OneShots:
         finally:
             placement.end()
         if plan.submission.volumes:
-            # Whoever has the answer finds them free.
+            # The slot is free again when the caller has the answer.
             await self._endings.gone(sandbox.id)
         yield Done(outcome=recorder.outcome(), sandbox_id=sandbox.id, image=sandbox.image, sats=sats)
 
@@ -193,7 +202,7 @@ class OneShots:
 
 
 async def cost(store: Store, clock: Clock, sandbox: Sandbox) -> int:
-    """Sats it has cost up to now."""
+    """Returns the sats that the sandbox has cost up to now."""
     if sandbox.terms.is_free:
         return 0
     now = clock.now()

@@ -1,4 +1,6 @@
-"""What a run printed and how it ended, as it happens: the first bytes of each stream, the rest counted."""
+"""The recorder keeps what a run printed and how it ended: the first bytes of each stream, while the rest is
+only counted.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ COMPILE_FAILED = "compile_failed"
 
 @dataclass(slots=True)
 class Tape:
-    """The first `limit` bytes of one stream."""
+    """Keeps the first `limit` bytes of one stream."""
 
     limit: int
     data: bytearray = field(default_factory=bytearray)
     dropped: int = 0
 
     def room_for(self, output: Output) -> int:
-        """Bytes of it that will be kept."""
+        """Returns how many bytes of the data will be kept."""
         return min(len(output.data), max(0, self.limit - len(self.data)))
 
     def take(self, output: Output) -> None:
@@ -35,7 +37,7 @@ class Tape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageResult:
-    """`end` is None while it runs."""
+    """The output of one stage. `end` is None while it runs."""
 
     stdout: bytes
     stderr: bytes
@@ -52,7 +54,7 @@ class Outcome:
 
     @property
     def last(self) -> StageResult | None:
-        """The stage that decides how it ended."""
+        """Returns the stage that decides how the run ended."""
         return self.run or self.compile
 
     @property
@@ -84,7 +86,7 @@ EMPTY = Outcome(compile=None, run=None)
 
 
 class Recorder:
-    """Takes events; `outcome` says at any time what there is so far. What is kept is taken from `lease`."""
+    """Records events; `outcome` returns what there is so far. Kept output counts against `lease`."""
 
     def __init__(self, limit: int, lease: Lease) -> None:
         self._limit = limit
@@ -94,7 +96,9 @@ class Recorder:
         self._collected = NOTHING
 
     async def take(self, event: Event) -> None:
-        """The program waits while there is no room for what it printed. Raises OverBudget, NoCapacity."""
+        """Records an event. The program waits while there is no memory for its output. Raises OverBudget,
+        NoCapacity.
+        """
         match event:
             case Said(stage=stage, output=output):
                 tape = self._tapes[stage][output.stream]
@@ -127,7 +131,7 @@ class Recorder:
 
 
 def to_json(outcome: Outcome) -> dict[str, Any]:
-    """For the record of a job."""
+    """Returns the outcome as it is stored in the record of a job."""
     return {
         "compile": _stage_to_json(outcome.compile),
         "run": _stage_to_json(outcome.run),

@@ -1,7 +1,7 @@
-"""Removes the sandboxes of runs, beside the answer and after every crash.
+"""Removes the sandboxes of runs, while the answer is being sent and after every crash.
 
-Each such sandbox is written down in the transaction that records it (`run_sandboxes`), so that what a dead
-server left is found at the next start. Until then its TTL, a minute longer than its program's, holds.
+Each such sandbox is listed in `run_sandboxes` in the transaction that records it, so that the next start
+finds what a dead server left behind. Until then its TTL, a minute longer than its program's, limits it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from sandboxer.store.metadata import UtcDateTime, metadata
 from sandboxer.store.repository import Also
 
 log = logging.getLogger(__name__)
-# The platform itself, clearing away what it made for a run.
+# The platform acts as this caller when it removes what it made for a run.
 CLEANER = Caller(public_key="system:execute", account="system", is_owner=True)
 SWEEP_EVERY = timedelta(minutes=5)
-# Longer than any run lasts: a sandbox that old, and nobody's here, is nobody's.
+# Longer than any run lasts: a sandbox of this age that no run of this server owns is abandoned.
 UNOWNED_AFTER = timedelta(minutes=20)
 
 run_sandboxes = Table(
@@ -42,9 +42,9 @@ run_sandboxes = Table(
 
 
 class Claim:
-    """Whose the sandbox of a run is: its id once it is recorded, unless the run was given up before that.
+    """A claim holds the id of a run's sandbox once it is recorded, unless the run was given up before.
 
-    The record is written in another thread, so both sides ask under a lock.
+    The record is written in another thread, so both sides use a lock.
     """
 
     def __init__(self, now: datetime, also: Also | None = None) -> None:
@@ -64,7 +64,9 @@ class Claim:
             self._also(conn, sandbox_id)
 
     def give_up(self) -> str | None:
-        """From now on no sandbox is recorded; the id of one that was."""
+        """Prevents that a sandbox is recorded from now on; returns the id of one that was
+        recorded already.
+        """
         with self._lock:
             self._is_given_up = True
             return self.sandbox_id
@@ -76,7 +78,7 @@ class Endings:
         self._store = store
         self._clock = clock
         self._tasks = tasks
-        # Sandboxes of runs that this server is busy with.
+        # Sandboxes of the runs that this server is executing.
         self._owned: set[str] = set()
         self._going: dict[str, asyncio.Task[None]] = {}
 
@@ -84,26 +86,26 @@ class Endings:
         self._owned.add(sandbox_id)
 
     def soon(self, sandbox_id: str) -> None:
-        """Remove it in the background; the caller need not wait."""
+        """Removes the sandbox in the background, so that the caller need not wait."""
         self._owned.add(sandbox_id)
         task = self._tasks.start(self._remove(sandbox_id), name=f"end of run in {sandbox_id}")
         self._going[sandbox_id] = task
         task.add_done_callback(lambda _: self._going.pop(sandbox_id, None))
 
     async def settled(self) -> bool:
-        """Returns when what is being removed now is gone. False: nothing was."""
+        """Returns when everything that is being removed now is gone. Returns False if nothing was."""
         going = tuple(self._going.values())
         if going:
             await asyncio.wait(going)
         return bool(going)
 
     async def gone(self, sandbox_id: str) -> None:
-        """Returns when it is gone, or could not be removed."""
+        """Returns when the sandbox is gone or could not be removed."""
         if (going := self._going.get(sandbox_id)) is not None:
             await asyncio.wait((going,))
 
     async def sweep(self, *, at_start: bool = False) -> None:
-        """Remove what runs of the past left behind; at the start, all that nobody here owns."""
+        """Removes what earlier runs left behind; at the start, everything that this server does not own."""
         now = self._clock.now()
         await self._store.write(_forget_removed)
         rows = await self._store.read(_all)
@@ -113,7 +115,7 @@ class Endings:
                 await self._remove(sandbox_id)
 
     async def run(self) -> None:
-        """For ever; cancel it to stop."""
+        """Sweeps again and again until it is cancelled."""
         while True:
             await self._clock.sleep(SWEEP_EVERY)
             try:
@@ -126,10 +128,10 @@ class Endings:
         try:
             await self._destroy(sandbox_id)
         except asyncio.CancelledError:
-            # We are ending; the row stays, and the next server sweeps.
+            # The server is stopping; the row stays, and the next server removes the sandbox.
             raise
         except Exception as error:
-            # The row stays: the next sweep tries again, and the sandbox's TTL holds.
+            # The row stays: the next sweep tries again, and the sandbox's TTL limits it meanwhile.
             log.warning("sandbox %s of a run is still there: %r", sandbox_id, error)
         finally:
             self._owned.discard(sandbox_id)
@@ -138,7 +140,7 @@ class Endings:
         try:
             await self._sandboxes.destroy(sandbox_id, CLEANER, despite_lock=True)
         except NotFound:
-            # Perhaps its record is being written just now.
+            # Its record may be being written at this moment.
             try:
                 await self._sandboxes.recall(sandbox_id, CLEANER)
                 await self._sandboxes.destroy(sandbox_id, CLEANER, despite_lock=True)
@@ -157,8 +159,8 @@ def _all(conn: Connection) -> Sequence[tuple[str, datetime]]:
 
 
 def _forget_removed(conn: Connection) -> None:
-    """By the sweep, all at once: a write for each run would cost the next one time."""
-    # Asked for each of ours: all that were ever destroyed may be a million.
+    """Deletes the rows of removed sandboxes together: a write after each run would delay the next one."""
+    # Each of ours is looked up by itself, since a million sandboxes may have been destroyed over time.
     is_removed = exists().where(
         sandboxes.c.id == run_sandboxes.c.sandbox_id, sandboxes.c.state == State.DESTROYED.value
     )

@@ -1,7 +1,8 @@
-"""One run inside a sandbox that stands: the code written, compiled, run, and its artifacts fetched.
+"""One run inside a ready sandbox: the code is written, compiled and run, and its artifacts are fetched.
 
-A generator of what happens, so that it can be shown live, kept, or both. Process ids are chosen beforehand:
-a server that takes over finds the run again by them (`resume`). Closed early, it kills what it started.
+It is a generator of events, so that a run can be shown live, recorded, or both. Process ids are chosen
+beforehand, so that a server that takes over can find the run again (`resume`). Closing the generator early
+kills what it started.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Stage(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Began:
     stage: Stage
-    # For whoever wants to end it early.
+    # For a caller who wants to end it early.
     process: Process
 
 
@@ -66,24 +67,26 @@ def new_process_ids() -> ProcessIds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A plan, and what this try at it knows."""
+    """A plan and the circumstances of one attempt at it."""
 
     plan: Plan
     ids: ProcessIds
-    # Seconds that are left for compiling and running together.
+    # Seconds left for compiling and running together.
     seconds: float
-    # Unix seconds, remembered beside the process.
+    # The deadline in Unix seconds, stored beside the process.
     deadline: float
-    # True: their output stays in the sandbox for whoever takes over.
+    # Whether the output stays in the sandbox for a server that takes over.
     keep: bool = False
-    # Begun by a server that is gone.
+    # Whether a previous server began the run.
     resume: bool = False
-    # What it keeps of the run is taken from here.
+    # Accounts for what is kept of the run.
     lease: Lease
 
 
 async def happen(line: Line, attempt: Attempt) -> AsyncGenerator[Event, None]:
-    """Began, said and ended of each stage, then what was collected. A failed compile is the last stage."""
+    """Yields Began, Said and Ended for each stage, then what was collected. A failed compile is the last
+    stage.
+    """
     until = time.monotonic() + attempt.seconds
     plan, wanted = attempt.plan, attempt.plan.submission.artifacts
     known = await _known(line.guest, attempt)
@@ -112,7 +115,7 @@ async def happen(line: Line, attempt: Attempt) -> AsyncGenerator[Event, None]:
 
 
 async def _known(guest: Guest, attempt: Attempt) -> frozenset[str]:
-    """Which of our processes were started by the server before us."""
+    """Returns which of our processes the previous server has started."""
     if not attempt.resume:
         return frozenset()
     ours = {attempt.ids.compile, attempt.ids.run}
@@ -134,7 +137,7 @@ async def _write_one(guest: Guest, path: str, data: bytes) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Start:
-    """How a stage's process comes to us: started, or found again."""
+    """How the process of a stage is obtained: started now, or found again."""
 
     line: Line
     attempt: Attempt
@@ -173,10 +176,11 @@ async def _stage(
         killed_unless_ended(process) as guard,
         Deadline(process, max(0.0, until - began)) as deadline,
     ):
-        # One that is kept goes on without us; another server may take it over.
+        # A kept process goes on without this server; the next one may take it over.
         guard.ended = start.attempt.keep
         yield Began(stage=stage, process=process)
-        # What was fed before a takeover is not fed twice; an older guest does not say how much that was.
+        # What was written before a takeover is not written twice; an older guest does not say how much that
+        # was.
         given = None if start.is_known and process.stdin_bytes is None else stdin
         async with Feeding(process, given, resume=start.is_known):
             async for item in process.output():

@@ -1,4 +1,6 @@
-"""What somebody wants run, and the plan that follows from it: language, image, commands. Pure."""
+"""A submission is what a caller wants to run, and a plan is what follows from it: language, image, commands.
+Pure functions.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,13 @@ from sandboxer.work.lines import WORKSPACE
 TTL_DEFAULT_S = 60
 TTL_MAX_S = 900
 OUTPUT_LIMIT = 1024 * 1024
-# Code, stdin and input files together: what one signed body can carry.
+# The most that code, stdin and input files may have together, which is what one signed body can carry.
 MAX_INPUT_BYTES = 8 * 1024 * 1024
 MAX_FILES = 256
-# The sandbox outlives its program by this, to be read; whoever forgets it, its TTL does not.
+# The sandbox outlives its program by this time so that files can be read; its TTL ends it if nothing else
+# does.
 SPARE_S = 60
-# Compilers and virtual machines want more than a small interpreter does.
+# Compilers and virtual machines need more than a small interpreter does.
 LANGUAGES_PROFILE = "profile.languages"
 _NAME = re.compile(r"[^\x00]{1,1024}")
 _VERSION = re.compile(r"[0-9.]+$")
@@ -31,7 +34,7 @@ _VERSION = re.compile(r"[0-9.]+$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFile:
-    """`name` is relative to the working folder."""
+    """A file to write before the run; `name` is relative to the working folder."""
 
     name: str
     data: bytes
@@ -39,7 +42,7 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """None: as the language or its profile says."""
+    """What a caller wants to run. A field that is None is decided by the language or its profile."""
 
     code: str
     language: str | None = None
@@ -73,9 +76,11 @@ class Plan:
 
 
 def make_plan(submission: Submission, image_of: ImageOf = smallest_image) -> Plan:
-    """`image_of` says which image to run a language in that is not in every one.
+    """Returns the plan. `image_of` says which image to run a language in if not every image has it.
 
-    Raises InvalidRequest naming the field: an unknown language (and its nearest), a bad file name."""
+    Raises InvalidRequest that names the field: an unknown language (and the nearest known one), a bad file
+    name.
+    """
     language = language_of(submission.code, submission.language)
     filled = commands(language, WORKSPACE)
     _check_size(submission)
@@ -98,14 +103,16 @@ def make_plan(submission: Submission, image_of: ImageOf = smallest_image) -> Pla
 
 
 def check_name(name: str, *, field: str) -> None:
-    """It must stay within the working folder, as written."""
+    """Raises InvalidRequest for a name that leaves the working folder."""
     parts = name.split("/")
     if _NAME.fullmatch(name) is None or any(part in ("", ".", "..") for part in parts):
         raise InvalidRequest(field=field, why="it must be a relative path without empty, `.` or `..` parts")
 
 
 def shebang_language(code: str) -> str | None:
-    """The program that the first line names, as in `#!/usr/bin/env python3`; None without such a line."""
+    """Returns the program that the first line names, as in `#!/usr/bin/env python3`; None without such a
+    line.
+    """
     if not code.startswith("#!"):
         return None
     words = code[2:].split("\n", 1)[0].split()
@@ -115,7 +122,7 @@ def shebang_language(code: str) -> str | None:
 
 
 def language_of(code: str, given: str | None) -> Language:
-    """As it is named, else as the first line of the code says."""
+    """Returns the language that was named, or else the one that the first line of the code names."""
     if given is not None:
         return find_language(given)
     named = shebang_language(code)
@@ -126,7 +133,7 @@ def language_of(code: str, given: str | None) -> Language:
     try:
         return find_language(named)
     except InvalidRequest:
-        # python3.11, lua5.4: the name without its version.
+        # For python3.11 or lua5.4: the name without its version.
         plain = _VERSION.sub("", named)
         if plain and plain != named:
             return find_language(plain)
@@ -163,7 +170,7 @@ def _create(submission: Submission, language: Language, image_of: ImageOf) -> Cr
 
 
 def to_json(submission: Submission) -> dict[str, Any]:
-    """For the record of a job."""
+    """Returns the submission as it is stored in the record of a job."""
     return {
         "code": submission.code,
         "language": submission.language,
@@ -192,7 +199,7 @@ def from_json(kept: Mapping[str, Any]) -> Submission:
             "stdin": None if stdin is None else base64.b64decode(stdin),
             "files": tuple(InputFile(name=n, data=base64.b64decode(data)) for n, data in kept["files"]),
             "artifacts": tuple(kept["artifacts"]),
-            # Those that were queued by an older server have none.
+            # Jobs that an older server queued have none.
             "volumes": tuple(
                 VolumeMount(volume_id=id_, path=path, is_read_only=only)
                 for id_, path, only in kept.get("volumes", ())

@@ -1,1 +1,1 @@
-"""Runs of code that outlive their request: queued, run, kept."""
+"""Jobs are runs of code that outlive their request: they are queued, run, and kept for a while."""

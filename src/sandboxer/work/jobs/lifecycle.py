@@ -1,4 +1,4 @@
-"""The life of a job: a table with one door."""
+"""The lifecycle of a job as one table. Every change of state goes through `next_state`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ class State(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     TIMED_OUT = "timed_out"
-    # Its sandbox went away under it.
+    # Its sandbox went away while it ran.
     LOST = "lost"
 
 
 class Signal(StrEnum):
     STARTED = "started"
-    # Nothing of it ran yet: the host was full, or the server died while its sandbox was being made.
+    # It goes back to the queue: nothing of it ran yet, because the host was full or the server died while
+    # making its sandbox.
     PUT_BACK = "put_back"
     ENDED = "ended"
     FAIL = "fail"

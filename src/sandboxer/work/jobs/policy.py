@@ -1,5 +1,6 @@
-"""How many jobs may run and wait, by count and by bytes, of one account and of all, and how long ended ones
-are kept. Decisions only; settings read it, so it imports no database."""
+"""Limits of the job queue: how many jobs may run and wait, by count and by bytes, per account and in all, and
+how long ended ones are kept. Decisions only; settings import this module, so it imports no database.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +18,24 @@ class JobPolicy:
     running: int
     queued_per_account: int
     queued: int = 10_000
-    # Of what those that wait were given: code, files, input.
+    # Bytes given to waiting jobs: code, files, input.
     queued_bytes_per_account: int = 64 << 20
     queued_bytes: int = 1 << 30
     retention: timedelta
-    # Of what ended jobs of one account printed; beyond it the oldest outputs go.
+    # Bytes of output kept for ended jobs of one account; beyond it the oldest outputs are deleted.
     kept_bytes: int = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """How many wait, and how much they were given together."""
+    """How many jobs wait, and how many bytes they were given together."""
 
     jobs: int
     bytes: int
 
 
 def refuse_alone(size: int, policy: JobPolicy) -> None:
-    """Raises TooLarge for a job that no queue would ever take, however empty."""
+    """Raises TooLarge for a job that even an empty queue would refuse."""
     limit = min(policy.queued_bytes_per_account, policy.queued_bytes)
     if size > limit:
         raise TooLarge(

@@ -1,4 +1,6 @@
-"""Jobs as rows. What a job was given goes when it ends; what it printed stays for the retention time."""
+"""Jobs as rows. What a job was given is deleted when it ends; what it printed is kept for the
+retention time.
+"""
 
 from __future__ import annotations
 
@@ -50,30 +52,30 @@ jobs = Table(
     Column("state", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("language", Text, nullable=False),
-    # None once it ended: code, files and environment are not kept longer than needed.
+    # None after its end: code, files and environment are not kept longer than needed.
     Column("submission", SealedJson("jobs.submission")),
     Column("webhook_url", Text),
     Column("sandbox_id", Text),
-    # Chosen before they are started, to be found again by.
+    # Process ids, chosen before the start so that the processes can be found again.
     Column("compile_process", Text),
     Column("run_process", Text),
     Column("sats", Integer, nullable=False),
     # Why it could not be started or was lost, as the wire shows it.
     Column("problem", JsonValue),
     Column("created_at", UtcDateTime, nullable=False),
-    # Not tried again before this.
+    # It is not tried again before this moment.
     Column("not_before", UtcDateTime),
     Column("started_at", UtcDateTime),
     Column("deadline", UtcDateTime),
     Column("ended_at", UtcDateTime),
-    # JSON of the outcome; large, so only read for one job at a time.
+    # The outcome as JSON. It may be large, so it is read for one job at a time only.
     Column("result", LargeBinary),
-    # Bytes of what it was given, counted while it waits.
+    # The size of what it was given, which counts while it waits.
     Column("size_bytes", Integer, nullable=False, server_default="0"),
     Index(None, "account", "created_at", "id"),
     Index(None, "state", "created_at"),
     Index(None, "ended_at"),
-    # Holds all that the bounds of the queue ask for: the rows themselves may be megabytes.
+    # Covers everything that the queue's limits need, since the rows themselves may be megabytes.
     Index(None, "state", "account", "size_bytes"),
     Index(None, "sandbox_id"),
 )
@@ -105,17 +107,19 @@ class Job:
 
     @property
     def caller(self) -> Caller:
-        """Who it runs for."""
+        """Returns the caller that the job runs for."""
         return Caller(public_key=self.created_by, account=self.account, is_owner=self.is_owner)
 
 
 rows = Rows(jobs, Job, prefix="job_", over=FINAL, cells={"state": enumerated(State)})
-# Without what it was given to run, which may be megabytes: for whoever only looks.
+# The columns without the submission, which may be megabytes.
 light = Rows(jobs, Job, prefix="job_", over=FINAL, cells={"state": enumerated(State)}, unread=["submission"])
 
 
 def keep_outcome(conn: Connection, job_id: str, result: bytes | None) -> None:
-    """Of one that ended: what it was given goes, also where whoever ended it had not read it."""
+    """Stores the outcome of an ended job and deletes what it was given, even if whoever ended it had not read
+    that.
+    """
     kept = {} if result is None else {"result": result}
     conn.execute(update(jobs).where(jobs.c.id == job_id).values(submission=None, **kept))
 
@@ -126,14 +130,14 @@ def result_of(conn: Connection, job_id: str) -> Mapping[str, Any] | None:
 
 
 def in_state(conn: Connection, state: State) -> list[Job]:
-    """Oldest first, without their submissions."""
+    """Returns jobs in a state, oldest first, without their submissions."""
     query = light.select.where(jobs.c.state == state.value).order_by(jobs.c.created_at, jobs.c.id)
     return light.all(conn, query)
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """As much of a queued job as the queue needs."""
+    """The part of a queued job that the queue needs."""
 
     id: str
     account: str
@@ -141,7 +145,9 @@ class Waiting:
 
 
 def waiting(conn: Connection, limit: int, *, per_account: int) -> list[Waiting]:
-    """Oldest first, and of each account only the first few: a long queue of one must not hide the others'."""
+    """Returns queued jobs, oldest first, and only the first few of each account, so that one long queue does
+    not hide the others.
+    """
     rank = func.row_number().over(partition_by=jobs.c.account, order_by=(jobs.c.created_at, jobs.c.id))
     ranked = (
         select(jobs.c.id, jobs.c.account, jobs.c.not_before, jobs.c.created_at, rank.label("rank"))
@@ -158,7 +164,7 @@ def waiting(conn: Connection, limit: int, *, per_account: int) -> list[Waiting]:
 
 
 def queue(conn: Connection, account: str | None = None) -> Queue:
-    """Of one account, or of all."""
+    """Returns the queue of one account, or of all."""
     query = select(func.count(), func.coalesce(func.sum(jobs.c.size_bytes), 0))
     query = query.where(jobs.c.state == State.QUEUED.value)
     if account is not None:
@@ -168,7 +174,7 @@ def queue(conn: Connection, account: str | None = None) -> Queue:
 
 
 def prune(conn: Connection, before: datetime, limit: int = _AT_ONCE) -> int:
-    """Some of those that ended before; how many."""
+    """Deletes some of the jobs that ended before that moment and returns how many."""
     ended = jobs.c.state.in_([s.value for s in FINAL])
     ids = select(jobs.c.id).where(ended, jobs.c.ended_at < before).limit(limit)
     old = [row.id for row in conn.execute(ids)]
@@ -177,7 +183,7 @@ def prune(conn: Connection, before: datetime, limit: int = _AT_ONCE) -> int:
 
 
 def drop_old_results(conn: Connection, account: str, *, keep_bytes: int) -> int:
-    """Of one account: the newest stay, as far as they go together; how many had to go."""
+    """Deletes results of one account beyond the limit, oldest first, and returns how many."""
     size = func.length(jobs.c.result).label("size")
     mine = select(jobs.c.id, size).where(jobs.c.account == account, jobs.c.result.is_not(None))
     left, old = keep_bytes, []
@@ -194,7 +200,7 @@ def drop_old_results(conn: Connection, account: str, *, keep_bytes: int) -> int:
 def page(
     conn: Connection, *, account: str | None, state: State | None, cursor: str | None, limit: int
 ) -> Page[Job]:
-    """Newest first. `account` None: everyone's."""
+    """Returns jobs, newest first. `account` None means everyone's."""
     query = light.select
     if account is not None:
         query = query.where(jobs.c.account == account)

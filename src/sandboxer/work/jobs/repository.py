@@ -1,4 +1,6 @@
-"""The repository of jobs: the only writer of their records. A step also tells who asked to be told."""
+"""The job repository is the only writer of job records. The step that ends a job also queues the webhook its
+caller asked for.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +41,12 @@ class JobRepository(Repository[Job, Step]):
         lifecycle = steps.Lifecycle[Signal](next_state=next_state, ended=FINAL)
         super().__init__(store, clock, records.rows, lifecycle)
         self._kept_bytes = kept_bytes
-        # Bytes written for each account since its old results were looked at.
+        # By account: bytes written since its old results were last checked.
         self._fresh: dict[str, int] = {}
         self._webhooks = webhooks
 
     async def glance(self, job_id: str) -> Job | None:
-        """Without what it runs."""
+        """Returns the job without its submission."""
         return await self.store.read(lambda conn: records.light.load(conn, job_id))
 
     async def outcome(self, job_id: str) -> Outcome | None:
@@ -52,8 +54,9 @@ class JobRepository(Repository[Job, Step]):
         return None if kept is None else outcomes.from_json(kept)
 
     async def take(self, job: Job, step: Step) -> Job:
-        """One step from the record as it was seen. Raises IllegalTransition, and Conflict when someone else
-        moved it first: then it is no longer the caller's."""
+        """Takes one step from the record as it was seen. Raises IllegalTransition, and Conflict if someone
+        else moved it first: the job is then no longer the caller's.
+        """
         return await self.store.write(lambda conn: self.step(conn, job, step))
 
     def _prepare(self, conn: Connection, change: steps.Change[Job, Step]) -> Job:
@@ -81,7 +84,9 @@ class JobRepository(Repository[Job, Step]):
             self._tell(conn, job, outcome, now)
 
     def _make_room(self, conn: Connection, account: str, size: int) -> None:
-        """Not with every job, and never later than a quarter past the bound."""
+        """Deletes old results. This happens not after every job, but never later than a quarter past the
+        limit.
+        """
         fresh = self._fresh.get(account, self._kept_bytes) + size
         if fresh >= self._kept_bytes // 4:
             records.drop_old_results(conn, account, keep_bytes=self._kept_bytes)
@@ -101,7 +106,7 @@ class JobRepository(Repository[Job, Step]):
                 now=now,
             )
         except SandboxerError:
-            # The operator no longer allows this address; the job ended all the same.
+            # The operator no longer allows this address; the job still ended.
             return
 
 

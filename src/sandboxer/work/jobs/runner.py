@@ -1,4 +1,6 @@
-"""One job from its place in the queue to its end, or from where a server before us left it."""
+"""The runner takes one job from its place in the queue to its end, or continues it where a previous server
+left it.
+"""
 
 from __future__ import annotations
 
@@ -39,27 +41,27 @@ from sandboxer.work.languages import HostImages
 from sandboxer.work.lines import Lines, loss_of
 
 log = logging.getLogger(__name__)
-# The host was full, or all slots were taken: look again after this, and give up after that.
+# If the host is full or all slots are taken, the job is tried again after RETRY and given up after PATIENCE.
 RETRY = timedelta(seconds=5)
 PATIENCE = timedelta(hours=1)
 
 
 @dataclass(slots=True, eq=False)
 class Live:
-    """A job in this server's hands."""
+    """A job that this server is running."""
 
     account: str
     recorder: Recorder | None = None
     process: Process | None = None
     is_cancelled: bool = False
-    # Who cancelled it.
+    # The caller who cancelled it.
     actor: str = ""
 
     def outcome(self) -> Outcome | None:
         return None if self.recorder is None else self.recorder.outcome()
 
     async def cancel(self, actor: str) -> None:
-        """Have it end; the runner notices how."""
+        """Makes the job end; the runner notices how it ended."""
         self.is_cancelled, self.actor = True, actor
         if self.process is not None:
             await kill_quietly(self.process)
@@ -79,7 +81,9 @@ class Runner:
         return self.places.sandboxes
 
     async def attend(self, job_id: str, live: Live) -> None:
-        """Returns when the job ended or went back to the queue. Cancelled, it leaves the program running."""
+        """Returns when the job has ended or went back to the queue. If cancelled, it leaves the program
+        running.
+        """
         job = await self.repository.find(job_id)
         if job is None or job.state in FINAL:
             return
@@ -110,7 +114,7 @@ class Runner:
 
         claim = Claim(now, started)
         if not job.is_owner:
-            # The queue may be long: whoever may do nothing any more starts nothing either.
+            # The queue may have been long: a caller who may no longer act starts nothing.
             demand_active(await self.places.authorities.of(job.caller), now=now)
         plan = make_plan(submission, await self.images.image_of())
         sandbox = await self.places.make(plan, job.caller, claim)
@@ -118,7 +122,7 @@ class Runner:
         await self._run(job.id, live, sandbox, ids, float(submission.ttl_s), resume=False)
 
     async def _go_on(self, job: Job, live: Live) -> None:
-        """A job that a server before us had begun."""
+        """Continues a job that a previous server had begun."""
         if job.sandbox_id is None or job.compile_process is None or job.run_process is None:
             raise Broken(why=f"job {job.id} runs nowhere")
         sandbox = await self.sandboxes.recall(job.sandbox_id, CLEANER)
@@ -181,7 +185,7 @@ class Runner:
             self.endings.soon(job.sandbox_id)
 
     async def _fail(self, job_id: str, live: Live, error: SandboxerError) -> None:
-        """It could not be begun, or was lost on the way."""
+        """Records a job that could not be started, or was lost while it ran."""
         job = await self._reload(job_id)
         now = self.clock.now()
         if live.is_cancelled:
@@ -201,7 +205,7 @@ class Runner:
             await self._end(job, failed, live.outcome(), {"problem": problem_of(error)})
 
     async def _what_became(self, job: Job) -> str:
-        """Why the sandbox of a job is no longer there, in a word."""
+        """Returns one word for why the sandbox of a job no longer exists."""
         assert job.sandbox_id is not None
         try:
             sandbox = await self.sandboxes.get(job.sandbox_id, CLEANER)
@@ -217,7 +221,7 @@ class Runner:
 
 
 def verdict(outcome: Outcome, live: Live) -> Step:
-    """How a job ended whose program did."""
+    """Returns the step for a job whose program has ended."""
     if live.is_cancelled:
         return Step(signal=Signal.CANCEL, reason="cancelled", actor=live.actor)
     reason = outcome.reason
@@ -240,6 +244,8 @@ def _submission(job: Job) -> Submission:
 
 
 def _is_loss(error: SandboxerError) -> bool:
-    """Of a program that had begun: its sandbox went, for want of sats or at a cap (see `work/lines`) too."""
+    """Tells whether a running program lost its sandbox, also for want of sats or at a cap (see
+    `work/lines`).
+    """
     by_money = InsufficientCredit | Forbidden
     return isinstance(error, BackendLost | IllegalTransition | NotFound | by_money)

@@ -1,4 +1,6 @@
-"""Jobs as callers use them, and the queue behind: so many at once for each account, oldest first."""
+"""The use cases of jobs, and the queue behind them: a limited number runs at once for each account, oldest
+first.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +28,18 @@ from sandboxer.work.jobs.repository import JobRepository, Step
 from sandboxer.work.jobs.runner import RETRY, Live, Runner
 
 log = logging.getLogger(__name__)
-# Queued jobs looked at in one go.
+# Queued jobs read at once.
 LOOK_AHEAD = 1000
-# Of one account beyond those that may run: the first may have to wait for their moment.
+# Jobs of one account read beyond those that may run, since the first ones may have to wait for their moment.
 LATE = 16
-# A cancelled program is killed within milliseconds; past this its sandbox is in trouble and we say so.
+# A cancelled program is killed within milliseconds; after this time its sandbox is in trouble and the caller
+# is told.
 CANCEL_WAIT_S = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A job and what there is of its output."""
+    """A job and the output it has so far."""
 
     job: Job
     outcome: Outcome | None
@@ -58,7 +61,9 @@ class Jobs:
     async def submit(
         self, plan: Plan, caller: Caller, *, webhook_url: str | None = None, also: Also | None = None
     ) -> Job:
-        """Queue it. `also` is written with the record. Raises QueueFull, and TooLarge for what never fits."""
+        """Queues a job. `also` is written in the transaction of the record. Raises QueueFull, and TooLarge
+        for what would never fit.
+        """
         now = self._clock.now()
         given = to_json(plan.submission)
         job = Job(
@@ -97,7 +102,7 @@ class Jobs:
         return job
 
     async def get(self, job_id: str, caller: Caller) -> Seen:
-        """While it runs, with what it has printed so far."""
+        """Returns the job; while it runs, with what it has printed so far."""
         job = await self._visible(job_id, caller)
         live = self._live.get(job_id)
         if job.state in FINAL or live is None:
@@ -107,20 +112,20 @@ class Jobs:
     async def list(
         self, caller: Caller, *, state: State | None = None, cursor: str | None = None, limit: int = 50
     ) -> Page[Job]:
-        """Newest first. The owner sees everyone's."""
+        """Returns jobs, newest first. The owner sees everyone's."""
         account = None if caller.is_owner else caller.account
         return await self._repository.store.read(
             lambda conn: records.page(conn, account=account, state=state, cursor=cursor, limit=limit)
         )
 
     async def wait(self, job_id: str, caller: Caller, *, timeout_s: float) -> Seen:
-        """As `get`, once it ended or the time is over."""
+        """Returns what `get` returns, once the job has ended or the time is over."""
         await self._visible(job_id, caller)
         await self._ended(job_id, timeout_s)
         return await self.get(job_id, caller)
 
     async def cancel(self, job_id: str, caller: Caller) -> Seen:
-        """End it, and say what it had printed. Ended already: as it is."""
+        """Ends the job and returns what it had printed. A job that has ended already is returned as it is."""
         job = await self._visible(job_id, caller)
         live = self._live.get(job_id)
         if live is not None:
@@ -132,19 +137,21 @@ class Jobs:
                 await self._repository.take(job, step)
                 self._tell_ended(job_id)
             except (Conflict, IllegalTransition):
-                # It was begun, or ended, just now.
+                # It was started or ended at this moment.
                 return await self.cancel(job_id, caller)
         return await self.get(job_id, caller)
 
     async def adopt(self) -> None:
-        """Take up what a server before us left running; before anything is swept away."""
+        """Continues the jobs that a previous server left running. This must happen before anything is swept
+        away.
+        """
         for job in await self._repository.store.read(lambda conn: records.in_state(conn, State.RUNNING)):
             if job.sandbox_id is not None:
                 self._runner.endings.own(job.sandbox_id)
             self._start(job.id, job.account)
 
     async def run(self) -> None:
-        """Start what is queued, for ever; cancel it to stop."""
+        """Starts queued jobs until it is cancelled."""
         while True:
             self._called.clear()
             try:
@@ -160,7 +167,9 @@ class Jobs:
                 continue
 
     async def _start_due(self) -> bool:
-        """True if some have to wait for a moment, not for another's end."""
+        """Starts what is due. Returns True if some jobs wait for a moment in time and not for the end of
+        another job.
+        """
         now, is_any_late = self._clock.now(), False
         mine = self._policy.running_per_account
         for found in await self._repository.store.read(
@@ -187,7 +196,7 @@ class Jobs:
         try:
             await self._runner.attend(job_id, live)
         except Exception:
-            # Not even its failure could be written down: the next start finds it again.
+            # Not even its failure could be recorded; the next start of the server finds it again.
             log.exception("job %s is stuck", job_id)
         finally:
             del self._live[job_id]
@@ -201,7 +210,7 @@ class Jobs:
         return job
 
     async def _ended(self, job_id: str, timeout_s: float) -> None:
-        """Returns when it has ended, or after `timeout_s`."""
+        """Returns when the job has ended, or after `timeout_s`."""
         changed = asyncio.Event()
         self._waiters.setdefault(job_id, set()).add(changed)
         try:

@@ -178,7 +178,9 @@ EXIT_CODE = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """How a program went: what its compiler said if it refused the program, otherwise what the program did."""
+    """How a program went: what its compiler said if it refused the program, otherwise what the
+    program did.
+    """
 
     exit_code: int
     stdout: str
@@ -286,7 +288,9 @@ class HostImages:
 
 
 def offered(language: Language, images: Iterable[ImageContent]) -> Offered:
-    """Returns the images that have the language: the one meant for it first, the one with all languages last."""
+    """Returns the images that have the language: the one meant for it first, the one with all
+    languages last.
+    """
     having = sorted(
         (image for image in images if has_language(image, language)),
         key=lambda image: (image.name != language.image, image.name == ALL, image.name),

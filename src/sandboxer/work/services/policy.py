@@ -31,7 +31,9 @@ class AfterExit:
 def after_exit(
     restart: Restart, crashes: Sequence[datetime], *, is_failure: bool, now: datetime
 ) -> AfterExit:
-    """Decides whether and when to restart, or to give up. The pause doubles with every end within the window."""
+    """Decides whether and when to restart, or to give up. The pause doubles with every end within
+    the window.
+    """
     window = now - timedelta(seconds=max(restart.window_s, LEAST_WINDOW_S))
     counted = (*(moment for moment in crashes if moment > window), now)
     if restart.policy is Policy.NEVER or (restart.policy is Policy.ON_FAILURE and not is_failure):

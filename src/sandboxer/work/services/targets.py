@@ -75,7 +75,9 @@ class ServiceTargets(Generic[T]):
         return self._dependencies.repository.proof_of(host)
 
     async def woken(self, target: T) -> None:
-        """Starts the process again after its sandbox was woken. The reconciler handles and reports failures."""
+        """Starts the process again after its sandbox was woken. The reconciler handles and
+        reports failures.
+        """
         service = self._dependencies.repository.by_sandbox(target.sandbox_id)
         if service is None:
             return

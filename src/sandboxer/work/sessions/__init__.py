@@ -1,1 +1,1 @@
-"""Stateful interpreters: what a cell sets, the next one finds."""
+"""Sessions are stateful interpreters: what one cell sets, the next one finds."""

@@ -1,7 +1,9 @@
-"""One living interpreter and our line to it: cells go in one after the other, what they say comes out.
+"""An attached interpreter and the connection to it: cells go in one after the other, and what they say comes
+out.
 
-Two tasks: one listens, one feeds and keeps time. Cells that nobody waits for any more run on; their output is
-kept for whoever asks. When the interpreter is gone, this object is over; a restart makes another.
+Two tasks serve it: one reads what the interpreter says, the other sends cells and enforces their time limits.
+A cell that nobody waits for any more runs on, and its output is kept for whoever asks. When the interpreter
+is gone this object is finished; a restart makes a new one.
 """
 
 from __future__ import annotations
@@ -37,13 +39,13 @@ from sandboxer.work.sessions.frames import (
 )
 
 log = logging.getLogger(__name__)
-# How long an interpreter may ignore an interrupt before everything of it is killed.
+# How long an interpreter may ignore an interrupt before all of its processes are killed.
 PATIENCE_S = 5.0
-# Cells that may wait for their turn.
+# How many cells may wait for their turn.
 QUEUE_LIMIT = 32
 _STDERR_KEPT = 2000
-# Bytes a second that are read of what an interpreter says, beyond a burst of as many; a program that says
-# more waits at its own full pipe. One tenant's words must not keep the server from hearing the others.
+# Bytes a second that are read from an interpreter, after a burst of as many. A program that prints more waits
+# at its own full pipe: one tenant must not keep the server from reading the others.
 RATE = 4 << 20
 
 Working = Callable[[], AbstractAsyncContextManager[object]]
@@ -51,7 +53,9 @@ WhenGone = Callable[["Attached", str, str], Awaitable[None]]
 
 
 class Attached:
-    """`working` is held open while a cell runs; `when_gone(self, reason, why)` is awaited once."""
+    """An interpreter that this server is connected to. `working` is held open while a cell runs;
+    `when_gone(self, reason, why)` is awaited once.
+    """
 
     def __init__(
         self, process: Process, clock: Clock, *, is_shell: bool, working: Working, when_gone: WhenGone
@@ -66,7 +70,7 @@ class Attached:
         self.last = 0
         self.greeted = asyncio.Event()
         self.over = asyncio.Event()
-        # Why it is over: a word, and a sentence.
+        # Why it ended: a word, and a sentence.
         self.reason, self.why = "", ""
         self._waiting: deque[Cell] = deque()
         self._stir = asyncio.Event()
@@ -79,7 +83,7 @@ class Attached:
         return self.current is not None or bool(self._waiting)
 
     async def live(self) -> None:
-        """Until the interpreter is gone. Cancel it to let go; the interpreter goes on."""
+        """Serves the interpreter until it is gone. Cancelling detaches; the interpreter goes on."""
         feeding = asyncio.create_task(self._feed())
         try:
             async with self._process:
@@ -98,7 +102,7 @@ class Attached:
         await self._process.write_stdin(json.dumps(order).encode() + b"\n")
 
     def submit(self, code: str, timeout_s: float) -> Cell:
-        """Runs when those before it have ended. Raises Conflict when too many wait."""
+        """Queues a cell, which runs after those before it have ended. Raises Conflict if too many wait."""
         if len(self._waiting) >= QUEUE_LIMIT:
             raise Conflict(
                 why=f"{QUEUE_LIMIT} cells of this session are waiting already",
@@ -113,7 +117,7 @@ class Attached:
         return cell
 
     def interrupt(self) -> Cell | None:
-        """The running cell, which is asked to stop; None if none runs."""
+        """Asks the running cell to stop and returns it; returns None if none runs."""
         cell = self.current
         if cell is not None and cell.stopping is None:
             cell.stopping = Status.INTERRUPTED
@@ -121,12 +125,14 @@ class Attached:
         return cell
 
     async def kill(self, reason: str, why: str) -> None:
-        """Everything that this interpreter started, itself included; `over` is set when it is gone."""
+        """Kills everything that this interpreter started and the interpreter itself; `over` is set when it is
+        gone.
+        """
         self._note(reason, why)
         await kill_quietly(self._process)
 
     def set_frozen(self, is_frozen: bool) -> None:
-        """Time limits stand still with the processes."""
+        """Stops and resumes time limits together with the processes."""
         now = time.monotonic()
         if is_frozen and self._frozen_at is None:
             self._frozen_at = now
@@ -144,7 +150,7 @@ class Attached:
                 self._note_exit(item)
                 return
             if item.stream is Stream.STDERR:
-                # The keeper's own complaint; its interpreter prints elsewhere.
+                # An error of the keeper itself; its interpreter prints elsewhere.
                 self._words = (self._words + item.data)[-_STDERR_KEPT:]
                 continue
             for line in lines.feed(item.data, item.dropped):
@@ -176,11 +182,12 @@ class Attached:
                 self._done(frame)
 
     def _begun(self, frame: Begun) -> None:
-        """Of a cell that we sent it is no news; of another, a server before us sent it."""
+        """Notes that a cell has begun. A cell that this server did not send was sent by a previous server."""
         if frame.n in self.cells:
             return
         if self.current is not None and not self.current.over.is_set():
-            # They run one after the other: its end was lost, or is kept from us to have cells pile up here.
+            # Cells run one after the other, so the end of the previous one was lost, or is withheld to make
+            # cells pile up here.
             self.current.fault = Fault("lost", "another cell began before this one was said to end", "")
             self.current.end(Status.ERROR, at=self._clock.now())
             self._prune()
@@ -205,7 +212,7 @@ class Attached:
         cell.truncated = cell.truncated or any(frame.lost)
         failed = frame.fault is not None or frame.status != 0
         if self._is_shell:
-            # Some shells count a signal from 256 or 384 on.
+            # Some shells report a signal as 256 or 384 plus its number.
             cell.exit_code = frame.status if frame.status < 256 else 128 + (frame.status & 0x7F)
             if frame.status and frame.fault is None:
                 cell.fault = Fault("exit", f"exit status {cell.exit_code}", "")
@@ -228,7 +235,8 @@ class Attached:
                     await self._see_through(self.current)
                 self.current = None
         except (SandboxerError, OSError) as error:
-            # The sandbox refuses us, or its line broke: the listener, if it still listens, is told so.
+            # The sandbox refuses the command, or the connection broke: the reading task is told, if it still
+            # runs.
             await self.kill("lost", str(error))
 
     async def _see_through(self, cell: Cell) -> None:

@@ -1,7 +1,8 @@
-"""A cell as the platform keeps it: what was asked, everything it said so far within bounds, how it ended.
+"""A cell is one piece of code of a session: what was asked, everything it printed within limits, and how it
+ended.
 
-Kept in memory, and rebuilt after a restart of the server from what the sandbox kept of the session's words.
-Readers come and go; each has its own place.
+Cells are kept in memory. After a restart of the server they are rebuilt from what the sandbox kept of the
+session's output. Each reader has its own position.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from enum import StrEnum
 
 from sandboxer.work.sessions.frames import Fault
 
-# Bytes of each stream kept of one cell.
+# Bytes kept of each stream of one cell.
 OUTPUT_LIMIT = 1 << 20
 RESULTS_LIMIT = 64
-# Bytes of all results of one cell: one large picture, or many small ones.
+# Bytes kept of all results of one cell: one large picture, or many small ones.
 RESULTS_BYTES = 8 << 20
-# Cells kept of one session, and bytes of them all; of the last one whatever its own limits allow.
+# How many cells of one session are kept, and how many bytes together; the last cell is always kept whole.
 KEPT_CELLS = 200
 KEPT_BYTES = 8 << 20
 
@@ -29,13 +30,13 @@ class Status(StrEnum):
     QUEUED = "queued"
     RUNNING = "running"
     OK = "ok"
-    # It raised; a shell's last command failed.
+    # It raised an exception; in a shell, its last command failed.
     ERROR = "error"
     INTERRUPTED = "interrupted"
     TIMED_OUT = "timed_out"
-    # The interpreter went in the middle of it.
+    # The interpreter ended while it ran.
     DIED = "died"
-    # It never began: the session ended or was restarted first.
+    # It never ran, because the session ended or was restarted before.
     CANCELLED = "cancelled"
 
 
@@ -68,7 +69,7 @@ class Cell:
     began_at: datetime | None = None
     ended_at: datetime | None = None
     duration_ms: float | None = None
-    # Why we asked it to stop, if we did.
+    # Why the platform asked it to stop, if it did.
     stopping: Status | None = None
     over: asyncio.Event = field(default_factory=asyncio.Event)
     size: int = 0
@@ -78,7 +79,8 @@ class Cell:
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def print(self, stream: int, data: bytes) -> None:
-        # Every piece costs its bytes and a little: a program that prints byte by byte is bounded too.
+        # Every piece costs its bytes and a fixed amount, so that a program that prints byte by byte is
+        # bounded too.
         fits = data[: max(0, OUTPUT_LIMIT - self._kept[stream])]
         self._kept[stream] += len(fits) + 32
         if len(fits) < len(data):
@@ -90,7 +92,7 @@ class Cell:
         self._tell()
 
     def show(self, mimes: Mapping[str, str]) -> None:
-        # As much as it takes in memory: one rare character makes every letter of a text four bytes wide.
+        # The size in memory, where one rare character makes every letter of a text four bytes wide.
         size = sum(sys.getsizeof(text) for text in mimes.values())
         if self._results >= RESULTS_LIMIT or self._shown + size > RESULTS_BYTES:
             self.truncated = True
@@ -116,7 +118,7 @@ class Cell:
         return [part.mimes for part in self.parts if isinstance(part, Result)]
 
     async def follow(self, after: int = 0) -> AsyncIterator[tuple[int, Part]]:
-        """Each part with its number, from `after` on, until the cell is over."""
+        """Yields each part with its number, starting at `after`, until the cell has ended."""
         at = after
         while True:
             news = self._news

@@ -1,5 +1,6 @@
-"""What a keeper says, as values. Every line is hostile: what does not fit the form is an error with a reason,
-and what is larger than its bound never gets here (`Lines`)."""
+"""Frames are what a keeper says, parsed into values. Every line is untrusted: one that does not have the
+right form is an error with a reason, and one that is too long never gets here (`Lines`).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import Any
 
 from sandboxer.kernel.errors import GuestMisbehaved
 
-# A picture of 4 MiB in base 64 inside JSON, and some.
+# Enough for a picture of 4 MiB in base 64 inside JSON.
 MOST_LINE = 6 << 20
 MOST_MIMES = 16
 MOST_TEXT = 256 * 1024
@@ -19,7 +20,7 @@ MOST_TEXT = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The interpreter takes cells."""
+    """The interpreter accepts cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +56,15 @@ class Done:
     n: int
     status: int
     fault: Fault | None
-    # Bytes of stdout and stderr beyond the limit.
+    # How many bytes of stdout and stderr were dropped beyond the limit.
     lost: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """The interpreter ended: exit code, or minus the signal; `why`: what it said before it was ready."""
+    """The interpreter has ended, with its exit code or minus the signal; `why` is what it said before it was
+    ready.
+    """
 
     code: int
     why: str
@@ -79,7 +82,7 @@ Frame = Ready | Begun | Printed | Shown | Done | Gone | Hello
 
 @dataclass(slots=True)
 class Lines:
-    """Cuts a stream into lines, none larger than the bound; after a gap it goes on at the next line."""
+    """Cuts a stream into lines of limited length; after a gap it continues at the next line."""
 
     held: bytearray = field(default_factory=bytearray)
     in_step: bool = True
@@ -90,7 +93,8 @@ class Lines:
             self.in_step = False
         self.held += data
         whole: list[bytes] = []
-        # Copied only when a line is whole: who sends byte by byte must not have megabytes moved each time.
+        # Data is copied only when a line is complete: a sender of single bytes must not cause megabytes to be
+        # moved each time.
         if b"\n" in data:
             *whole, rest = bytes(self.held).split(b"\n")
             self.held = bytearray(rest)
@@ -103,7 +107,7 @@ class Lines:
 
 
 def read_frame(line: bytes) -> Frame | None:
-    """None for a kind of a newer keeper. Raises GuestMisbehaved."""
+    """Parses one line. Returns None for a kind that only a newer keeper knows. Raises GuestMisbehaved."""
     try:
         raw = json.loads(line)
         return _frame(raw["t"], raw)

@@ -1,7 +1,8 @@
-"""Which interpreters can keep a session, and how each is started. One table; the programs are in `drivers/`.
+"""This table says which interpreters can keep a session and how each is started. Their programs are in
+`drivers/`.
 
-Programming languages read their cells from a pipe of their own and answer on another. Shells are run as if at
-a prompt, where an interrupt ends the line and not the shell; each cell is one `eval` and one report.
+Programming languages read cells from one pipe and answer on another. Shells run as if at a prompt, where an
+interrupt ends the line and not the shell; each cell is one `eval` and one report.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from sandboxer.work.lines import WORKSPACE, Wanted, merged_env
 from sandboxer.work.sessions.attached import Attached
 from sandboxer.work.sessions.records import Session
 
-# Reads the keeper's own text from stdin first: it is no secret, and would only clutter the list of processes.
+# Reads the keeper's source from stdin first: it is not secret, but would clutter the list of processes.
 BOOT = (
     "import os,sys\nn,t=int(sys.argv[1]),b''\nwhile len(t)<n:t+=os.read(0,n-len(t))\n"
     "exec(compile(t,'keeper','exec'))"
@@ -32,19 +33,19 @@ BOOT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interpreter:
-    """How to start one. Words in braces are filled in by the keeper."""
+    """How to start an interpreter. The keeper fills in words in braces."""
 
     name: str
     argv: tuple[str, ...]
-    # File in `drivers/`; empty for shells, which need none.
+    # The file in `drivers/`; empty for shells, which need none.
     driver: str = ""
     # "length": cells by pipe, with their length before them; "nul": with a NUL after them; "flag": as
     # "length", and interrupted by a file that it looks for; "shell".
     mode: str = "length"
-    # An interrupt goes to what it started and not to itself, which would end by it.
+    # An interrupt is sent to its children only, because it would end the interpreter itself.
     spares_itself: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
-    # Of shells: what is said first, how a cell is run, and how its end is told.
+    # For shells: what is sent first, how a cell is run, and how its end is reported.
     first: str = ":"
     run: str = ""
     end: str = ""
@@ -54,7 +55,7 @@ class Interpreter:
         return languages()[self.name]
 
     def order(self) -> dict[str, object]:
-        """The keeper's first order."""
+        """Returns the first order for the keeper."""
         return {
             "op": "start",
             "argv": list(self.argv),
@@ -81,7 +82,7 @@ def _posix(name: str, *argv: str, first: str = "PS1= PS2=; set +m") -> Interpret
 
 
 def _c_shell(name: str) -> Interpreter:
-    """It cannot quote a newline: its cells are sourced."""
+    """Returns the entry of a C shell, which cannot quote a newline: its cells are sourced from a file."""
     return Interpreter(
         name=name,
         argv=(name, "-f", "-i"),
@@ -100,7 +101,7 @@ _ALL = (
     Interpreter(name="php", argv=("php", "{driver}"), driver="php.php"),
     Interpreter(name="r", argv=("Rscript", "--vanilla", "{driver}"), driver="r.R"),
     Interpreter(name="lua", argv=("lua", "{driver}"), driver="lua.lua", mode="flag"),
-    # Compiled traces never look up: interpreted, it can be interrupted.
+    # Compiled traces never check for interrupts; interpreted code can be interrupted.
     Interpreter(name="luajit", argv=("luajit", "-joff", "{driver}"), driver="lua.lua", mode="flag"),
     _posix("bash", "bash", "--norc", "--noediting", "-i", first="PS1= PS2=; set +H +m"),
     _posix("sh", "sh", "-i"),
@@ -126,7 +127,7 @@ INTERPRETERS: Mapping[str, Interpreter] = MappingProxyType({one.name: one for on
 
 
 def find_interpreter(word: str) -> Interpreter:
-    """By any name of its language. Raises InvalidRequest that says which there are."""
+    """Returns an interpreter by any name of its language. Raises InvalidRequest that lists the known ones."""
     found = INTERPRETERS.get(find_language(word).name)
     if found is None:
         names = ", ".join(sorted(INTERPRETERS))
@@ -141,12 +142,12 @@ def driver_text(name: str) -> str:
     return files(f"{__package__}.drivers").joinpath(name).read_text(encoding="utf-8")
 
 
-# R takes a second on a quiet machine.
+# R takes a second to start on an idle machine.
 START_S = 60.0
 
 
 async def start_keeper(guest: Guest, session: Session, sandbox_env: Mapping[str, str]) -> Process:
-    """The keeper with its own text and nothing else yet; `give_order` has it start the interpreter."""
+    """Starts the keeper with nothing but its own source; `give_order` makes it start the interpreter."""
     keeper = driver_text("keeper.py").encode()
     env = merged_env(sandbox_env, Wanted(env=session.env))
     argv = ("python3", "-I", "-S", "-c", BOOT, str(len(keeper)), session.language)
@@ -173,7 +174,7 @@ async def give_order(process: Process, interpreter: Interpreter) -> None:
 
 
 async def await_greeting(attached: Attached, session: Session, image: str) -> None:
-    """Returns when the interpreter takes cells. Raises NotAvailable with what it said instead."""
+    """Returns when the interpreter accepts cells. Raises NotAvailable with what it said instead."""
     greeted = asyncio.ensure_future(attached.greeted.wait())
     over = asyncio.ensure_future(attached.over.wait())
     try:
@@ -194,7 +195,7 @@ async def await_greeting(attached: Attached, session: Session, image: str) -> No
 
 
 async def find_again(guest: Guest, session: Session) -> Process | None:
-    """The keeper that a server before us started; None if it is gone."""
+    """Returns the keeper that a previous server started, or None if it is gone."""
     for process_id in (session.process_id, session.process_id + "r"):
         try:
             return await guest.attach(process_id)
@@ -204,7 +205,7 @@ async def find_again(guest: Guest, session: Session) -> Process | None:
 
 
 async def end_leftovers(guest: Guest, session: Session) -> None:
-    """Whatever earlier starts of this session left running."""
+    """Ends whatever earlier starts of this session left running."""
     for info in await guest.processes():
         if info.process_id.startswith(session.id) and info.exit is None:
             async with await guest.attach(info.process_id) as process:

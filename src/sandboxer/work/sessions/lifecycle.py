@@ -15,10 +15,10 @@ from sandboxer.kernel.errors import IllegalTransition
 
 
 class State(StrEnum):
-    # The interpreter, and maybe its sandbox, is being made.
+    # The interpreter, and perhaps its sandbox, is being started.
     STARTING = "starting"
     READY = "ready"
-    # Its interpreter is gone, and with it what it knew; the session can be started again.
+    # Its interpreter is gone with all its state; the session can be restarted.
     DIED = "died"
     ENDED = "ended"
 
@@ -53,13 +53,13 @@ def next_state(state: State, signal: Signal) -> State:
 TTL_DEFAULT = timedelta(hours=1)
 TTL_MAX = timedelta(hours=24)
 IDLE_DEFAULT = timedelta(minutes=15)
-# What every cell adds to the end.
+# How much every cell extends the session.
 ACTIVITY_ADDS = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """When a session began, when it ends at the latest, and how long it may be quiet."""
+    """When a session began, when it ends at the latest, and how long it may be idle."""
 
     began: datetime
     expires_at: datetime
@@ -72,15 +72,16 @@ def begin(ttl: timedelta, idle: timedelta, *, now: datetime) -> Span:
 
 
 def bumped(span: Span, *, now: datetime) -> Span:
-    """After an activity: the end moves, never past the longest life."""
+    """Returns the span after an activity: the end moves, but never past the longest life."""
     longest = span.began + TTL_MAX
     moved = max(span.expires_at, min(span.expires_at + ACTIVITY_ADDS, longest))
     return Span(began=span.began, expires_at=moved, idle=span.idle, last_active=max(now, span.last_active))
 
 
 def end_due(span: Span, *, is_busy: bool, is_frozen: bool, now: datetime) -> str | None:
-    """Why it is over; None: it is not. While frozen the end comes nearer, idleness does not; a cell that
-    runs is no idleness."""
+    """Returns why the session is over, or None if it is not. While frozen its end still comes nearer, but it
+    does not count as idle; a running cell does not count as idle either.
+    """
     if now >= span.expires_at:
         return "ttl"
     if not is_busy and not is_frozen and now >= span.last_active + span.idle:
@@ -89,5 +90,5 @@ def end_due(span: Span, *, is_busy: bool, is_frozen: bool, now: datetime) -> str
 
 
 def look_at(span: Span) -> datetime:
-    """When to look next."""
+    """Returns when to look next."""
     return min(span.expires_at, span.last_active + span.idle)

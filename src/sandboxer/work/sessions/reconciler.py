@@ -1,5 +1,6 @@
-"""The loop that ends sessions whose time is over, lets them follow their sandboxes, and writes down what
-activities added to their ends."""
+"""The session reconciler ends sessions whose time is over, makes them follow their sandboxes, and writes down
+how far activities have extended them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from sandboxer.work.sessions.repository import ACTOR, SessionRepository, Step, o
 
 log = logging.getLogger(__name__)
 WRITE_EVERY = timedelta(seconds=30)
-# One that is busy or frozen past its idle time is looked at again, not in a loop.
+# A session that is busy or frozen past its idle time is checked again after this time, not in a tight loop.
 LEAST_WAIT = timedelta(seconds=1)
 _MAKING = frozenset({SandboxState.REQUESTED, SandboxState.PROVISIONING})
 _KEPT = frozenset({SandboxState.STOPPED, SandboxState.REAPED, SandboxState.FAILED})
@@ -33,9 +34,9 @@ class SessionReconciler(Reconciler):
         super().__init__("sessions", repository.store, repository.clock)
         self._repository = repository
         self._tasks = tasks
-        # Whose time is over, and who are being ended for it, each in a task of its own.
+        # Sessions whose time is over and that are being ended, each in a task of its own.
         self._due: set[str] = set()
-        # Whose sandbox ended.
+        # Sessions whose sandbox has ended.
         self._bereft: set[str] = set()
         self._written_at = repository.clock.now()
         repository.on_change(lambda session, steps: self.wake())
@@ -75,7 +76,7 @@ class SessionReconciler(Reconciler):
         )
         if due is None or session.id in self._due or self._is_paused(session.id):
             return
-        # Not awaited: a sandbox that answers slowly, or a start under way, must not keep the others alive.
+        # Not awaited: a slow sandbox, or a start in progress, must not keep other sessions alive.
         self._due.add(session.id)
         self._tasks.start(self._end(session.id, due), name=f"end of {session.id}")
 
@@ -93,7 +94,9 @@ class SessionReconciler(Reconciler):
             self.wake()
 
     async def _bury(self, session_id: str) -> None:
-        """One whose sandbox ended: with a kept disk it can be started again, else it is over."""
+        """Handles a session whose sandbox ended: if its disk is kept it can be restarted, otherwise it is
+        over.
+        """
         session = self._repository.peek(session_id)
         if session is None or session_id in self._repository.ending:
             return

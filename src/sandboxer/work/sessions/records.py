@@ -1,4 +1,4 @@
-"""What the platform remembers of a session: the value, its table, and the few queries on it."""
+"""Sessions as rows: the value, its table, and the few queries on it."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class Session:
     id: str
     # Grows by one with every write; a write from an older version is refused.
     version: int = 0
-    # Whose it is: always its sandbox's.
+    # The account of its sandbox.
     account: str
     created_by: str
     name: str | None
     sandbox_id: str
-    # Its sandbox was made for it, and ends with it.
+    # Whether its sandbox was made for it and ends with it.
     owns_sandbox: bool
     language: str
     state: State
     reason: str
-    # Of the keeper in the sandbox; each start has its own.
+    # The id of the keeper process; each start has its own.
     process_id: str
     generation: int
     env: Mapping[str, str]
@@ -99,7 +99,7 @@ rows = Rows(
 
 
 def save_span(conn: Connection, session: Session) -> None:
-    """Its end as activities moved it: no step, and not fenced."""
+    """Writes the end as activities moved it. This is no step and is not fenced by the version."""
     times = {"expires_at": session.expires_at, "last_active_at": session.last_active_at}
     conn.execute(update(sessions).where(sessions.c.id == session.id).values(**times))
 
@@ -113,7 +113,7 @@ def load_page(
     cursor: str | None,
     limit: int,
 ) -> Page[Session]:
-    """Newest first. Without `state`, ended ones are left out."""
+    """Returns sessions, newest first. Without `state`, ended ones are left out."""
     query = rows.select
     if account is not None:
         query = query.where(sessions.c.account == account)
@@ -124,7 +124,7 @@ def load_page(
 
 
 def prune(conn: Connection, before: datetime, limit: int) -> int:
-    """Some of those that ended before; how many."""
+    """Deletes some of the sessions that ended before that moment and returns how many."""
     old = select(sessions.c.id).where(sessions.c.state == State.ENDED.value, sessions.c.ended_at < before)
     ids = [row.id for row in conn.execute(old.limit(limit))]
     conn.execute(delete(sessions).where(sessions.c.id.in_(ids)))

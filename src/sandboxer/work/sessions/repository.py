@@ -1,8 +1,8 @@
-"""The repository of sessions: the only writer of their records, and the interpreters of those that have not
-ended.
+"""The session repository is the only writer of session records, and holds the interpreters of those that have
+not ended.
 
-What every cell adds to a session's end is kept in memory and written down now and then: a cell of a
-millisecond must not cost a write. A crash forgets half a minute of it at most.
+How far cells extend a session is kept in memory and written down now and then, because a cell of a
+millisecond must not cost a write. A crash forgets half a minute of that at most.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LIFECYCLE = steps.Lifecycle[Signal](next_state=next_state, ended=frozenset({Sta
 
 
 def over(actor: str, reason: str) -> Step:
-    """The step that ends one. What it was told is not kept longer than it."""
+    """Returns the step that ends a session. Its environment is deleted with it."""
     return Step(signal=Signal.END, actor=actor, reason=reason, changes={"env": {}})
 
 
@@ -57,11 +57,11 @@ class SessionRepository(RememberedRepository[Session, Step]):
         self._tasks = tasks
         self._by_sandbox: dict[str, set[str]] = {}
         self._attached: dict[str, Attached] = {}
-        # Those whose interpreter is gone: their cells can still be read.
+        # Interpreters that are gone; their cells can still be read.
         self._former: dict[str, Attached] = {}
-        # Being ended by us: what their sandbox does meanwhile is no news.
+        # Sessions that the platform is ending; what their sandbox does meanwhile does not matter.
         self.ending: set[str] = set()
-        # Whose end moved since it was written down.
+        # Sessions whose end has moved since it was last written.
         self.unwritten: set[str] = set()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -81,7 +81,7 @@ class SessionRepository(RememberedRepository[Session, Step]):
                 conn, account=account, sandbox_id=sandbox_id, state=state, cursor=cursor, limit=limit
             )
         )
-        # In memory is what was not written down yet.
+        # The memory has what was not written down yet.
         known = [self._memory.get(session.id, session) for session in found.records]
         return Page(records=known, next_cursor=found.next_cursor)
 
@@ -100,7 +100,7 @@ class SessionRepository(RememberedRepository[Session, Step]):
 
     @asynccontextmanager
     async def one_at_a_time(self, name: str) -> AsyncIterator[None]:
-        """Starts and ends of one session never overlap; nor do two who count a sandbox's sessions."""
+        """Serialises starts and ends of one session, and those who count a sandbox's sessions."""
         lock = self._locks.get(name)
         if lock is None:
             lock = self._locks[name] = asyncio.Lock()
@@ -110,13 +110,13 @@ class SessionRepository(RememberedRepository[Session, Step]):
     # -- writing
 
     async def give_up(self, session_id: str, reason: str) -> None:
-        """Of one whose sandbox never came to be; maybe not even its record did."""
+        """Ends a session whose sandbox was never made; its record may not exist either."""
         await self._look_again(session_id)
         if session_id in self._memory:
             await self.move(session_id, over(ACTOR, reason))
 
     async def renew(self, session_id: str, *, actor: str) -> Session:
-        """For another interpreter."""
+        """Prepares the record for another interpreter."""
 
         def decide(session: Session) -> dict[str, object]:
             number = session.generation + 1
@@ -126,7 +126,7 @@ class SessionRepository(RememberedRepository[Session, Step]):
         return await self.move(session_id, step)
 
     def touch(self, session_id: str) -> None:
-        """An activity: the end moves."""
+        """Extends the session after an activity."""
         session = self._memory.get(session_id)
         if session is None:
             return
@@ -137,7 +137,7 @@ class SessionRepository(RememberedRepository[Session, Step]):
         self.unwritten.add(session_id)
 
     async def write_down(self) -> None:
-        """What activities added."""
+        """Writes how far activities have extended sessions."""
         dirty = [self._memory[name] for name in self.unwritten if name in self._memory]
         self.unwritten.clear()
 
@@ -151,7 +151,7 @@ class SessionRepository(RememberedRepository[Session, Step]):
         session, step = change.after, change.entries[-1].step if change.entries else None
         if session.id in self.unwritten:
             records.save_span(conn, session)
-        # About the sandbox: whoever may see that one may hear of what lives in it.
+        # The subject is the sandbox: whoever may see it may see the events of its sessions.
         events.record(
             conn,
             subject=session.sandbox_id,
@@ -172,7 +172,7 @@ class SessionRepository(RememberedRepository[Session, Step]):
     def _remember(self, record: Session) -> None:
         known = self._memory.get(record.id)
         if known is not None:
-            # Its end moves by activities alone, and maybe did while the step was being written.
+            # Only activities move its end, and one may have done so while the step was being written.
             record = replace(record, expires_at=known.expires_at, last_active_at=known.last_active_at)
         super()._remember(record)
         if record.id in self._memory:
@@ -195,7 +195,7 @@ class SessionRepository(RememberedRepository[Session, Step]):
         self._tasks.start(attached.live(), name=f"interpreter of {session_id}")
 
     async def gone(self, session_id: str, attached: Attached, reason: str) -> None:
-        """An interpreter ended, whoever wanted it."""
+        """Handles the end of an interpreter, whoever wanted it."""
         if self._attached.get(session_id) is attached:
             del self._attached[session_id]
             self._former[session_id] = attached
@@ -214,7 +214,7 @@ class SessionRepository(RememberedRepository[Session, Step]):
             if (refusal := self.ended_by_money(session)) is not None:
                 attached.why = f"{refusal} {refusal.facts['hint']}"
             if session.state in (State.DIED, State.ENDED):
-                # Recorded by the loop while we waited to hear why.
+                # The loop recorded the end while this task waited for the reason.
                 return
         try:
             await self.move(session_id, Step(signal=Signal.GONE, actor=ACTOR, reason=reason))
@@ -225,12 +225,12 @@ class SessionRepository(RememberedRepository[Session, Step]):
             log.exception("could not record the end of %s's interpreter", session_id)
 
     def ended_by_money(self, session: Session) -> SandboxerError | None:
-        """What to tell who pays, if its sandbox ended for want of sats or at a cap."""
+        """Returns the error for the paying account if the sandbox ended for want of sats or at a cap."""
         sandbox = self.sandboxes.dependencies.repository.peek(session.sandbox_id)
         return None if sandbox is None else ended_by_money(sandbox)
 
     def _fate(self, sandbox_id: str) -> str | None:
-        """What is happening to a sandbox whose processes went."""
+        """Returns what is happening to a sandbox whose processes have ended."""
         dependencies = self.sandboxes.dependencies
         sandbox = dependencies.repository.peek(sandbox_id)
         if sandbox is None:
@@ -244,7 +244,7 @@ class SessionRepository(RememberedRepository[Session, Step]):
     # -- ending
 
     async def end(self, session_id: str, *, actor: str, reason: str, despite_lock: bool = False) -> Session:
-        """Ended already is success."""
+        """Ends the session. One that has ended already counts as success."""
         async with self.one_at_a_time(session_id):
             session = await self.find(session_id)
             if session is None:
@@ -266,7 +266,7 @@ class SessionRepository(RememberedRepository[Session, Step]):
         if sandbox is None:
             return
         if is_guarded(sandbox) and not despite_lock:
-            # As at the end of any locked sandbox's time: its processes are over, its disk is kept.
+            # As whenever the time of a locked sandbox is over: its processes end and its disk is kept.
             if sandbox.state in LIVE:
                 if is_frozen(sandbox):
                     await self.sandboxes.thaw(sandbox.id, SYSTEM)

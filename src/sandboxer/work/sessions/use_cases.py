@@ -1,5 +1,6 @@
-"""What a caller can do with sessions. Everything reaches sandboxes through `sandboxes.use_cases`, so that
-ownership, limits and charging hold here as everywhere."""
+"""The use cases of sessions. They reach sandboxes only through `sandboxes.use_cases`, so that ownership,
+limits and charging apply here as everywhere.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ from sandboxer.work.sessions.lifecycle import Signal, State
 from sandboxer.work.sessions.records import Session
 from sandboxer.work.sessions.repository import ACTOR, SessionRepository, Step
 
-# The platform itself, keeping an ear on interpreters.
+# The platform acts as this caller when it listens to interpreters.
 SYSTEM = Caller(public_key="system:sessions", account="system", is_owner=True)
 MOST_PER_SANDBOX = 16
 MEMORY_MB_PER_VCPU = 2048
@@ -47,7 +48,7 @@ MEMORY_MB_PER_VCPU = 2048
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedSession:
     language: str
-    # None: a sandbox of its own is made, as the rest says.
+    # None: a sandbox is made for it, as the other fields say.
     sandbox_id: str | None = None
     profile: str | None = None
     image: str | None = None
@@ -71,7 +72,7 @@ class Sessions:
     # -- making and ending
 
     async def sandbox_request(self, wanted: WantedSession) -> CreateRequest:
-        """The sandbox that a session without one gets. Raises InvalidRequest."""
+        """Returns the request for the sandbox of a session that brings none. Raises InvalidRequest."""
         interpreter = find_interpreter(wanted.language)
         resources = wanted.resources
         if wanted.vcpus is not None:
@@ -88,7 +89,7 @@ class Sessions:
             name=wanted.name,
             image=image,
             trust=wanted.trust,
-            # Cells make a session last longer; its sandbox must not end under it.
+            # Cells extend a session; its sandbox must not end before it.
             ttl=format_duration(min(lifetime.TTL_MAX, profile.ttl_max)),
             idle_timeout=format_duration(idle + timedelta(minutes=1)),
             resources=resources,
@@ -97,7 +98,7 @@ class Sessions:
         )
 
     async def create(self, wanted: WantedSession, caller: Caller, *, also: Also | None = None) -> Session:
-        """Ready to take cells. `also` is written in the transaction of its record."""
+        """Returns a session that accepts cells. `also` is written in the transaction of its record."""
         if wanted.sandbox_id is not None:
             sandbox = await self._sandboxes.get(wanted.sandbox_id, caller)
             if sandbox.state not in LIVE:
@@ -137,13 +138,15 @@ class Sessions:
         try:
             return await self._start(session)
         except BaseException as error:
-            # Whoever asked has nothing to hold on to: nothing is left.
+            # The caller got no session, so nothing of it is left behind.
             reason = error.code if isinstance(error, SandboxerError) else "cut_short"
             await self._repository.end(session.id, actor=caller.public_key, reason=reason)
             raise
 
     async def end(self, session_id: str, caller: Caller, *, despite_lock: bool = False) -> Session:
-        """Its interpreter is killed; a sandbox of its own is destroyed. Ended already is success."""
+        """Kills the interpreter and destroys the sandbox if it was made for the session. An ended session
+        counts as success.
+        """
         session = await self.get(session_id, caller)
         if session.state is State.ENDED:
             return session
@@ -152,7 +155,7 @@ class Sessions:
         )
 
     async def restart(self, session_id: str, caller: Caller) -> Session:
-        """A fresh interpreter in the same place: what it knew is gone, files are not."""
+        """Starts a fresh interpreter in the same sandbox. Its state is lost; files are kept."""
         session = await self.get(session_id, caller)
         async with (
             self._sandboxes.line(session.sandbox_id, caller, activity=ActivityKind.PROCESSES) as guest,
@@ -167,14 +170,14 @@ class Sessions:
             return await self._start(session)
 
     async def recall(self, session_id: str, caller: Caller) -> Session | None:
-        """What became of a create that nobody answered for."""
+        """Returns the session of a create whose answer was lost."""
         session = await self._repository.find(session_id)
         return session if session is not None and session.state is State.READY else None
 
     # -- looking
 
     async def get(self, session_id: str, caller: Caller) -> Session:
-        """Someone else's is NotFound like one that never was."""
+        """Returns the session. Raises NotFound, also for a session of somebody else."""
         session = await self._repository.find(session_id)
         if session is None or not (caller.is_owner or session.account == caller.account):
             raise NotFound(what="session", id=session_id)
@@ -208,9 +211,9 @@ class Sessions:
     # -- cells
 
     async def submit(self, session_id: str, caller: Caller, code: str, *, timeout_s: float) -> Cell:
-        """A cell that runs when those before it have ended, whether or not anybody waits for it."""
+        """Queues a cell that runs when those before it have ended, whether or not anybody waits for it."""
         session, attached = await self._living(session_id, caller)
-        # Frozen, stopped, someone else's: refused here, with the sandbox's own words.
+        # A sandbox that is frozen, stopped or somebody else's refuses here, with its own error.
         async with self._sandboxes.line(session.sandbox_id, caller, activity=ActivityKind.EXEC):
             cell = attached.submit(code, timeout_s)
         self._repository.touch(session_id)
@@ -225,13 +228,13 @@ class Sessions:
         return cell
 
     async def cells(self, session_id: str, caller: Caller) -> Sequence[Cell]:
-        """Those still kept, oldest first."""
+        """Returns the cells that are still kept, oldest first."""
         await self.get(session_id, caller)
         attached = self._repository.attached(session_id) or self._repository.former(session_id)
         return [] if attached is None else sorted(attached.cells.values(), key=lambda cell: cell.n)
 
     async def interrupt(self, session_id: str, caller: Caller) -> Cell | None:
-        """The cell that is asked to stop; None: nothing ran, which is success."""
+        """Returns the cell that was asked to stop, or None if nothing ran, which counts as success."""
         session, attached = await self._living(session_id, caller)
         async with self._sandboxes.line(session.sandbox_id, caller, activity=ActivityKind.PROCESSES):
             return attached.interrupt()
@@ -263,7 +266,7 @@ class Sessions:
         return await self._repository.move(session.id, ready)
 
     async def adopt(self, session: Session) -> None:
-        """After a restart of the server: the interpreter is still there, or it is not."""
+        """Finds the interpreter again after a restart of the server, or records that it is gone."""
         async with self._watch(session.sandbox_id) as guest:
             process = None if session.state is not State.READY else await find_again(guest, session)
             if process is None:
@@ -285,7 +288,7 @@ class Sessions:
             when_gone=lambda gone, reason, why: self._repository.gone(session.id, gone, reason),
         )
         if (former := self._repository.former(session.id)) is not None:
-            # Numbers go on after a restart, and what was said before can still be read.
+            # Numbers continue after a restart, and earlier output can still be read.
             attached.last, attached.cells = former.last, dict(former.cells)
         attached.set_frozen(self._repository.is_frozen(session))
         self._repository.attach(session.id, attached)
@@ -296,7 +299,7 @@ class Sessions:
 
     @asynccontextmanager
     async def _work(self, sandbox_id: str) -> AsyncIterator[None]:
-        """The sandbox counts as working while a cell runs, frozen in the middle of it or not."""
+        """Makes the sandbox count as working while a cell runs, even if it is frozen in the middle of it."""
         with self._sandboxes.dependencies.activity.working(sandbox_id):
             yield
 

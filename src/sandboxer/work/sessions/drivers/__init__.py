@@ -1,1 +1,1 @@
-"""Programs that run inside a sandbox; here they are data."""
+"""The files in this folder run inside a sandbox; the platform only reads them as data."""

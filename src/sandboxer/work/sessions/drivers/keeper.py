@@ -1,10 +1,11 @@
-"""Runs inside a sandbox, between the platform and one interpreter, and tells what is what.
+"""The keeper runs inside a sandbox, between the platform and one interpreter, and reports what happens.
 
-The interpreter's output never shares a stream with our words: it prints into pipes that end here, and its
-driver answers on a pipe of its own. What leaves here is one JSON line per thing that happened, its bytes in
-base 64: whatever code prints, a reader who lost its place finds it again at the next line.
+The interpreter's output never shares a stream with the keeper's reports: it prints into pipes that end here,
+and its driver answers on a pipe of its own. The keeper writes one JSON line for each event, with bytes in
+base 64: whatever code prints, a reader who lost its position finds it again at the next line.
 
-Standard library only, and nothing of the platform: this text is handed to the sandbox's own python3.
+It uses the standard library only and nothing of the platform: its source is passed to the sandbox's own
+python3.
 """
 
 import array
@@ -22,10 +23,10 @@ import time
 from typing import Any
 
 CHUNK = 32768
-# One answer of a driver, a picture above all.
+# The size limit of one answer of a driver; pictures are the largest.
 MOST_ANSWER = 4 << 20
 MOST_LINE = 16 << 20
-# Printed between two cells (by what a cell left running): told with the next one.
+# Output between two cells (from what a cell left running) is reported with the next one.
 MOST_STRAY = 65536
 MIME = {
     "value": "text/plain",
@@ -50,7 +51,7 @@ def say(**words: Any) -> None:
 class Keeper:
     def __init__(self, order: dict[str, Any]) -> None:
         self.mode = order["mode"]
-        # The interpreter itself would not survive a signal: only what it started gets one.
+        # A signal would end the interpreter itself, so only its children get one.
         self.spares_itself = self.mode == "flag" or bool(order.get("spares_itself"))
         self.cell: dict[str, Any] | None = None
         self.last = 0
@@ -63,7 +64,7 @@ class Keeper:
         self.outbox = bytearray()
         self.report = b""
         self.inbox = bytearray()
-        # What it printed before it was ready: why it never was.
+        # What it printed before it was ready; it explains why it never became ready.
         self.early = b""
         self.flag = f"/dev/shm/.sandboxer-{os.getpid()}"
         self.start(order)
@@ -113,7 +114,7 @@ class Keeper:
         )
         for fd in (code_r, out_w, err_w, script):
             os.close(fd)
-        # Kept open by us in shell mode: a shell that closes its descriptors answers by this path.
+        # Kept open in shell mode: a shell that closes its descriptors answers through this path.
         self.control_w = control_w
         self.pidfd = os.pidfd_open(self.child.pid)
         self.streams = {out_r: 1, err_r: 2}
@@ -145,7 +146,7 @@ class Keeper:
                     poll.register(self.code_w, select.POLLOUT)
                 else:
                     poll.unregister(self.code_w)
-            # While a shell's line waits to be taken there is nothing to be told of it: look again soon.
+            # Nothing signals that a shell has read its line, so it is checked again soon.
             ready = {fd for fd, _ in poll.poll(2 if self.report and not writing else None)}
             for fd, stream in list(self.streams.items()):
                 if fd in ready and not self.read_output(fd, stream):
@@ -170,7 +171,7 @@ class Keeper:
             except OSError:
                 self.outbox.clear()
         if self.report and self.taken():
-            # Only now: a shell that gives up a line drops whatever else it had read with it.
+            # Only now, because a shell that abandons a line drops everything else that it had read with it.
             self.outbox += self.report
             self.report = b""
             self.flush()
@@ -193,7 +194,7 @@ class Keeper:
         for stream, data in stray:
             self.tell(stream, data)
         if self.mode == "shell":
-            # Shells that cannot quote a newline read the code from a file that is nowhere on the disk.
+            # Shells that cannot quote a newline read the code from a file in memory.
             os.ftruncate(self.page, 0)
             os.pwrite(self.page, order["code"].encode("utf-8", "surrogatepass") + b"\n", 0)
             code = order["code"].replace("'", "'\\''")
@@ -275,9 +276,9 @@ class Keeper:
             say(t="out", n=self.cell["n"], s=stream, d=base64.b64encode(fits).decode())
 
     def drain(self) -> None:
-        """What was printed before the answer is in the pipes already."""
+        """Reads what was printed before the answer, which is in the pipes already."""
         for fd, stream in self.streams.items():
-            # A child that prints for ever must not keep the cell from ending.
+            # A child that never stops printing must not keep the cell from ending.
             for _ in range(64):
                 if not select.select([fd], [], [], 0)[0] or not self.read_output(fd, stream):
                     break
@@ -300,7 +301,7 @@ class Keeper:
                 self.end(words)
                 continue
             if len(words) != 2 or not words[1].isdigit() or int(words[1]) > MOST_ANSWER:
-                # Not a driver's: code that found this pipe. Pass over the line.
+                # Not from a driver, but from code that found this pipe: the line is skipped.
                 del self.answer[: len(head) + 1]
                 continue
             size = len(head) + 1 + int(words[1])
@@ -347,7 +348,7 @@ class Keeper:
         code = self.child.wait()
         lost = [self.lost[1], self.lost[2]]
         say(t="died", n=self.last, code=code, lost=lost, why=self.early.decode("utf-8", "replace"))
-        # Stay: whoever listens ends everything that this session started.
+        # The keeper stays: the platform ends everything that this session started.
         while os.read(0, CHUNK):
             pass
 
@@ -381,7 +382,8 @@ def first_order() -> dict[str, Any]:
     return order
 
 
-# Not ignored, for that would be inherited: an interpreter could then never be interrupted.
+# A handler instead of ignoring the signal, which would be inherited: the interpreter could then never be
+# interrupted.
 signal.signal(signal.SIGINT, lambda *_: None)
 try:
     Keeper(first_order()).run()

@@ -1,4 +1,5 @@
-"""Cells of Python: state in one namespace, the last expression shown, pictures and tables as themselves.
+"""Runs cells of Python: one namespace keeps the state, the last expression is shown, pictures and tables are
+shown as such.
 
 Runs inside a sandbox, in the interpreter that keeps the state: standard library only.
 """
@@ -54,7 +55,7 @@ def on_interrupt(number: int, frame: Any) -> None:
 
 
 def display(*things: Any) -> None:
-    """Show things as richly as they know how to be shown."""
+    """Shows things in the richest form they offer."""
     for thing in things:
         flush()
         if is_figure(thing):
@@ -94,7 +95,7 @@ def show_figure(figure: Any) -> None:
 
 
 def show_figures() -> None:
-    """Figures left open are what the cell drew."""
+    """Shows the figures that a cell left open."""
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is None:
         return
@@ -108,7 +109,7 @@ def run(code: str, n: int) -> None:
     name = f"<cell {n}>"
     linecache.cache[name] = (len(code), None, code.splitlines(True), name)
     if shell is not None:
-        # xonsh: its own grammar, in the same namespace.
+        # xonsh has a grammar of its own and uses the same namespace.
         shell.execer.exec(code + "\n", glbs=space, filename=name)
         return
     tree = ast.parse(code, name)
@@ -127,7 +128,7 @@ def run(code: str, n: int) -> None:
 
 def complain(error: BaseException) -> None:
     trace = traceback.TracebackException.from_exception(error)
-    # Of the cells and what they call, not of this file.
+    # The lines of the cells and of what they call, without those of this file.
     trace.stack = traceback.StackSummary.from_list(f for f in trace.stack if f.filename != __file__)
     text = "".join(trace.format())
     answer("ename", type(error).__name__)
@@ -145,7 +146,9 @@ def flush() -> None:
 
 
 def fresh_streams() -> None:
-    """Code may close or replace what it prints to; the next cell prints all the same."""
+    """Restores the standard streams, because code may have closed or replaced them; the next cell must be
+    able to print.
+    """
     for name, fd in (("stdout", kept_out), ("stderr", kept_err)):
         stream = getattr(sys, name, None)
         if stream is None or getattr(stream, "closed", False):
