@@ -1,1 +1,1 @@
-"""Things that outlive a sandbox: images now; snapshots and volumes later."""
+"""Artifacts outlive the sandbox they come from: snapshots, images and volumes."""

@@ -40,7 +40,7 @@ from sandboxer.money.tables import meters
 from sandboxer.observe.events import events
 from sandboxer.sandboxes.capping import Reached, find_reached
 
-# By its table: how many bytes an account keeps in it.
+# By name of the table: counts the bytes that an account keeps in it.
 NOUNS: Mapping[str, Callable[[Connection, str], int]] = {
     snapshots.snapshots.name: lambda conn, account: snapshots.holding(conn, account).size_bytes,
     images.published_images.name: lambda conn, account: images.holding(conn, account).size_bytes,
@@ -49,7 +49,7 @@ NOUNS: Mapping[str, Callable[[Connection, str], int]] = {
 
 
 def held_mb(conn: Connection, account: str) -> int:
-    """Rounded up."""
+    """Returns how many MB an account keeps, rounded up."""
     return -(-sum(held(conn, account) for held in NOUNS.values()) // _MB)
 
 
@@ -58,7 +58,7 @@ _MB = 1 << 20
 
 
 class Charged(Protocol):
-    """Anything that is kept and paid for by its size: a snapshot, an image."""
+    """Anything that is kept and charged by its size: a snapshot, an image, a volume."""
 
     @property
     def id(self) -> str: ...
@@ -83,7 +83,7 @@ def meter_id(snapshot_id: str) -> str:
 
 
 def _metered(conn: Connection, kept: Charged) -> Rate:
-    """What it is charged already: one that grows is asked for what it grows by."""
+    """Returns the rate that is charged already; a disk that grows needs funds only for its growth."""
     meter = find_meter(conn, meter_id(kept.id))
     is_its = meter is not None and meter.owner == kept.account and meter.closed_at is None
     return meter.rate if meter is not None and is_its else 0
@@ -104,7 +104,9 @@ class KeepCharges:
         return stored_rate(-(-size_bytes // _MB), self.pricing)
 
     def admit(self, conn: Connection, snapshot: Charged, *, now: datetime) -> None:
-        """May one of this size be kept? Raises InsufficientCredit (no deposit), Forbidden (a cap)."""
+        """Checks that one of this size may be kept. Raises InsufficientCredit (no deposit), Forbidden (a
+        cap).
+        """
         account, size = snapshot.account, snapshot.size_bytes
         if self.is_free(account, snapshot.profile):
             return
@@ -119,8 +121,10 @@ class KeepCharges:
     def demand_funds(
         self, conn: Connection, account: str, *, more: Rate, size_mb: int, now: datetime
     ) -> None:
-        """The door itself, for whatever is not yet a record: an archive on its way in."""
-        # Nobody has to be counted where nobody may keep anything for nothing.
+        """Checks the funds of an account for something that has no record yet: an archive that is being
+        uploaded.
+        """
+        # Without a free allowance there is no need to count what the account keeps.
         held = held_mb(conn, account) if self.storage.unpaid_mb else 1
         storage.demand_funds(
             conn, account, more=max(0, more), held_mb=held + size_mb, policy=self.storage, now=now
@@ -135,7 +139,9 @@ class KeepCharges:
         at: datetime | None = None,
         meter: str | None = None,
     ) -> None:
-        """Let the meter follow the record, as of `at`; `meter` is its id, where that is not the usual one."""
+        """Makes the meter follow the record, as of `at`. `meter` is the meter's id if it is not the usual
+        one.
+        """
         name = meter or meter_id(after.id)
         found = find_meter(conn, name)
         rate = after.rate_msats if after.state is State.KEPT else 0
@@ -159,7 +165,7 @@ class KeepCharges:
             close_meter(conn, name, now=now, at=at)
 
     def end(self, conn: Connection, meter: str, *, now: datetime) -> None:
-        """None there is success."""
+        """Closes the meter. If there is none, that counts as success."""
         if find_meter(conn, meter) is not None:
             close_meter(conn, meter, now=now)
 
@@ -168,7 +174,7 @@ _US = timedelta(microseconds=1)
 
 
 class Keeping(Protocol):
-    """A snapshot, an image: kept, and paid for by who asked."""
+    """Something that is kept, and charged to whoever asked for it."""
 
     @property
     def id(self) -> str: ...
@@ -184,18 +190,21 @@ class Keeping(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capped:
-    # By the id of what has met one.
+    # By the id of what has reached a cap.
     reached: Mapping[str, Reached] = field(default_factory=dict)
-    # When to look again although nothing happened.
+    # When to look again if nothing happens before.
     look_at: datetime | None = None
-    # No day before this moment has to be looked at again; None: one has, until what it asks for is done.
+    # Days before this moment need no further look. It stays where it was while a missed cap is still being
+    # handled.
     seen_until: datetime | None = None
 
 
 def read_capped(
     conn: Connection, kept: Iterable[Keeping], *, now: datetime, since: datetime | None = None
 ) -> Capped:
-    """As of `now`; of what costs anything. `since`: when somebody looked last, as `seen_until` said."""
+    """Returns the caps reached as of `now` by everything that costs something. `since` is the `seen_until` of
+    the last look.
+    """
     by_account: dict[str, list[Keeping]] = {}
     for one in kept:
         if one.rate_msats:
@@ -211,7 +220,7 @@ def read_capped(
             reached |= find_reached(conn, bound, mine, now)
             moments += _moments(conn, bound, mine, now)
             missed |= find_missed(conn, bound, mine, since=since, now=now)
-    # What was reached on a day that is over was reached first.
+    # A cap that was reached on a past day was reached first.
     return Capped(
         reached={**reached, **missed},
         look_at=min(moments, default=None),
@@ -222,9 +231,9 @@ def read_capped(
 def find_missed(
     conn: Connection, authority: Authority, mine: Sequence[Keeping], *, since: datetime | None, now: datetime
 ) -> dict[str, Reached]:
-    """The day's cap, where it was reached on a day that is over and what costs went on all the same.
+    """Finds daily caps that were reached on past days although charging went on.
 
-    Nobody looked then: whoever looks stops it, and it begins anew with the next day.
+    Nobody looked then. The charge is stopped as of that day, and begins anew with the next.
     """
     limit, today = authority.caps.per_day_sats, day_of(now)
     began = {} if limit is None else _running_since(conn, authority.account.id, [one.id for one in mine])
@@ -242,7 +251,7 @@ def find_missed(
 
 
 def _running_since(conn: Connection, account: str, ids: Sequence[str]) -> dict[str, datetime]:
-    """Of those that are charged for now: since when without a change. A pause is none."""
+    """Returns since when each of them is charged without a change of rate. A pause is not a change."""
     since = func.coalesce(meters.c.rated_at, meters.c.began_at).label("since")
     query = select(meters.c.subject, since).where(
         meters.c.owner == account, meters.c.closed_at.is_(None), meters.c.rate_msats > 0
@@ -252,7 +261,9 @@ def _running_since(conn: Connection, account: str, ids: Sequence[str]) -> dict[s
 
 
 def _capped_since(conn: Connection, account: str) -> datetime:
-    """Since when its caps are what they are, as far as events tell: earlier days had others."""
+    """Returns since when the account's caps are what they are, as far as events tell; earlier days had other
+    caps.
+    """
     changed = select(func.max(events.c.at)).where(
         events.c.subject == account, events.c.kind == "account.capped"
     )

@@ -1,4 +1,4 @@
-"""New sandboxes from a snapshot or a published image: one, or up to a hundred at once, each through the
+"""New sandboxes from a snapshot or a published image: one, or up to a hundred at once, each made by the
 ordinary create.
 """
 
@@ -32,20 +32,20 @@ MOST_AT_ONCE = 100
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clones:
     sandboxes: Sequence[Sandbox]
-    # By number, from 0: what kept one from being made.
+    # By number, from 0: why one could not be made.
     failed: Mapping[int, SandboxerError] = field(default_factory=dict)
-    # What the sandbox had of which they are clones, and they have not.
+    # What the original sandbox had and the clones do not have.
     volumes_left_out: Sequence[VolumeMount] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """How many, and what ties them to a request that may be repeated after a crash."""
+    """How many to make, and what ties them to a request that may be repeated after a crash."""
 
     count: int
-    # By number: what an earlier try, which nobody answered for, began to make.
+    # By number: the sandbox that an earlier attempt, whose answer was lost, began to make.
     begun: Mapping[int, str] = field(default_factory=dict)
-    # Written with each one's record, with its number.
+    # Written in the transaction of each record, with its number.
     also: Callable[[Connection, int, str], None] | None = None
 
     def also_of(self, number: int) -> Also | None:
@@ -60,7 +60,9 @@ async def make_all(
     batch: Batch,
     create: Callable[[CreateRequest, Also | None], Awaitable[Sandbox]],
 ) -> Clones:
-    """All at once; each is made or not by itself. Raises what went wrong if none could be made."""
+    """Makes all of them concurrently; each succeeds or fails by itself. Raises the first error if none could
+    be made.
+    """
     refuse_many_writers(wanted.volumes, batch.count)
     made: dict[int, Sandbox] = {}
     failed: dict[int, SandboxerError] = {}
@@ -88,13 +90,15 @@ async def make_all(
 async def _copies_ahead(
     sandboxes: SandboxUseCases, wanted: CreateRequest, caller: Caller, batch: Batch
 ) -> AsyncIterator[None]:
-    """A hundred copies of one disk can be made in the time of a few, by whoever knows that they will be."""
+    """Has the backend copy all disks at once: a hundred copies of one disk take the time of a few if it knows
+    beforehand.
+    """
     origin, count = wanted.origin, batch.count - len(batch.begun)
     backend = None if origin is None else sandboxes.dependencies.backends.get(origin.backend)
     if origin is None or count < 2 or not isinstance(backend, CopiesAhead):
         yield
     elif not await _may_start(sandboxes, wanted, caller):
-        # Nobody has disks copied for nothing: each is refused by itself.
+        # An account without funds gets no copies made: each create refuses by itself.
         yield
     else:
         async with backend.copies_ahead(origin.disk_id, count):
@@ -149,7 +153,9 @@ class Cloning:
         return replace(made, volumes_left_out=await self._left_out(snapshot_id, wanted))
 
     async def _left_out(self, snapshot_id: str, wanted: CreateRequest) -> Sequence[VolumeMount]:
-        """Volumes are no part of a snapshot: whoever clones says which the clones shall have."""
+        """Returns what clones do not get: volumes are no part of a snapshot, and the caller says which ones
+        clones get.
+        """
         snapshot = await self.use_cases.repository.find(snapshot_id)
         sandboxes = self.use_cases.sandboxes.dependencies.repository
         source = None if snapshot is None else await sandboxes.find(snapshot.sandbox_id)
@@ -157,7 +163,7 @@ class Cloning:
         return [] if source is None else [one for one in source.volumes if one.volume_id not in have]
 
     def _resources(self, snapshot: Snapshot, request: CreateRequest) -> WantedResources:
-        """Those of its sandbox, as far as the profile allows them now."""
+        """Returns the resources of the original sandbox, as far as the profile allows them now."""
         profile = self.use_cases.sandboxes.dependencies.profiles.get(request.profile or snapshot.profile)
         too_much = set(excess(snapshot.resources, profile.resources_max))
         asked = request.resources

@@ -1,5 +1,5 @@
-"""Builds the use cases of snapshots, images and volumes, with their loops. The edges hold these and nothing
-else of the package.
+"""Builds the use cases of snapshots, images and volumes and starts their loops. The edges hold these and
+nothing else of the package.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ async def open_artifacts(
     trees: Trees,
     garbage_grace: timedelta,
 ) -> AsyncIterator[Artifacts]:
-    """`charges` None: nothing is charged here."""
-    # Leaving: the loops end first, then what is under way comes to its end.
+    """Opens the package. `charges` None means that nothing is charged on this platform."""
+    # On leaving, the loops end first, then running operations finish.
     async with own_tasks() as operations:
         use_cases = SnapshotUseCases(
             sandboxes=sandboxes,
@@ -137,7 +137,7 @@ async def open_artifacts(
             loops.start(reconciler.run(), name="reconciler of snapshots")
             loops.start(image_reconciler.run(), name="reconciler of images")
             loops.start(garbage.run(), name="collector of garbage")
-            # Not before every source is there, and every record was compared.
+            # Started only after every source was added and every record was compared.
             loops.start(quarantine.run(), name="quarantine")
             yield Artifacts(
                 garbage=garbage,

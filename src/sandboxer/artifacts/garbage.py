@@ -60,19 +60,19 @@ class Tier(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What is on a host: disks by id, what is read or made now, trees and what lies over each."""
+    """What exists on a host: disks by id, what is being read or made, trees and what lies over each."""
 
     disks: frozenset[str]
     in_use: frozenset[str] = frozenset()
     trees: frozenset[str] = frozenset()
-    # Tree by whatever lies over it: a disk, a sandbox, a name that means it.
+    # By a disk, a sandbox or a name: the tree that it needs.
     lies_over: Mapping[str, str] | None = None
 
 
 def collectable(
     kept: Kept, images: Iterable[PublishedImage], *, ended_accounts: Collection[str], now: datetime
 ) -> dict[str, Tier]:
-    """Id of a disk, or name of a tree, and why it may go."""
+    """Returns the id of each disk, or the name of each tree, that may be removed, with its tier."""
     known = {image.id: image for image in images}
     found: dict[str, Tier] = {}
     for disk in kept.disks | known.keys():
@@ -80,7 +80,7 @@ def collectable(
         if tier is not None and disk not in kept.in_use:
             found[disk] = tier
     over = kept.lies_over or {}
-    # Only what lies over a tree and stays keeps it; a disk that goes now lets it go the next time.
+    # A tree is kept by what lies over it and stays. If a disk is removed now, its tree can go the next time.
     needed = {*over.values(), *(image.base for image in known.values() if image.state not in OVER)}
     return {**found, **dict.fromkeys(kept.trees - needed, Tier.BASE)}
 
@@ -109,20 +109,20 @@ WHY = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Garbage:
-    # Name of a tree, or id of a kept disk.
+    # The name of a tree, or the id of a kept disk.
     id: str
     tier: Tier
-    # Where it lies: a backend, or None for a tree.
+    # The backend that has it; None for a tree.
     backend: str | None
-    # None: nobody has counted.
+    # None if nobody has measured it.
     size_bytes: int | None
-    # Since when nobody has needed it, as far as we saw.
+    # Since when nobody is known to have needed it.
     since: datetime
-    # False: others may need it; it is only shown.
+    # False if others may need it; then it is only listed.
     is_ours: bool = True
 
     def goes_at(self, grace: timedelta) -> datetime | None:
-        """None: never by itself."""
+        """Returns when it is removed, or None if that never happens by itself."""
         return self.since + grace if self.is_ours else None
 
 
@@ -131,28 +131,28 @@ def is_due(garbage: Garbage, *, grace: timedelta, now: datetime) -> bool:
     return goes_at is not None and goes_at <= now
 
 
-# Beside `rootfs` in a tree's folder, so that it goes with the tree: since when nobody needs it.
+# A file beside `rootfs` notes since when nobody needs the tree; it is removed with the tree.
 NOTE = "unneeded-since"
-# Out of sight, until it was asked once more whether anybody needs it; decided, and on its way out.
+# Prefixes of a tree that is hidden while its users are asked once more, and of one that is being removed.
 HIDDEN = ".hidden-"
 GONE = ".gone-"
 
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """The trees of base images as folders that may go: which there are, since when each is needed by nobody,
-    and their removal. Everything here blocks: callers run it in a thread.
+    """The trees of base images: which exist, since when each is unused, and their removal. Everything here
+    blocks: callers run it in a thread.
 
-    Only `<name>@<digest>` folders are ever touched, and never one that a name links to: what the newest build
-    of an image means stays, whether anything lies over it or not.
+    Only `<name>@<digest>` folders are ever touched, and never one that a name links to: the newest build of
+    an image stays, whether anything lies over it or not.
     """
 
     path: Path
-    # False: other servers may have disks over the same trees, and nobody here can know.
+    # False if other servers may have disks over the same trees, which this one cannot know.
     is_ours: bool
 
     def all(self) -> Mapping[str, Image]:
-        """By the folder's name; those that a name means are not among them."""
+        """Returns the trees by folder name, without those that a name links to."""
         if not self.path.is_dir():
             return {}
         meant = {os.path.basename(os.readlink(one)) for one in self.path.iterdir() if one.is_symlink()}
@@ -166,7 +166,7 @@ class Trees:
         }
 
     def since(self, tree: str) -> datetime | None:
-        """Noted when it was first seen that nobody needs it."""
+        """Returns when the tree was first seen unused, and notes it."""
         try:
             return datetime.fromisoformat((self.path / tree / NOTE).read_text().strip())
         except (OSError, ValueError):
@@ -176,12 +176,14 @@ class Trees:
         (self.path / tree / NOTE).write_text(now.isoformat() + "\n")
 
     def forget(self, tree: str) -> None:
-        """Somebody needs it again."""
+        """Deletes that note, because somebody needs the tree again."""
         with suppress(FileNotFoundError):
             os.unlink(self.path / tree / NOTE)
 
     def remove(self, tree: str, is_needed: Callable[[], bool]) -> bool:
-        """Out of everybody's sight first, then asked once more, and only then removed. False: it stays."""
+        """Hides the tree, asks once more whether anybody needs it, and only then removes it. Returns False if
+        it stays.
+        """
         try:
             with hold_images(self.path):
                 if tree not in self.all():
@@ -192,7 +194,7 @@ class Trees:
                 try:
                     is_wanted = is_needed()
                 finally:
-                    # Whoever cannot be asked may need it.
+                    # A user that cannot be asked may need it.
                     if is_wanted:
                         os.rename(hidden, self.path / tree)
                 if is_wanted:
@@ -201,11 +203,13 @@ class Trees:
                 _remove(gone)
                 return True
         except ImageBuildFailed:
-            # A build is under way, and may be about to mean another tree.
+            # A build is running and may be about to use this tree.
             return False
 
     def sweep(self) -> None:
-        """At the start: what a killed server had decided on goes, what it had not comes back."""
+        """At the start: removes the trees that a killed server had decided to remove, and restores the ones
+        it had only hidden.
+        """
         if not self.is_ours or not self.path.is_dir():
             return
         for folder in self.path.glob(f"{GONE}*"):
@@ -236,12 +240,14 @@ class Collector:
         return await self.look()
 
     async def collect(self, caller: Caller, *, despite_grace: bool = False) -> Sequence[Garbage]:
-        """What was removed. `despite_grace`: also what has not been garbage for long enough."""
+        """Removes garbage and returns what was removed. `despite_grace` includes what has not been garbage
+        for long enough.
+        """
         require_owner(caller)
         return await self.remove_due(despite_grace=despite_grace)
 
     async def run(self) -> None:
-        """For ever; cancel it to stop."""
+        """Collects again and again until it is cancelled."""
         while True:
             try:
                 await self.remove_due()
@@ -257,7 +263,7 @@ class Collector:
         return [one for one in due if await self._remove(one)]
 
     async def look(self) -> Sequence[Garbage]:
-        """Everything that nobody needs now, and since when; what is new to us is noted."""
+        """Returns everything that nobody needs now, and since when; what is new is noted."""
         now = self.clock.now()
         trees = await asyncio.to_thread(self.trees.all)
         kept = Kept(disks=frozenset(), trees=frozenset(trees), lies_over=await self._lies_over())
@@ -293,7 +299,7 @@ class Collector:
         return since
 
     async def _lies_over(self) -> Mapping[str, str]:
-        """Tree by whatever needs it."""
+        """Returns the tree that each user needs."""
         needs = await self.store.read(_named)
         for backend in self.dependencies.backends.values():
             if isinstance(backend, LiesOverTrees):
@@ -305,7 +311,7 @@ class Collector:
             if not await self._remove_tree(garbage.id):
                 return False
         except Exception:
-            # One piece must not keep the others.
+            # A failure with one piece must not keep the others.
             log.exception("%s could not be removed", garbage.id)
             return False
         log.info("removed %s: %s since %s", garbage.id, garbage.tier.value, garbage.since.isoformat())
@@ -315,7 +321,7 @@ class Collector:
         loop = asyncio.get_running_loop()
 
         def is_needed() -> bool:
-            """In the thread, with the tree out of sight."""
+            """Runs in the thread, while the tree is hidden."""
             return tree in asyncio.run_coroutine_threadsafe(self._needed(), loop).result()
 
         return await asyncio.to_thread(self.trees.remove, tree, is_needed)
@@ -326,7 +332,9 @@ class Collector:
 
 
 def _named(conn: Connection) -> dict[str, str]:
-    """Records that name a tree outright. Those that name an image mean what it means, which stays."""
+    """Returns records that name a tree directly. Records that name an image use its present tree, which
+    stays.
+    """
     table = snapshots.snapshots
     rows = conn.execute(
         select(table.c.id, table.c.image).where(

@@ -1,7 +1,8 @@
-"""What happens to anything that is kept without a caller: its time is over, its account is dry or paid again,
-has met a spending cap or ends; and at the start, records and reality are brought together.
+"""The reconciler of kept things acts without a caller: when their time is over, when their account runs dry,
+is paid again, reaches a spending cap or ends. At the start it compares records with reality.
 
-Wakes when a record names a moment or something happened to an account that keeps some.
+It wakes at the next moment that a record names, or when something happened to an account that keeps
+something.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from sandboxer.store.reconciler import FAR, Reconciler
 from sandboxer.store.steps import Step
 
 log = logging.getLogger(__name__)
-# The reason of what was spared once because it is locked, though nobody paid.
+# The reason in a record that was kept once more because it is locked, although nobody paid.
 SPARED = "unpaid_and_locked"
 _ENDING = (KeyState.ENDING.value, KeyState.ENDED.value)
 K = TypeVar("K", bound=Kept)
@@ -38,7 +39,7 @@ B = TypeVar("B")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Funds:
-    """Of an account that keeps something."""
+    """The funds of an account that keeps something."""
 
     standing: Standing
     is_ending: bool
@@ -46,7 +47,7 @@ class Funds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Glance(Generic[K]):
-    """Everything that is not over, and the money behind it, at one moment."""
+    """Everything that has not ended, and the money behind it, at one moment."""
 
     living: Sequence[K]
     funds_of: dict[str, Funds]
@@ -55,9 +56,9 @@ class Glance(Generic[K]):
 
 
 class KeptReconciler(Reconciler, Generic[K, B]):
-    """Of one noun; `B` is what a backend must do to keep it."""
+    """Reconciles one noun; `B` is what a backend must implement to keep it."""
 
-    # Of the noun's lifecycle, and the state in which the backend is at work for a new one.
+    # The noun's signals and states: `making` is the state while the backend works on a new one.
     states: Any
     signals: Any
     usable: frozenset[Any]
@@ -72,50 +73,52 @@ class KeptReconciler(Reconciler, Generic[K, B]):
         self.retention = retention
         self.actor = f"system:{repository.noun}s"
         self._accounts: frozenset[str] = frozenset()
-        # When we last looked at caps; None: not since the start.
+        # When caps were last checked; None before the first check.
         self._looked_at: datetime | None = None
         repository.on_change(lambda record, steps: self.wake())
 
     # What a noun says of itself.
 
     def host_of(self, backend: Backend) -> B | None:
-        """The backend, if it can keep one of these."""
+        """Returns the backend, if it can keep one of these."""
         raise NotImplementedError
 
     async def there(self, host: B) -> Iterable[str]:
-        """The ids that the host has."""
+        """Returns the ids that the host has."""
         raise NotImplementedError
 
     async def drop(self, host: B, id: str) -> None:
-        """Gone already is success."""
+        """Removes it from the host. One that is gone already counts as success."""
         raise NotImplementedError
 
     async def remove(self, record: K, signal: Any, reason: str) -> None:
         raise NotImplementedError
 
     def demanded(self, record: K, funds: Funds, now: datetime, reached: Reached | None) -> Any:
-        """The signal that time and money demand of it, if any."""
+        """Returns the signal that time and money demand, if any."""
         raise NotImplementedError
 
     def moment_of(self, record: K) -> datetime:
-        """When time alone will demand something of it."""
+        """Returns when time alone will demand something."""
         return record.expires_at or FAR
 
     async def is_missing(self, host: B, id: str) -> bool:
-        """Though the host has something of this id. Raises what says neither."""
+        """Tells whether the content is missing although the host has something of this id. Raises if that
+        cannot be told.
+        """
         return False
 
     async def mend(self, host: B, record: K) -> None:
-        """After a start: it is there; bring it to what its record says."""
+        """Brings something that exists to what its record says, after a start."""
 
     async def tend(self, record: K) -> None:
-        """Nothing is demanded of it: what else there is to do."""
+        """Does what else there is to do when nothing is demanded."""
 
     async def tend_all(self, seen: Glance[K]) -> None:
-        """After each of them was attended to."""
+        """Runs after each of them was attended to."""
 
     def unpaid(self, record: K, until: datetime) -> dict[str, object]:
-        """How its record changes when its account runs dry."""
+        """Returns how the record changes when its account runs dry."""
         return {"expires_at": until}
 
     def paid(self, record: K) -> dict[str, object]:
@@ -124,7 +127,7 @@ class KeptReconciler(Reconciler, Generic[K, B]):
     # At the start.
 
     async def reconcile(self) -> None:
-        """Once. Raises nothing for one record's sake."""
+        """Compares records with reality once. A problem with one record raises nothing."""
         living = await self.repository.living()
         for name, backend in self.dependencies.backends.items():
             host = self.host_of(backend)
@@ -139,7 +142,9 @@ class KeptReconciler(Reconciler, Generic[K, B]):
                     log.exception("%s %s could not be reconciled", self.repository.noun, record.id)
 
     async def catch_up(self) -> None:
-        """Before anyone can ask for anything: a cap that was reached meanwhile ended the charge then."""
+        """Stops charges at caps that were reached while the server was down, before anyone can ask for
+        anything.
+        """
         usable = [one for one in await self.repository.living() if one.state in self.usable]
         now = self.clock.now()
         capped = await self.store.read(lambda conn: read_capped(conn, usable, now=now))
@@ -148,9 +153,9 @@ class KeptReconciler(Reconciler, Generic[K, B]):
                 await self._carry_out(one, self.signals.DRY, now, capped.reached[one.id])
 
     async def _settle(self, record: K, host: B, *, is_there: bool) -> None:
-        """Finish what was begun, and say what is missing."""
+        """Finishes what was begun and records what is missing."""
         if record.state is self.begun:
-            # Nobody was answered for it; in an older copy of the database it may be whole by now.
+            # Its caller got no answer. With an older copy of the database it may be complete by now.
             if not self.dependencies.is_adopted:
                 await self.drop(host, record.id)
             await self.move(record, self.signals.FAIL, "server_restarted")
@@ -158,7 +163,7 @@ class KeptReconciler(Reconciler, Generic[K, B]):
             await self.remove(record, self.signals.DROP, record.reason)
         elif record.state in self.usable:
             if not is_there or await self.is_missing(host, record.id):
-                # Nobody knows when it went: it pays until it was last seen.
+                # Nobody knows when it went missing, so it is charged until it was last seen.
                 await self.move(
                     record, self.signals.MISSED, "missing_on_host", at=self.dependencies.last_witnessed
                 )
@@ -199,7 +204,7 @@ class KeptReconciler(Reconciler, Generic[K, B]):
         if signal is not None:
             await self._carry_out(record, signal, now, reached)
         elif record.state is self.states.DROPPING:
-            # Begun, and not come to its end: the backend failed.
+            # The removal was begun and not finished, because the backend failed.
             await self.remove(record, self.signals.DROP, record.reason)
         else:
             await self.tend(record)
@@ -216,7 +221,7 @@ class KeptReconciler(Reconciler, Generic[K, B]):
         elif signal is self.signals.PAID:
             await self.move(record, signal, "paid", changes=self.paid(record))
         elif signal is self.signals.RETENTION_OVER and is_spared(record):
-            # Nobody paid, and it is locked: told loudly, and kept for once more the same time.
+            # Nobody paid and it is locked: an event says so, and it is kept once more for the same time.
             changes = {"expires_at": until, "reason": SPARED}
             await self.move(record, None, SPARED, kind="overdue", changes=changes, data=data)
         else:
@@ -233,7 +238,7 @@ class KeptReconciler(Reconciler, Generic[K, B]):
         data: Mapping[str, object] | None = None,
         at: datetime | None = None,
     ) -> None:
-        """A step by this loop; `kind` is of the event, where no signal tells it."""
+        """Takes a step on behalf of this loop; `kind` is the event's kind if no signal implies it."""
         step: Step[K, Any] = Step(
             signal=signal,
             actor=self.actor,
@@ -247,7 +252,7 @@ class KeptReconciler(Reconciler, Generic[K, B]):
 
 
 def is_spared(record: Kept) -> bool:
-    """Once, though nobody paid in time: it is locked."""
+    """Tells whether it is kept once more because it is locked, although nobody paid in time."""
     return record.locked_at is not None and record.reason != SPARED
 
 

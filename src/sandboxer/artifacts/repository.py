@@ -1,7 +1,7 @@
-"""The repository of anything that is kept and paid for by its size: a snapshot, an image, a volume.
+"""The repository of anything that is kept and charged by its size: a snapshot, an image, a volume.
 
-Whatever is kept passes `_admit`, the door of `accounts/storage.py`, before its record is written; the charge
-follows the record in the transaction of every step.
+Before a record is written it passes `_admit`, which checks funds (`accounts/storage.py`); the charge follows
+the record in the transaction of every step.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class KeptRepository(Repository[K, T]):
         lifecycle: Lifecycle[Any],
         charges: KeepCharges | None,
     ) -> None:
-        """`charges` None: nothing is charged here."""
+        """`charges` None means that nothing is charged on this platform."""
         super().__init__(store, clock, rows, lifecycle)
         self._charges = charges
 
@@ -51,7 +51,7 @@ class KeptRepository(Repository[K, T]):
         return await self.store.read(lambda conn: self.rows.living(conn, account))
 
     def admit(self, conn: Connection, record: K, *, now: datetime) -> None:
-        """May its account keep one of this size? Raises InsufficientCredit, Forbidden (a cap)."""
+        """Checks that its account may keep one of this size. Raises InsufficientCredit, Forbidden (a cap)."""
         if self._charges is not None:
             self._charges.admit(conn, self._charged(record), now=now)
 
@@ -69,11 +69,11 @@ class KeptRepository(Repository[K, T]):
         events.record(conn, subject=record.id, kind=kind, actor=actor, reason=reason, at=at, data=data)
 
     def _charged(self, record: K) -> Charged:
-        """As the charges of kept disks see it."""
+        """Returns the record as the charges see it."""
         raise NotImplementedError
 
     def _facts(self, change: Change[K, T]) -> Mapping[str, object]:
-        """What its events tell besides the step."""
+        """Returns what its events say besides the step."""
         return {}
 
     def _charge(self, conn: Connection, charges: KeepCharges, change: Change[K, T]) -> None:

@@ -1,4 +1,4 @@
-"""Kept disks and volumes that no record accounts for, as the quarantine finds and removes them."""
+"""Finds kept disks and volumes that no record accounts for, and removes them, on behalf of the quarantine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS = {"snp_": Kind.SNAPSHOT}
 
 
 class UnknownKeptDisks:
-    """Of snapshots and of images. `passing`: without a record by nature, somebody is at work with them."""
+    """Disks of snapshots and images without a record. `passing` are disks in use that never have one."""
 
     kinds = frozenset({Kind.SNAPSHOT, Kind.IMAGE})
 
@@ -35,7 +35,7 @@ class UnknownKeptDisks:
             if isinstance(backend, Snapshots)
             for disk in await backend.kept()
         }
-        # Asked after the disks: what is made has its record before.
+        # Read after the disks, because a record is written before its disk is made.
         recorded = await self._store.read(recorded_disks)
         return [
             Unknown(id=disk, kind=_KINDS.get(disk[:4], Kind.IMAGE), backend=there[disk], why=NO_RECORD)
@@ -80,7 +80,7 @@ class UnknownVolumes:
 
 
 def recorded_disks(conn: Connection) -> frozenset[str]:
-    """Kept disks of which a record says that something may be left."""
+    """Returns the kept disks of which a record says that something may be left."""
     taken = {one.id for one in snapshots.rows.living(conn)}
     return frozenset(taken | {one.id for one in images.rows.living(conn)})
 

@@ -1,4 +1,4 @@
-"""Base images: a recipe in `images/*.yaml` becomes a root tree that every sandbox shares, read-only."""
+"""Base images: a recipe in `images/*.yaml` is built into a root tree that every sandbox shares, read-only."""
 
 from sandboxer.artifacts.images.bootstrap import Progress, Report
 from sandboxer.artifacts.images.build import build_image

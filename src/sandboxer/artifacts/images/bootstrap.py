@@ -1,5 +1,5 @@
-"""Unpacks a recipe's packages with mmdebstrap, and ends all of it when we are interrupted. How far it is,
-and why it failed in words an operator can act on, is read from what mmdebstrap and apt say as they go.
+"""Unpacks a recipe's packages with mmdebstrap, and ends all of its processes on an interrupt. Progress, and
+the reason of a failure in words an operator can act on, are read from the output of mmdebstrap and apt.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _STEP = re.compile(r"(?:Get:\d+|Unpacking|Setting up) (.*)")
 # Each package of a stage is fetched, unpacked and set up.
 _STEPS_PER_PACKAGE = 3
 
-# What mmdebstrap announces → our phase, and the share of the whole build done when it begins (measured).
+# What mmdebstrap announces → our phase, and the measured share of the build that is done when it begins.
 _PHASES = (
     ("running apt-get update", "package lists", 0.0),
     ("downloading packages with apt", "base system", 0.05),
@@ -101,7 +101,9 @@ class ProgressReader:
 
 
 def _subject(line: str) -> str:
-    """`Get:7 http://… bookworm/main amd64 bash amd64 5.2 [1 kB]` and `Unpacking bash (5.2)`: bash."""
+    """Returns the package of a line: bash for `Get:7 http://… bookworm/main amd64 bash amd64 5.2 [1 kB]` and
+    for `Unpacking bash (5.2)`.
+    """
     words = line.split()
     if words[0].startswith("Get:"):
         return words[4] if len(words) > 7 else words[2]
@@ -112,8 +114,9 @@ _TAIL = 40
 
 
 def bootstrap(recipe: Recipe, mirrors: Mirrors, rootfs: Path, lock: int, progress: Report) -> None:
-    """Fill `rootfs`, with nothing but the mirrors in reach. The process inherits `lock`, and so holds it even
-    if we are killed."""
+    """Fills `rootfs`, with only the mirrors in reach. The process inherits `lock`, and so holds it even if
+    this server is killed.
+    """
     options = _host_acquire_options()
     with open_build_network(mirrors, proxies_of(options)) as network:
         acquire = [*(line for line in options if "::proxy" not in line.split(" ")[0].lower())]
@@ -161,14 +164,14 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def bootstrap_command(recipe: Recipe, mirrors: Mirrors, rootfs: Path, acquire: list[str]) -> list[str]:
-    """The mmdebstrap call. Options for apt given here live only as long as the build."""
+    """Returns the mmdebstrap command. Options for apt given here apply to the build only."""
     command = ["mmdebstrap", "--verbose", "--mode=root", "--format=directory", "--variant=minbase"]
     command += [f"--components={','.join(mirrors.building[0].components)}"]
     command += [f"--include={','.join(recipe.packages)}"]
     command += [f"--aptopt={option}" for option in ('APT::Install-Recommends "false"', *acquire)]
     command += [f"--dpkgopt=path-exclude={pattern}" for pattern in recipe.exclude]
     command += [f"--dpkgopt=path-include={pattern}" for pattern in recipe.include]
-    # Packages with alternatives link their man pages, and fail where a left-out folder is missing.
+    # Packages with alternatives link their man pages, and fail if an excluded folder is missing.
     pages = " ".join(f'"$1/usr/share/man/man{number}"' for number in range(1, 9))
     command += [f"--essential-hook=mkdir -p {pages}"]
     if recipe.user is not None:
@@ -179,7 +182,9 @@ def bootstrap_command(recipe: Recipe, mirrors: Mirrors, rootfs: Path, acquire: l
 
 
 def _host_acquire_options() -> list[str]:
-    """The host's proxy and date settings: without them a build could fail where `apt-get install` works."""
+    """Returns the host's proxy and date settings: without them a build could fail where `apt-get install`
+    works.
+    """
     dump = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=False).stdout
     wanted = ("::proxy", "check-valid-until", "::retries")
     lines = [
@@ -189,6 +194,6 @@ def _host_acquire_options() -> list[str]:
 
 
 def proxies_of(options: list[str]) -> dict[str, str]:
-    """`Acquire::http::Proxy "http://…"` as `{"http::proxy": "http://…"}`."""
+    """Returns `Acquire::http::Proxy "http://…"` as `{"http::proxy": "http://…"}`."""
     pairs = (line.removeprefix("Acquire::").partition(" ") for line in options)
     return {name.lower(): value.strip('"') for name, _, value in pairs if "::proxy" in name.lower()}

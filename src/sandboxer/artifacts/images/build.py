@@ -34,7 +34,7 @@ _BYTES_EACH = 70_000_000  # measured: what one asked-for package brings with it,
 
 
 def _silent(_: Progress) -> None:
-    """For callers that show nothing."""
+    """Reports nothing, for callers that show no progress."""
 
 
 def build_image(
@@ -45,7 +45,7 @@ def build_image(
     recipes_dir: Path = RECIPES,
     rebuild: bool = False,
 ) -> Image:
-    """Build `<images_dir>/<name>/` from its recipe, or return it when it is there already.
+    """Builds `<images_dir>/<name>/` from its recipe, or returns it if it exists already.
 
     With `rebuild` a new tree takes its place in one step; the old one stays, since disks of existing
     sandboxes are layers over exactly that tree.
@@ -94,7 +94,7 @@ def _describe(
 
 
 def load_recipe(name: str, recipes_dir: Path = RECIPES) -> tuple[Recipe, tuple[Path, ...], str]:
-    """The recipe with all it extends, its overlay folders, and a digest over everything."""
+    """Returns the recipe with everything it extends, its overlay folders, and a digest over all of it."""
     return _load(name, recipes_dir, children=())
 
 
@@ -156,7 +156,7 @@ def _host_sources(apt: Path) -> list[Source]:
 
 @contextmanager
 def _plain_umask() -> Iterator[None]:
-    """The tree is shared by users of every uid, whatever umask the operator has."""
+    """Sets a umask that suits users of every uid, whatever umask the operator has."""
     before = os.umask(0o022)
     try:
         yield
@@ -166,8 +166,9 @@ def _plain_umask() -> Iterator[None]:
 
 @contextmanager
 def hold_images(images_dir: Path) -> Iterator[int]:
-    """One build or removal at a time. mmdebstrap inherits the lock: if we are killed, it holds until that
-    ends."""
+    """Allows one build or removal at a time. mmdebstrap inherits the lock, so that it holds until mmdebstrap
+    ends even if the server is killed.
+    """
     descriptor = os.open(images_dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -181,7 +182,9 @@ def hold_images(images_dir: Path) -> Iterator[int]:
 
 @contextmanager
 def _scratch(images_dir: Path, name: str) -> Iterator[Path]:
-    """A folder on the same file system, gone afterwards unless it was renamed into place."""
+    """Yields a folder on the same file system, which is removed afterwards unless it was renamed
+    into place.
+    """
     for leftover in images_dir.glob(".building-*"):  # we hold the lock: nobody works in them
         _remove_tree(leftover)
     scratch = images_dir / f".building-{name}-{os.getpid()}"
@@ -204,7 +207,9 @@ def _installed(rootfs: Path) -> dict[str, str]:
 
 
 def _publish(scratch: Path, target: Path, digest: str) -> None:
-    """`<name>@<digest>` is this tree for good; `<name>` is a link that changes over to it in one step."""
+    """Moves the tree to `<name>@<digest>`, its permanent place, and switches the link `<name>` to it in one
+    step.
+    """
     stem = f"{target.name}@{digest.removeprefix('sha256:')[:12]}"
     names = (stem if number == 1 else f"{stem}-{number}" for number in count(1))
     tree = next(path for name in names if not (path := target.with_name(name)).exists())

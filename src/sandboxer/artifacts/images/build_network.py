@@ -1,8 +1,8 @@
-"""A network of its own for a build, from which nothing but the package mirrors can be reached.
+"""A network for a build, from which only the package mirrors can be reached.
 
-Packages bring scripts that run as root while they are installed. They run in a network namespace with nothing
-but a loopback of its own; on it listens a proxy of ours (a socket made there and served from here), which
-dials the mirrors that /etc/apt names and nobody else: not this host's services, no metadata address.
+Packages bring scripts that run as root while they are installed. They run in a network namespace that has
+nothing but a loopback. A proxy of ours listens on it (its socket is made there and served from here) and
+dials the mirrors that /etc/apt names and nothing else: not this host's services, not a metadata address.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from urllib.parse import urlsplit
 from sandboxer.artifacts.images.mirrors import Mirrors
 from sandboxer.kernel.errors import ImageBuildFailed
 
-# Host and port.
+# A host and a port.
 Place = tuple[str, int]
 _BLOCK = 64 * 1024
 _TIMEOUT_S = 60.0
-# Of one connection, not of the whole way (RFC 9110 7.6.1).
+# Headers that concern one connection only (RFC 9110 7.6.1).
 _HOP_BY_HOP = frozenset(
     ("connection", "keep-alive", "proxy-authorization", "proxy-connection", "te", "trailer", "upgrade")
 )
@@ -38,8 +38,9 @@ _HOP_BY_HOP = frozenset(
 
 class MirrorProxy:
     """The proxy through which a build fetches packages: plain HTTP and CONNECT, to a few named places only.
-    Serves a listening socket until the block ends, and closes it. `allowed`: places that may be asked for,
-    and by which proxy each is reached; None: directly.
+
+    It serves a listening socket until the block ends, and closes it. `allowed` maps each place that may be
+    reached to the proxy in front of it, or None if it is reached directly.
     """
 
     def __init__(self, listening: socket.socket, allowed: Mapping[Place, Place | None]) -> None:
@@ -58,7 +59,7 @@ class MirrorProxy:
 
 class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     daemon_threads = True
-    # A build that ends leaves connections half way, which need not be waited for.
+    # A build that ends leaves unfinished connections, which need not be awaited.
     block_on_close = False
 
     def __init__(self, listening: socket.socket, allowed: Mapping[Place, Place | None]) -> None:
@@ -68,7 +69,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.allowed = allowed
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """apt hangs up whenever it likes; what went wrong otherwise is in its own words."""
+        """Ignores the error: apt hangs up whenever it likes, and reports other failures itself."""
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -117,7 +118,7 @@ class _Request(BaseHTTPRequestHandler):
             return
         with upstream:
             if via:
-                # That proxy answers for itself, and its answer is passed on with the rest.
+                # The other proxy answers by itself; its answer is passed on with the rest.
                 upstream.sendall(f"CONNECT {self.path} HTTP/1.1\r\nHost: {self.path}\r\n\r\n".encode())
             else:
                 self.send_response(200, "Connection established")
@@ -125,7 +126,7 @@ class _Request(BaseHTTPRequestHandler):
             _bridge(self.connection, upstream)
 
     def log_message(self, *_: object) -> None:
-        """Builds tell their progress themselves."""
+        """Logs nothing: a build reports its own progress."""
 
     def _refuse(self, place: Place) -> None:
         self.close_connection = True
@@ -139,19 +140,19 @@ class _Request(BaseHTTPRequestHandler):
                 self.send_header(name, value)
         bodiless = self.command == "HEAD" or answer.status in (204, 304)
         if length is None and not bodiless:
-            # Where it ends is told by the end.
+            # The end of the connection marks the end of the body.
             self.close_connection = True
             self.send_header("Connection", "close")
         self.end_headers()
         while not bodiless and (block := answer.read(_BLOCK)):
             self.wfile.write(block)
         if length is not None and not bodiless and answer.length:
-            # Cut short: the client must not take it for the whole.
+            # The body was cut short; the client must not take it for complete.
             self.close_connection = True
 
 
 def _bridge(one: socket.socket, other: socket.socket) -> None:
-    """Bytes both ways until either end closes, or nothing moved for a while."""
+    """Copies bytes both ways until either end closes, or nothing moved for a while."""
     with selectors.DefaultSelector() as ready:
         ready.register(one, selectors.EVENT_READ, other)
         ready.register(other, selectors.EVENT_READ, one)
@@ -163,7 +164,7 @@ def _bridge(one: socket.socket, other: socket.socket) -> None:
                 key.data.sendall(block)
 
 
-# Free in a namespace that has nothing else.
+# This port is free in a namespace that has nothing else.
 PORT = 3128
 _CLONE_NEWNET = 0x40000000
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
@@ -173,22 +174,24 @@ _DIRECT = "direct"
 
 @dataclass(frozen=True, slots=True)
 class BuildNetwork:
-    # An open descriptor of the namespace, for the process that enters it.
+    # An open descriptor of the namespace for the process that enters it.
     namespace: int
-    # For apt inside.
+    # Options for apt inside.
     proxy: str
 
     def entering(self, command: Sequence[str]) -> list[str]:
-        """The command inside, with processes of its own too: through the /proc of another one, a script that
-        runs as root could enter that one's network."""
+        """Returns the command to run inside, in a process namespace of its own: through another process's
+        /proc, a script that runs as root could enter that process's network.
+        """
         enter = ["nsenter", f"--net=/proc/self/fd/{self.namespace}", "--"]
         return [*enter, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--", *command]
 
 
 @contextmanager
 def open_build_network(mirrors: Mirrors, proxies: Mapping[str, str]) -> Iterator[BuildNetwork]:
-    """`proxies`: what the host's apt is told, by the rest of the option's name after `Acquire::` in small
-    letters. Raises ImageBuildFailed."""
+    """Opens the network. `proxies` is what the host's apt is told, by the rest of the option's name after
+    `Acquire::` in lower case. Raises ImageBuildFailed.
+    """
     allowed = {place: _proxy_to(place, scheme, proxies) for scheme, place in mirror_places(mirrors)}
     made: list[tuple[int, socket.socket]] = []
     failed: list[OSError] = []
@@ -199,7 +202,7 @@ def open_build_network(mirrors: Mirrors, proxies: Mapping[str, str]) -> Iterator
         except OSError as error:
             failed.append(error)
 
-    # A thread of its own: a namespace once left cannot be entered again by who has no way back.
+    # In a thread of its own: a thread that entered the namespace could not return to the host's.
     thread = threading.Thread(target=make, name="build network")
     thread.start()
     thread.join()
@@ -214,7 +217,7 @@ def open_build_network(mirrors: Mirrors, proxies: Mapping[str, str]) -> Iterator
 
 
 def mirror_places(mirrors: Mirrors) -> list[tuple[str, Place]]:
-    """Scheme, host and port of everything that packages are fetched from."""
+    """Returns scheme, host and port of everything that packages are fetched from."""
     found = []
     for source in mirrors.building:
         parts = urlsplit(source.uri)
@@ -224,7 +227,7 @@ def mirror_places(mirrors: Mirrors) -> list[tuple[str, Place]]:
 
 
 def _proxy_to(place: Place, scheme: str, proxies: Mapping[str, str]) -> Place | None:
-    """By which proxy of the host's apt this mirror is reached; None: directly."""
+    """Returns the proxy of the host's apt that leads to this mirror, or None if it is reached directly."""
     named = proxies.get(f"{scheme}::proxy::{place[0]}") or proxies.get(f"{scheme}::proxy")
     if scheme == "https" and named is None:
         named = proxies.get("http::proxy")

@@ -1,4 +1,6 @@
-"""The images on this host: `<name>@<digest>/` is a tree for good, `<name>` a link to the newest of them."""
+"""The catalog lists the images on this host: `<name>@<digest>/` is a permanent tree, `<name>` a link to the
+newest of them.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +41,16 @@ class Image:
 
 
 def find_image(name: str, images_dir: Path) -> Image:
-    """The image of that name; `NotFound` says how to get it."""
+    """Returns the image of that name. Raises NotFound, which says how to get it."""
     if "/" in name or name.startswith(".") or not (images_dir / name / RECORD).is_file():
         raise NotFound(what="image", id=f"{name} (build it with `sandboxer image build {name}`)")
     return _load(images_dir / name)
 
 
 def list_images(images_dir: Path) -> list[Image]:
-    """By name; then, as `name@digest`, older trees that disks of sandboxes may still lie over."""
+    """Returns images by name, then, as `name@digest`, older trees that disks of sandboxes may
+    still lie over.
+    """
     if not images_dir.is_dir():
         return []
     folders = sorted(p for p in images_dir.iterdir() if not p.name.startswith(".") and (p / RECORD).is_file())

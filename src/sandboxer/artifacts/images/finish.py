@@ -1,6 +1,6 @@
-"""Makes a freshly unpacked tree fit to be shared: our files and pinned Python packages in, this host and
-everything special out. Packages of Python are put in from outside: some compilers come as wheels and nowhere
-else.
+"""Makes a freshly unpacked tree fit to be shared: adds our files and pinned Python packages, and removes
+traces of this host and special files. Python packages are installed from outside, because some compilers
+exist only as wheels.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from sandboxer.artifacts.images.mirrors import Mirrors
 from sandboxer.kernel.errors import Broken, ImageBuildFailed
 
 _MAX_ID = 65535
-# apt asks for packages it trusts without a terminal, and takes no recommendations: the box is small.
+# apt installs trusted packages without asking, and no recommended ones, to keep the sandbox small.
 _APT_CONF = 'APT::Install-Recommends "false";\nAcquire::Languages "none";\n'
-# Compiled and fetched things that apt can make again.
+# Caches that apt can make again.
 _DISPOSABLE = (
     "var/cache/apt",
     "var/cache/debconf",
@@ -34,7 +34,7 @@ _DISPOSABLE = (
 
 
 def finish(rootfs: Path, overlays: Sequence[Path], mirrors: Mirrors) -> int:
-    """Finish the tree and return its size in bytes."""
+    """Finishes the tree and returns its size in bytes."""
     _empty(rootfs)
     for overlay in overlays:
         _lay_over(overlay, rootfs)
@@ -56,7 +56,7 @@ def _empty(rootfs: Path) -> None:
                 shutil.rmtree(entry)
             else:
                 entry.unlink()
-    # Logs and apt's folders are expected to be there.
+    # Programs expect these folders to exist.
     for name in ("var/cache/apt/archives/partial", "var/lib/apt/lists/partial", "var/log/apt"):
         (rootfs / name).mkdir(parents=True, exist_ok=True)
     for name in ("etc/resolv.conf", "etc/hostname", "etc/hosts"):
@@ -64,7 +64,7 @@ def _empty(rootfs: Path) -> None:
 
 
 def _lay_over(overlay: Path, rootfs: Path) -> None:
-    """Copy bytes and the executable bit only: the checkout may have any owner and umask."""
+    """Copies only bytes and the executable bit: the checkout may have any owner and umask."""
     for source in sorted(overlay.rglob("*")):
         target = rootfs / source.relative_to(overlay)
         if source.is_dir():
@@ -87,7 +87,9 @@ def _configure_apt(rootfs: Path, mirrors: Mirrors) -> None:
 
 
 def _normalise(rootfs: Path) -> int:
-    """No devices, sockets or pipes, no setuid programs, ids that fit a sandbox's range. Returns the size."""
+    """Removes devices, sockets and pipes, clears setuid bits, checks that ids fit a sandbox's range, and
+    returns the size.
+    """
     total = 0
     for folder, names, files in os.walk(rootfs):
         for name in (*names, *files):
@@ -100,7 +102,7 @@ def _normalise(rootfs: Path) -> int:
                 os.unlink(path)
                 continue
             if kind == stat.S_IFREG and facts.st_mode & (stat.S_ISUID | stat.S_ISGID):
-                # They do nothing under no-new-privileges, and would be a trap on the host.
+                # They have no effect under no-new-privileges, and would be dangerous on the host.
                 os.chmod(path, stat.S_IMODE(facts.st_mode) & ~(stat.S_ISUID | stat.S_ISGID))
             total += facts.st_blocks * 512 // max(facts.st_nlink if kind == stat.S_IFREG else 1, 1)
     return total
@@ -111,7 +113,9 @@ _GLIBC = ("2_28", "2_27", "2_17", "2_12")
 
 
 def install_from_pypi(requirements: Sequence[str], rootfs: Path, progress: Report) -> None:
-    """Wheels only: nothing of a package runs on this host. Programs they bring are linked into the path."""
+    """Installs wheels only, so that nothing of a package runs on this host. Their programs are linked into
+    the path.
+    """
     if not requirements:
         return
     progress(Progress("fetching wheels", 0.95))

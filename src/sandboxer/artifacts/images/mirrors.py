@@ -1,7 +1,7 @@
-"""Where packages come from while an image is built, and what its own apt is told afterwards.
+"""The package sources for building an image, and those that its own apt gets afterwards.
 
-Both are the host's own mirrors (they are near, and known to work); credentials are kept out of the image.
-Pure: the files of /etc/apt come in as text.
+Both are the host's own mirrors (they are near, and known to work); credentials are kept out of the image. The
+functions are pure: the files of /etc/apt come in as text.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Mirrors:
     distribution: str
     suite: str
     building: tuple[Source, ...]
-    # The same for the image's own apt, where every tenant can read it.
+    # The same for the image's own apt, without credentials, since every tenant can read it.
     inside: tuple[Source, ...]
 
 
@@ -42,7 +42,7 @@ def parse_os_release(text: str) -> Mapping[str, str]:
 
 
 def parse_list(text: str) -> list[Source]:
-    """One-line style: `deb [options] uri suite component …`."""
+    """Parses the one-line style: `deb [options] uri suite component …`."""
     found = []
     for line in text.splitlines():
         words = re.sub(r"\[[^]]*\]", " ", line.split("#", 1)[0]).split()
@@ -52,7 +52,7 @@ def parse_list(text: str) -> list[Source]:
 
 
 def parse_deb822(text: str) -> list[Source]:
-    """The newer style: paragraphs with Types, URIs, Suites, Components."""
+    """Parses the newer style: paragraphs with Types, URIs, Suites, Components."""
     found = []
     clean = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     for paragraph in re.split(r"\n\s*\n", clean):
@@ -72,7 +72,7 @@ def parse_deb822(text: str) -> list[Source]:
 
 
 def choose_mirrors(recipe: Recipe, os_release: Mapping[str, str], host: Iterable[Source]) -> Mirrors:
-    """The host's own mirrors with the suite the recipe asks for."""
+    """Returns the host's own mirrors with the suite that the recipe asks for."""
     distribution = _distribution(recipe, os_release)
     wanted = recipe.distributions[distribution]
     codename = os_release.get("VERSION_CODENAME", "")

@@ -1,4 +1,6 @@
-"""What an image is made of, read from YAML. Pure: text in, value or a line-precise complaint out."""
+"""A recipe says what an image is made of, and is read from YAML. Pure functions: text comes in, a value or an
+error with its line comes out.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _SUITE = re.compile(r"[a-z][a-z0-9-]*")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
-# A name and an exact version: a build must not change with the day it runs on.
+# A name and an exact version: a build must not depend on the day it runs on.
 _PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[0-9][A-Za-z0-9.]*")
 _REQUIRED = frozenset({"name", "packages"})
 _OPTIONAL = frozenset(
@@ -44,7 +46,7 @@ class Recipe:
 
 
 def extend(child: Recipe, parent: Recipe) -> Recipe:
-    """The child with all that its parent has. Its own distributions and user win."""
+    """Returns the child with everything its parent has. Its own distributions and user take precedence."""
     return replace(
         child,
         distributions=child.distributions or parent.distributions,
@@ -59,7 +61,7 @@ def extend(child: Recipe, parent: Recipe) -> Recipe:
 
 
 def parse_recipe(text: str, *, source: str) -> Recipe:
-    """Read a recipe; a mistake is reported with its file and line."""
+    """Reads a recipe. A mistake is reported with its file and line."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -70,7 +72,7 @@ def parse_recipe(text: str, *, source: str) -> Recipe:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Walks YAML nodes, which still know their lines (plain values do not)."""
+    """Walks YAML nodes, which know their lines (plain values do not)."""
 
     source: str
 

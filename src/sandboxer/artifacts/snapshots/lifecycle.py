@@ -1,4 +1,4 @@
-"""The life of a snapshot as one table. Every change of state goes through `next_state`, nothing else."""
+"""The lifecycle of a snapshot as one table. Every change of state goes through `next_state`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from sandboxer.kernel.errors import IllegalTransition
 
 
 class State(StrEnum):
-    # Recorded, and the backend is at it; a crash leaves it so, and the next start looks.
+    # Recorded, and the backend is making it. After a crash it stays so until the next start checks it.
     TAKING = "taking"
     KEPT = "kept"
-    # Its account ran dry; kept for the retention time all the same.
+    # Its account ran dry; it is kept for the retention time all the same.
     UNPAID = "unpaid"
-    # Being removed; gone, the record stays.
+    # It is being removed; it is gone, and only the record stays.
     DROPPING = "dropping"
     DROPPED = "dropped"
-    # It could not be taken; or what was kept is not there any more, or not what it was.
+    # It could not be taken; its disk is missing or was altered.
     FAILED = "failed"
     LOST = "lost"
 
@@ -29,7 +29,7 @@ class Signal(StrEnum):
     MISSED = "missed"
     DRY = "dry"
     PAID = "paid"
-    # Someone asked; its time is over; nobody paid in time.
+    # A caller asked for it; its time is over; nobody paid in time.
     DROP = "drop"
     EXPIRE = "expire"
     RETENTION_OVER = "retention_over"
@@ -38,7 +38,7 @@ class Signal(StrEnum):
 
 S, E = State, Signal
 
-# There is something to restore or to copy.
+# There is a disk to restore or to copy.
 USABLE = frozenset({S.KEPT, S.UNPAID})
 # Nothing is left of it.
 OVER = frozenset({S.DROPPED, S.FAILED})
@@ -57,7 +57,7 @@ TRANSITIONS: Mapping[tuple[State, Signal], State] = {
 
 
 def next_state(state: State, signal: Signal) -> State:
-    """The one door. Raises IllegalTransition for a step that is not in the table."""
+    """Returns the state that follows. Raises IllegalTransition for a step that is not in the table."""
     try:
         return TRANSITIONS[state, signal]
     except KeyError:

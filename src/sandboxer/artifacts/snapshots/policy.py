@@ -1,4 +1,6 @@
-"""How much an account may keep, and for how long what nobody pays for stays. Space is the operator's."""
+"""How many snapshots an account may keep, and how long unpaid ones stay. Space itself is the operator's
+concern.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from sandboxer.kernel.errors import Forbidden
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What an account keeps."""
+    """How much an account keeps."""
 
     count: int
     size_bytes: int
@@ -24,7 +26,7 @@ class SnapshotPolicy:
 
 
 def check_room(held: Holding, policy: SnapshotPolicy, *, more_bytes: int) -> None:
-    """Raises Forbidden when one more would be too many or too much."""
+    """Raises Forbidden if one more would be too many or too much."""
     if held.count >= policy.per_account:
         raise Forbidden(
             why=f"an account may keep {policy.per_account} snapshots",

@@ -1,4 +1,4 @@
-"""What happens to snapshots without a caller; see `artifacts/reconciler.py`."""
+"""The reconciler of snapshots; see `artifacts/reconciler.py`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from sandboxer.store.reconciler import FAR
 def demanded(
     snapshot: Snapshot, funds: Funds, *, now: datetime, reached: Reached | None = None
 ) -> Signal | None:
-    """The step that time and money demand of it, or the cap it has met. Pure.
+    """Returns the step that time and money demand, or the cap that was reached. Pure.
 
-    A lock holds against time, not money for good.
+    A lock protects against time, and against lack of money only once.
     """
     if snapshot.state not in USABLE:
         return None
@@ -37,7 +37,7 @@ def demanded(
 
 
 def looked_at(snapshot: Snapshot) -> datetime:
-    """When time alone will demand something of it."""
+    """Returns when time alone will demand something."""
     if snapshot.state not in USABLE or snapshot.expires_at is None:
         return FAR
     if snapshot.state is State.KEPT and snapshot.locked_at is not None:
@@ -82,7 +82,7 @@ class SnapshotReconciler(KeptReconciler[Snapshot, Snapshots]):
         return {"expires_at": record.paid_expires_at, "paid_expires_at": None}
 
     async def tend(self, record: Snapshot) -> None:
-        """Exactly how large it is: it pays for that, not for what it might hold at most."""
+        """Measures the exact size: the snapshot is charged for that, not for the most it might hold."""
         if record.state not in USABLE or record.is_measured:
             return
         sizes = await self._use_cases.sizes(record)
@@ -96,7 +96,9 @@ class SnapshotReconciler(KeptReconciler[Snapshot, Snapshots]):
 
 
 async def is_missed(backend: Snapshots, disk_id: str) -> bool:
-    """Gone, or not what was kept. Raises what says neither: a host in trouble has lost nothing."""
+    """Tells whether the disk is gone or altered. Raises if that cannot be told: a host in trouble has lost
+    nothing.
+    """
     try:
         await backend.check_kept(disk_id)
     except (NotFound, Conflict):

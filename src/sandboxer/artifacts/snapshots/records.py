@@ -1,5 +1,5 @@
-"""Snapshots as rows: the value, its tables, and the few queries on them. They decide nothing. What came from
-what, snapshots and the sandboxes made from them, is shown as a tree.
+"""Snapshots as rows: the values, their tables, and the few queries on them, which decide nothing. `grow`
+shows snapshots and the sandboxes made from them as a tree of descent.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ class Snapshot:
     name: str | None
     state: State
     reason: str
-    # The sandbox it was taken of, and the snapshot its disk descended from then.
+    # The sandbox it was taken of, and the snapshot that its disk descended from at that time.
     sandbox_id: str
     parent_id: str | None
     backend: str
-    # What clones of it are made as, unless they ask for something else.
+    # The defaults for clones that do not ask for something else.
     image: str
     profile: str
     resources: Resources
     content: Content = Content.FILES
     labels: Mapping[str, str] = field(default_factory=dict)
     size_bytes: int = 0
-    # False: `size_bytes` is at most that much, nobody has looked at every file yet.
+    # False while `size_bytes` is only an upper bound, because not every file was measured yet.
     is_measured: bool = False
-    # What keeping it costs, in msats a second; fixed by its size.
+    # What keeping it costs, in msats a second; its size decides.
     rate_msats: int = 0
     created_at: datetime
     state_since: datetime
-    # When it is dropped; while unpaid, unless somebody pays before.
+    # When it is dropped. While it is unpaid: unless somebody pays before.
     expires_at: datetime | None = None
-    # While unpaid: when it would be dropped otherwise.
+    # While it is unpaid: when it would be dropped if it were paid.
     paid_expires_at: datetime | None = None
     ended_at: datetime | None = None
     locked_at: datetime | None = None
@@ -104,7 +104,7 @@ snapshots = Table(
     Index(None, "parent_id"),
 )
 
-# Which snapshot the present disk of a sandbox descends from: the last one taken of it or restored to it.
+# The snapshot that the present disk of a sandbox descends from: the last one taken of it or restored to it.
 disk_heads = Table(
     "disk_heads",
     metadata,
@@ -128,7 +128,9 @@ rows = Rows(
 
 
 def load_tree(conn: Connection, account: str, *, limit: int) -> list[Snapshot]:
-    """Everything an account ever kept, newest first: what is gone may lie between what is not."""
+    """Returns everything an account ever kept, newest first: a dropped one may have descendants that still
+    exist.
+    """
     query = (
         select(snapshots)
         .where(snapshots.c.account == account, snapshots.c.state != State.FAILED.value)
@@ -166,7 +168,9 @@ def load_page(
     cursor: str | None,
     limit: int,
 ) -> Page[Snapshot]:
-    """Newest first. `account` None: everyone's. No states: all of which something is left."""
+    """Returns snapshots, newest first. `account` None means everyone's. No `states` means all of which
+    something is left.
+    """
     query = select(snapshots)
     if account is not None:
         query = query.where(snapshots.c.account == account)
@@ -177,7 +181,7 @@ def load_page(
     else:
         query = query.where(rows.is_left)
     for key, value in labels.items():
-        # An account keeps few: no table of its own, as sandboxes have.
+        # An account has few of them, so labels need no table of their own, unlike those of sandboxes.
         query = query.where(type_coerce(snapshots.c.labels, JSON)[key].as_string() == value)
     return rows.page(conn, query, cursor=cursor, limit=limit)
 
@@ -185,17 +189,18 @@ def load_page(
 @dataclass(frozen=True, slots=True)
 class Branch:
     snapshot: Snapshot
-    # Sandboxes whose disk began as a copy of it, or was last taken to it or put back to it.
+    # Sandboxes whose disk began as a copy of it, or that were last snapshotted as it or restored to it.
     sandbox_ids: tuple[str, ...] = ()
-    # The same of volumes.
+    # The same for volumes.
     volume_ids: tuple[str, ...] = ()
     branches: tuple[Branch, ...] = field(default_factory=tuple)
 
 
 def grow(snapshots: Iterable[Snapshot], disks: Iterable[tuple[str, str]]) -> Sequence[Branch]:
-    """`disks` are (id of a sandbox or volume, id of the snapshot its disk descends from).
+    """Returns the trees of descent. `disks` are pairs: the id of a sandbox or volume, and of the snapshot its
+    disk descends from.
 
-    What is gone is left out, unless something that is not gone descends from it.
+    Dropped snapshots are left out, unless something that exists descends from them.
     """
     known = {one.id: one for one in snapshots}
     children: dict[str | None, list[Snapshot]] = {}
@@ -227,7 +232,7 @@ def _leaves_first(children: dict[str | None, list[Snapshot]]) -> list[Snapshot]:
 
 
 def flattened(branches: Sequence[Branch]) -> list[tuple[int, Branch]]:
-    """Line by line, parents before children, with how deep each lies."""
+    """Returns the branches line by line, parents before children, each with its depth."""
     lines: list[tuple[int, Branch]] = []
     waiting = [(0, branch) for branch in reversed(branches)]
     while waiting:

@@ -1,4 +1,4 @@
-"""The repository of snapshots: the only writer of their records."""
+"""The snapshot repository is the only writer of snapshot records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sandboxer.store import steps
 from sandboxer.store.engine import Store
 
 Step = steps.Step[Snapshot, Signal]
-# Of anything whose disk is kept as a snapshot's is.
+# The lifecycle of everything whose disk is kept like a snapshot's.
 LIFECYCLE = steps.Lifecycle[Signal](next_state=next_state, ended=OVER | {State.LOST})
 
 
@@ -34,7 +34,7 @@ class SnapshotRepository(KeptRepository[Snapshot, Step]):
         return self._charges.rate(snapshot.account, snapshot.profile, size_bytes)
 
     def _admit(self, conn: Connection, wanted: Snapshot, now: datetime) -> Snapshot:
-        """Its parent is what its sandbox's disk descends from now."""
+        """Sets the parent to what the sandbox's disk descends from now."""
         admitted = super()._admit(conn, wanted, now)
         return replace(admitted, parent_id=records.head_of(conn, wanted.sandbox_id) or wanted.parent_id)
 
@@ -43,7 +43,7 @@ class SnapshotRepository(KeptRepository[Snapshot, Step]):
 
     def _charge(self, conn: Connection, charges: KeepCharges, change: steps.Change[Snapshot, Step]) -> None:
         if change.entries[-1].step.signal is Signal.TAKEN:
-            # It may be larger than was guessed.
+            # It may be larger than the estimate.
             charges.admit(conn, change.after, now=change.now)
         super()._charge(conn, charges, change)
 

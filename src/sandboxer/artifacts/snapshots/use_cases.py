@@ -1,4 +1,6 @@
-"""What callers do with snapshots: take, look, change, restore, drop. What is slow goes on without them."""
+"""The use cases of snapshots: take, list, change, restore, drop. Slow operations go on without
+their caller.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +33,15 @@ from sandboxer.store.engine import Store
 from sandboxer.store.paging import Page
 from sandboxer.store.repository import Also
 
-# More than anyone looks at; a lineage is cut at its oldest end.
+# The most snapshots in a tree of descent; the oldest are cut off.
 MAX_TREE = 5000
-# Has the backend keep a disk under this id; also how long that took.
+# Makes the backend keep a disk under this id, and returns how long that took.
 Take = Callable[[str], Awaitable[tuple[KeptDisk, float]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a caller may say of a snapshot. Durations as written: `4h`, `7d`."""
+    """What a caller may say about a snapshot. Durations are as written: `4h`, `7d`."""
 
     name: str | None = None
     ttl: str | None = None
@@ -58,9 +60,9 @@ class SnapshotUseCases:
     async def take(
         self, sandbox_id: str, wanted: Wanted, caller: Caller, *, also: Also | None = None
     ) -> Snapshot:
-        """Keep the sandbox's disk as it is now; whatever runs goes on.
+        """Keeps the sandbox's disk as it is now; its processes go on.
 
-        `also` is written with the record, in its transaction: whoever asked twice finds it there.
+        `also` is written in the transaction of the record, so that a repeated request finds it.
         """
         sandbox = await self.sandboxes.get(sandbox_id, caller)
         reconciler_of(self.sandboxes.dependencies.backend_of(sandbox), sandbox.backend)
@@ -87,7 +89,9 @@ class SnapshotUseCases:
         take: Take,
         also: Also | None,
     ) -> Snapshot:
-        """The same of a volume, which stands where the sandbox would; `take` has the backend do it."""
+        """Does the same for a volume, which takes the place of the sandbox; `take` makes the
+        backend do it.
+        """
         now = self.clock.now()
         ttl = None if wanted.ttl is None else parse_duration(wanted.ttl, field="ttl")
         planned = Snapshot(
@@ -120,20 +124,20 @@ class SnapshotUseCases:
         return await self.operations.perform(opened.id, "take", lambda: self._take(opened, caller, take))
 
     async def recall(self, snapshot_id: str, caller: Caller) -> Snapshot | None:
-        """What became of a take that nobody answered for; None if nothing did."""
+        """Returns the snapshot of a take whose answer was lost, or None if nothing was made."""
         await self.operations.free(snapshot_id)
         snapshot = await self.get(snapshot_id, caller)
         return None if snapshot.state in OVER else snapshot
 
     async def get(self, snapshot_id: str, caller: Caller) -> Snapshot:
-        """Someone else's is NotFound like one that never was."""
+        """Returns the snapshot. Raises NotFound, also for a snapshot of somebody else."""
         snapshot = await self.repository.find(snapshot_id)
         if snapshot is None or not (caller.is_owner or snapshot.account == caller.account):
             raise NotFound(what="snapshot", id=snapshot_id)
         return snapshot
 
     async def sizes(self, snapshot: Snapshot) -> KeptSizes | None:
-        """What it holds now and what it alone holds; None if there is nothing to look at."""
+        """Returns how much it holds now and how much it alone holds; None if there is nothing to measure."""
         if snapshot.state not in USABLE:
             return None
         try:
@@ -151,7 +155,9 @@ class SnapshotUseCases:
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[Snapshot]:
-        """Newest first. Without `state`, those that are gone are left out. The owner sees everyone's."""
+        """Returns snapshots, newest first. Without `state`, dropped ones are left out. The owner sees
+        everyone's.
+        """
         return await self.store.read(
             lambda conn: records.load_page(
                 conn,
@@ -167,9 +173,9 @@ class SnapshotUseCases:
     async def tree(
         self, caller: Caller, *, volumes: Sequence[tuple[str, str | None]] = ()
     ) -> Sequence[Branch]:
-        """The caller's own snapshots by descent, with the sandboxes and volumes that descend from each.
+        """Returns the caller's snapshots by descent, with the sandboxes and volumes that descend from each.
 
-        `volumes`: the caller's, each with the snapshot it began as a copy of.
+        `volumes` are the caller's, each with the snapshot it began as a copy of.
         """
         account = caller.account
 
@@ -192,7 +198,7 @@ class SnapshotUseCases:
         labels: Mapping[str, str] | None = None,
         ttl: str | None = None,
     ) -> Snapshot:
-        """None: as it is. `ttl` counts from now."""
+        """Changes settings; a field that is None stays as it is. `ttl` counts from now."""
         await self.get(snapshot_id, caller)
         changes: dict[str, object] = {}
         if name is not None:
@@ -212,31 +218,32 @@ class SnapshotUseCases:
         return await self.repository.move(snapshot_id, step)
 
     async def lock(self, snapshot_id: str, caller: Caller) -> Snapshot:
-        """Locked already is success."""
+        """Locks it. One that is locked already counts as success."""
         snapshot = await self.get(snapshot_id, caller)
         if snapshot.locked_at is not None:
             return snapshot
         return await self._amend(snapshot_id, caller, "locked", {"locked_at": self.clock.now()})
 
     async def unlock(self, snapshot_id: str, caller: Caller) -> Snapshot:
-        """The edge has had it confirmed. Unlocked already is success."""
+        """Unlocks it after the edge had it confirmed. One that is not locked counts as success."""
         snapshot = await self.get(snapshot_id, caller)
         if snapshot.locked_at is None:
             return snapshot
         changes: dict[str, object] = {"locked_at": None}
         if _is_past(snapshot, self.clock.now()):
-            # Unlocking must not be what removes it.
+            # Unlocking alone must not cause its removal.
             changes["expires_at"] = self.clock.now() + self.policy.retention
         return await self._amend(snapshot_id, caller, "unlocked", changes)
 
     async def has_locked(self, account: str) -> bool:
-        """Whether a second proof guards anything that this account keeps."""
+        """Tells whether a second proof guards anything that this account keeps."""
         return any(one.locked_at is not None for one in await self.repository.living(account))
 
     async def restore(self, snapshot_id: str, caller: Caller, *, despite_lock: bool = False) -> Sandbox:
-        """Its sandbox's disk becomes what it was; what is on it now is lost. Raises Conflict if it is gone.
+        """Restores the sandbox's disk to this snapshot; its present content is lost. Raises Conflict if the
+        sandbox is gone.
 
-        `despite_lock`: a second proof allowed it, though the sandbox is locked.
+        `despite_lock` says that a second proof allowed it although the sandbox is locked.
         """
         snapshot = await self.usable(snapshot_id, caller)
         sandbox = await self.source(snapshot, caller)
@@ -251,7 +258,7 @@ class SnapshotUseCases:
         return await self.operations.perform(snapshot_id, "restore", act)
 
     async def source(self, snapshot: Snapshot, caller: Caller) -> Sandbox:
-        """The sandbox it was taken of. Raises Conflict if that is gone."""
+        """Returns the sandbox it was taken of. Raises Conflict if that is gone."""
         refuse_other_kind(snapshot, of_volume=False)
         try:
             sandbox = await self.sandboxes.get(snapshot.sandbox_id, caller)
@@ -266,8 +273,9 @@ class SnapshotUseCases:
         return sandbox
 
     async def usable(self, snapshot_id: str, caller: Caller, *, of_volume: bool = False) -> Snapshot:
-        """To restore or to copy. Raises NotFound, IllegalTransition; Conflict for one that was altered, or
-        that was taken of the other kind of disk."""
+        """Returns a snapshot that can be restored or copied. Raises NotFound, IllegalTransition, and Conflict
+        for one that was altered or was taken of the other kind of disk.
+        """
         snapshot = await self.get(snapshot_id, caller)
         refuse_other_kind(snapshot, of_volume=of_volume)
         if snapshot.state not in USABLE:
@@ -278,7 +286,9 @@ class SnapshotUseCases:
         return snapshot
 
     async def drop(self, snapshot_id: str, caller: Caller, *, despite_lock: bool = False) -> Snapshot:
-        """Dropped already is success; what was made from it stays. `despite_lock`: a second proof came."""
+        """Drops it; what was made from it stays. A dropped one counts as success. `despite_lock` says that a
+        second proof allowed it.
+        """
         snapshot = await self.get(snapshot_id, caller)
         check = None if despite_lock else refuse_locked
         return await self.remove(
@@ -294,7 +304,9 @@ class SnapshotUseCases:
         reason: str,
         check: Callable[[Snapshot], None] | None = None,
     ) -> Snapshot:
-        """Bring it to `dropped`. The intent is recorded first: a crash half-way is finished at start."""
+        """Brings it to `dropped`. The intent is recorded first, so that the next start finishes what a crash
+        interrupted.
+        """
 
         async def act() -> Snapshot:
             current = await self.repository.find(snapshot.id)
@@ -351,7 +363,7 @@ class SnapshotUseCases:
         return Snapshot(
             id=new_id("snp"),
             version=0,
-            # Also when the operator takes it: whose sandbox it is, is whose snapshot it is.
+            # The owner of the sandbox owns the snapshot, also when the operator takes it.
             account=sandbox.account,
             created_by=caller.public_key,
             name=wanted.name,
@@ -371,8 +383,9 @@ class SnapshotUseCases:
         )
 
     async def _used(self, sandbox: Sandbox) -> int:
-        """A guess at its size, so that what cannot be kept is refused before it is taken; of a disk that
-        nobody can look at, the most that it can be."""
+        """Estimates the size, so that what cannot be kept is refused before it is taken. A disk that cannot
+        be measured counts with its largest possible size.
+        """
         if sandbox.handle is None:
             return sandbox.resources.disk_mb * 2**20
         return (await self.sandboxes.dependencies.backend_of(sandbox).usage(sandbox.handle)).disk_bytes
@@ -380,7 +393,7 @@ class SnapshotUseCases:
     def _check_room(
         self, conn: Connection, snapshot: Snapshot, *, more_bytes: int, is_in: bool = False
     ) -> None:
-        """`is_in`: its record is one of those that are counted."""
+        """`is_in` says that its own record is among those counted."""
         if snapshot.account == OWNER_ACCOUNT:
             return
         held = records.holding(conn, snapshot.account)
@@ -406,13 +419,17 @@ class SnapshotUseCases:
 
 
 def _check_state(sandbox: Sandbox) -> None:
-    """Asked before anything is recorded; asked again when it is its turn."""
+    """Refuses a state that does not allow it. It is called before anything is recorded, and again when the
+    operation starts.
+    """
     if sandbox.state not in (*LIVE, SandboxState.STOPPED):
         raise IllegalTransition(signal="snapshot", state=sandbox.state.value, reason=sandbox.reason)
 
 
 def refuse_other_kind(snapshot: Snapshot, *, of_volume: bool) -> None:
-    """A volume's has no system to start, a sandbox's is a layer over one."""
+    """Refuses to use a volume's snapshot as a sandbox's or the reverse: a volume has no system to start, and
+    a sandbox's disk is a layer over one.
+    """
     if is_volume_id(snapshot.sandbox_id) is not of_volume:
         raise Conflict(
             why=f"{snapshot.id} was taken of a {'sandbox' if of_volume else 'volume'}",

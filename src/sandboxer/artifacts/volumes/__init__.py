@@ -1,1 +1,1 @@
-"""Volumes: named disks that outlive sandboxes, written by one or read by many."""
+"""Volumes are named disks that outlive sandboxes; one sandbox writes to it, or many read it."""

@@ -1,4 +1,4 @@
-"""The life of a volume as one table. Every change of state goes through `next_state`, nothing else."""
+"""The lifecycle of a volume as one table. Every change of state goes through `next_state`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from sandboxer.kernel.errors import IllegalTransition
 
 
 class State(StrEnum):
-    # Recorded, and the backend is at it; a crash leaves it so, and the next start looks.
+    # Recorded, and the backend is making it. After a crash it stays so until the next start checks it.
     MAKING = "making"
     READY = "ready"
-    # Its account ran dry; kept for the retention time all the same, and attached to nothing new.
+    # Its account ran dry; it is kept for the retention time, and cannot be attached to anything new.
     UNPAID = "unpaid"
-    # Being removed; gone, the record stays.
+    # It is being removed; it is gone, and only the record stays.
     DROPPING = "dropping"
     DROPPED = "dropped"
-    # It could not be made; or it is not on the host any more.
+    # It could not be made; it is missing on the host.
     FAILED = "failed"
     LOST = "lost"
 
@@ -28,7 +28,7 @@ class Signal(StrEnum):
     MISSED = "missed"
     DRY = "dry"
     PAID = "paid"
-    # Someone asked, or its account ended; nobody paid in time.
+    # A caller asked for it or its account ended; nobody paid in time.
     DROP = "drop"
     RETENTION_OVER = "retention_over"
     REMOVED = "removed"
@@ -36,7 +36,7 @@ class Signal(StrEnum):
 
 S, E = State, Signal
 
-# There is something on it.
+# There is a disk.
 USABLE = frozenset({S.READY, S.UNPAID})
 # Nothing is left of it, and its name is free.
 OVER = frozenset({S.DROPPED, S.FAILED})
@@ -54,7 +54,7 @@ TRANSITIONS: Mapping[tuple[State, Signal], State] = {
 
 
 def next_state(state: State, signal: Signal) -> State:
-    """The one door. Raises IllegalTransition for a step that is not in the table."""
+    """Returns the state that follows. Raises IllegalTransition for a step that is not in the table."""
     try:
         return TRANSITIONS[state, signal]
     except KeyError:

@@ -1,4 +1,4 @@
-"""How much an account may have in volumes, and for how long what nobody pays for stays."""
+"""How much an account may have in volumes, and how long unpaid ones stay."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class VolumePolicy:
 
 
 def check_room(held: Held, policy: VolumePolicy, *, more: int, more_mb: int) -> None:
-    """Raises Forbidden when `more` volumes with so much together would be too many or too much."""
+    """Raises Forbidden if `more` volumes with `more_mb` together would be too many or too much."""
     hint = "Remove one that is not needed any more (DELETE /v1/volumes/{id}), or make one smaller."
     if more and held.count + more > policy.per_account:
         raise Forbidden(

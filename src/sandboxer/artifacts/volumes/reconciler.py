@@ -1,4 +1,4 @@
-"""What happens to volumes without a caller; see `artifacts/reconciler.py`."""
+"""The reconciler of volumes; see `artifacts/reconciler.py`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sandboxer.sandboxes.capping import Reached
 
 
 def demanded(volume: Volume, funds: Funds, *, now: datetime, reached: Reached | None = None) -> Signal | None:
-    """The step that money demands of it, or the cap it has met. Pure."""
+    """Returns the step that money demands, or the cap that was reached. Pure."""
     if volume.state not in USABLE:
         return None
     if funds.is_ending:
@@ -56,5 +56,5 @@ class VolumeReconciler(KeptReconciler[Volume, Volumes]):
     async def mend(self, host: Volumes, record: Volume) -> None:
         usage = await host.volume_usage(record.id)
         if usage.limit_bytes not in (0, record.size_mb * MB):
-            # A change of its size that was not written down.
+            # A change of its size was not recorded.
             await host.resize_volume(record.id, size_mb=record.size_mb)

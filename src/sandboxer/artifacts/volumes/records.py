@@ -1,4 +1,4 @@
-"""Volumes as rows: the value, its tables, and the few queries on them. They decide nothing."""
+"""Volumes as rows: the values, their tables, and the few queries on them, which decide nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
 from sandboxer.store.paging import Page
 from sandboxer.store.rows import MAPPING, Rows, enumerated
 
-# A sandbox in one of these has nothing attached: no process of it is left, and none will come.
+# A sandbox in one of these states has nothing attached: it has no processes and will have none.
 _LET_GO = (SandboxState.DESTROYED.value, SandboxState.FAILED.value)
 
 
@@ -40,20 +40,20 @@ class Volume:
     version: int
     account: str
     created_by: str
-    # Unique among what its account has.
+    # Unique within its account.
     name: str
     state: State
     reason: str
     backend: str
     size_mb: int
-    # The snapshot that it began as a copy of.
+    # The snapshot that it was copied from.
     origin: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
-    # What having it costs, in msats a second; fixed by its size.
+    # What it costs, in msats a second; its size decides.
     rate_msats: int = 0
     created_at: datetime
     state_since: datetime
-    # While unpaid: when it is dropped, unless somebody pays before.
+    # While it is unpaid: when it is dropped unless somebody pays before.
     expires_at: datetime | None = None
     ended_at: datetime | None = None
     locked_at: datetime | None = None
@@ -76,7 +76,7 @@ volumes = Table(
     Column("account", Text, nullable=False),
     Column("created_by", Text, nullable=False),
     Column("name", Text, nullable=False),
-    # Account and name of one that is not over: no two have the same.
+    # Account and name of a volume that still exists; no two have the same.
     Column("taken_name", Text),
     Column("state", Text, nullable=False),
     Column("reason", Text, nullable=False),
@@ -135,7 +135,9 @@ def held_by(conn: Connection, account: str) -> Held:
 def attachments_of(
     conn: Connection, volume_ids: Iterable[str], *, without: Sequence[SandboxState] = ()
 ) -> dict[str, list[Attachment]]:
-    """Of these volumes, to sandboxes that have or may have processes again, and are not in `without`."""
+    """Returns attachments of these volumes to sandboxes that have processes or may have them again, and are
+    in no state of `without`.
+    """
     wanted, states = list(volume_ids), [*_LET_GO, *(state.value for state in without)]
     query = (
         select(volume_attachments)
@@ -162,7 +164,9 @@ def load_page(
     cursor: str | None,
     limit: int,
 ) -> Page[Volume]:
-    """Newest first. `account` None: everyone's. No states: all of which something is left."""
+    """Returns volumes, newest first. `account` None means everyone's. No `states` means all of which
+    something is left.
+    """
     query = select(volumes)
     if account is not None:
         query = query.where(volumes.c.account == account)

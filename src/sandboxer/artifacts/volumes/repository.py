@@ -1,8 +1,9 @@
-"""The repository of volumes: the only writer of their records. Which sandbox has which volume is decided in
+"""The volume repository is the only writer of volume records. Which sandbox gets which volume is decided in
 the transaction that writes the sandbox's record.
 
-A volume is attached from its sandbox's creation until that is destroyed, whether it runs or not: read-write
-by one, or read-only by any number. The volume's row is held meanwhile, so that two cannot decide at once.
+A volume is attached from the creation of its sandbox until the sandbox is destroyed, whether it runs or not:
+read-write by one, or read-only by any number. The volume's row is locked meanwhile, so that two cannot decide
+at once.
 """
 
 from __future__ import annotations
@@ -70,14 +71,14 @@ class VolumeRepository(KeptRepository[Volume, Step]):
         try:
             return await super().create(wanted, *steps, check=check, also=also)
         except IntegrityError:
-            # Another server's database may let two look at once.
+            # A database that several servers share may let two of them read at once.
             raise _taken(wanted.name) from None
 
     async def move(self, id: str, *steps: Step) -> Volume:
         try:
             return await super().move(id, *steps)
         except IntegrityError:
-            # All that can be taken is its name.
+            # Only its name can be in use already.
             raise _taken(str(steps[-1].changes.get("name"))) from None
 
     def _admit(self, conn: Connection, wanted: Volume, now: datetime) -> Volume:
@@ -90,7 +91,7 @@ class VolumeRepository(KeptRepository[Volume, Step]):
             version=record.version,
             account=record.account,
             created_by=record.created_by,
-            # No profile is free of what is stored without a sandbox.
+            # No profile makes storage outside a sandbox free.
             profile="",
             state=_KEPT.get(record.state, KeptState.DROPPED),
             size_bytes=record.size_mb * MB,
@@ -102,7 +103,7 @@ class VolumeRepository(KeptRepository[Volume, Step]):
 
 
 def refuse_name(conn: Connection, account: str, name: str) -> None:
-    """Raises Conflict if another volume of the account has it."""
+    """Raises Conflict if another volume of the account has this name."""
     if records.load_named(conn, account, name) is not None:
         raise _taken(name)
 
@@ -115,14 +116,15 @@ def _taken(name: str) -> Conflict:
     )
 
 
-# Sandboxes that have it, and no process.
+# Sandboxes that have it attached but have no process.
 AT_REST = (SandboxState.STOPPED, SandboxState.REAPED)
 
 
 def attach(conn: Connection, sandbox: Sandbox, *, now: datetime) -> None:
-    """What its record names. Raises NotFound, Conflict (attached otherwise), InvalidRequest (another
-    backend's)."""
-    # In one order, or two creates could wait for each other.
+    """Attaches the volumes that a sandbox's record names. Raises NotFound, Conflict (attached otherwise),
+    InvalidRequest (another backend's).
+    """
+    # Always in the same order, or two creates could wait for each other.
     for mount in sorted(sandbox.volumes, key=lambda one: one.volume_id):
         volume = records.rows.load(conn, mount.volume_id, lock=True)
         if volume is None or volume.account != sandbox.account:
@@ -162,7 +164,7 @@ def attach(conn: Connection, sandbox: Sandbox, *, now: datetime) -> None:
 
 
 def refuse_taken(volume: Volume, attachments: Sequence[Attachment], is_read_only: bool) -> None:
-    """One writes or many read. Pure."""
+    """Refuses a second writer, or readers beside a writer. Pure."""
     for one in attachments:
         if not (one.is_read_only and is_read_only):
             raise Conflict(
@@ -174,7 +176,7 @@ def refuse_taken(volume: Volume, attachments: Sequence[Attachment], is_read_only
 
 
 def refuse_attached(conn: Connection, volume: Volume) -> None:
-    """For what must not happen under anybody's feet."""
+    """Raises Conflict if any sandbox has it attached."""
     for one in records.attachments_of(conn, [volume.id])[volume.id]:
         raise Conflict(
             why=f"{volume.name} is attached to {one.sandbox_id}",
@@ -185,7 +187,7 @@ def refuse_attached(conn: Connection, volume: Volume) -> None:
 
 
 def refuse_in_use(conn: Connection, volume: Volume) -> None:
-    """For what may happen while every sandbox that has it is stopped."""
+    """Raises Conflict unless every sandbox that has it attached is stopped."""
     for one in records.attachments_of(conn, [volume.id], without=AT_REST)[volume.id]:
         raise Conflict(
             why=f"{volume.name} is in use by {one.sandbox_id}, {mode_of(one.is_read_only)}",

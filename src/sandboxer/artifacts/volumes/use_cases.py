@@ -1,4 +1,4 @@
-"""What callers do with volumes: make, look, change, copy, drop. What is slow goes on without them."""
+"""The use cases of volumes: create, list, change, copy, drop. Slow operations go on without their caller."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from sandboxer.store.repository import Also
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     name: str
-    # None: as large as what it begins as a copy of.
+    # None: as large as what it is copied from.
     size_mb: int | None = None
     from_snapshot: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class VolumeUseCases:
     policy: VolumePolicy
 
     async def create(self, wanted: Wanted, caller: Caller, *, also: Also | None = None) -> Volume:
-        """Empty, or a copy of a snapshot that was taken of a volume."""
+        """Creates an empty volume, or a copy of a snapshot that was taken of a volume."""
         planned = await self._planned(wanted, caller)
         self.reconciler(planned)
 
@@ -67,13 +67,15 @@ class VolumeUseCases:
         return await self.operations.perform(opened.id, "make", lambda: self._make(opened, caller))
 
     async def recall(self, volume_id: str, caller: Caller) -> Volume | None:
-        """What became of a create that nobody answered for; None if nothing did."""
+        """Returns the volume of a create whose answer was lost, or None if nothing was made."""
         await self.operations.free(volume_id)
         volume = await self.get(volume_id, caller)
         return None if volume.state in OVER else volume
 
     async def get(self, ref: str, caller: Caller) -> Volume:
-        """By id, or by the name of one's own. Someone else's is NotFound like one that never was."""
+        """Returns a volume by id, or by name within the caller's account. Raises NotFound, also for somebody
+        else's.
+        """
         volume = await self.repository.store.read(lambda conn: _find(conn, ref, caller))
         if volume is None or not (caller.is_owner or volume.account == caller.account):
             raise NotFound(what="volume", id=ref)
@@ -97,7 +99,7 @@ class VolumeUseCases:
         return await self.repository.store.read(lambda conn: records.attachments_of(conn, ids))
 
     async def usage(self, volume: Volume) -> VolumeUsage | None:
-        """None if there is nothing to look at."""
+        """Returns how much is used; None if there is nothing to measure."""
         if volume.state not in USABLE:
             return None
         try:
@@ -113,7 +115,9 @@ class VolumeUseCases:
         return replace(request, volumes=volumes, wanted_volumes=())
 
     async def mounts(self, wanted: Sequence[WantedVolume], caller: Caller) -> tuple[VolumeMount, ...]:
-        """For a sandbox of this caller's. Whether they are free is decided with its record (`attaching`)."""
+        """Returns the mounts for a sandbox of this caller. Whether the volumes are free is decided with its
+        record (`attach`).
+        """
         found = []
         for one in wanted:
             volume = await self.get(one.volume, caller)
@@ -132,7 +136,9 @@ class VolumeUseCases:
         labels: Mapping[str, str] | None = None,
         size_mb: int | None = None,
     ) -> Volume:
-        """None: as it is. All of it at once, whatever has it attached. Raises Conflict for a name in use."""
+        """Changes settings all at once, whatever has it attached; a field that is None stays as it is. Raises
+        Conflict for a name in use.
+        """
         volume = await self.get(ref, caller)
 
         async def act() -> Volume:
@@ -140,7 +146,7 @@ class VolumeUseCases:
             _refuse_over(current)
             changes: dict[str, object] = {}
             if name is not None and name != current.name:
-                # Asked before the size changes; decided when the record does.
+                # Checked before the size changes; decided when the record does.
                 await self.repository.store.read(lambda conn: refuse_name(conn, current.account, name))
                 changes["name"] = name
             if labels is not None:
@@ -156,7 +162,7 @@ class VolumeUseCases:
     async def snapshot(
         self, ref: str, wanted: WantedSnapshot, caller: Caller, *, also: Also | None = None
     ) -> Snapshot:
-        """Keep it as it is now; whoever writes to it goes on."""
+        """Keeps the volume as it is now; whoever writes to it goes on."""
         volume = await self.get(ref, caller)
         _refuse_over(volume)
         usage = await self.usage(volume)
@@ -182,9 +188,10 @@ class VolumeUseCases:
     async def restore(
         self, ref: str, snapshot_id: str, caller: Caller, *, despite_lock: bool = False
     ) -> Volume:
-        """It becomes what a volume of this account was; what is on it now is lost, its size stays.
+        """Restores it to a snapshot of a volume of this account; its present content is lost, its size stays.
 
-        Raises Conflict while a sandbox that is not stopped has it. `despite_lock`: a second proof came.
+        Raises Conflict while a sandbox that is not stopped has it. `despite_lock` says that a second proof
+        allowed it.
         """
         volume = await self.get(ref, caller)
         source = await self.snapshots.usable(snapshot_id, caller, of_volume=True)
@@ -197,7 +204,7 @@ class VolumeUseCases:
             if not despite_lock:
                 refuse_locked(current)
             await self.repository.store.read(lambda conn: refuse_in_use(conn, current))
-            # The backend asks the same again, and lets nobody attach it meanwhile.
+            # The backend checks the same again, and lets nobody attach it meanwhile.
             await self.reconciler(current).restore_volume(current.id, source.id)
             step = Step(
                 signal=None,
@@ -212,29 +219,29 @@ class VolumeUseCases:
         return await self.operations.perform(volume.id, "restore", act)
 
     async def descent(self, caller: Caller) -> Sequence[tuple[str, str | None]]:
-        """The caller's own, each with the snapshot it began as a copy of."""
+        """Returns the caller's volumes, each with the snapshot it was copied from."""
         return [(one.id, one.origin) for one in await self.repository.living(caller.account)]
 
     async def lock(self, ref: str, caller: Caller) -> Volume:
-        """Locked already is success."""
+        """Locks it. One that is locked already counts as success."""
         volume = await self.get(ref, caller)
         if volume.locked_at is not None:
             return volume
         return await self._amend(volume.id, caller, "locked", {"locked_at": self.clock.now()}, {})
 
     async def unlock(self, ref: str, caller: Caller) -> Volume:
-        """The edge has had it confirmed. Unlocked already is success."""
+        """Unlocks it after the edge had it confirmed. One that is not locked counts as success."""
         volume = await self.get(ref, caller)
         if volume.locked_at is None:
             return volume
         return await self._amend(volume.id, caller, "unlocked", {"locked_at": None}, {})
 
     async def has_locked(self, account: str) -> bool:
-        """Whether a second proof guards any volume of this account."""
+        """Tells whether a second proof guards any volume of this account."""
         return any(one.locked_at is not None for one in await self.repository.living(account))
 
     async def drop(self, ref: str, caller: Caller, *, despite_lock: bool = False) -> Volume:
-        """Dropped already is success. Raises Conflict while it is attached to anything."""
+        """Drops it. A dropped one counts as success. Raises Conflict while it is attached to anything."""
         volume = await self.get(ref, caller)
         return await self.remove(
             volume,
@@ -247,7 +254,9 @@ class VolumeUseCases:
     async def remove(
         self, volume: Volume, signal: Signal, *, actor: str, reason: str, despite_lock: bool = True
     ) -> Volume:
-        """Bring it to `dropped`. The intent is recorded first: a crash half-way is finished at start."""
+        """Brings it to `dropped`. The intent is recorded first, so that the next start finishes what a crash
+        interrupted.
+        """
 
         async def act() -> Volume:
             current = await self.repository.find(volume.id)
@@ -323,8 +332,9 @@ class VolumeUseCases:
         changes: Mapping[str, object],
         data: Mapping[str, object],
     ) -> Volume:
-        """At no moment is a disk larger than what is paid for and allowed: one that grows is written down
-        first, one that shrinks is smaller first."""
+        """Resizes so that the disk is never larger than what is paid for and allowed: growth is recorded
+        first, shrinking happens on the disk first.
+        """
         more_mb = size_mb - volume.size_mb
         if more_mb < 0:
             await self.reconciler(volume).resize_volume(volume.id, size_mb=size_mb)
@@ -346,7 +356,7 @@ class VolumeUseCases:
     def _check_room(
         self, conn: Connection, volume: Volume, *, more: int, more_mb: int, counted_mb: int = 0
     ) -> None:
-        """`counted_mb`: so much of it is in its record already."""
+        """`counted_mb` says how much of it its record already accounts for."""
         if volume.account != OWNER_ACCOUNT:
             held = records.held_by(conn, volume.account)
             held = replace(held, size_mb=held.size_mb - counted_mb)

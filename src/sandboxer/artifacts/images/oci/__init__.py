@@ -1,1 +1,1 @@
-"""Images as others read and write them: OCI layouts and Docker archives, both as one tar."""
+"""Images in the formats that other tools read and write: OCI layouts and Docker archives, each as one tar."""

@@ -1,7 +1,7 @@
-"""Layers of others laid one over the other into one folder, whatever they hold.
+"""Unpacks untrusted layers one over the other into one folder.
 
-The kernel resolves every name inside that folder and nowhere else (`openat2` with RESOLVE_IN_ROOT): a link
-may say what it likes. Devices, FIFOs and attributes are not made. Owners that no sandbox has become `nobody`.
+The kernel resolves every name inside that folder and nowhere else (`openat2` with RESOLVE_IN_ROOT), whatever
+a link says. Devices, FIFOs and attributes are not created. Owners that no sandbox has become `nobody`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 @dataclass(slots=True)
 class Applying:
-    """Into the folder behind `root`, which only we write to."""
+    """Applies layers to the folder behind `root`, which nobody else writes to."""
 
     root: int
     bounds: Bounds
@@ -50,12 +50,13 @@ class Applying:
     skipped: int = 0
     ends: float = field(init=False)
     work: Work = field(init=False)
-    # Made by the layer that is being applied: a mark hides only what lies below it. Empty without marks.
+    # Paths made by the layer being applied: a whiteout hides only what earlier layers made. Empty if the
+    # layer has none.
     fresh: set[bytes] = field(default_factory=set)
     _has_marks: bool = True
-    # Folders that this layer has cleared: what comes after the first mark is its own, and stays.
+    # Folders that this layer has cleared; what it puts there after the first whiteout is its own, and stays.
     _cleared: set[tuple[int, int]] = field(default_factory=set)
-    # Where the last file went; the next one mostly goes there too.
+    # The folder of the last file; the next one mostly goes there too.
     _last: _Opened | None = None
 
     def __post_init__(self) -> None:
@@ -63,9 +64,9 @@ class Applying:
         self.work = Work(self.bounds)
 
     def apply(self, members: Iterator[Member], *, has_marks: bool = True) -> None:
-        """One layer. Blocks. Raises InvalidRequest, TooLarge, DiskFull.
+        """Applies one layer. Blocks. Raises InvalidRequest, TooLarge, DiskFull.
 
-        `has_marks`: it may hide what lies below; False saves the memory of all its paths.
+        `has_marks` says that it may hide what earlier layers made; False saves the memory for all its paths.
         """
         self.fresh, self._has_marks, self._cleared = set(), has_marks, set()
         try:
@@ -80,13 +81,13 @@ class Applying:
         except OSError as error:
             if error.errno in _FULL:
                 raise DiskFull(path="archive", errno_name=errno.errorcode[error.errno or 0]) from error
-            # All else is of the archive's own making: a file where a folder should be, a loop of links.
+            # Any other error is the archive's fault: a file in place of a folder, a loop of links.
             raise odd(f"it cannot be unpacked: {error.strerror}") from error
         finally:
             self._forget()
 
     def on_start(self) -> None:
-        """What every sandbox needs of its tree: places to mount on, as folders and nothing else."""
+        """Makes what every sandbox needs of its tree: the mount points, as real folders."""
         for name, mode in _PLACES.items():
             if not _is_folder(self.root, name):
                 _remove(self.root, name)
@@ -116,7 +117,7 @@ class Applying:
             if name == OPAQUE:
                 self._clear(folder, b"/".join(above))
             elif name.startswith(WHITEOUT * 2):
-                # Notes of an older kind of layer.
+                # Metadata of an older format of layers.
                 return
             elif name.startswith(WHITEOUT):
                 hidden = name[len(WHITEOUT) :]
@@ -131,7 +132,7 @@ class Applying:
                     self._last = _Opened(above, os.dup(folder))
 
     def _put_beside(self, member: Member, parts: list[bytes]) -> bool:
-        """A new file in the folder of the last one: nothing happened since that could make it another."""
+        """Writes a new file into the folder of the last one, which nothing can have replaced meanwhile."""
         last = self._last
         if last is None or member.kind != FILE or parts[:-1] != last.parts or not parts:
             return False
@@ -210,7 +211,7 @@ class Applying:
 
     @contextlib.contextmanager
     def _folder(self, parts: list[bytes], *, make: bool = True) -> Iterator[int]:
-        """Links on the way lead on inside the root. What is missing is made."""
+        """Opens a folder. Links on the way lead on inside the root, and missing folders are made."""
         path = b"/".join(parts) or b"."
         try:
             fd = _open_in(self.root, path)
@@ -219,7 +220,7 @@ class Applying:
                 raise
             with self._folder(parts[:-1]) as above, contextlib.suppress(FileExistsError):
                 os.mkdir(parts[-1], 0o755, dir_fd=above)
-                # Whatever the umask of the server.
+                # Independent of the server's umask.
                 os.chmod(parts[-1], 0o755, dir_fd=above)
             fd = _open_in(self.root, path)
         try:
@@ -235,7 +236,7 @@ class _Opened:
 
 
 def _parts(path: bytes) -> list[bytes]:
-    """Raises InvalidRequest for a name that means to lead out."""
+    """Splits a name. Raises InvalidRequest for one that leads out of the folder."""
     if path.startswith(b"/"):
         raise odd("a path in it is absolute")
     parts = [part for part in path.split(b"/") if part not in (b"", b".")]
@@ -265,7 +266,7 @@ def _opened(name: bytes, flags: int, folder: int) -> Iterator[int]:
 
 
 def _new_file(folder: int, name: bytes) -> int:
-    """Whatever was there under this name is gone, never written through."""
+    """Opens a new file. Whatever had this name is removed and never written through."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         return os.open(name, flags, 0o600, dir_fd=folder)
@@ -275,7 +276,7 @@ def _new_file(folder: int, name: bytes) -> int:
 
 
 def _own(fd: int, member: Member) -> None:
-    # The mode after the owner: a change of owner takes the set-user bit away.
+    # The mode is set after the owner, because a change of owner clears the setuid bit.
     os.fchown(fd, _id(member.uid), _id(member.gid))
     os.fchmod(fd, member.mode)
 
@@ -292,7 +293,9 @@ def _is_folder(folder: int, name: bytes) -> bool:
 
 
 def _remove(folder: int, name: bytes) -> None:
-    """Whatever it is; gone already is success. Never through a link: by descriptors all the way."""
+    """Removes whatever it is; one that is gone already counts as success. It uses descriptors all the way and
+    never follows a link.
+    """
     try:
         os.unlink(name, dir_fd=folder)
     except FileNotFoundError:

@@ -1,7 +1,8 @@
-"""An archive that someone sent, understood: which blobs are its layers, and that each is what it says.
+"""Reads an uploaded archive: finds out which blobs are its layers, and checks that each is what it claims to
+be.
 
-The archive lies in a file of ours. It is passed over once to learn where its parts are; nothing of it is
-unpacked before the digest of what holds it was checked.
+The archive lies in a file of ours. It is scanned once to learn where its parts are. Nothing is unpacked
+before its digest was checked.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _MOST_JSON = 4 << 20
 _MOST_PARTS = 10_000
 _MOST_LAYERS = 512
 _CHUNK = 1 << 20
-# What of a config is kept, as it is.
+# The keys of a config that are kept unchanged.
 _KEPT = ("Env", "Entrypoint", "Cmd", "WorkingDir", "User", "Labels", "ExposedPorts", "Volumes", "StopSignal")
 _MOST_CONFIG = 64 * 1024
 
@@ -38,9 +39,9 @@ class Part:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blob:
     part: Part
-    # Of the tar itself, unpacked.
+    # The digest of the unpacked tar.
     diff_id: str
-    # Of the blob as it lies there; "" where the form says nothing.
+    # The digest of the blob as stored; "" if the format gives none.
     digest: str = ""
 
 
@@ -51,7 +52,9 @@ class Found:
 
 
 def understand(file: IO[bytes]) -> Found:
-    """Blocks. Raises InvalidRequest for what is neither an OCI layout nor a Docker archive."""
+    """Reads the archive's structure. Blocks. Raises InvalidRequest for what is neither an OCI layout nor a
+    Docker archive.
+    """
     parts = _parts(file)
     if b"index.json" in parts:
         return _from_layout(file, parts)
@@ -63,9 +66,9 @@ def understand(file: IO[bytes]) -> Found:
 def layer_members(
     file: IO[bytes], blob: Blob, *, most_bytes: int, ends: float = math.inf, work: Work | None = None
 ) -> Iterator[Member]:
-    """What is in a layer, its digests checked at its end: nothing may be kept before that.
+    """Yields the entries of a layer. Its digests are checked at its end: nothing may be kept before that.
 
-    `ends`: when, by the monotonic clock, nobody reads on. `work` is what reading it may cost.
+    `ends` is when, by the monotonic clock, reading stops. `work` limits what reading it may cost.
     """
     source = _Checked(file, blob, most_bytes, ends, work or Work(Bounds()))
     yield from tar_reading.members(source)
@@ -81,7 +84,7 @@ def _parts(file: IO[bytes]) -> dict[bytes, Part]:
         if member.kind == FILE:
             found[name] = Part(file.tell(), member.size)
         elif member.kind == tar_reading.LINK:
-            # Older Docker writes a layer that it wrote before as a link to it.
+            # Older Docker writes a repeated layer as a link to the first one.
             links[name] = _beside(name, member.target)
         if len(found) + len(links) > _MOST_PARTS:
             raise TooLarge(what="archive", limit=f"{_MOST_PARTS} parts")
@@ -219,7 +222,7 @@ def _digest(value: object) -> str:
 
 
 class _Seekable:
-    """Passes over content without reading it."""
+    """Skips content without reading it."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -230,7 +233,7 @@ class _Seekable:
 
 @dataclass(slots=True)
 class _Checked:
-    """A layer's own bytes: unpacked as they are asked for, counted, and hashed on both sides."""
+    """The bytes of a layer, unpacked on demand, counted, and hashed both packed and unpacked."""
 
     file: IO[bytes]
     blob: Blob
@@ -240,7 +243,7 @@ class _Checked:
     _at: int = 0
     _total: int = 0
     _held: bytes = b""
-    # Of what is held, how much was taken.
+    # How much of the held data was consumed.
     _taken: int = 0
     _packing: Packing | None = None
     _outer: Any = field(default_factory=hashlib.sha256)
@@ -256,7 +259,7 @@ class _Checked:
         return self._held[start : self._taken]
 
     def finish(self) -> None:
-        """What follows the end of the tar belongs to its digest too."""
+        """Reads to the end: what follows the end of the tar is part of its digest too."""
         while self.read(_CHUNK):
             pass
         if self._packing is not None:
@@ -276,7 +279,7 @@ class _Checked:
             self._packing = packing_of(fed)
         content = self._packing.unpack(fed)
         if not content:
-            # A packed file may hold nothing but pieces of nothing.
+            # A packed file may consist of empty pieces only.
             self.work.step()
         self._total += len(content)
         if self._total > self.most_bytes:
@@ -285,7 +288,7 @@ class _Checked:
         return content
 
     def _packed(self) -> bytes:
-        # Empty pieces take as long as full ones, and an archive may hold nothing else.
+        # Empty pieces take as long as full ones, and an archive may consist of nothing else.
         if time.monotonic() > self.ends:
             raise TooLarge(what="image", limit="the time there is to read it")
         self.file.seek(self.blob.part.offset + self._at)

@@ -1,8 +1,8 @@
-"""An image on its way out, as a stream. Each layer is read twice: once for its digest and size, which stand
-in front of it, and once to be sent. It is measured once as long as the server runs: an image never changes.
+"""Exports an image as a stream. Each layer is read twice: once for its digest and size, which come before it,
+and once to be sent. It is measured once per run of the server, because an image never changes.
 
-It is one tar: the same blobs named as an OCI layout names them, or as `docker save` does. The layout also has
-Docker's manifest, as Docker 25 and later write it: so Docker 20 reads either form.
+The export is one tar: the same blobs are named as in an OCI layout, or as `docker save` names them. The
+layout also contains Docker's manifest, as Docker 25 and later write it, so that Docker 20 reads either form.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Of a blob."""
+    """The digest and size of a blob."""
 
     digest: str
     size: int
@@ -185,11 +185,11 @@ class Export:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exporting:
     use_cases: ImageUseCases
-    # By the id of an image or the name of a tree.
+    # By the id of an image, or the name of a tree.
     measured: dict[str, Measured] = field(default_factory=dict)
 
     async def export(self, image_id: str, form: Form, caller: Caller) -> Export:
-        """The image stays from the first piece that is asked for until the last."""
+        """Yields the archive. The image is protected from removal from the first piece to the last."""
         async with self.use_cases.reading(image_id, caller) as image:
             layers = await self.use_cases.shaper(image.backend).layers(image_id)
             async with self.use_cases.walks.turn(caller.account):
@@ -243,7 +243,7 @@ def _diff(layers: KeptLayers, bounds: Bounds) -> Iterator[bytes]:
 
 
 async def _stepped(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Each piece is read in a thread when it is wanted."""
+    """Reads each piece in a thread when it is wanted."""
     while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
         yield chunk
 

@@ -1,7 +1,7 @@
-"""A layer of an overlay, or a plain tree, as the tar that OCI calls a layer.
+"""Writes a layer of an overlay, or a plain tree, as the tar that OCI calls a layer.
 
-What is hidden becomes `.wh.` files, a folder that hides all below it gets `.wh..wh..opq`, and a renamed
-folder of the tree below is written out whole under its new name. Devices, FIFOs, sockets and attributes are
+Hidden names become `.wh.` files, a folder that hides everything below it gets `.wh..wh..opq`, and a renamed
+folder of the lower tree is written completely under its new name. Devices, FIFOs, sockets and attributes are
 left out.
 """
 
@@ -23,7 +23,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def plain_layer(root: int, bounds: Bounds) -> Iterator[bytes]:
-    """Of a whole tree."""
+    """Yields the layer of a whole tree."""
     links: dict[int, bytes] = {}
     for entry in tree.walk(root, bounds):
         yield from _written(entry, links)
@@ -31,7 +31,7 @@ def plain_layer(root: int, bounds: Bounds) -> Iterator[bytes]:
 
 
 def diff_layer(layer: int, base: int, bounds: Bounds) -> Iterator[bytes]:
-    """Of what lies over a tree."""
+    """Yields the layer of what lies over a tree."""
     moved = _Moved(base, bounds)
     links: dict[int, bytes] = {}
     for entry in tree.walk(layer, bounds):
@@ -41,7 +41,7 @@ def diff_layer(layer: int, base: int, bounds: Bounds) -> Iterator[bytes]:
                 yield _marker(folder + slash + WHITEOUT + name)
             continue
         if entry.name.startswith(WHITEOUT):
-            # Others would take it for a mark.
+            # Other tools would take it for a whiteout.
             continue
         yield from _written(entry, links)
         if entry.kind is Kind.FOLDER:
@@ -53,11 +53,13 @@ def diff_layer(layer: int, base: int, bounds: Bounds) -> Iterator[bytes]:
 
 @dataclass(slots=True)
 class _Moved:
-    """Folders that lie elsewhere below: what of them is not in the layer itself has to be written too."""
+    """Renamed folders of the lower tree: whatever of them is not in the layer itself has to be
+    written too.
+    """
 
     base: int
     bounds: Bounds
-    # By path in the layer: path below.
+    # By path in the layer: the path in the lower tree.
     places: dict[bytes, bytes] = field(default_factory=dict)
 
     def holds(self, path: bytes) -> bool:
@@ -123,7 +125,7 @@ def _listed(entry: Entry) -> list[str]:
 
 @contextmanager
 def _opened(root: int, path: bytes) -> Iterator[int | None]:
-    """A folder of the tree below; None where there is none, or a link is on the way."""
+    """Opens a folder of the lower tree; yields None if there is none, or if a link is on the way."""
     fd = os.dup(root)
     try:
         for part in filter(None, path.split(b"/")):

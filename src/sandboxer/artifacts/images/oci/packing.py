@@ -1,10 +1,9 @@
-"""Layers as they lie in an archive: plain, or packed with gzip or zstd, in one piece or in many (as
-`estargz` and `zstd:chunked` write them). Never more than one small piece is unpacked at a time: a small blob
-may hold a very large layer.
+"""Unpacks layers of an archive: plain, gzip or zstd, in one piece or in many (as `estargz` and `zstd:chunked`
+write them). At most one small piece is unpacked at a time, since a small blob may hold a very large layer.
 
-An archive may be packed as a whole too (`docker save … | gzip`): it is unpacked into a second file of ours,
-since its parts are looked for by their places, which nothing packed has. It may become no larger than one
-that came plain, and what it needs of memory and time is bounded as for a layer.
+A whole archive may be packed too (`docker save … | gzip`). It is unpacked into a second file of ours, because
+its parts are found by position, and packed data has none. It may become no larger than a plain archive may
+be, and its memory and time are limited like a layer's.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ else:
     from backports import zstd
 
 PIECE = 1 << 20
-# Of packed bytes: what is left of them is copied for every piece that ends among them.
+# How many packed bytes are fed at once; the rest of them is copied for every piece that ends among them.
 FEED = 16 << 10
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-# What may be skipped; sixteen of them, told apart by the first byte.
+# Frames that may be skipped; there are sixteen kinds, which differ in the first byte.
 _ZSTD_NOTE = b"\x2a\x4d\x18"
-# As much as `zstd -d` takes: 128 MB of memory for one layer.
+# The limit of `zstd -d`: 128 MB of memory for one layer.
 _WINDOW_LOG = 27
-# Left to the host whatever is sent.
+# This much stays free on the host, whatever is uploaded.
 FREE_BYTES = 1 << 30
 _START = 8
 
@@ -43,10 +42,10 @@ class Packing(Protocol):
         """It gives nothing more until it is fed."""
 
     def unpack(self, fed: bytes, /) -> bytes:
-        """At most PIECE bytes, perhaps none. Raises InvalidRequest for what is damaged."""
+        """Returns at most PIECE bytes, perhaps none. Raises InvalidRequest for damaged data."""
 
     def finish(self) -> None:
-        """Raises InvalidRequest if it was cut short."""
+        """Raises InvalidRequest if the data was cut short."""
 
 
 def packing_of(start: bytes) -> Packing:
@@ -128,9 +127,10 @@ def is_packed(file: IO[bytes]) -> bool:
 
 
 def unpack_whole(packed: IO[bytes], plain: IO[bytes], *, room: Path, most_bytes: int, ends: float) -> None:
-    """Blocks. Raises InvalidRequest for what is damaged, TooLarge, NoCapacity if there is none in `room`.
+    """Unpacks a packed archive. Blocks. Raises InvalidRequest for damaged data, TooLarge, NoCapacity if
+    `room` has none.
 
-    `ends`: when, by the monotonic clock, nobody reads on.
+    `ends` is when, by the monotonic clock, reading stops.
     """
     packed.seek(0)
     packing, fed, size = packing_of(packed.read(_START)), b"", 0
@@ -140,7 +140,7 @@ def unpack_whole(packed: IO[bytes], plain: IO[bytes], *, room: Path, most_bytes:
             fed = packed.read(FEED)
             if not fed:
                 break
-        # Empty pieces take as long as full ones, and it may hold nothing else.
+        # Empty pieces take as long as full ones, and the archive may consist of nothing else.
         if time.monotonic() > ends:
             raise TooLarge(what="archive", limit="the time there is to read it")
         content, fed = packing.unpack(fed), b""

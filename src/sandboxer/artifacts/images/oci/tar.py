@@ -1,9 +1,8 @@
-"""A tar that anyone may have written, read with every number bounded, nothing held but one header, no
-seeking; and a tar written as a stream of bytes that is the same every time: its digest is known before it is
-sent.
+"""Reads a tar from an untrusted writer, with every number bounded, only one header in memory, and no seeking.
+Writes a tar as a stream of bytes that is the same every time, so that its digest is known before it is sent.
 
-Not read by `tarfile`: it reads extended headers whole into memory, however large they say they are, and
-guesses its way past damage. What is odd here is refused.
+`tarfile` is not used for reading: it reads extended headers into memory, however large they claim to be, and
+guesses its way past damage. Here, anything odd is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from sandboxer.kernel.errors import InvalidRequest, TooLarge
 
 _BLOCK = 512
 _CHUNK = 1 << 20
-# Of one extended header: long names and the like.
+# The size limit of one extended header (long names and the like).
 _MOST_EXTENDED = 1 << 20
 _MOST_NAME = 4096
 FILE, HARD_LINK, LINK, FOLDER = "file", "hard_link", "link", "folder"
@@ -32,7 +31,7 @@ _KINDS = {
     b"2": LINK,
     b"5": FOLDER,
 }
-# Character and block devices, FIFOs: no content, never made.
+# Character and block devices and FIFOs have no content and are never created.
 _SPECIAL = b"346"
 
 
@@ -47,7 +46,7 @@ def odd(why: str) -> InvalidRequest:
 @dataclass(slots=True)
 class Member:
     path: bytes
-    # `special` for what is never made.
+    # `special` for what is never created.
     kind: str
     size: int
     mode: int
@@ -78,7 +77,9 @@ class Member:
 
 
 def members(source: Source) -> Iterator[Member]:
-    """One after the other; what of one is not read is passed over. Raises InvalidRequest for what is odd."""
+    """Yields one entry after the other; content that is not read is skipped. Raises InvalidRequest for
+    anything odd.
+    """
     extended: dict[bytes, bytes] = {}
     everywhere: dict[bytes, bytes] = {}
     while True:
@@ -148,7 +149,7 @@ def _extended(source: Source, head: bytes) -> bytes:
 
 
 def _records(content: bytes) -> dict[bytes, bytes]:
-    """Of a PAX header: `length key=value\\n`, each."""
+    """Yields the records of a PAX header, each of the form `length key=value\n`."""
     found: dict[bytes, bytes] = {}
     while content:
         digits, space, _ = content.partition(b" ")
@@ -241,13 +242,13 @@ def file(path: str, content: bytes) -> Iterator[bytes]:
 
 
 def length_of(path: str, size: int) -> int:
-    """Of the whole entry."""
+    """Returns the length of the whole entry."""
     head = header(path.encode(), kind=tarfile.REGTYPE, mode=0o644, size=size)
     return len(head) + size + len(padding(size))
 
 
 def in_pieces(chunks: Iterable[bytes], least: int = 256 * 1024) -> Iterator[bytes]:
-    """Fewer and larger ones: each costs a turn of whoever sends it."""
+    """Joins chunks into fewer and larger ones, because sending each costs a turn of the loop."""
     held: list[bytes] = []
     count = 0
     for chunk in chunks:
@@ -260,19 +261,19 @@ def in_pieces(chunks: Iterable[bytes], least: int = 256 * 1024) -> Iterator[byte
         yield b"".join(held)
 
 
-# Names of entries are remembered while a layer is applied.
+# The names of entries are kept in memory while a layer is applied.
 MAX_NAMES_BYTES = 256 << 20
-# Steps for each entry that an image may have; an ordinary one takes two or three.
+# Steps allowed for each entry that an image may have; an ordinary entry takes two or three.
 _STEPS_EACH = 8
 
 
 @dataclass(slots=True)
 class Work:
-    """A budget of work for one archive: what it makes us do is counted, since time tells nothing on a busy
-    host.
+    """Limits the work that one archive may cause. Work is counted in steps, since elapsed time means nothing
+    on a busy host.
 
-    Every step that an archive can ask for costs, whether it brings anything or not: an entry, a name, a piece
-    of something packed that holds nothing, a name looked at while a folder is cleared.
+    Every step that an archive can cause costs, whether it brings anything or not: an entry, a name, an empty
+    packed piece, a name looked at while a folder is cleared.
     """
 
     bounds: Bounds
@@ -280,7 +281,7 @@ class Work:
     names: int = 0
 
     def step(self, count: int = 1) -> None:
-        """Raises TooLarge when the archive asks for more than any honest one would."""
+        """Raises TooLarge if the archive causes more work than any honest one would."""
         self.steps += count
         if self.steps > self.bounds.entries * _STEPS_EACH:
             raise TooLarge(what="image", limit=f"{self.bounds.entries * _STEPS_EACH} steps to unpack it")

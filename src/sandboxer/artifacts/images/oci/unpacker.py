@@ -1,8 +1,8 @@
-"""The process that reads and unpacks archives: whoever waits for it can end it at any moment.
+"""The process that reads and unpacks archives; whoever waits for it can end it at any moment.
 
-A thread cannot be stopped, and an archive can be made that takes long to read. So the work is done by a
-process of its own, which is killed when its client leaves or the server stops, and which ends by itself when
-the server dies. `main` is that process; `Unpacker` is the server's side of it.
+A thread cannot be stopped, and an archive can be made that takes long to read. So a separate process does the
+work. It is killed when its client leaves or the server stops, and ends by itself when the server dies. `main`
+is that process; `Unpacker` is the server's side of it.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Weight:
     config: Mapping[str, Any] = field(default_factory=dict)
     bytes: int = 0
     entries: int = 0
-    # Of each layer: whether it hides anything.
+    # For each layer: whether it hides anything.
     marks: list[bool] = field(default_factory=list)
 
 
 def weigh(file: IO[bytes], bounds: Bounds) -> Weight:
-    """What an archive will take when it is unpacked, found out by reading every layer to its end: its digests
-    are checked, and what it will hold is counted, before anything is made of it.
+    """Measures what an archive will take when unpacked, by reading every layer to its end: digests are
+    checked and content is counted before anything is made of it.
 
     Blocks. Raises InvalidRequest for an archive that is not what it should be, TooLarge.
     """
@@ -64,12 +64,14 @@ def weigh(file: IO[bytes], bounds: Bounds) -> Weight:
     return weight
 
 
-# It has all the time that nobody else needs, from before it reads its own code.
+# It has the lowest priority, set before it even reads its own code.
 _BEGIN = f"from sandboxer.kernel.fairness import come_last; come_last(); import {__name__} as it; it.main()"
 
 
 class Unpacker:
-    """One archive's process. `weigh` and `apply` block, in threads; `kill` may be called from anywhere."""
+    """The process for one archive. `weigh` and `apply` block, in threads; `kill` may be called
+    from anywhere.
+    """
 
     def __init__(self, archive: IO[bytes], bounds: Bounds) -> None:
         self._archive = archive
@@ -79,7 +81,9 @@ class Unpacker:
         self._is_killed = False
 
     def unpack(self, plain: IO[bytes], room: Path, most_bytes: int) -> None:
-        """Of an archive that was packed as a whole; from now on it is read from `plain`, a file in `room`."""
+        """Unpacks an archive that was packed as a whole; from then on it is read from `plain`, a file in
+        `room`.
+        """
         job = {"task": "unpack", "plain": plain.fileno(), "room": str(room), "most_bytes": most_bytes}
         self._run(job, plain.fileno())
         self._archive = plain
@@ -91,12 +95,12 @@ class Unpacker:
         return Weight(layers=layers, **reply)
 
     def apply(self, root: int, layers: Sequence[Blob], marks: Sequence[bool]) -> None:
-        """Into the folder behind `root`. Raises InvalidRequest, TooLarge, DiskFull."""
+        """Unpacks into the folder behind `root`. Raises InvalidRequest, TooLarge, DiskFull."""
         described = [asdict(one) for one in layers]
         self._run({"task": "apply", "root": root, "layers": described, "marks": list(marks)}, root)
 
     def kill(self) -> None:
-        """The end: what runs is ended, and nothing more is begun."""
+        """Ends what runs, and prevents that anything more is begun."""
         with self._lock:
             self._is_killed = True
             if self._child is not None and self._child.poll() is None:
@@ -110,7 +114,7 @@ class Unpacker:
             assert child.stdout is not None
             try:
                 child.stdin.write(json.dumps(job).encode() + b"\n")
-                # It stays open: its end tells the process that nobody waits any more.
+                # It stays open: when it is closed, the process knows that nobody waits any more.
                 child.stdin.flush()
                 answer = child.stdout.read()
             except BrokenPipeError:
@@ -128,7 +132,7 @@ class Unpacker:
                 stdout=subprocess.PIPE,
                 pass_fds=tuple(fds),
                 bufsize=0,
-                # Ctrl-C in the server's terminal is not for it: the server ends it.
+                # Ctrl-C in the server's terminal must not reach it: the server ends it.
                 start_new_session=True,
             )
             return self._child

@@ -1,7 +1,7 @@
-"""An archive on its way in: held in a file until it is whole, looked through, and only then unpacked.
+"""Receives an archive: it is held in a file until it is complete, examined, and only then unpacked.
 
-Every layer is read to its end before anything is made: its digests are checked, and what it will hold is
-counted against the account's quota and promised by the pool.
+Every layer is read to its end before anything is made: its digests are checked, and its content is counted
+against the account's quota and reserved in the pool.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.errors import TooLarge, Unavailable
 from sandboxer.store.repository import Also
 
-# Unpacked at once, received at once, and of one account; how long a whole archive waits for its turn.
+# How many archives are unpacked at once, received at once, and received for one account; how long a complete
+# archive waits for its turn.
 AT_ONCE = 2
 RECEIVED_AT_ONCE = 16
 PER_ACCOUNT = 1
 WAIT_S = 600.0
 _MB = 1 << 20
-# Of the pool's own, for each file and folder.
+# The pool's own overhead for each file and folder.
 _PER_ENTRY = 1024
 _HEADROOM_MB = 32
 
-# Cancels what it holds when whoever waits for it has left.
+# Cancels its body when whoever waits for it has left.
 Attended = Callable[[], AbstractAsyncContextManager[None]]
 
 
@@ -57,9 +58,10 @@ class Importing:
         also: Also | None = None,
         attended: Attended = nullcontext,
     ) -> PublishedImage:
-        """Raises InvalidRequest for an archive that is not what it should be, TooLarge, NoCapacity.
+        """Imports an archive. Raises InvalidRequest for an archive that is not what it should be, TooLarge,
+        NoCapacity.
 
-        `attended` is entered once the archive has come; it cancels what is in it when nobody waits any more.
+        `attended` is entered once the archive has arrived; it cancels its body when nobody waits any more.
         """
         root = (await self.authorities.of(caller)).root
         await self.use_cases.repository.demand_funds(caller.account, profile or self.default_profile)
@@ -75,7 +77,7 @@ class Importing:
         also: Also | None,
         attended: Attended,
     ) -> PublishedImage:
-        # A place to work in is taken once all has come: who sends slowly keeps nobody from it.
+        # A worker is reserved only after the archive has arrived, so that a slow sender blocks nobody.
         async with self._spooled(archive) as file, attended(), self._place():
             with tempfile.TemporaryFile(dir=self.spool_dir) as plain:
                 unpacker = Unpacker(file, self.use_cases.policy.bounds)
@@ -99,7 +101,7 @@ class Importing:
         profile: str | None,
         also: Also | None,
     ) -> PublishedImage:
-        # A layer that hides what another brought takes room for both meanwhile, not for good.
+        # A layer that hides what another brought needs space for both, but only temporarily.
         limit_mb = (weight.bytes + weight.entries * _PER_ENTRY) // _MB + _HEADROOM_MB
         return await self.use_cases.receive(
             replace(wanted, config=weight.config),
@@ -125,7 +127,7 @@ class Importing:
 
     @asynccontextmanager
     async def _spooled(self, archive: AsyncIterator[bytes]) -> AsyncIterator[IO[bytes]]:
-        """Without a name: nothing is left of it, whatever happens."""
+        """Yields a file without a name, so that nothing is left of it, whatever happens."""
         self.spool_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         most = self.use_cases.policy.upload_bytes
         with tempfile.TemporaryFile(dir=self.spool_dir) as file:
@@ -143,7 +145,7 @@ class Importing:
 async def _ending_with_us(
     publishing: Coroutine[Any, Any, PublishedImage], unpacker: Unpacker
 ) -> PublishedImage:
-    """A half-made disk is cleared away before we leave, so the process that fills it is ended first."""
+    """Ends the process on leaving, before a half-made disk that it fills is removed."""
     work = asyncio.ensure_future(publishing)
     try:
         return await asyncio.shield(work)

@@ -1,1 +1,1 @@
-"""Published images: disks kept to be shared and started from, apart from what they came from."""
+"""Published images are disks kept to be shared and started from, independent of what they came from."""

@@ -1,8 +1,8 @@
-"""The list of what an image holds, kept beside its record: it tells which path was altered, not only that one
-was. It is worth what its own digest is worth, which is the image's: one that was altered too tells nothing.
+"""The list of an image's content is kept beside its record. It tells which path was altered, and not only
+that one was. It can be trusted if its digest is the image's; a list that was altered too tells nothing.
 
-Each line is the path, percent-encoded, and the line of the manifest; in the order in which a layer is walked,
-so that two of them are compared side by side without holding either.
+Each line is the percent-encoded path and the line of the manifest, in the order in which a layer is walked,
+so that two lists can be compared side by side without loading either.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ else:
 
 _END = ".list.zst"
 _HALF = ".half"
-# Of those who are told of: who was altered wants to know where to begin.
+# How many altered paths are named: the first few are enough to start looking.
 _SHOWN = 20
 
 
@@ -44,19 +44,19 @@ class Altered:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    # From the root of the layer; of the root itself: empty.
+    # The path from the root of the layer; empty for the root itself.
     path: bytes
     text: str
 
     @property
     def place(self) -> tuple[bytes, ...]:
-        """Sorts as a layer is walked."""
+        """Returns a key that sorts paths in the order in which a layer is walked."""
         return tuple(self.path.split(b"/")) if self.path else ()
 
 
 @dataclass(slots=True)
 class Comparison:
-    """Fed with the lines of what is there now, in order."""
+    """Compares a kept list with the lines of what exists now, which are fed in order."""
 
     listed: Iterator[Line]
     altered: Capped[Altered] = field(default_factory=lambda: Capped(_SHOWN))
@@ -97,14 +97,14 @@ class Comparison:
 
 
 class Lists:
-    """All of them, by the ids of their images. Blocks."""
+    """All lists, by the ids of their images. Blocks."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     @contextlib.contextmanager
     def writing(self, image_id: str) -> Iterator[ListWriter]:
-        """There when it is whole, or not at all."""
+        """Writes a list, which appears when it is complete or not at all."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         half = self._folder / f"{image_id}{_HALF}"
         try:
@@ -116,7 +116,9 @@ class Lists:
 
     @contextlib.contextmanager
     def reading(self, image_id: str) -> Iterator[ListReader | None]:
-        """None: it was published before there were lists, or somebody removed it."""
+        """Opens a list. Yields None if the image was published before lists existed, or somebody
+        removed it.
+        """
         try:
             file = zstd.open(self._place(image_id), "rb")
         except FileNotFoundError:
@@ -129,7 +131,7 @@ class Lists:
         self._place(image_id).unlink(missing_ok=True)
 
     def sweep(self, living: Collection[str]) -> None:
-        """Of images that are no more, and half-written ones."""
+        """Removes lists of images that no longer exist, and half-written ones."""
         if not self._folder.exists():
             return
         for found in self._folder.iterdir():
@@ -155,11 +157,11 @@ class ListReader:
 
     @property
     def digest(self) -> str:
-        """Once all was read: of the manifest that it holds."""
+        """Returns the digest of the manifest that the list holds, after everything was read."""
         return "sha256:" + self._digest.hexdigest()
 
     def lines(self) -> Iterator[Line]:
-        """Ends where it is damaged; its digest is then another."""
+        """Yields the lines, and stops where the list is damaged; its digest then differs."""
         with contextlib.suppress(zstd.ZstdError, EOFError, UnicodeDecodeError):
             for raw in self._file:
                 quoted, _, text = raw.removesuffix(b"\n").partition(b" ")

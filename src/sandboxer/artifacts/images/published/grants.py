@@ -1,6 +1,8 @@
-"""Whom an image is shared with: what its owner changes of it, grants and takes back, and hands over.
+"""Sharing of images: what their owner changes, grants and revokes, and how an image is handed to another
+account.
 
-Nothing is handed over without the other side: keeping an image costs, and nobody may be made to pay.
+An image changes hands only if the other side accepts it: keeping an image costs, and nobody may be made to
+pay.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class ImageSharing:
         description: str | None = None,
         visibility: Visibility | None = None,
     ) -> PublishedImage:
-        """None: as it is. Refused, with what was found, if others would see what looks like a secret."""
+        """Changes settings; a field that is None stays as it is. Refused, with what was found, if others
+        would see what looks like a secret.
+        """
         await self._own(image_id, caller)
         given = {"name": name, "description": description, "visibility": visibility}
         changes = {key: value for key, value in given.items() if value is not None}
@@ -49,7 +53,8 @@ class ImageSharing:
         return await self._amend(image_id, caller, "changed", changes, check=check)
 
     async def grant(self, image_id: str, name: str, caller: Caller) -> list[str]:
-        """To an account by its id or public id. Granted already is success. Returns everyone who may use it.
+        """Grants access to an account by its id or public id. Granted already counts as success. Returns all
+        accounts that may use it.
 
         Raises NotFound for an account that does not exist.
         """
@@ -69,7 +74,7 @@ class ImageSharing:
         return await self.use_cases.grantees(image_id)
 
     async def revoke(self, image_id: str, name: str, caller: Caller) -> list[str]:
-        """Not granted is success. What was made from it stays."""
+        """Revokes a grant. Not granted counts as success. What was made from the image stays."""
         await self._own(image_id, caller)
         known = await self.use_cases.repository.store.read(lambda conn: accounts.find_public(conn, name))
         account = name if known is None else known.id
@@ -83,7 +88,8 @@ class ImageSharing:
         return await self.use_cases.grantees(image_id)
 
     async def offer(self, image_id: str, name: str | None, caller: Caller) -> PublishedImage:
-        """To another account by its id or public id, which then may accept it; None takes the offer back.
+        """Offers it to another account by its id or public id, which may then accept it; None withdraws the
+        offer.
 
         Raises NotFound for an account that does not exist.
         """
@@ -96,7 +102,7 @@ class ImageSharing:
         return await self._amend(image_id, caller, "offered", {"offered_to": account}, check=_refuse_over)
 
     async def accept(self, image_id: str, caller: Caller) -> PublishedImage:
-        """From now on the caller's: to change, to remove, and to pay for."""
+        """Makes the image the caller's: from now on the caller may change and remove it, and pays for it."""
         image = await self.use_cases.get(image_id, caller)
         account = caller.account
 
@@ -122,14 +128,14 @@ class ImageSharing:
             "rate_msats": self.use_cases.repository.rate(account, image.profile, image.size_bytes),
             "expires_at": None,
         }
-        # Who accepts it pays for it, from now on.
+        # Whoever accepts it pays for it from now on.
         signal = Signal.PAID if image.state is State.UNPAID else None
         step = self._step(caller, "accepted", {"from": image.account})
         step = replace(step, signal=signal, changes=changes, check=check)
         return await self.use_cases.repository.move(image_id, step)
 
     async def lock(self, image_id: str, caller: Caller) -> PublishedImage:
-        """Locked already is success."""
+        """Locks it. One that is locked already counts as success."""
         image = await self._own(image_id, caller)
         if image.locked_at is not None:
             return image
@@ -137,7 +143,7 @@ class ImageSharing:
         return await self._amend(image_id, caller, "locked", changes, check=_refuse_over)
 
     async def unlock(self, image_id: str, caller: Caller) -> PublishedImage:
-        """The edge has had it confirmed. Unlocked already is success."""
+        """Unlocks it after the edge had it confirmed. One that is not locked counts as success."""
         image = await self._own(image_id, caller)
         if image.locked_at is None:
             return image

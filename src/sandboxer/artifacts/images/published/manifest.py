@@ -1,8 +1,8 @@
-"""What an image is: every path with its mode, owner, size and content, in one order, as one digest. Also the
-work on a layer before it is kept as an image, and the look at every file of one that is.
+"""The manifest says what an image is: every path with its mode, owner, size and content, in one order, as one
+digest. This module also prepares a layer before it is kept as an image, and verifies kept ones.
 
-The times of files are no part of it. The tree below is named, not listed: it is the operator's, and one for
-good (`name@digest`).
+Times of files are not part of the manifest. The lower tree is named and not listed: it is the operator's and
+never changes (`name@digest`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PutLine = Callable[[bytes, str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What one look at every file of a layer tells."""
+    """What one pass over every file of a layer found."""
 
     digest: str
     size_bytes: int
@@ -43,7 +43,7 @@ class Survey:
 class _Count:
     size_bytes: int = 0
     files: int = 0
-    # Counted once, however many names it has.
+    # A file is counted once, however many names it has.
     seen: set[int] = field(default_factory=set)
 
     def add(self, entry: Entry) -> None:
@@ -58,7 +58,7 @@ class _Count:
 def survey(
     layer: int, *, base: str, bounds: Bounds, scans: bool = True, line: PutLine | None = None
 ) -> Survey:
-    """Blocks. `line` gets every line of the manifest with the path that it is of, in order."""
+    """Reads every file. Blocks. `line` receives every line of the manifest with its path, in order."""
     digest, count, findings = hashlib.sha256(), _Count(), Capped[Finding]()
 
     def put(path: bytes, text: str) -> None:
@@ -86,7 +86,9 @@ def survey(
 
 
 def check(found: Survey, digest: str, *, id: str, altered: Capped[Altered] | None) -> None:
-    """Raises Conflict unless it is what was published. `altered`: what is different, where that is known."""
+    """Raises Conflict unless the image is what was published. `altered` says what differs, if
+    that is known.
+    """
     if found.digest == digest:
         return
     facts: dict[str, object] = {"digest": digest, "found": found.digest}
@@ -132,7 +134,7 @@ class Made:
 
 @dataclass(slots=True)
 class Shaping:
-    """What is done to the copy: credentials go, and with `clean` whatever else looks like a secret."""
+    """Prepares the copy: removes credentials, and with `clean` whatever else looks like a secret."""
 
     bounds: Bounds
     clean: bool = False
@@ -145,13 +147,13 @@ class Shaping:
 
 
 def survey_and_list(image_id: str, layers: KeptLayers, bounds: Bounds, lists: Lists) -> Survey:
-    """Of one that is new. Blocks."""
+    """Surveys a new image and writes its list. Blocks."""
     with _opened(layers) as layer, lists.writing(image_id) as writer:
         return survey(layer, base=layers.base, bounds=bounds, line=writer.put)
 
 
 def verify(image_id: str, layers: KeptLayers, bounds: Bounds, lists: Lists, *, digest: str) -> None:
-    """Every file read again. Blocks. Raises Conflict (altered) with what is different."""
+    """Reads every file again. Blocks. Raises Conflict (altered) with what differs."""
     with _opened(layers) as layer, lists.reading(image_id) as listed:
         if listed is None:
             found = survey(layer, base=layers.base, bounds=bounds, scans=False)
@@ -177,10 +179,10 @@ OF_ONE = 2
 
 
 class Walks:
-    """How many images are gone through at once, file by file: of one account, and of all.
+    """Limits how many images are walked file by file at once, per account and in all.
 
-    Each takes a thread for up to half an hour, and who makes its files decides for how long. Threads are few,
-    and everybody's: sandboxes are made by them, and names looked up.
+    Each walk takes a thread for up to half an hour, and whoever made the files decides for how long. Threads
+    are few and shared: sandboxes are made by them, and names looked up.
     """
 
     def __init__(self) -> None:
@@ -189,7 +191,9 @@ class Walks:
 
     @asynccontextmanager
     async def turn(self, account: str) -> AsyncIterator[None]:
-        """Who is too many waits. An account's own first: its queue takes nobody else's place."""
+        """Waits for a turn, first within the account's own queue, so that its queue takes nobody else's
+        place.
+        """
         mine = self._of_one.get(account)
         if mine is None:
             mine = self._of_one[account] = asyncio.Semaphore(OF_ONE)

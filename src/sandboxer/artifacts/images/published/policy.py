@@ -1,4 +1,6 @@
-"""Who may see and use an image, what keeps it from being shared, and how much an account may publish."""
+"""Decides who may see and use an image, what keeps it from being shared, and how much an account
+may publish.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ class ImagePolicy:
     bytes_per_account: int = 100 << 30
     retention: timedelta = timedelta(days=7)
     bounds: Bounds = field(default_factory=Bounds)
-    # What may be sent at once to be imported.
+    # The largest archive that may be imported.
     upload_bytes: int = 8 << 30
 
 
@@ -34,13 +36,13 @@ def is_theirs(image: PublishedImage, caller: Caller) -> bool:
 
 
 def refuse_strangers(image: PublishedImage, caller: Caller) -> None:
-    """For one who may see it."""
+    """Refuses changes by a caller who may only see the image."""
     if not is_theirs(image, caller):
         raise Forbidden(why=f"{image.id} is not yours to change", hint="Clone it, and change the clone.")
 
 
 def refuse_findings(image: PublishedImage) -> None:
-    """Before anybody else may see it. Names and kinds, never a value."""
+    """Refuses to share an image with secrets in it. The error has names and kinds, never a value."""
     if image.findings_count:
         first = ", ".join(f"{one.path} ({one.kind})" for one in image.findings[:3])
         raise Conflict(
@@ -53,7 +55,7 @@ def refuse_findings(image: PublishedImage) -> None:
 
 
 def check_room(held: Holding, policy: ImagePolicy, *, more_bytes: int) -> None:
-    """Raises Forbidden when one more would be too many or too much."""
+    """Raises Forbidden if one more would be too many or too much."""
     hint = "Remove one that is not needed any more (DELETE /v1/images/{id})."
     if held.count >= policy.per_account:
         raise Forbidden(

@@ -1,4 +1,4 @@
-"""What happens to images without a caller; see `artifacts/reconciler.py`."""
+"""The reconciler of published images; see `artifacts/reconciler.py`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SIGNALS = {
 
 
 def by_money(image: PublishedImage, standing: Standing, reached: Reached | None = None) -> Signal | None:
-    """What an empty or a filled bucket, or the cap it has met, demands of it. Pure."""
+    """Returns the signal that an empty or refilled bucket, or a reached cap, demands. Pure."""
     is_over = standing is Standing.REAPED or reached is not None
     if image.state is State.KEPT and image.rate_msats and is_over:
         return Signal.DRY
@@ -43,13 +43,13 @@ class ImageReconciler(KeptReconciler[PublishedImage, Snapshots]):
     def __init__(self, use_cases: ImageUseCases) -> None:
         super().__init__(use_cases.repository, use_cases.sandboxes.dependencies, use_cases.policy.retention)
         self._use_cases = use_cases
-        # Disks that were there at the start.
+        # Disks that existed at the start.
         self._found: set[str] = set()
 
     async def reconcile(self) -> None:
         living = await self.repository.living()
         await super().reconcile()
-        # As long as there is a disk, somebody may come to know it again.
+        # As long as there is a disk, the record may become valid again.
         listed = {one.id for one in living if one.state is not State.TAKING}
         listed |= self._found - {one.id for one in living}
         await asyncio.to_thread(self._use_cases.lists.sweep, listed)
@@ -75,7 +75,9 @@ class ImageReconciler(KeptReconciler[PublishedImage, Snapshots]):
     def demanded(
         self, record: PublishedImage, funds: Funds, now: datetime, reached: Reached | None
     ) -> Signal | None:
-        """What else goes is collected, once nobody reads it."""
+        """Returns the signal that money demands. Other reasons are left to the collection, which waits for
+        readers.
+        """
         signal = by_money(record, funds.standing, reached)
         is_due = self.moment_of(record) <= now and is_spared(record)
         return Signal.RETENTION_OVER if signal is None and is_due else signal
@@ -94,8 +96,9 @@ class ImageReconciler(KeptReconciler[PublishedImage, Snapshots]):
 
 
 async def _drop_passing(backend: Snapshots, there: set[str]) -> None:
-    """Copies that a killed server was publishing from: of something that is still there, and never the only
-    one."""
+    """Drops copies that a killed server was publishing from. Their original still exists, so they are never
+    the only copy.
+    """
     for disk_id in sorted(one for one in there if one.startswith(f"{PASSING}_")):
         try:
             await backend.drop(disk_id)

@@ -1,4 +1,4 @@
-"""Published images as rows: the value, its tables, and the few queries on them. They decide nothing."""
+"""Published images as rows: the values, their tables, and the few queries on them, which decide nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from sandboxer.store.rows import MAPPING, TUPLE, Cell, Rows, enumerated, parts
 
 
 class Visibility(StrEnum):
-    # Whom it is granted to; whoever knows its id; everyone.
+    # Visible to accounts with a grant; to whoever knows its id; to everyone.
     PRIVATE = "private"
     UNLISTED = "unlisted"
     PUBLIC = "public"
@@ -50,7 +50,7 @@ class PublishedImage:
     name: str
     description: str
     visibility: Visibility
-    # Of the life of any kept disk: taking, kept, unpaid, …
+    # A state of the lifecycle of kept disks: taking, kept, unpaid, …
     state: State
     reason: str
     # What it was made of: a snapshot's id, another image's, or "import".
@@ -58,7 +58,7 @@ class PublishedImage:
     backend: str
     # The tree it is a layer over.
     base: str
-    # What sandboxes of it are made as, unless they ask for something else.
+    # The defaults for sandboxes that do not ask for something else.
     profile: str
     resources: Resources
     # As in the config of an OCI image: Env, Entrypoint, Cmd, WorkingDir, User, Labels, ExposedPorts.
@@ -66,20 +66,20 @@ class PublishedImage:
     digest: str = ""
     size_bytes: int = 0
     files: int = 0
-    # The first of what looks like a secret, and how many there are.
+    # The first findings that look like secrets, and how many there are in all.
     findings: tuple[Finding, ...] = ()
     findings_count: int = 0
-    # How many files were left out of it, and the first of them.
+    # The first files that were left out of it, and how many there are in all.
     stripped: tuple[str, ...] = ()
     stripped_count: int = 0
     rate_msats: int = 0
-    # Grows with every change of hands: each has a meter of its own.
+    # How often it changed hands; each owner has a meter of its own.
     hands: int = 0
     offered_to: str | None = None
     created_at: datetime
     state_since: datetime
     verified_at: datetime | None = None
-    # While unpaid: when it is dropped.
+    # While it is unpaid: when it is dropped.
     expires_at: datetime | None = None
     ended_at: datetime | None = None
     locked_at: datetime | None = None
@@ -184,7 +184,7 @@ def grantees(conn: Connection, image_id: str) -> list[str]:
 
 
 def add_grant(conn: Connection, image_id: str, account: str, *, now: datetime) -> None:
-    """Granted already is success."""
+    """Adds a grant. Granted already counts as success."""
     drop_grant(conn, image_id, account)
     conn.execute(insert(image_grants).inline(), {"image_id": image_id, "account": account, "granted_at": now})
 
@@ -202,7 +202,9 @@ def drop_grants(conn: Connection, image_id: str) -> None:
 def load_page(
     conn: Connection, *, account: str, which: Filter, cursor: str | None, limit: int
 ) -> Page[PublishedImage]:
-    """Newest first: one's own whatever became of them short of gone, and of others' what can be used."""
+    """Returns images, newest first: the account's own unless they are gone, and others' if they
+    can be used.
+    """
     table = published_images
     usable = table.c.state.in_([one.value for one in USABLE])
     granted = select(image_grants.c.image_id).where(image_grants.c.account == account)

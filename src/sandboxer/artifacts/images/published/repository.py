@@ -1,5 +1,6 @@
-"""The repository of published images: the only writer of their records. Their life is that of any kept disk
-(`snapshots/lifecycle`)."""
+"""The image repository is the only writer of records of published images. Their lifecycle is that of any kept
+disk (`snapshots/lifecycle`).
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ class ImageRepository(KeptRepository[PublishedImage, Step]):
         return 0 if self._charges is None else self._charges.rate(account, profile, size_bytes)
 
     async def demand_funds(self, account: str, profile: str) -> None:
-        """Raises InsufficientCredit for who may keep nothing: before an archive is taken in, not after."""
+        """Raises InsufficientCredit for an account that may keep nothing, before an archive is received and
+        not after.
+        """
         charges, now = self._charges, self.clock.now()
         if charges is not None and not charges.is_free(account, profile):
             await self.store.write(
@@ -46,7 +49,7 @@ class ImageRepository(KeptRepository[PublishedImage, Step]):
         before, after, now = change.before, change.after, change.now
         assert before is not None
         if before.state is State.TAKING and after.state is State.KEPT:
-            # Only now is it known how large it is.
+            # Its size is known only now.
             charges.admit(conn, after, now=now)
         if before.hands != after.hands:
             charges.admit(conn, after, now=now)

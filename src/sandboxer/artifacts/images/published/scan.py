@@ -1,8 +1,8 @@
-"""What may not be shared with an image. What looks like a secret in a file is found: bytes in, kinds out,
-never the value.
+"""Finds what must not be shared with an image. The scan looks for secrets in files: it reads bytes and
+reports kinds, never a value.
 
-What tells one machine from another, and credentials in the places where programs keep them, no image carries
-along, whoever may see it. Whoever wants a copy with all of that clones the snapshot instead.
+No image contains what identifies a machine, or credentials in the places where programs keep them, whoever
+may see it. To get a copy with all of that, clone the snapshot instead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 from sandboxer.artifacts.images.published import tree
 from sandboxer.artifacts.images.published.tree import Bounds, Entry, Kind
 
-# Of each file, the beginning: a secret in the middle of a large file of something else is missed.
+# Only the beginning of each file is read: a secret in the middle of a large file is missed.
 SCANNED_BYTES = 4 << 20
 _OVERLAP = 4096
 _PER_FILE = 8
@@ -57,22 +57,22 @@ _CONTENTS: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
         ),
     )
 )
-# What documentation and code write in the place of one: the word itself, a mark to be filled in, a pattern to
-# find URLs by, or a host that is nobody's (RFC 2606).
+# Placeholders that documentation and code use: the word itself, a mark to be filled in, a pattern for URLs,
+# or a reserved host name (RFC 2606).
 _EXAMPLE = re.compile(
     rb"(?i)://[^:@]*:(?:(?:my|your|the|some|user|db)?[_-]?(?:password|passwd|passwort|passphrase|secret|token)"
     rb"(?:[_-]?here)?|x{6,}|\.{6,}|%\w|%\(\w+\)s|\[[\w -]+\]|__\w+__|#\w+#)@"
     rb"|\(\?|\[\^|\][*+?]|\)[*+?]|\.[*+]|\\[a-z]"
     rb"|[@.](?:example(?:\.(?:com|net|org))?|invalid)\.?$"
 )
-# A name that says so, and a value that no word is.
+# A name that says secret, and a value that is not a word.
 _ASSIGNED = re.compile(
     rb"(?i)(?:secret|token|passw(?:or)?d|api[_-]?key|access[_-]?key|private[_-]?key|credential)[a-z0-9_]{0,20}"
     rb"[\"']?\s{0,3}[:=]\s{0,3}[\"']?([A-Za-z0-9+/_=.-]{20,200})"
 )
 
 
-# One of these is in everything that is looked for. One look instead of sixteen at each of a million files.
+# Every pattern contains one of these, so that most of a million files need one search instead of sixteen.
 _HINTS = re.compile(
     rb"PRIVATE KEY|AKIA|ASIA|gh[pousr]_|github_pat_|glpat-|xox|sk-|k_live_|AIza|npm_|pypi-|:AA|eyJ|://"
     rb"|(?i:secret|token|passw|key|credential)"
@@ -88,10 +88,10 @@ class Finding:
 
 @dataclass(slots=True)
 class Scan:
-    """What looks like a secret in one file, which is fed piece by piece.
+    """Looks for secrets in one file, which is fed piece by piece.
 
-    A scan finds what is careless, not what is hidden on purpose: an encrypted or packed secret passes. It
-    errs on the side of asking: what it finds keeps an image from being shared until it is gone.
+    A scan finds what is careless, not what is hidden on purpose: an encrypted or packed secret passes. In
+    doubt it reports: a finding keeps an image from being shared until it is removed.
     """
 
     path: bytes
@@ -105,7 +105,7 @@ class Scan:
             return
         if self._is_text is None:
             if chunk.startswith(b"\x7fELF"):
-                # Libraries carry keys to test themselves with.
+                # Libraries contain keys for their own tests.
                 self._left = 0
                 return
             self._is_text = b"\0" not in chunk[:8192]
@@ -116,7 +116,7 @@ class Scan:
         self._tail = seen[-_OVERLAP:]
 
     def finish(self) -> None:
-        """Only of a file with something in it: an empty one tells nothing."""
+        """Ignores empty files, which contain nothing."""
         if self._left < SCANNED_BYTES:
             self._kinds |= {kind for kind, pattern in _PLACES if pattern.fullmatch(self.path)}
 
@@ -140,17 +140,17 @@ def kinds_in(content: bytes, *, is_text: bool = True) -> set[str]:
 
 
 def _counts(kind: str, is_text: bool) -> bool:
-    """In a program, much looks like a token by chance."""
+    """Tells whether a match counts: in a program, much looks like a token by chance."""
     return is_text or kind in ("private_key", "github_token", "sandboxer_key")
 
 
 def _is_random(value: bytes) -> bool:
     if not (re.search(rb"[0-9]", value) and re.search(rb"[A-Za-z]", value)):
         return False
-    # Names in code: dotted, or words with underscores.
+    # Names in code are dotted, or words with underscores.
     if re.fullmatch(rb"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+", value):
         return False
-    # A name for one, not one: `key = testEd25519PrivateKey`.
+    # The value is the name of a key and not a key: `key = testEd25519PrivateKey`.
     if re.search(rb"(?i)(?:(?:private|public|secret|api|access)_?key|passw(?:or)?d|secret|token)$", value):
         return False
     counts = Counter(value)
@@ -182,15 +182,15 @@ _ANYWHERE = rb"(.*/)?"
 _STRIPPED = re.compile(
     rb"|".join(
         (
-            # Of the machine.
+            # These identify the machine.
             rb"etc/machine-id|var/lib/dbus/machine-id",
             rb"etc/ssh/ssh_host_[^/]+",
             rb"var/lib/systemd/(random-seed|credential\.secret)|var/lib/urandom/random-seed",
             rb"run/.+|var/run/.+",
-            # Of its way out: the authority that one sandbox trusts, and how apt is told of it.
+            # These belong to its egress: the certificate authority of one sandbox, and apt's setting for it.
             rb"usr/local/share/ca-certificates/sandboxer-egress\.crt|etc/apt/apt\.conf\.d/95sandboxer-egress",
             rb"etc/ssl/certs/sandboxer-egress\.pem|etc/sandboxer/egress/.+",
-            # Of its users.
+            # These belong to its users.
             _ANYWHERE + rb"\.ssh/[^/]+",
             _ANYWHERE
             + rb"\.(bash|zsh|sh|ash|ksh|fish|python|node_repl|psql|mysql|sqlite|rediscli|irb)_history",
@@ -207,17 +207,19 @@ _STRIPPED = re.compile(
 
 
 def is_stripped(path: bytes) -> bool:
-    """Pure. From the root of the layer, without a slash in front."""
+    """Tells whether a path is removed from every image. The path is relative to the root of the
+    layer. Pure.
+    """
     return _STRIPPED.fullmatch(path) is not None
 
 
 def strip(layer: int, bounds: Bounds, removed: Capped[str]) -> None:
-    """Remove it all, and tell of it. Blocks."""
+    """Removes all of these, and reports them. Blocks."""
     _remove(layer, bounds, lambda entry: is_stripped(entry.path), removed)
 
 
 def strip_secrets(layer: int, bounds: Bounds, removed: Capped[str]) -> None:
-    """The same with every file in which something looks like a secret."""
+    """Does the same, and removes every file in which something looks like a secret."""
     _remove(layer, bounds, _is_telling, removed)
 
 

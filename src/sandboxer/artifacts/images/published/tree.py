@@ -1,7 +1,8 @@
-"""Walking a layer that a tenant wrote: no link is followed, nothing special is opened, everything is bounded.
+"""Walks a layer that a tenant wrote: no link is followed, no special file is opened, and everything is
+bounded.
 
-Every folder is opened by its name alone below the one before it, so that nothing in the layer can lead out.
-Names come sorted, folders before what is in them: the same layer is always walked in the same order.
+Every folder is opened by name relative to its parent, so that nothing in the layer can lead out. Names come
+sorted, folders before their content: the same layer is always walked in the same order.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ class Kind(StrEnum):
     FILE = "file"
     FOLDER = "folder"
     LINK = "link"
-    # Hides what lies below under this name.
+    # It hides the same name in the lower tree.
     HIDDEN = "hidden"
-    # A device, a FIFO, a socket: told of, never opened, never copied.
+    # A device, a FIFO or a socket: reported, never opened, never copied.
     SPECIAL = "special"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What one layer may hold, and how long anybody looks at it."""
+    """How much one layer may hold, and how long a walk may take."""
 
     bytes: int = 32 << 30
     entries: int = 2_000_000
@@ -45,7 +46,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    # From the root of the layer, without a slash in front.
+    # The path from the root of the layer, without a leading slash.
     path: bytes
     kind: Kind
     info: os.stat_result
@@ -73,7 +74,7 @@ class Budget:
         if self.entries > self.bounds.entries:
             raise TooLarge(what="image", limit=f"{self.bounds.entries} files and folders")
         if entry.kind is Kind.FILE:
-            # As long as it says it is: a hole has to be read like anything else.
+            # Its nominal size, because holes have to be read like anything else.
             self.bytes += entry.info.st_size
             if self.bytes > self.bounds.bytes:
                 raise TooLarge(what="image", limit=f"{self.bounds.bytes >> 20} MB, holes included")
@@ -85,13 +86,14 @@ class Budget:
 
 
 def walk(root: int, bounds: Bounds) -> Iterator[Entry]:
-    """All of the layer but its root. Blocks. An entry's descriptor is good until the next one is asked for.
+    """Yields everything in the layer but its root. Blocks. An entry's descriptor is valid until the next
+    entry is requested.
 
     Raises TooLarge past the bounds, Conflict for a layer that changes meanwhile.
     """
     budget = Budget(bounds)
     with contextlib.ExitStack() as opened:
-        # Opened anew: btrfs lists through a descriptor what was there when it was opened, and nothing since.
+        # Opened anew, because btrfs lists what existed when the descriptor was opened, and nothing newer.
         levels = [_Level(os.open(b".", _FOLDER, dir_fd=root), b"", opened)]
         while levels:
             level = levels[-1]
@@ -108,13 +110,13 @@ def walk(root: int, bounds: Bounds) -> Iterator[Entry]:
                 try:
                     fd = os.open(name, _FOLDER, dir_fd=level.fd)
                 except FileNotFoundError:
-                    # Whoever walks has removed it.
+                    # The caller has removed it.
                     continue
                 levels.append(_Level(fd, entry.path + b"/", opened))
 
 
 def read(entry: Entry) -> Iterator[bytes]:
-    """The content of a regular file: exactly as many bytes as it had when it was looked at."""
+    """Yields the content of a regular file: exactly as many bytes as it had when it was examined."""
     fd = os.open(entry.name, _FILE, dir_fd=entry.folder_fd)
     try:
         seen = os.fstat(fd)
@@ -173,7 +175,7 @@ def kind_of(info: os.stat_result) -> Kind:
 
 
 def _marks(folder_fd: int, name: bytes) -> tuple[bool, bytes]:
-    """What the overlay noted of a folder. Nobody inside a sandbox can write these."""
+    """Returns what the overlay recorded about a folder. Nobody inside a sandbox can write that."""
     fd = os.open(name, _FOLDER, dir_fd=folder_fd)
     try:
         names = os.listxattr(fd)

@@ -1,6 +1,6 @@
-"""What callers do with published images: publish, look, change, check, clone, remove.
+"""The use cases of published images: publish, list, change, verify, clone, remove.
 
-What is slow goes on without them. What is being read (a spawn, an export, a clone) is never removed.
+Slow operations go on without their caller. What is being read (a spawn, an export, a clone) is never removed.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from sandboxer.store.paging import Page
 from sandboxer.store.repository import Also
 
 PREFIX = "img"
-# Of a disk that is there only while it is being published.
+# The prefix of disks that exist only while they are being published.
 PASSING = "pub"
-# Of what was altered, in the event that tells of it.
+# How many altered paths the event names.
 _ALTERED_FACTS = ("altered", "altered_count")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a publisher says of an image."""
+    """What a publisher says about an image."""
 
     name: str
     description: str = ""
@@ -55,7 +55,7 @@ class Wanted:
     config: Mapping[str, Any] = field(default_factory=dict)
 
 
-# Makes the kept disk of this id, calling the change on its layer before it is kept for good.
+# Makes the kept disk of this id, and applies the given change to its layer before it becomes permanent.
 Make = Callable[[ShapesDisks, str, Callable[[int], None]], "Any"]
 
 
@@ -68,10 +68,10 @@ class ImageUseCases:
     operations: Operations
     policy: ImagePolicy
     lists: Lists
-    # By id: how many read it now.
+    # By id: how many readers it has now.
     readers: Counter[str] = field(default_factory=Counter)
     walks: Walks = field(default_factory=Walks)
-    # Disks that are there only while they are being published; no record tells of them.
+    # Disks that exist only while they are being published; they have no record.
     passing: set[str] = field(default_factory=set)
 
     async def publish_snapshot(
@@ -103,7 +103,9 @@ class ImageUseCases:
         source: str | None = None,
         also: Also | None = None,
     ) -> PublishedImage:
-        """Its disk as it is now; whatever runs goes on. `source`: whose sandbox it is, told instead."""
+        """Publishes the sandbox's disk as it is now; its processes go on. `source` is recorded in place of
+        the sandbox.
+        """
         sandbox = await self.sandboxes.get(sandbox_id, caller)
         planned = self._planned(
             wanted,
@@ -122,7 +124,7 @@ class ImageUseCases:
                 await self.sandboxes.keep_disk(sandbox_id, caller, passing)
                 return await backend.copy_kept(passing, image_id, change)
             finally:
-                # Gone already, or never there, is success.
+                # One that is gone or never existed counts as success.
                 await reconciler_of(dependencies.backends.get(sandbox.backend), sandbox.backend).drop(passing)
                 self.passing.discard(passing)
 
@@ -131,7 +133,7 @@ class ImageUseCases:
     async def clone(
         self, image_id: str, wanted: Wanted, caller: Caller, *, also: Also | None = None
     ) -> PublishedImage:
-        """A copy in the caller's own account, which outlives the other."""
+        """Makes a copy in the caller's own account, which outlives the original."""
         async with self.reading(image_id, caller) as image:
             planned = replace(
                 image,
@@ -169,7 +171,7 @@ class ImageUseCases:
         size_bytes: int,
         also: Also | None = None,
     ) -> PublishedImage:
-        """An image that brings everything itself; `fill` writes it, in a thread."""
+        """Makes an image without a lower tree; `fill` writes its content, in a thread."""
         found = self.sandboxes.dependencies.profiles.get(profile)
         planned = self._planned(
             wanted,
@@ -192,7 +194,7 @@ class ImageUseCases:
         return await self._publish(planned, wanted, caller, make, also)
 
     async def get(self, image_id: str, caller: Caller) -> PublishedImage:
-        """One that the caller may not see is NotFound like one that never was."""
+        """Returns the image. Raises NotFound, also for one that the caller may not see."""
         image = await self.repository.find(image_id)
         granted = await self.grantees(image_id)
         if image is None or not rules.is_visible(image, caller, granted):
@@ -203,7 +205,7 @@ class ImageUseCases:
         return await self.repository.store.read(lambda conn: records.grantees(conn, image_id))
 
     async def recall(self, image_id: str, caller: Caller) -> PublishedImage | None:
-        """What became of a publish that nobody answered for; None if nothing did."""
+        """Returns the image of a publish whose answer was lost, or None if nothing was made."""
         await self.operations.free(image_id)
         image = await self.get(image_id, caller)
         return None if image.state in OVER else image
@@ -224,9 +226,10 @@ class ImageUseCases:
     async def reading(
         self, image_id: str, caller: Caller, *, suspected: bool = False
     ) -> AsyncIterator[PublishedImage]:
-        """One that can be used; it stays as long. Raises NotFound, IllegalTransition, Conflict (altered).
+        """Yields a usable image, which cannot be removed meanwhile. Raises NotFound, IllegalTransition,
+        Conflict (altered).
 
-        `suspected`: also one that was altered; nothing may be made of it.
+        `suspected` also admits one that was altered; nothing may be made of it.
         """
         image = await self.get(image_id, caller)
         if image.state not in USABLE:
@@ -244,7 +247,7 @@ class ImageUseCases:
                 del self.readers[image_id]
 
     async def verify(self, image_id: str, caller: Caller) -> PublishedImage:
-        """Every file read and the digest made anew. Raises Conflict if it is not what was published."""
+        """Reads every file and computes the digest anew. Raises Conflict if it is not what was published."""
         async with self.reading(image_id, caller, suspected=True) as image:
             backend, bounds = self.shaper(image.backend), self.policy.bounds
             layers = await backend.layers(image_id, suspected=True)
@@ -256,7 +259,7 @@ class ImageUseCases:
                 step = Step(signal=Signal.MISSED, actor=actor_of(caller), reason="altered", data=facts)
                 await self.repository.move(image_id, step)
                 raise
-            # All there as it was; and whether somebody changed it and changed it back.
+            # Everything is as published, also if somebody changed it and changed it back.
             await backend.layers(image_id)
             step = Step(
                 signal=None,
@@ -268,7 +271,9 @@ class ImageUseCases:
             return await self.repository.move(image_id, step)
 
     async def drop(self, image_id: str, caller: Caller, *, despite_lock: bool = False) -> PublishedImage:
-        """Gone already is success; what was made from it stays. `despite_lock`: a second proof came."""
+        """Drops it; what was made from it stays. A dropped one counts as success. `despite_lock` says that a
+        second proof allowed it.
+        """
         image = await self.get(image_id, caller)
         rules.refuse_strangers(image, caller)
         check_lock = None if despite_lock else refuse_locked
@@ -285,7 +290,9 @@ class ImageUseCases:
         reason: str,
         check: Callable[[PublishedImage], None] | None = None,
     ) -> PublishedImage:
-        """Bring it to `dropped`. The intent is recorded first: a crash half-way is finished at start."""
+        """Brings it to `dropped`. The intent is recorded first, so that the next start finishes what a crash
+        interrupted.
+        """
 
         async def act() -> PublishedImage:
             current = await self.repository.find(image.id)
@@ -305,7 +312,7 @@ class ImageUseCases:
         return await self.operations.perform(image.id, "drop", act)
 
     async def _forget(self, image: PublishedImage) -> None:
-        """What is kept of it. Gone already is success."""
+        """Removes the disk and the list. One that is gone already counts as success."""
         await reconciler_of(self.sandboxes.dependencies.backends.get(image.backend), image.backend).drop(
             image.id
         )
@@ -381,7 +388,7 @@ class ImageUseCases:
         return await self.repository.move(opened.id, step)
 
     def _check_more(self, conn: Connection, account: str, more_bytes: int) -> None:
-        """Its record is one of those that are counted."""
+        """Checks the quota; its own record is among those counted."""
         held = records.holding(conn, account)
         rules.check_room(replace(held, count=held.count - 1), self.policy, more_bytes=more_bytes)
 
@@ -400,7 +407,7 @@ class ImageUseCases:
         return PublishedImage(
             id=new_id(PREFIX),
             version=0,
-            # Also when the operator publishes it: whose source it is, is whose image it is.
+            # The owner of the source owns the image, also when the operator publishes it.
             account=account,
             created_by=caller.public_key,
             name=wanted.name,
