@@ -41,7 +41,7 @@ setup: system venv guest image ## Everything needed to run; the CLI is then at .
 run: setup ## Start the platform and try a first sandbox (ONCE=1: then stop)
 	@exec $(BIN)/sandboxer up --demo $(if $(ONCE),--once) --state-dir $(STATE_DIR) --port $(PORT)
 
-test-unit: dev ## Without root or another program, in a minute or two: the ring to live in
+test-unit: dev ## Without root or another program, in less than a minute: the ring to live in
 	TMPDIR=/var/tmp $(BIN)/pytest $(UNIT) --unit -m "not slow and not long and not alone" -n $(WORKERS) -q $(PYTEST_ARGS)
 
 test: test-setup ## Every quick suite: unit, store on both databases, guest, contract, walls, HTTP, crash

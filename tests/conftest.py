@@ -59,11 +59,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    for line in unreviewed(_skipped) if "CI" in os.environ else ():
-        terminalreporter.write_line(f"skipped, and nobody has reviewed why: {line}", red=True)
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--unit"):
         left_out = [item for item in items if not is_unit(item)]
@@ -92,13 +87,16 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """What a test has to tell though it passed, such as the seeds it drew; also of other processes."""
+    """Says what tests have to tell though they passed, such as the seeds they drew, and in CI which skips
+    fail the run; also of other processes."""
     for reports in list(terminalreporter.stats.values()):
         for report in reports:
             if getattr(report, "when", "") == "call":
                 for name, value in report.user_properties:
                     if name == "told":
                         terminalreporter.write_line(str(value))
+    for line in unreviewed(_skipped) if "CI" in os.environ else ():
+        terminalreporter.write_line(f"skipped, and nobody has reviewed why: {line}", red=True)
 
 
 @pytest.fixture(scope="session", autouse=True)

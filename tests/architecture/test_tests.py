@@ -30,12 +30,14 @@ def imported(path: Path) -> Iterator[tuple[str, str]]:
             yield from ((alias.name, "") for alias in node.names if alias.name.startswith("tests."))
 
 
+@cache
 def file_of(module: str) -> Path | None:
     where = ROOT / module.replace(".", "/")
     found = (where.with_suffix(".py"), where / "__init__.py")
     return next((path for path in found if path.is_file()), None)
 
 
+@cache
 def bound_in(path: Path) -> set[str]:
     """Every name that a module binds, wherever in its file: enough to find what was moved or renamed."""
     names = {node.id for node in ast.walk(tree_of(path)) if isinstance(node, ast.Name)}

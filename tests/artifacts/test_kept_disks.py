@@ -305,6 +305,7 @@ async def test_an_interrupted_restore_leaves_the_old_disk_or_the_new_one(
         await forget_all(backend)
 
 
+@pytest.mark.alone
 async def test_nobody_waits_while_a_gigabyte_next_door_is_written_out(backend: NamespacesBackend) -> None:
     _, handle = await box(backend, resources=Resources(vcpus=1, memory_mb=512, disk_mb=300, pids=64))
     _, other = await box(backend)
@@ -318,7 +319,7 @@ async def test_nobody_waits_while_a_gigabyte_next_door_is_written_out(backend: N
         longest = max(longest, loop.time() - began)
         await (await backend.guest(other)).ping()
     await taking
-    # The event loop was never held; a busy machine is slow now and then.
+    # The event loop was never held.
     assert longest < 0.5
 
 

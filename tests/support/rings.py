@@ -25,11 +25,14 @@ HEAVY = {
     "real_up",
     "stacks",
 }
+# Words of a fixture's parameters by which it asks for one of them only when it runs.
+HEAVY_PARAMETERS = {"bitcoin", "dogecoin", "esplora", "litecoin", "monero", "postgresql"}
 # They try schedules for seconds, or start and kill servers; `make test` runs them.
 NOT_UNIT = (
     re.compile(r"_killed\.py"),
     re.compile(r"_schedules\.py"),
     re.compile(r"money/(model/|test_concurrency|test_properties)"),
+    re.compile(r"payments/invoices/test_histories\.py|_whatever_receivers_do_|_ten_thousand_"),
     re.compile(r"sandboxes/test_stateful\.py"),
     re.compile(r"store/(test_crash|test_postgres_server)\.py"),
 )
@@ -50,7 +53,7 @@ def is_unit(item: pytest.Item) -> bool:
     given = getattr(item, "callspec", None)
     return not (
         HEAVY & set(getattr(item, "fixturenames", ()))
-        or (given is not None and "postgresql" in map(str, given.params.values()))
+        or (given is not None and not HEAVY_PARAMETERS.isdisjoint(map(str, given.params.values())))
         or any(pattern.search(item.nodeid) for pattern in NOT_UNIT)
     )
 

@@ -1,17 +1,16 @@
 """The newest schema, made once for each test process: walking all migrations for every test's database took
 more time than the tests.
 
-An empty SQLite database gets the statements that the migrations left in the first one. PostgreSQL databases
-are copies of the first, wiped and lent again. Who asks for `empty_database_url` and `migrating_for_real`
+An empty SQLite database becomes a copy of the first one's file. PostgreSQL databases are copies of the first,
+wiped and lent again. Who asks for `empty_database_url` and `migrating_for_real`
 walks the migrations.
 """
 
 from __future__ import annotations
 
-import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,12 +19,11 @@ from pathlib import Path
 
 import psycopg
 from psycopg import sql
-from sqlalchemy import Connection
 
-from sandboxer.store import migrate as migrations
-from sandboxer.store.databases import open_database
+from sandboxer.store import engine
+from sandboxer.store.databases import Database, open_database, sqlite_path
+from sandboxer.store.migrate import migrate
 
-_real_upgrade = migrations._upgrade
 _TEMPLATE = "migrated"
 # Deleted rows stay on disk: without this the thousandth test would wade through those of all before it.
 _USES = 50
@@ -42,49 +40,45 @@ _SHAPE = """
 
 @contextmanager
 def copied_schema() -> Iterator[None]:
-    """Within it `migrate` copies onto an empty SQLite database what migrating would make of it."""
-    with _upgrading_by(_copy_or_upgrade):
+    """Within it an empty SQLite database that is opened gets a copy of what migrating would make of it."""
+    with _migrating_by(_copy_and_migrate):
         yield
 
 
 @contextmanager
 def migrating_for_real() -> Iterator[None]:
-    with _upgrading_by(_real_upgrade):
+    with _migrating_by(migrate):
         yield
 
 
 @contextmanager
-def _upgrading_by(act: object) -> Iterator[None]:
-    before = migrations._upgrade
-    migrations._upgrade = act  # type: ignore[assignment]
+def _migrating_by(act: Callable[[Database], None]) -> Iterator[None]:
+    before = engine.migrate
+    engine.migrate = act
     try:
         yield
     finally:
-        migrations._upgrade = before
+        engine.migrate = before
 
 
-def _copy_or_upgrade(conn: Connection) -> None:
-    if conn.dialect.name != "sqlite" or conn.exec_driver_sql("SELECT 1 FROM sqlite_master").first():
-        _real_upgrade(conn)
-        return
-    driver = conn.connection.driver_connection
-    assert isinstance(driver, sqlite3.Connection)
-    for statement in _statements():
-        driver.execute(statement)
+def _copy_and_migrate(database: Database) -> None:
+    """Nobody is connected yet: a file of no bytes can be filled, and keeps its mode."""
+    if database.kind == "sqlite":
+        path = sqlite_path(database.url)
+        if path.is_file() and not path.stat().st_size:
+            path.write_bytes(_migrated())
+    migrate(database)
 
 
 @cache
-def _statements() -> tuple[str, ...]:
+def _migrated() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "migrated.db"
         database = open_database(f"sqlite:///{path}")
-        with database.writing.begin() as conn:
-            _real_upgrade(conn)
+        migrate(database)
         database.dispose()
-        done = sqlite3.connect(path)
-        lines = list(done.iterdump())
-        done.close()
-    return tuple(line for line in lines if line not in ("BEGIN TRANSACTION;", "COMMIT;"))
+        assert [one.name for one in path.parent.iterdir()] == [path.name], "its log is not part of the copy"
+        return path.read_bytes()
 
 
 @dataclass
@@ -136,7 +130,7 @@ class PostgresDatabases:
     def _make_template(self) -> None:
         self._make(_TEMPLATE, "template1")
         database = open_database(self.url(_TEMPLATE))
-        migrations.migrate(database)
+        migrate(database)
         database.dispose()
         with psycopg.connect(self.url(_TEMPLATE), autocommit=True) as conn:
             self._shape, self._wipe = self._shape_of(conn), _wiping(conn)
