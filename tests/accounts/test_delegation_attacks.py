@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, func, insert, select
+from sqlalchemy.event import listen
 
 from sandboxer.accounts import records
 from sandboxer.accounts.authority import demand, demand_active, load_authority
 from sandboxer.accounts.caps import Caps
-from sandboxer.accounts.delegation import MAX_CHILDREN, Allowance, Cut, attenuate, cut, load_key
+from sandboxer.accounts.delegation import MAX_CHILDREN, MAX_NODES, Allowance, Cut, attenuate, cut, load_key
 from sandboxer.accounts.records import Change, Kind
-from sandboxer.accounts.revocation import finish, revoke
+from sandboxer.accounts.revocation import ENDING, finish, revoke
 from sandboxer.accounts.scopes import ALL, Scope, parse
-from sandboxer.accounts.tables import delegated_keys
+from sandboxer.accounts.tables import accounts, delegated_keys
 from sandboxer.kernel.errors import (
     Conflict,
     Forbidden,
@@ -27,6 +28,7 @@ from sandboxer.kernel.errors import (
     NotFound,
     SandboxerError,
 )
+from sandboxer.observe.events import events
 from tests.support.accounts import NOW, a_key, child_of, later, rich
 
 BOUND = {
@@ -241,6 +243,57 @@ def test_there_is_a_limit_to_living_children(conn: Connection) -> None:
     with pytest.raises(Conflict, match="at most"):
         child_of(conn, root, budget_sats=0)
     assert model.parent == root
+
+
+def rows_below(parent: str, root: str, count: int, *, generation: int = 1) -> list[dict[str, object]]:
+    return [
+        {
+            "account": f"acc_{parent}_{n}",
+            "public_key": f"pk-{parent}-{n}",
+            "path": f"{root}/acc_{parent}_{n}" if parent == root else f"{root}/{parent}/acc_{parent}_{n}",
+            "parent": parent,
+            "root": root,
+            "generation": generation,
+            "cut_by": "pk",
+            "name": "",
+            "scopes": [],
+            "depth": 0,
+            "state": "active",
+            "reason": "",
+            "created_at": NOW,
+        }
+        for n in range(count)
+    ]
+
+
+def test_there_is_a_limit_to_living_keys_of_all_generations(conn: Connection) -> None:
+    root = rich(conn)
+    child = child_of(conn, root, depth=1, budget_sats=0).account
+    conn.execute(insert(delegated_keys), rows_below("elsewhere", root, MAX_NODES - 1, generation=2))
+    for parent in (root, child):
+        with pytest.raises(Conflict, match="of all generations"):
+            child_of(conn, parent, depth=0, budget_sats=0)
+
+
+def test_thousands_of_keys_end_in_few_statements(conn: Connection) -> None:
+    """Nobody else writes meanwhile."""
+    root = rich(conn)
+    child = child_of(conn, root, depth=1, budget_sats=0).account
+    rows = rows_below(child, root, 2000, generation=2)
+    conn.execute(insert(delegated_keys), rows)
+    model = conn.execute(select(accounts).where(accounts.c.id == child)).one()._asdict()
+    copies = [{**model, "id": row["account"], "public_id": f"pub_{row['account']}"} for row in rows]
+    conn.execute(insert(accounts), copies)
+    said: list[str] = []
+    listen(conn, "before_cursor_execute", lambda *given: said.append(given[2]))
+    ended = revoke(conn, child, actor="t", reason="x", now=NOW)
+    assert len(ended.public_keys) == 2001
+    assert len(said) < 100
+    reasons = select(delegated_keys.c.reason, func.count()).where(delegated_keys.c.state == "ending")
+    counted = dict(conn.execute(reasons.group_by(delegated_keys.c.reason)).tuples().all())
+    assert counted == {"x": 1, f"x (with {child})": 2000}
+    told = select(events.c.subject).where(events.c.kind == ENDING).order_by(events.c.id)
+    assert list(conn.execute(told).scalars())[-1] == child, "deepest first"
 
 
 def test_unknown_scopes_are_refused_by_name() -> None:

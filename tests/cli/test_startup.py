@@ -1,9 +1,14 @@
-"""What a command loads: what it needs, and no more."""
+"""What a command loads: what it needs, and no more. What it costs before anything happens."""
 
 from __future__ import annotations
 
+import os
+import statistics
 import subprocess
 import sys
+from collections.abc import Mapping
+
+import pytest
 
 from tests.support.platforms import Up
 
@@ -14,10 +19,21 @@ code = run(["list"])
 print(*sys.modules, file=sys.stderr)
 sys.exit(code)
 """
+IMPORT = "import sys; from sandboxer.sdk import Sandboxer, AsyncSandboxer; print(*sys.modules)"
 # Those of one noun, with its events, and the words that all share.
 MODELS = {"sandboxes", "words"}
 # Building what has to do with files, other nouns, terminals or wallets takes longer than asking.
 NEVER = {"websockets", "segno", "asyncio.sslproto", "yaml", "sqlalchemy", "fastapi"}
+
+LIBRARIES = "import httpx, pydantic"
+COMMAND = "import sys; sys.argv = ['sandboxer', *{}]; from sandboxer.edges.cli import main; main()"
+STARTS = {
+    "the client": "from sandboxer.sdk import Sandboxer",
+    "list": COMMAND.format(["list"]),
+    "--help": COMMAND.format(["--help"]),
+}
+MOST_OF_THE_LIBRARIES = 1.5
+ROUNDS = 11
 
 
 def test_a_list_loads_the_models_of_sandboxes_and_of_no_other_noun(up: Up) -> None:
@@ -29,3 +45,31 @@ def test_a_list_loads_the_models_of_sandboxes_and_of_no_other_noun(up: Up) -> No
     assert models == MODELS
     assert not loaded & NEVER
     assert not [name for name in loaded if name.startswith("sandboxer.sdk.aio")]
+
+
+def test_importing_the_client_builds_no_model() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.split())
+    assert "sandboxer.sdk.sync.client" in loaded
+    assert not [name for name in loaded if name.split(".")[0] == "pydantic" or ".wire" in name]
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("start", STARTS)
+def test_starting_costs_little_more_than_the_libraries_it_stands_on(up: Up, start: str) -> None:
+    ours, theirs = STARTS[start], LIBRARIES
+    for program in (ours, theirs):
+        cpu_s(program, up.environment)  # the first time compiles
+    rounds = [cpu_s(ours, up.environment) / cpu_s(theirs, up.environment) for _ in range(ROUNDS)]
+    assert statistics.median(rounds) <= MOST_OF_THE_LIBRARIES, rounds
+
+
+def cpu_s(program: str, environment: Mapping[str, str]) -> float:
+    """CPU time of a whole interpreter that runs it."""
+    known = {name: value for name, value in environment.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+    words = [sys.executable, "-c", program]
+    _, status, used = os.wait4(os.posix_spawn(sys.executable, words, known, file_actions=quiet), 0)
+    assert status == 0, f"`{program}` ended with {os.waitstatus_to_exitcode(status)}"
+    return used.ru_utime + used.ru_stime

@@ -43,6 +43,7 @@ from sandboxer.store.workers import announce
 MAX_CHILDREN = 1000
 MAX_SLOTS = 1_000_000
 MAX_NAME = 200
+# Living keys below one account that nobody delegated, however deep: they end in one transaction.
 MAX_NODES = 10_000
 _CHUNK = 500
 
@@ -168,6 +169,9 @@ def cut(
     granted = attenuate(_allowance(conn, authority, cut_by, slots_in_use), wish, now=now)
     if _living_children(conn, parent) >= MAX_CHILDREN:
         raise Conflict(why=f"an account has at most {MAX_CHILDREN} living delegated keys", limit=MAX_CHILDREN)
+    if _living_below(conn, authority.root) >= MAX_NODES:
+        why = f"an account has at most {MAX_NODES} living delegated keys below it, of all generations"
+        raise Conflict(why=why, limit=MAX_NODES)
     child = account or new_id("acc")
     if child in authority.ancestry:
         raise Conflict(why="a key cannot be its own ancestor")
@@ -347,6 +351,12 @@ def _living_children(conn: Connection, parent: str) -> int:
     query = select(func.count()).where(
         delegated_keys.c.parent == parent, delegated_keys.c.state != KeyState.ENDED.value
     )
+    return int(conn.execute(query).scalar() or 0)
+
+
+def _living_below(conn: Connection, root: str) -> int:
+    columns = delegated_keys.c
+    query = select(func.count()).where(columns.root == root, columns.state != KeyState.ENDED.value)
     return int(conn.execute(query).scalar() or 0)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -25,6 +25,7 @@ from sandboxer.money.tables import meters, money_buckets
 from sandboxer.observe.events import record
 
 MAX_PAGE = 500
+_CHUNK = 500
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _PUBLIC = "pub_"
 
@@ -125,6 +126,14 @@ def find(conn: Connection, id: str, *, lock: bool = False) -> Account | None:
     query = select(accounts).where(accounts.c.id == id)
     row = conn.execute(query.with_for_update() if lock else query).one_or_none()
     return None if row is None else _account(row)
+
+
+def lock(conn: Connection, ids: Iterable[str]) -> None:
+    """As `find` locks one: many, in the order of their ids."""
+    names = sorted(ids)
+    for start in range(0, len(names), _CHUNK):
+        some = accounts.c.id.in_(names[start : start + _CHUNK])
+        conn.execute(select(accounts.c.id).where(some).order_by(accounts.c.id).with_for_update()).all()
 
 
 def load(conn: Connection, id: str, *, lock: bool = False) -> Account:

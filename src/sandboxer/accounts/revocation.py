@@ -16,7 +16,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Column, Connection, Select, exists, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Select, bindparam, exists, select, update
 
 from sandboxer.accounts import audit, records
 from sandboxer.accounts.authority import KeyState
@@ -32,13 +32,14 @@ from sandboxer.money.holds import open_holds
 from sandboxer.money.metering import charge_once
 from sandboxer.money.meters import Use
 from sandboxer.money.spending import count_move
-from sandboxer.observe.events import record
+from sandboxer.observe.events import Told, record, record_all
 
 ENDING = "delegation.ending"
 ENDED = "delegation.ended"
 ACTOR = "system:delegation"
 # Subtrees whose time has come are ended so many at a time.
 AT_ONCE = 50
+_CHUNK = 500
 
 
 class Signal(StrEnum):
@@ -104,18 +105,35 @@ def revoke(conn: Connection, account: str, *, actor: str, reason: str, now: date
 
     Who may: check with `find_below` that the key lies below the caller.
     """
-    root = load_key(conn, account)
-    tree = _lock_subtree(conn, root)
-    steps = plan_revocation(tree)
-    shut = [key for key in tree if key.state is KeyState.ACTIVE]
-    for key in sorted(shut, key=lambda k: (-k.generation, k.account)):
-        _shut(conn, key, top=account, actor=actor, reason=reason, now=now)
-    if shut:
-        data = {"key": root.public_key, "accounts": len(shut)}
-        audit.append(
-            conn, actor=actor, action="delegation.revoke", subject=account, reason=reason, data=data, now=now
-        )
-    return Revocation(steps=steps, public_keys=tuple(key.public_key for key in tree))
+    load_key(conn, account)
+    return revoke_all(conn, [account], actor=actor, reason=reason, now=now)[0]
+
+
+def revoke_all(
+    conn: Connection, accounts: Sequence[str], *, actor: str, reason: str, now: datetime
+) -> list[Revocation]:
+    """The same for several keys, in few statements: there may be thousands below them, and others wait for
+    this transaction to end."""
+    trees = _by_top(accounts, _lock_subtrees(conn, accounts))
+    found: list[Revocation] = []
+    for account, tree in trees.items():
+        shut = [key for key in tree if key.state is KeyState.ACTIVE]
+        _shut(conn, shut, top=account, actor=actor, reason=reason, now=now)
+        if shut:
+            top = next(key for key in tree if key.account == account)
+            data = {"key": top.public_key, "accounts": len(shut)}
+            audit.append(
+                conn,
+                actor=actor,
+                action="delegation.revoke",
+                subject=account,
+                reason=reason,
+                data=data,
+                now=now,
+            )
+        public_keys = tuple(key.public_key for key in tree)
+        found.append(Revocation(steps=plan_revocation(tree), public_keys=public_keys))
+    return found
 
 
 def revoke_cut_by(
@@ -127,7 +145,7 @@ def revoke_cut_by(
         columns.cut_by == public_key, columns.state == KeyState.ACTIVE.value
     )
     found = list(conn.execute(query.order_by(columns.generation, columns.account)).scalars())
-    return [revoke(conn, account, actor=actor, reason=reason, now=now) for account in found]
+    return revoke_all(conn, found, actor=actor, reason=reason, now=now)
 
 
 class CutKeys:
@@ -153,7 +171,7 @@ def revoke_children(
     columns = delegated_keys.c
     query = select(columns.account).where(columns.parent == parent, columns.state == KeyState.ACTIVE.value)
     found = list(conn.execute(query.order_by(columns.account)).scalars())
-    return [revoke(conn, account, actor=actor, reason=reason, now=now) for account in found]
+    return revoke_all(conn, found, actor=actor, reason=reason, now=now)
 
 
 def expire_due(conn: Connection, *, now: datetime) -> list[Revocation]:
@@ -162,7 +180,7 @@ def expire_due(conn: Connection, *, now: datetime) -> list[Revocation]:
     for moment, query in _living_by_end():
         due = query.where(moment <= now).order_by(moment, delegated_keys.c.generation).limit(AT_ONCE)
         found |= dict.fromkeys(row.account for row in conn.execute(due))
-    return [revoke(conn, account, actor=ACTOR, reason="expired", now=now) for account in found]
+    return revoke_all(conn, list(found), actor=ACTOR, reason="expired", now=now)
 
 
 def next_expiry(conn: Connection) -> datetime | None:
@@ -250,34 +268,79 @@ def finish(conn: Connection, account: str, *, now: datetime) -> Release:
     return _released(ended, lost=lost, is_new=True)
 
 
-def _lock_subtree(conn: Connection, root: DelegatedKey) -> list[DelegatedKey]:
-    """The whole subtree, each account locked before its children are read: `cut` passes the same gate, so
-    nothing new can slip in below. Parents before children, or two of these could wait for each other."""
-    records.load(conn, root.parent, lock=True)
-    tree: list[DelegatedKey] = []
-    level = [root.account]
+def _lock_subtrees(conn: Connection, tops: Sequence[str]) -> list[DelegatedKey]:
+    """These keys and all below them that have not ended, each account locked before its children are read:
+    `cut` passes the same gate, so nothing new can slip in below. Parents before children, or two of these
+    could wait for each other."""
+    columns = delegated_keys.c
+    records.lock(conn, {key.parent for key in _load_all(conn, columns.account, tops)})
+    tree: dict[str, DelegatedKey] = {}
+    level = list(tops)
     while level:
-        for account in level:
-            records.load(conn, account, lock=True)
-        tree += [load_key(conn, account) for account in level]
-        query = select(delegated_keys.c.account).where(delegated_keys.c.parent.in_(level))
-        level = list(conn.execute(query.order_by(delegated_keys.c.account)).scalars())
-    return tree
+        records.lock(conn, level)
+        found = {key.account: key for key in _load_all(conn, columns.account, level)}
+        tree |= found
+        living = columns.state != KeyState.ENDED.value
+        below = {key.account for key in _load_all(conn, columns.parent, list(found), living)}
+        level = sorted(below - tree.keys())
+    return list(tree.values())
 
 
-def _shut(conn: Connection, key: DelegatedKey, *, top: str, actor: str, reason: str, now: datetime) -> None:
-    state = next_state(key.state, Signal.REVOKE)
-    why = reason if key.account == top else f"{reason} (with {top})"
+def _load_all(
+    conn: Connection, column: Column[Any], names: Sequence[str], *such: ColumnElement[bool]
+) -> list[DelegatedKey]:
+    found: list[DelegatedKey] = []
+    for start in range(0, len(names), _CHUNK):
+        query = select(delegated_keys).where(column.in_(names[start : start + _CHUNK]), *such)
+        rows = conn.execute(query.order_by(delegated_keys.c.generation, delegated_keys.c.account))
+        found += [from_row(row) for row in rows]
+    return found
+
+
+def _by_top(tops: Sequence[str], tree: Iterable[DelegatedKey]) -> dict[str, list[DelegatedKey]]:
+    """Each key with the uppermost of these that it lies below."""
+    found: dict[str, list[DelegatedKey]] = {}
+    wanted = frozenset(tops)
+    for key in tree:
+        found.setdefault(next(one for one in key.ancestry if one in wanted), []).append(key)
+    return found
+
+
+def _shut(
+    conn: Connection, keys_: Sequence[DelegatedKey], *, top: str, actor: str, reason: str, now: datetime
+) -> None:
+    """Told deepest first."""
+    if not keys_:
+        return
+    shut = sorted(keys_, key=lambda key: (-key.generation, key.account))
+    below = f"{reason} (with {top})"
+    changed = [
+        {
+            "of": key.account,
+            "to": next_state(key.state, Signal.REVOKE).value,
+            "why": reason if key.account == top else below,
+        }
+        for key in shut
+    ]
+    columns = delegated_keys.c
     conn.execute(
         update(delegated_keys)
-        .where(delegated_keys.c.account == key.account)
-        .values(state=state.value, reason=why)
+        .where(columns.account == bindparam("of"))
+        .values(state=bindparam("to"), reason=bindparam("why")),
+        changed,
     )
-    conn.execute(
-        update(keys).where(keys.c.account == key.account, keys.c.revoked_at.is_(None)).values(revoked_at=now)
-    )
-    data = {"key": key.public_key, "top": top, "generation": key.generation, "acts": [a.value for a in Act]}
-    record(conn, subject=key.account, kind=ENDING, actor=actor, reason=why, at=now, data=data)
+    standing = (keys.c.account == bindparam("of"), keys.c.revoked_at.is_(None))
+    conn.execute(update(keys).where(*standing).values(revoked_at=now), [{"of": key.account} for key in shut])
+    acts = [act.value for act in Act]
+    told = [
+        Told(
+            subject=key.account,
+            reason=change["why"],
+            data={"key": key.public_key, "top": top, "generation": key.generation, "acts": acts},
+        )
+        for key, change in zip(shut, changed, strict=True)
+    ]
+    record_all(conn, told, kind=ENDING, actor=actor, at=now)
 
 
 def _pass_up_fraction(conn: Connection, key: DelegatedKey, carried: Nsats, *, now: datetime) -> None:

@@ -7,7 +7,7 @@ Followers hold a cursor, not a queue: a slow one costs nothing but its own laten
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -76,6 +76,34 @@ def record(
         },
     )
     announce(conn, subject)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What one of many events of the same kind says."""
+
+    subject: str
+    reason: str
+    data: Mapping[str, Any]
+
+
+def record_all(conn: Connection, told: Sequence[Told], *, kind: str, actor: str, at: datetime) -> None:
+    """As `record`, of many at once: in this order, by one statement."""
+    rows = [
+        {
+            "subject": one.subject,
+            "kind": kind,
+            "actor": actor,
+            "reason": one.reason,
+            "at": at,
+            "data": dict(one.data),
+        }
+        for one in told
+    ]
+    if rows:
+        conn.execute(_INSERT, rows)
+    for one in told:
+        announce(conn, one.subject)
 
 
 class Events:

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 
 from sandboxer.sdk.call import parse
 from sandboxer.sdk.errors import BrokenAnswer, api_error
-from sandboxer.wire.words import Problem
 
 if TYPE_CHECKING:
     from sandboxer.wire import processes
@@ -104,8 +104,12 @@ def stream_of(event: ServerEvent) -> Literal["stdout", "stderr"]:
 def raise_problem(event: ServerEvent) -> None:
     """Other words than `error` come from a newer server."""
     if event.name == "error":
-        problem = parse(Problem, event.data)
-        raise api_error(problem.status, problem.model_dump(), problem.request_id)
+        try:
+            problem = json.loads(event.data)
+            status = int(problem["status"])
+        except (ValueError, KeyError, TypeError):
+            raise BrokenAnswer(f"The error that ended a stream is no problem: {event.data[:80]!r}") from None
+        raise api_error(status, problem, problem.get("request_id"))
 
 
 def bytes_of(text: str) -> bytes:

@@ -184,17 +184,17 @@ def wants_json(words: list[str]) -> bool:
 
 
 def load(name: str) -> TyperCommand | TyperGroup:
-    """The real command, importing its module."""
-    verb = VERBS[name]
-    module: Any = _imported(ROOM + verb.module)
-    apps: Mapping[str, typer.Typer] = getattr(module, "groups", {})
-    made: Any = typer.main.get_command(apps.get(name) or module.app)
+    """The real command, importing its module. Of a module with several verbs only this one is made."""
+    module: Any = _imported(ROOM + VERBS[name].module)
+    app: typer.Typer | None = getattr(module, "groups", {}).get(name)
+    if app is None:
+        app = typer.Typer(rich_markup_mode="rich")
+        app.registered_commands = [verb for verb in module.app.registered_commands if verb.name == name]
+    made: Any = typer.main.get_command(app)
     # Typer takes each verb for a whole program and offers to install completion for it, which would not work.
     made.params = [option for option in made.params if option.name not in COMPLETION]
-    if name in apps:
-        made.name = name
-        return made  # type: ignore[no-any-return]
-    return made.commands[name] if isinstance(made, TyperGroup) else made  # type: ignore[return-value]
+    made.name = name
+    return made  # type: ignore[no-any-return]
 
 
 def _imported(name: str) -> Any:

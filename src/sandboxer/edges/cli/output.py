@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any
 from unicodedata import category
 
-from pydantic import BaseModel
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -59,7 +58,8 @@ _LEAST, _BETWEEN = 2, 2
 
 
 def as_json(value: object) -> Any:
-    if isinstance(value, BaseModel):
+    # Models of answers, without importing their library for those who print none.
+    if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     if isinstance(value, list | tuple):
         return [as_json(part) for part in value]

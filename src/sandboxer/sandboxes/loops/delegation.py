@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime, timedelta
+from functools import partial
 
 from sandboxer.accounts import revocation
 from sandboxer.accounts.delegation import DelegatedKey
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 # Keys cut by another process on the same database are noticed within this.
 LONGEST_WAIT = timedelta(minutes=1)
 RETRY = timedelta(seconds=5)
+# Finished in one transaction: nobody else writes meanwhile.
+AT_ONCE = 20
 _OF_ACCOUNTS = "acc_"
 
 
@@ -49,9 +52,12 @@ class DelegationEnds(Reconciler):
         for key in ending:
             await self._destroy_all(key)
         accounts = [key.account for key in ending if not self._has_sandboxes(key)]
-        now = self.clock.now()
-        released = await self.store.write(lambda conn: revocation.finish_all(conn, accounts, now=now))
-        return bool(released)
+        is_any = False
+        for start in range(0, len(accounts), AT_ONCE):
+            some, now = accounts[start : start + AT_ONCE], self.clock.now()
+            finish = partial(revocation.finish_all, accounts=some, now=now)
+            is_any = bool(await self.store.write(finish)) or is_any
+        return is_any
 
     async def _destroy_all(self, key: DelegatedKey) -> None:
         caller = Caller(public_key=key.public_key, account=key.account)

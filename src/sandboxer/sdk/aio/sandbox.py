@@ -7,11 +7,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from sandboxer.sdk.aio.line import AsyncLine, server_events
-from sandboxer.sdk.call import Call, lazily, new_idempotency_key, parse
+from sandboxer.sdk.call import Call, found_at, lazily, new_idempotency_key, parse
 from sandboxer.sdk.calls import processes as calls
 from sandboxer.sdk.calls import sandboxes
 from sandboxer.sdk.commands import Piece, What, input_of, named, patience_s, piece
-from sandboxer.wire.sandboxes import Event
 
 if TYPE_CHECKING:
     from sandboxer.sdk.aio.egress import AsyncEgress
@@ -129,12 +128,12 @@ class AsyncSandbox:
             if (found := piece(event)) is not None:
                 yield found
 
-    async def events(self, *, after: int = 0, follow: bool = True) -> AsyncIterator[Event]:
+    async def events(self, *, after: int = 0, follow: bool = True) -> AsyncIterator[wire.Event]:
         """What happened to it since event `after`, then what happens."""
         async for event in server_events(
             self._line, sandboxes.follow_events(self.id, after=after, follow=follow)
         ):
-            yield parse(Event, event.data)
+            yield parse(found_at("sandboxer.wire.sandboxes:Event"), event.data)
 
     async def usage(self) -> wire.Usage:
         return await self._line.send(sandboxes.get_usage(self.id))

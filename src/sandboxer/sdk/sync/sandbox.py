@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from sandboxer.sdk.call import Call, lazily, new_idempotency_key, parse
+from sandboxer.sdk.call import Call, found_at, lazily, new_idempotency_key, parse
 from sandboxer.sdk.calls import processes as calls
 from sandboxer.sdk.calls import sandboxes
 from sandboxer.sdk.commands import Piece, What, input_of, named, patience_s, piece
 from sandboxer.sdk.sync.line import Line, server_events
-from sandboxer.wire.sandboxes import Event
 
 if TYPE_CHECKING:
     from sandboxer.sdk.sync.egress import Egress
@@ -122,10 +121,10 @@ class Sandbox:
             if (found := piece(event)) is not None:
                 yield found
 
-    def events(self, *, after: int = 0, follow: bool = True) -> Iterator[Event]:
+    def events(self, *, after: int = 0, follow: bool = True) -> Iterator[wire.Event]:
         """What happened to it since event `after`, then what happens."""
         for event in server_events(self._line, sandboxes.follow_events(self.id, after=after, follow=follow)):
-            yield parse(Event, event.data)
+            yield parse(found_at("sandboxer.wire.sandboxes:Event"), event.data)
 
     def usage(self) -> wire.Usage:
         return self._line.send(sandboxes.get_usage(self.id))
