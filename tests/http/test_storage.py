@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import sandboxer
+from sandboxer.accounts.storage import UNFUNDED_COUNT
 from sandboxer.artifacts.charges import NOUNS
 from sandboxer.artifacts.repository import KeptRepository
 from sandboxer.backends.scripted.backend import Scripted
@@ -17,6 +18,7 @@ from sandboxer.money.pricing import Rates
 from sandboxer.settings import Settings
 from sandboxer.store.metadata import metadata
 from tests.support.http.served import Served, serving
+from tests.support.http.signed import Credentials
 
 
 @pytest.fixture
@@ -41,6 +43,29 @@ async def test_a_wallet_without_sats_keeps_nothing(paid: Served) -> None:
     refused = await wallet.send("POST", "/v1/images/import?name=x", content=b"x" * 100_000)
     assert (refused.status_code, refused.json()["code"]) == (402, "insufficient_credit"), refused.text
     assert (await wallet.get("/v1/volumes")).json()["volumes"] == []
+
+
+async def test_a_wallet_without_sats_has_few_keys_below_it_and_so_few_accounts_that_keep_a_little(
+    paid: Served,
+) -> None:
+    """Each key is an account with secrets, SSH keys, webhooks and rules of its own."""
+    wallet = await paid.stranger("wallet")
+    wish = {"name": "child", "scopes": ["keys:delegate", "account:manage"], "depth": 1}
+    child = await wallet.post("/v1/keys/delegated", wish)
+    assert child.status_code == 201, child.text
+    below = paid.as_(Credentials(child.json()["public_key"], child.json()["secret_key"]))
+    for number in range(1, UNFUNDED_COUNT):
+        made = await (below if number % 2 else wallet).post("/v1/keys/delegated", {**wish, "depth": 0})
+        assert made.status_code == 201, made.text
+    for who in (wallet, below):
+        refused = await who.post("/v1/keys/delegated", {**wish, "depth": 0})
+        assert (refused.status_code, refused.json()["code"]) == (402, "insufficient_credit"), refused.text
+        assert "16 delegated keys:" in refused.json()["next_step"]
+    await fund(paid, "wallet", 1, "first")
+    for who in (wallet, below):
+        assert (await who.post("/v1/keys/delegated", {**wish, "depth": 0})).status_code == 201
+    gives_all = await wallet.post("/v1/keys/delegated", {**wish, "depth": 0, "budget_sats": 1})
+    assert gives_all.status_code == 201, gives_all.text
 
 
 async def test_what_was_made_while_there_were_sats_is_not_kept_without_them(paid: Served) -> None:

@@ -169,7 +169,7 @@ def cut(
     granted = attenuate(_allowance(conn, authority, cut_by, slots_in_use), wish, now=now)
     if _living_children(conn, parent) >= MAX_CHILDREN:
         raise Conflict(why=f"an account has at most {MAX_CHILDREN} living delegated keys", limit=MAX_CHILDREN)
-    if _living_below(conn, authority.root) >= MAX_NODES:
+    if living_below(conn, authority.root) >= MAX_NODES:
         why = f"an account has at most {MAX_NODES} living delegated keys below it, of all generations"
         raise Conflict(why=why, limit=MAX_NODES)
     child = account or new_id("acc")
@@ -300,6 +300,13 @@ def below(conn: Connection, account: str, *, living_only: bool = False) -> list[
     return [from_row(row) for row in conn.execute(query.order_by(columns.generation, columns.account))]
 
 
+def living_below(conn: Connection, root: str) -> int:
+    """Keys below an account that nobody delegated, of all generations."""
+    columns = delegated_keys.c
+    query = select(func.count()).where(columns.root == root, columns.state != KeyState.ENDED.value)
+    return int(conn.execute(query).scalar() or 0)
+
+
 def slots_left(conn: Connection, authority: Authority, slots_in_use: int) -> int | None:
     """Sandboxes an account may still have or give away: its slots, less its own and its children's."""
     if authority.slots is None:
@@ -351,12 +358,6 @@ def _living_children(conn: Connection, parent: str) -> int:
     query = select(func.count()).where(
         delegated_keys.c.parent == parent, delegated_keys.c.state != KeyState.ENDED.value
     )
-    return int(conn.execute(query).scalar() or 0)
-
-
-def _living_below(conn: Connection, root: str) -> int:
-    columns = delegated_keys.c
-    query = select(func.count()).where(columns.root == root, columns.state != KeyState.ENDED.value)
     return int(conn.execute(query).scalar() or 0)
 
 

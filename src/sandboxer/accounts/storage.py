@@ -100,7 +100,9 @@ def demand_funds_for_rows(
         return
     bucket = settle_account(conn, account, now=now)
     if bucket.debt or bucket.spendable < 1:
-        few = f"{UNFUNDED_COUNT} {what} of {UNFUNDED_BYTES // 1024} KiB together"
+        few = f"{UNFUNDED_COUNT} {what}" + (
+            f" of {UNFUNDED_BYTES // 1024} KiB together" if size_bytes else ""
+        )
         raise InsufficientCredit(
             required=1,
             available=0,

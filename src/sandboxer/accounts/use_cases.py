@@ -10,7 +10,9 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from sqlalchemy import Connection
 
 from sandboxer.accounts import audit, delegation, records, revocation
-from sandboxer.identity.keys import Also, Caller, Keys, NewKey, generate
+from sandboxer.accounts.storage import demand_funds_for_rows
+from sandboxer.identity.keys import OWNER_ACCOUNT, Also, Caller, Keys, NewKey, generate
+from sandboxer.kernel.errors import InsufficientCredit
 from sandboxer.kernel.ids import new_id
 from sandboxer.store.engine import Store
 
@@ -99,8 +101,12 @@ async def cut_key(
     *,
     now: datetime,
     bind: Also | None = None,
+    is_charged: bool = False,
 ) -> tuple[delegation.DelegatedKey, NewKey]:
-    """A child of the caller's account with a key of its own and what `wish` gives it."""
+    """A child of the caller's account with a key of its own and what `wish` gives it.
+
+    `is_charged`: people pay here, so whoever has not yet has few. Raises InsufficientCredit.
+    """
     new = generate(new_id("acc"), wish.name, accepts_v1=False)
 
     def write(conn: Connection) -> delegation.DelegatedKey:
@@ -114,6 +120,8 @@ async def cut_key(
             slots_in_use=slots.in_use(who.account),
             now=now,
         )
+        if is_charged and not wish.budget_sats and made.root != OWNER_ACCOUNT:
+            _demand_funds(conn, made, now=now)
         keys.insert(conn, new, actor=f"key:{who.public_key}", expires_at=made.expires_at)
         if bind is not None:
             # The budget has moved with it: whoever asks again must not move another.
@@ -122,6 +130,18 @@ async def cut_key(
 
     async with slots.alone(who.account):
         return await store.write(write), new
+
+
+def _demand_funds(conn: Connection, made: delegation.DelegatedKey, *, now: datetime) -> None:
+    """Each key has an account, which may keep a little for nothing: so nobody has many of them so."""
+    count = delegation.living_below(conn, made.root)
+    try:
+        demand_funds_for_rows(conn, made.root, what="delegated keys", count=count, size_bytes=0, now=now)
+    except InsufficientCredit:
+        # The account above all others may have given its sats away.
+        if made.parent == made.root:
+            raise
+        demand_funds_for_rows(conn, made.parent, what="delegated keys", count=count, size_bytes=0, now=now)
 
 
 async def top_up_key(

@@ -271,6 +271,7 @@ async def cut(asked: Asked[NoParameters, NoParameters, CutKey]) -> Response:
             wish,
             now=platform.clock.now(),
             bind=bind,
+            is_charged=platform.settings.charging,
         )
         shown = NewDelegatedKey(**facts(made), secret_key=new.secret_key, budget_sats=wish.budget_sats)
         return json_response(shown, 201)
