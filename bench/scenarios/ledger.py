@@ -48,7 +48,7 @@ from sandboxer.money.timer import BucketTimer
 from sandboxer.money.transfers import AccountKind, Transfer
 from sandboxer.money.verification import verify
 from sandboxer.observe.events import events
-from sandboxer.store.driver import begin, commit
+from sandboxer.store.databases import begin, commit
 from sandboxer.store.engine import Store, open_store
 from tests.support.postgres import DURABLE, running_postgres, why_no_postgres
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandboxer.kernel.clock_guard import ADOPT_AFTER, TOLERANCE, Beat, Finding, GuardedClock
+from sandboxer.kernel.clock import ADOPT_AFTER, TOLERANCE, Beat, Finding, GuardedClock
 from sandboxer.money.accrual import GapKind
 from sandboxer.money.heartbeat import SILENT_FOR, gap_before, silence_before
 from tests.faults.lying_host import START, LyingHost

@@ -66,7 +66,7 @@ async def test_work_on_large_bodies_is_paid_for_in_seconds_of_the_account(served
     large = {"argv": ["cat"], "stdin": "a,b:{" * 200_000, "output_limit_bytes": 1 << 21}
     answer = await served.client.post(f"{path}/exec", large)
     assert answer.status_code == 200, answer.text
-    seconds = served.platform.budget.lanes.allowances
+    seconds = served.platform.budget.queues.allowances
     assert seconds is not None, "nothing was done beside the loop"
     seconds.spend(OWNER_ACCOUNT, 1000.0, time.monotonic())
     refused = await served.client.post(f"{path}/exec", large)

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from sandboxer.kernel.errors import NotFound, Unavailable
-from sandboxer.store import lane
+from sandboxer.store import engine
 from sandboxer.store.engine import Store
 from tests.support.store import a_record, count
 
@@ -146,7 +146,7 @@ async def test_a_closed_store_says_so_after_finishing_what_was_asked(store: Stor
 
 
 async def test_what_waits_for_the_database_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane, "MAX_WAITING", 5)
+    monkeypatch.setattr(engine, "MAX_WAITING", 5)
     inside, go_on = threading.Event(), threading.Event()
     first = asyncio.create_task(store.write(lambda _: (inside.set(), go_on.wait(10))))
     await asyncio.to_thread(inside.wait, 10)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from sandboxer.identity.dependencies import WalletIdentity, open_wallet_identity
 from sandboxer.identity.keys import Keys
 from sandboxer.identity.seal import Seal
-from sandboxer.identity.wallet_identity import WalletIdentity, open_wallet_identity
 from sandboxer.store.engine import Store
 from tests.support.identity import StillClock
 

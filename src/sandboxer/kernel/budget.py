@@ -3,7 +3,7 @@
 Whatever is held on a tenant's behalf beyond 64 KiB (a body, kept output, an answer, a slot) is taken from one
 `Budget`, for the account at the root of the caller's ancestry and for the host, and given back when the block
 that took it ends. Sums are kept behind `Counters`: several processes that serve one host would share them.
-Work on what is large is done in lanes, in seconds that the same account has; what of
+Work on what is large is done in queues, in seconds that the same account has; what of
 it must be done on the event loop, in turns (both in `kernel/fairness.py`).
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from sandboxer.kernel.errors import NoCapacity, OverBudget
-from sandboxer.kernel.fairness import Lanes, Metered, Turns
+from sandboxer.kernel.fairness import AccountQueues, Metered, Turns
 
 # What nobody counts: it is smaller than what a connection costs anyway.
 SMALL = 64 * 1024
@@ -75,12 +75,12 @@ class Budget:
         self,
         bounds: BudgetBounds | None = None,
         counters: Counters | None = None,
-        lanes: Lanes | None = None,
+        queues: AccountQueues | None = None,
         turns: Turns | None = None,
     ) -> None:
         self.bounds = bounds or BudgetBounds()
         self._counters = counters or LocalCounters()
-        self.lanes = lanes or Lanes()
+        self.queues = queues or AccountQueues()
         self.turns = turns or Turns()
 
     def lease(self, account: str) -> Lease:
@@ -199,8 +199,8 @@ class Lease:
             raise self._budget.refusal(bound_by, amount)
 
     async def work(self, size: int, act: Callable[[], T]) -> T:
-        """What `act` gives: at once if it is about little, else in the account's lane. Raises OverBudget."""
-        return act() if size <= SMALL else await self._budget.lanes.run(self.account, act)
+        """What `act` gives: at once if it is about little, else in the account's queue. Raises OverBudget."""
+        return act() if size <= SMALL else await self._budget.queues.run(self.account, act)
 
     async def in_turn(self, took_s: float, sent: int = 0) -> None:
         """Others have their turn after a slice on the loop that took so long and sends so many bytes."""

@@ -1,10 +1,10 @@
 """Who gets how much of this process: of its worker threads, of its event loop, and of the processor.
 
-**Lanes**: work that grows with a tenant's input is done beside the event loop, in few threads, which accounts
-take in turn. Hashing, reading and writing of large bodies goes through here. An account has one piece of work
-under way; the next free thread goes to the account whose turn it is, however much another one has waiting.
-The seconds that its work took are spent from the account's allowance, which refills: who has used it up waits
-for the refill, and is refused if that would take too long. The host's share is its threads.
+**AccountQueues**: work that grows with a tenant's input is done beside the event loop, in few threads, which
+accounts take in turn. Hashing, reading and writing of large bodies goes through here. An account has one
+piece of work under way; the next free thread goes to the account whose turn it is, however much another one
+has waiting. The seconds that its work took are spent from the account's allowance, which refills: who has
+used it up waits for the refill, and is refused if that would take too long. The host's share is its threads.
 
 **Turns** on the event loop: what one account gets of it while others are there too. The loop serves whoever
 is ready, however often that is the same account: fifty streams of one would each have their slice before
@@ -116,7 +116,7 @@ class LocalAllowances:
 
 
 @dataclass(slots=True)
-class Lanes:
+class AccountQueues:
     bounds: WorkBounds = field(default_factory=WorkBounds)
     allowances: Allowances | None = None
     _threads: ThreadPoolExecutor | None = None
@@ -126,22 +126,22 @@ class Lanes:
     async def run(self, account: str, act: Callable[[], T]) -> T:
         """`act` in a thread, when it is this account's turn. Raises OverBudget."""
         await self._wait_for_allowance(account)
-        lane = self._waiting.setdefault(account, deque())
-        if len(lane) >= self.bounds.waiting:
+        queue = self._waiting.setdefault(account, deque())
+        if len(queue) >= self.bounds.waiting:
             raise OverBudget(
-                why=f"{len(lane)} of your requests wait for work on large bodies",
+                why=f"{len(queue)} of your requests wait for work on large bodies",
                 limit=self.bounds.waiting,
                 retry_after_s=5,
             )
         piece = _Piece(act, asyncio.get_running_loop().create_future())
-        lane.append(piece)
+        queue.append(piece)
         self._start_next()
         try:
             return await piece.done  # type: ignore[return-value]
         finally:
             # Nobody wants it any more: it is not begun, if it was not.
-            if piece in lane:
-                lane.remove(piece)
+            if piece in queue:
+                queue.remove(piece)
 
     def close(self) -> None:
         if self._threads is not None:
@@ -160,13 +160,13 @@ class Lanes:
     def _start_next(self) -> None:
         while len(self._busy) < self.bounds.threads:
             account = next(
-                (one for one, lane in self._waiting.items() if lane and one not in self._busy), None
+                (one for one, queue in self._waiting.items() if queue and one not in self._busy), None
             )
             if account is None:
                 break
             self._waiting.move_to_end(account)
             self._start(account, self._waiting[account].popleft())
-        for account in [one for one, lane in self._waiting.items() if not lane and one not in self._busy]:
+        for account in [one for one, queue in self._waiting.items() if not queue and one not in self._busy]:
             del self._waiting[account]
 
     def _start(self, account: str, piece: _Piece) -> None:

@@ -17,8 +17,17 @@ from functools import partial
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
-from sandboxer.kernel.clock import Clock, HostTime, TimeSource
-from sandboxer.kernel.clock_guard import Beat, Finding, GuardedClock, Look, is_same_boot, trusted_beat
+from sandboxer.kernel.clock import (
+    Beat,
+    Clock,
+    Finding,
+    GuardedClock,
+    HostTime,
+    Look,
+    TimeSource,
+    is_same_boot,
+    trusted_beat,
+)
 from sandboxer.money.accrual import Gap, GapKind
 from sandboxer.money.tables import money_policy, server_beats, time_gaps
 from sandboxer.observe.events import events, record

@@ -33,7 +33,7 @@ from sandboxer.money.transfers import (
     canonical,
     may_leave_budget,
 )
-from sandboxer.store.driver import as_sqlalchemy_raises
+from sandboxer.store.databases import as_sqlalchemy_raises
 
 if TYPE_CHECKING:
     import psycopg

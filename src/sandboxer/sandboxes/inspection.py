@@ -15,7 +15,7 @@ from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, Sandboxer
 from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import LIVE, State
 from sandboxer.sandboxes.records import Sandbox, sandboxes
-from sandboxer.store.paging import Page
+from sandboxer.store.rows import Page
 
 MAX_LIMIT = 500
 

@@ -33,8 +33,7 @@ from sandboxer.sandboxes import terms as money_terms
 from sandboxer.sandboxes.lifecycle import FINAL, State
 from sandboxer.sandboxes.terms import PAYS_NOTHING, Terms
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
-from sandboxer.store.paging import Page
-from sandboxer.store.rows import Cell, Rows, enumerated, optional, parts, seconds
+from sandboxer.store.rows import Cell, Page, Rows, enumerated, optional, parts, seconds
 from sandboxer.store.sealed import SealedJson
 
 

@@ -20,8 +20,8 @@ from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.terms import Terms
 from sandboxer.store import steps
 from sandboxer.store.engine import Store
-from sandboxer.store.paging import Page
 from sandboxer.store.repository import Also, RememberedRepository
+from sandboxer.store.rows import Page
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,8 +30,8 @@ from sandboxer.sandboxes.profiles import Profile
 from sandboxer.sandboxes.quarantine import Held
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.requests import CreateRequest
-from sandboxer.store.paging import Page
 from sandboxer.store.repository import Also
+from sandboxer.store.rows import Page
 
 
 @dataclass(frozen=True, slots=True)

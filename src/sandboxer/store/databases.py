@@ -1,8 +1,13 @@
-"""What differs between SQLite and PostgreSQL: opening connections, beginning transactions, what to retry.
+"""Hides what differs between SQLite and PostgreSQL: opening connections, beginning transactions, what to
+retry.
 
 Both are driven the same way: one connection writes, a few read. A write transaction has the database to
 itself (SQLite by nature, PostgreSQL by an advisory lock), so decisions made inside it cannot be raced and
 event ids become visible in the order they were given.
+
+Transactions begin and end in the driver itself. SQLAlchemy's own account of a begin and a commit takes as
+long as the statements of a small transaction. So for SQLAlchemy a worker's connection is in one transaction
+for as long as it lives, and those of the database begin and end within it. See decision 0012.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
@@ -25,6 +30,47 @@ from sqlalchemy.pool import NullPool
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.late import late
 from sandboxer.store.claim import EPOCH_QUERY, Claim
+
+
+def begin(conn: Connection) -> None:
+    if conn.in_transaction():
+        _tell(conn, conn.dialect.do_begin)
+    else:
+        conn.begin()
+
+
+def commit(conn: Connection) -> None:
+    _tell(conn, conn.dialect.do_commit)
+
+
+def roll_back(conn: Connection) -> None:
+    _tell(conn, conn.dialect.do_rollback)
+
+
+def is_as_begun(conn: Connection) -> bool:
+    """False once somebody has ended it through SQLAlchemy or left a nested one open, or it was lost."""
+    return conn.in_transaction() and not conn.in_nested_transaction() and not conn.invalidated
+
+
+def as_sqlalchemy_raises(conn: Connection, statement: str, error: Exception) -> Exception:
+    """An error of the driver in SQLAlchemy's class for it; any other as it is."""
+    known = conn.dialect.loaded_dbapi.Error
+    if not isinstance(error, known):
+        return error
+    is_lost = conn.dialect.is_disconnect(error, conn.connection.dbapi_connection, None)
+    if is_lost:
+        conn.invalidate(error)
+    return DBAPIError.instance(
+        statement, None, error, known, connection_invalidated=is_lost, dialect=conn.dialect
+    )
+
+
+def _tell(conn: Connection, tell: Callable[[Any], None]) -> None:
+    try:
+        tell(conn.connection.dbapi_connection)
+    except Exception as error:
+        raise as_sqlalchemy_raises(conn, tell.__name__, error) from error
+
 
 if TYPE_CHECKING:
     import psycopg

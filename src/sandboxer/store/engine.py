@@ -1,32 +1,104 @@
-"""The door to the database: `await store.write(fn)` and `await store.read(fn)`.
+"""Runs transactions: `await store.write(fn)` and `await store.read(fn)`.
 
 `fn(conn)` is a plain function, run in another thread inside one short transaction. It cannot await, so no
 network call can hide in a transaction. It may be run again after a lost lock: it must touch nothing but
 `conn`. See decision 0002.
+
+Threads that write and threads that read have a bounded queue each, which is closed while the database is
+away. A queue whose jobs do not come back in time refuses new ones at once, so that callers are told to retry
+instead of waiting behind each other. Who watches the store (`Store.watch`) tries again every second and opens
+it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import queue
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
 from sandboxer.kernel.errors import Unavailable
 from sandboxer.store.claim import Claim, look
 from sandboxer.store.databases import Database, Durability, open_database
-from sandboxer.store.jobs import Job, Patience
-from sandboxer.store.lane import Jobs, Lane
+from sandboxer.store.jobs import Job, Patience, away
 from sandboxer.store.migrate import migrate
 from sandboxer.store.workers import Worker
 from sandboxer.store.writer import Writer
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
+Jobs = SimpleQueue[Job[Any] | None]
+
+# More waiting than this means the database has stopped keeping up: say so instead of growing.
+MAX_WAITING = 10_000
+LATE_IN_A_ROW = 2
+
+
+class JobQueue:
+    def __init__(self, name: str, jobs: Jobs, workers: Sequence[Worker]) -> None:
+        self._name = name
+        self._jobs = jobs
+        self._workers = workers
+        self._under_way: set[Job[Any]] = set()
+        # Only somebody who tries again by himself may close it.
+        self.is_watched = False
+        self.is_away = False
+        self._late_in_a_row = 0
+        self._late_at_most = LATE_IN_A_ROW
+
+    async def ask(self, job: Job[T], *, is_probe: bool = False) -> T:
+        if self.is_away and not is_probe:
+            raise away("the database does not answer")
+        if self._jobs.qsize() >= MAX_WAITING:
+            raise away("the database does not keep up with what is asked of it")
+        self._jobs.put(job)
+        self._under_way.add(job)
+        try:
+            return await job.outcome()
+        finally:
+            self._under_way.discard(job)
+            if job.is_trusted:
+                self._learn(job.is_late)
+
+    def hurry(self, patience: Patience) -> None:
+        """The server ends. One that is late from now on is the last that is waited for: those who close one
+        after the other would each wait as long."""
+        self._late_at_most = 1
+        for job in tuple(self._under_way):
+            job.hurry(patience)
+
+    def end(self) -> None:
+        for _ in self._workers:
+            self._jobs.put(None)
+
+    def cut(self) -> None:
+        for worker in self._workers:
+            worker.interrupt()
+
+    def join(self, until: float | None) -> bool:
+        """Whether all have ended by that moment of the monotonic clock; None: wait for ever."""
+        ended = [
+            worker.join(None if until is None else max(0.0, until - time.monotonic()))
+            for worker in self._workers
+        ]
+        return all(ended)
+
+    def _learn(self, is_late: bool) -> None:
+        """One that is late may be a busy machine; several without any that was in time are not."""
+        self._late_in_a_row = self._late_in_a_row + 1 if is_late else 0
+        is_away = self._late_in_a_row >= self._late_at_most
+        if self.is_watched and is_away != self.is_away:
+            self.is_away = is_away
+            if is_away:
+                log.error("the database does not answer (%s): requests are refused until it does", self._name)
+            else:
+                log.warning("the database answers again (%s)", self._name)
+
+
+log = logging.getLogger(__name__)
 CommitListener = Callable[[frozenset[str]], None]
 
 READERS = 3
@@ -49,12 +121,12 @@ class Store:
     ) -> None:
         self.database = database
         self._patience = patience
-        writes: Jobs = queue.SimpleQueue()
-        reads: Jobs = queue.SimpleQueue()
+        writes: Jobs = SimpleQueue()
+        reads: Jobs = SimpleQueue()
         retry = database.is_worth_retrying
         writer = Writer("store-write", database.writing, writes, retry, database.claim)
-        self._writing = Lane("writes", writes, [writer])
-        self._reading = Lane(
+        self._writing = JobQueue("writes", writes, [writer])
+        self._reading = JobQueue(
             "reads",
             reads,
             [Worker(f"store-read-{number}", database.reading, reads, retry) for number in range(readers)],
@@ -82,10 +154,10 @@ class Store:
         patience: Patience | None = PROBE_PATIENCE,
     ) -> T:
         """As `write` or `read`, with little patience, and also while others are refused."""
-        lane, listener = (self._writing, self._tell_listeners) if is_write else (self._reading, None)
+        queue, listener = (self._writing, self._tell_listeners) if is_write else (self._reading, None)
         job = Job(fn, listener, patience)
         job.is_trusted = patience is not PROBE_PATIENCE
-        return await self._ask(lane, job, True)
+        return await self._ask(queue, job, True)
 
     async def watch(self) -> None:
         """For ever: see each second whether the database answers. A server's lock that was lost is taken
@@ -111,8 +183,8 @@ class Store:
         """The server ends: whoever waits, or comes from now on, waits no longer than that allows."""
         if self._patience is not None:
             self._patience = LAST_PATIENCE
-            for lane in (self._writing, self._reading):
-                lane.hurry(LAST_PATIENCE)
+            for queue in (self._writing, self._reading):
+                queue.hurry(LAST_PATIENCE)
 
     def on_commit(self, listener: CommitListener) -> Callable[[], None]:
         """Call `listener(topics)` on the loop after each write that announced something; returns the way out.
@@ -130,14 +202,14 @@ class Store:
         if self._is_closed:
             return
         self._is_closed = True
-        for lane in (self._writing, self._reading):
-            lane.end()
+        for queue in (self._writing, self._reading):
+            queue.end()
         await asyncio.to_thread(self._join)
 
-    async def _ask(self, lane: Lane, job: Job[T], is_probe: bool = False) -> T:
+    async def _ask(self, queue: JobQueue, job: Job[T], is_probe: bool = False) -> T:
         if self._is_closed:
             raise Unavailable(why="the store is closed")
-        return await lane.ask(job, is_probe=is_probe)
+        return await queue.ask(job, is_probe=is_probe)
 
     def _tell_listeners(self, topics: frozenset[str]) -> None:
         for listener in tuple(self._listeners):
@@ -147,13 +219,13 @@ class Store:
                 log.exception("a commit listener failed")
 
     def _join(self) -> None:
-        lanes = (self._writing, self._reading)
+        queues = (self._writing, self._reading)
         # Whoever is known to hang is not waited for.
-        wait_s = 0.0 if any(lane.is_away for lane in lanes) else self._closes_within_s
-        if not _all_ended(lanes, wait_s):
-            for lane in lanes:
-                lane.cut()
-            if not _all_ended(lanes, LAST_PATIENCE.end_s):
+        wait_s = 0.0 if any(queue.is_away for queue in queues) else self._closes_within_s
+        if not _all_ended(queues, wait_s):
+            for queue in queues:
+                queue.cut()
+            if not _all_ended(queues, LAST_PATIENCE.end_s):
                 log.error("a thread hangs in the database; it is left behind")
                 return
         self.database.dispose()
@@ -163,10 +235,10 @@ class Store:
         return None if self._patience is None else self._patience.run_s
 
 
-def _all_ended(lanes: Sequence[Lane], within_s: float | None) -> bool:
+def _all_ended(queues: Sequence[JobQueue], within_s: float | None) -> bool:
     """All of them together have this long: threads that hang must not be waited for one after the other."""
     until = None if within_s is None else time.monotonic() + within_s
-    ended = [lane.join(until) for lane in lanes]
+    ended = [queue.join(until) for queue in queues]
     return all(ended)
 
 

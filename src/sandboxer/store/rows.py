@@ -1,12 +1,16 @@
-"""Rows of one table as frozen values: how each field lies in its column, and the few statements that every
-noun needs. A noun's own queries are written beside its value and read through `all` and `one`.
+"""Maps the rows of a table to frozen values, and has the few statements and pages of lists that every noun
+needs. A noun's own queries are written beside its value and read through `all` and `one`.
 
-The caller owns the transaction. Nothing is decided here.
+The caller owns the transaction. Nothing is decided here. Pages are newest first: a cursor names the last row
+seen, so that new rows move nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import base64
+import binascii
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from enum import Enum
@@ -19,13 +23,15 @@ from sqlalchemy import (
     Select,
     Table,
     Update,
+    and_,
     bindparam,
     insert,
+    or_,
     select,
     update,
 )
 
-from sandboxer.store.paging import Page, newest_first, next_cursor
+from sandboxer.kernel.errors import InvalidRequest
 
 
 class Recorded(Protocol):
@@ -210,3 +216,51 @@ class Rows(Generic[R]):
             values = {name: bindparam(f"new_{name}", type_=table.c[name].type) for name in columns}
             known = self._updates[columns] = update(table).where(*is_as_seen).values(values)
         return known
+
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[R_co]):
+    records: Sequence[R_co]
+    # Give it back to see what follows; None at the end.
+    next_cursor: str | None
+
+
+class Listed(Protocol):
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def created_at(self) -> datetime: ...
+
+
+def newest_first(query: Select[Any], table: Table, *, cursor: str | None, limit: int) -> Select[Any]:
+    """One row more than `limit`, for `next_cursor`. The table has `created_at` and `id`."""
+    if cursor is not None:
+        at, last_id = _open_cursor(cursor)
+        older = and_(table.c.created_at == at, table.c.id < last_id)
+        query = query.where(or_(table.c.created_at < at, older))
+    return query.order_by(table.c.created_at.desc(), table.c.id.desc()).limit(limit + 1)
+
+
+def next_cursor(found: Sequence[Listed], limit: int) -> str | None:
+    """Where the next page begins; None if this was the last."""
+    if len(found) <= limit:
+        return None
+    last = found[limit - 1]
+    text = json.dumps([last.created_at.isoformat(), last.id])
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _open_cursor(cursor: str) -> tuple[datetime, str]:
+    try:
+        padded = cursor + "=" * (-len(cursor) % 4)
+        at, last_id = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        moment = datetime.fromisoformat(at)
+        if moment.tzinfo is None or not isinstance(last_id, str):
+            raise ValueError("not a cursor of ours")
+    except (binascii.Error, ValueError, TypeError, RecursionError):
+        raise InvalidRequest(field="cursor", why="it is not a cursor that this list returned") from None
+    return moment, last_id

@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from sandboxer.kernel.errors import Broken, FateUnknown
 from sandboxer.kernel.late import late
-from sandboxer.store import driver
+from sandboxer.store.databases import begin, commit, is_as_begun, roll_back
 from sandboxer.store.jobs import RETRY_AFTER_S, Job, away, deliver_all
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def run_body(conn: Connection, job: Job[Any]) -> Any:
 
 
 def _is_intact(conn: Connection) -> bool:
-    if not driver.is_as_begun(conn):
+    if not is_as_begun(conn):
         return False
     connection: Any = conn.connection.dbapi_connection
     if conn.dialect.name == "sqlite":
@@ -150,7 +150,7 @@ class Worker:
         if conn is None:
             conn = self._conn = self._connect()
         try:
-            driver.begin(conn)
+            begin(conn)
         except BaseException:
             # It may have begun, and not got the lock, or have seen that it is another server's turn.
             self._roll_back()
@@ -164,7 +164,7 @@ class Worker:
 
     def _commit(self, conn: Connection) -> None:
         try:
-            driver.commit(conn)
+            commit(conn)
         except DBAPIError as error:
             # SQLite's transaction is still open then.
             self._disconnect()
@@ -178,11 +178,11 @@ class Worker:
         conn = self._conn
         if conn is None:
             return
-        if not driver.is_as_begun(conn):
+        if not is_as_begun(conn):
             self._disconnect()
             return
         try:
-            driver.roll_back(conn)
+            roll_back(conn)
         except DBAPIError:
             log.warning("rollback failed; dropping the connection", exc_info=True)
             self._disconnect()

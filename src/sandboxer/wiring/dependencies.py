@@ -30,14 +30,14 @@ from sandboxer.artifacts.images import list_images
 from sandboxer.artifacts.images.published import records as images
 from sandboxer.artifacts.snapshots import records as snapshots
 from sandboxer.artifacts.volumes import records as volumes
+from sandboxer.identity.dependencies import WalletIdentity, open_wallet_identity
 from sandboxer.identity.genesis.gate import GenesisGate
 from sandboxer.identity.genesis.registry import HttpRegistry
 from sandboxer.identity.keys import Keys
 from sandboxer.identity.seal import Seal
-from sandboxer.identity.wallet_identity import WalletIdentity, open_wallet_identity
+from sandboxer.kernel.addresses import DialJudge
 from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.dial_judge import DialJudge
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.money.heartbeat import Timekeeper

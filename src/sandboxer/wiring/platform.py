@@ -16,10 +16,10 @@ from sandboxer.artifacts.dependencies import Artifacts
 from sandboxer.backends.contract import Backend, HasParts
 from sandboxer.backends.disk_probe import write_there
 from sandboxer.identity.authenticate import Authenticator
+from sandboxer.identity.dependencies import WalletIdentity
 from sandboxer.identity.key_life import KeyLife
 from sandboxer.identity.keys import Keys
 from sandboxer.identity.nonces import NonceRepository
-from sandboxer.identity.wallet_identity import WalletIdentity
 from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.tasks import TaskOwner, beside

@@ -16,9 +16,9 @@ from pathlib import Path
 from sandboxer.accounts.authority import AuthorityRepository
 from sandboxer.identity.keys import Caller
 from sandboxer.identity.seal import Seal
+from sandboxer.kernel.addresses import DialJudge
 from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.dial_judge import DialJudge
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.observe.webhooks.use_cases import Webhooks

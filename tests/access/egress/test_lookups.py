@@ -13,7 +13,7 @@ import pytest
 
 from sandboxer.access.egress.proxy.dialer import Dialer, Refused, SystemResolver
 from sandboxer.access.egress.proxy.wire import Wire
-from sandboxer.kernel.lookups import Lookups, TooManyLookups
+from sandboxer.kernel.addresses import Lookups, TooManyLookups
 from tests.support.http.served import eventually
 
 

@@ -13,9 +13,9 @@ import pytest
 from x402.http.utils import encode_payment_signature_header
 from x402.schemas import PaymentPayload
 
+from sandboxer.identity.dependencies import open_wallet_identity
 from sandboxer.identity.keys import Keys
 from sandboxer.identity.seal import Seal
-from sandboxer.identity.wallet_identity import open_wallet_identity
 from sandboxer.kernel.errors import PaymentRefused
 from sandboxer.money.buckets import settle_account
 from sandboxer.payments import records

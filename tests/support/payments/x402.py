@@ -17,9 +17,9 @@ from x402.http.utils import encode_payment_signature_header
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
 from x402.schemas import PaymentPayload, PaymentRequired
 
+from sandboxer.identity.dependencies import open_wallet_identity
 from sandboxer.identity.keys import Keys
 from sandboxer.identity.seal import Seal
-from sandboxer.identity.wallet_identity import open_wallet_identity
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.kernel.errors import PaymentRefused
 from sandboxer.money.buckets import settle_account, unconfirmed

@@ -33,7 +33,7 @@ from sandboxer.accounts.delegation import accounts_above
 from sandboxer.backends.contract import Trust
 from sandboxer.backends.guest import Guest, Relay, Relays
 from sandboxer.identity.seal import Seal
-from sandboxer.kernel.dial_judge import Network
+from sandboxer.kernel.addresses import Network
 from sandboxer.kernel.errors import NotAvailable, NotFound, SandboxerError
 from sandboxer.kernel.tasks import TaskOwner
 from sandboxer.money import quotes

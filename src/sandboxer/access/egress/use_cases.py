@@ -24,8 +24,8 @@ from sandboxer.access.egress.rules import Policy, Rule, check_policy
 from sandboxer.backends.contract import Trust
 from sandboxer.identity.keys import Caller
 from sandboxer.identity.seal import Seal
+from sandboxer.kernel.addresses import Network
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.dial_judge import Network
 from sandboxer.kernel.errors import Conflict
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.money.pricing import Pricing

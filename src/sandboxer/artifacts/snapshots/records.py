@@ -30,8 +30,7 @@ from sandboxer.artifacts.snapshots.policy import Holding
 from sandboxer.backends.contract import Content, Resources
 from sandboxer.kernel.ids import is_volume_id
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
-from sandboxer.store.paging import Page
-from sandboxer.store.rows import MAPPING, Rows, enumerated, parts
+from sandboxer.store.rows import MAPPING, Page, Rows, enumerated, parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,8 +30,8 @@ from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.store.engine import Store
-from sandboxer.store.paging import Page
 from sandboxer.store.repository import Also
+from sandboxer.store.rows import Page
 
 # The most snapshots in a tree of descent; the oldest are cut off.
 MAX_TREE = 5000

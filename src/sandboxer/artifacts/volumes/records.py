@@ -26,8 +26,7 @@ from sandboxer.artifacts.volumes.policy import Held
 from sandboxer.sandboxes.lifecycle import State as SandboxState
 from sandboxer.sandboxes.records import sandboxes
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
-from sandboxer.store.paging import Page
-from sandboxer.store.rows import MAPPING, Rows, enumerated
+from sandboxer.store.rows import MAPPING, Page, Rows, enumerated
 
 # A sandbox in one of these states has nothing attached: it has no processes and will have none.
 _LET_GO = (SandboxState.DESTROYED.value, SandboxState.FAILED.value)

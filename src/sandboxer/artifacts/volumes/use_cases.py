@@ -33,8 +33,8 @@ from sandboxer.sandboxes.locks import refuse_locked
 from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.requests import CreateRequest, WantedVolume
 from sandboxer.sandboxes.use_cases import SandboxUseCases
-from sandboxer.store.paging import Page
 from sandboxer.store.repository import Also
+from sandboxer.store.rows import Page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

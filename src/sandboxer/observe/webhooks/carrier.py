@@ -25,9 +25,8 @@ from typing import Any
 import certifi
 import httpcore
 
-from sandboxer.kernel.dial_judge import DialJudge, Network, Verdict
+from sandboxer.kernel.addresses import DialJudge, Lookups, Network, TooManyLookups, Verdict
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.kernel.lookups import Lookups, TooManyLookups
 from sandboxer.observe.webhooks.endpoints import parse_target
 
 TIMEOUT_S = 15.0

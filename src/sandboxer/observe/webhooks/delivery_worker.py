@@ -21,8 +21,8 @@ from sandboxer.kernel.tasks import TaskOwner, own_tasks
 from sandboxer.observe.webhooks import endpoints, outbox
 from sandboxer.observe.webhooks.carrier import Carrier, Failure, Outcome, headers_of
 from sandboxer.observe.webhooks.endpoints import TOPIC, Endpoint
+from sandboxer.observe.webhooks.lifecycle import rest_after
 from sandboxer.observe.webhooks.outbox import Above, Delivery, Feed
-from sandboxer.observe.webhooks.states import rest_after
 from sandboxer.store.engine import Store
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from sandboxer.kernel.dial_judge import Address, permitted
+from sandboxer.kernel.addresses import Address, permitted
 from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound
 from sandboxer.observe.events import record
 from sandboxer.observe.webhooks.tables import webhook_endpoints

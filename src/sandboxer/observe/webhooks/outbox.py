@@ -25,7 +25,7 @@ from sandboxer.observe.events import events
 from sandboxer.observe.webhooks import endpoints
 from sandboxer.observe.webhooks.carrier import Outcome
 from sandboxer.observe.webhooks.endpoints import TOPIC, Endpoint
-from sandboxer.observe.webhooks.states import WAITING, DeliveryState, Signal, after_failure, next_state
+from sandboxer.observe.webhooks.lifecycle import WAITING, DeliveryState, Signal, after_failure, next_state
 from sandboxer.observe.webhooks.tables import webhook_attempts, webhook_cursors, webhook_deliveries
 from sandboxer.store.workers import announce
 

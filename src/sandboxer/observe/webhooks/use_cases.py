@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection
 
+from sandboxer.kernel.addresses import Network
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.dial_judge import Network
 from sandboxer.kernel.ids import new_id
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.observe.webhooks import carrier as signing

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Row, func, select, update
 
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.money.ledger import insert_once
-from sandboxer.observe.webhooks.states import DeliveryState, Signal, after_failure, next_state
+from sandboxer.observe.webhooks.lifecycle import DeliveryState, Signal, after_failure, next_state
 from sandboxer.payments.gift_cards import repository
 from sandboxer.payments.gift_cards.records import Kind, MailServer, Redemption, RedemptionState
 from sandboxer.payments.gift_cards.repository import gift_mails

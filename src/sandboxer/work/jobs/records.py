@@ -27,8 +27,7 @@ from sqlalchemy import (
 
 from sandboxer.identity.keys import Caller
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
-from sandboxer.store.paging import Page
-from sandboxer.store.rows import Rows, enumerated
+from sandboxer.store.rows import Page, Rows, enumerated
 from sandboxer.store.sealed import SealedJson
 from sandboxer.work.jobs.lifecycle import FINAL, State
 from sandboxer.work.jobs.policy import Queue

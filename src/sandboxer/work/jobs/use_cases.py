@@ -16,8 +16,8 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, IllegalTransition, NotFound
 from sandboxer.kernel.ids import new_id
 from sandboxer.kernel.tasks import TaskOwner
-from sandboxer.store.paging import Page
 from sandboxer.store.repository import Also
+from sandboxer.store.rows import Page
 from sandboxer.work.execute.outcome import Outcome
 from sandboxer.work.execute.submission import Plan, to_json
 from sandboxer.work.jobs import records

@@ -20,10 +20,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from sandboxer.identity.keys import Caller
+from sandboxer.kernel.addresses import DialJudge, Lookups, TooManyLookups, Verdict
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.dial_judge import DialJudge, Verdict
 from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound, SandboxerError
-from sandboxer.kernel.lookups import Lookups, TooManyLookups
 from sandboxer.sandboxes.dependencies import actor_of
 from sandboxer.work.services.records import Domain, Service
 from sandboxer.work.services.repository import ACTOR, ServiceRepository

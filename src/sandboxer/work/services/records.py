@@ -25,8 +25,7 @@ from sqlalchemy import (
 )
 
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
-from sandboxer.store.paging import Page
-from sandboxer.store.rows import TUPLE, Cell, Rows, enumerated
+from sandboxer.store.rows import TUPLE, Cell, Page, Rows, enumerated
 from sandboxer.store.sealed import SealedJson
 from sandboxer.work.services import specs
 from sandboxer.work.services.lifecycle import FINAL, State

@@ -18,8 +18,8 @@ from sandboxer.kernel.errors import Conflict, NotFound
 from sandboxer.observe import events
 from sandboxer.store import steps
 from sandboxer.store.engine import Store
-from sandboxer.store.paging import Page
 from sandboxer.store.repository import RememberedRepository
+from sandboxer.store.rows import Page
 from sandboxer.work.services import records
 from sandboxer.work.services.lifecycle import FINAL, Signal, State, next_state
 from sandboxer.work.services.records import Domain, Service

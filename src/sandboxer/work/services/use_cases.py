@@ -9,8 +9,8 @@ from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from sandboxer.sandboxes.dependencies import actor_of
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.store.paging import Page
 from sandboxer.store.repository import Also
+from sandboxer.store.rows import Page
 from sandboxer.work.services import deployment
 from sandboxer.work.services.dependencies import SYSTEM, ServiceDependencies
 from sandboxer.work.services.deployment import replace_process

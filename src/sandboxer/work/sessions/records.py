@@ -21,8 +21,7 @@ from sqlalchemy import (
 )
 
 from sandboxer.store.metadata import UtcDateTime, metadata
-from sandboxer.store.paging import Page
-from sandboxer.store.rows import Rows, enumerated, seconds
+from sandboxer.store.rows import Page, Rows, enumerated, seconds
 from sandboxer.store.sealed import SealedJson
 from sandboxer.work.sessions.lifecycle import Span, State
 

@@ -28,8 +28,8 @@ from sandboxer.sandboxes.locks import is_guarded
 from sandboxer.sandboxes.use_cases import SandboxUseCases
 from sandboxer.store import steps
 from sandboxer.store.engine import Store
-from sandboxer.store.paging import Page
 from sandboxer.store.repository import RememberedRepository
+from sandboxer.store.rows import Page
 from sandboxer.work.sessions import lifecycle as lifetime
 from sandboxer.work.sessions import records
 from sandboxer.work.sessions.attached import Attached

@@ -20,8 +20,8 @@ from sandboxer.kernel.ids import new_id
 from sandboxer.sandboxes.access import ActivityKind
 from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
-from sandboxer.store.paging import Page
 from sandboxer.store.repository import Also
+from sandboxer.store.rows import Page
 from sandboxer.work.languages import HostImages, languages
 from sandboxer.work.sessions import lifecycle as lifetime
 from sandboxer.work.sessions.attached import Attached

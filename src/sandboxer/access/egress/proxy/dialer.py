@@ -18,8 +18,7 @@ from sandboxer.access.egress.names import is_address
 from sandboxer.access.egress.outlet import Secrets
 from sandboxer.access.egress.policy import Deny
 from sandboxer.access.egress.proxy.wire import Count, Wire
-from sandboxer.kernel.dial_judge import DialJudge, Network, Verdict
-from sandboxer.kernel.lookups import Lookups, TooManyLookups
+from sandboxer.kernel.addresses import DialJudge, Lookups, Network, TooManyLookups, Verdict
 
 RESOLVE_S = 5.0
 CONNECT_S = 10.0

@@ -29,8 +29,7 @@ from sandboxer.artifacts.snapshots.lifecycle import OVER, USABLE, State
 from sandboxer.artifacts.snapshots.policy import Holding
 from sandboxer.backends.contract import Resources
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
-from sandboxer.store.paging import Page
-from sandboxer.store.rows import MAPPING, TUPLE, Cell, Rows, enumerated, parts
+from sandboxer.store.rows import MAPPING, TUPLE, Cell, Page, Rows, enumerated, parts
 
 
 class Visibility(StrEnum):

@@ -33,8 +33,8 @@ from sandboxer.sandboxes.disks import reconciler_of
 from sandboxer.sandboxes.locks import refuse_locked
 from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.use_cases import SandboxUseCases
-from sandboxer.store.paging import Page
 from sandboxer.store.repository import Also
+from sandboxer.store.rows import Page
 
 PREFIX = "img"
 # The prefix of disks that exist only while they are being published.

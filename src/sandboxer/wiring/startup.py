@@ -142,7 +142,7 @@ def _make_ready(settings: Settings) -> None:
 async def _closing_with(budget: Budget) -> AsyncIterator[AsyncExitStack]:
     """What is opened; the threads that work beside the loop end last."""
     async with AsyncExitStack() as closing:
-        closing.callback(budget.lanes.close)
+        closing.callback(budget.queues.close)
         yield closing
 
 

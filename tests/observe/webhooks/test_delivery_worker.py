@@ -16,8 +16,8 @@ from sandboxer.kernel.clock import Clock, SystemClock
 from sandboxer.observe.events import record
 from sandboxer.observe.webhooks import outbox
 from sandboxer.observe.webhooks.endpoints import find as find_endpoint
+from sandboxer.observe.webhooks.lifecycle import DELAYS, DeliveryState
 from sandboxer.observe.webhooks.outbox import EventFeed
-from sandboxer.observe.webhooks.states import DELAYS, DeliveryState
 from sandboxer.observe.webhooks.tables import webhook_attempts, webhook_deliveries
 from sandboxer.observe.webhooks.use_cases import Webhooks, open_webhooks
 from sandboxer.store.engine import Store

@@ -10,17 +10,17 @@ from collections.abc import Iterator
 import pytest
 
 from sandboxer.kernel.errors import OverBudget
-from sandboxer.kernel.fairness import Lanes, LocalAllowances, WorkBounds
+from sandboxer.kernel.fairness import AccountQueues, LocalAllowances, WorkBounds
 
 
 @pytest.fixture
-def lanes() -> Iterator[Lanes]:
-    made = Lanes(WorkBounds(threads=1, waiting=50))
+def queues() -> Iterator[AccountQueues]:
+    made = AccountQueues(WorkBounds(threads=1, waiting=50))
     yield made
     made.close()
 
 
-async def test_an_account_with_much_to_do_does_not_keep_another_waiting(lanes: Lanes) -> None:
+async def test_an_account_with_much_to_do_does_not_keep_another_waiting(queues: AccountQueues) -> None:
     gate, order = threading.Event(), list[str]()
 
     def work(name: str) -> None:
@@ -29,16 +29,16 @@ async def test_an_account_with_much_to_do_does_not_keep_another_waiting(lanes: L
 
     async with asyncio.TaskGroup() as group:
         for n in range(20):
-            group.create_task(lanes.run("greedy", lambda n=n: work(f"greedy {n}")))
+            group.create_task(queues.run("greedy", lambda n=n: work(f"greedy {n}")))
         await asyncio.sleep(0)
-        group.create_task(lanes.run("modest", lambda: work("modest")))
+        group.create_task(queues.run("modest", lambda: work("modest")))
         await asyncio.sleep(0)
         gate.set()
     assert order.index("modest") <= 2
 
 
 async def test_one_account_has_one_thread_at_a_time() -> None:
-    lanes = Lanes(WorkBounds(threads=4))
+    queues = AccountQueues(WorkBounds(threads=4))
     busy, most, lock = 0, 0, threading.Lock()
 
     def work() -> None:
@@ -52,51 +52,51 @@ async def test_one_account_has_one_thread_at_a_time() -> None:
 
     async with asyncio.TaskGroup() as group:
         for _ in range(50):
-            group.create_task(lanes.run("a", work))
-    lanes.close()
+            group.create_task(queues.run("a", work))
+    queues.close()
     assert most == 1
 
 
-async def test_what_the_work_gives_and_raises_reaches_who_asked(lanes: Lanes) -> None:
+async def test_what_the_work_gives_and_raises_reaches_who_asked(queues: AccountQueues) -> None:
     def broken() -> None:
         raise ValueError("odd")
 
-    assert await lanes.run("a", lambda: 42) == 42
+    assert await queues.run("a", lambda: 42) == 42
     with pytest.raises(ValueError, match="odd"):
-        await lanes.run("a", broken)
-    assert await lanes.run("a", lambda: 43) == 43
+        await queues.run("a", broken)
+    assert await queues.run("a", lambda: 43) == 43
 
 
-async def test_work_that_nobody_waits_for_is_not_begun(lanes: Lanes) -> None:
+async def test_work_that_nobody_waits_for_is_not_begun(queues: AccountQueues) -> None:
     gate, done = threading.Event(), list[str]()
-    first = asyncio.create_task(lanes.run("a", lambda: gate.wait(10)))
-    left = asyncio.create_task(lanes.run("a", lambda: done.append("left")))
+    first = asyncio.create_task(queues.run("a", lambda: gate.wait(10)))
+    left = asyncio.create_task(queues.run("a", lambda: done.append("left")))
     await asyncio.sleep(0)
     left.cancel()
     await asyncio.wait([left])
     gate.set()
     assert await first
-    await lanes.run("a", lambda: done.append("last"))
+    await queues.run("a", lambda: done.append("last"))
     assert done == ["last"]
 
 
 async def test_a_full_lane_and_a_spent_allowance_are_refused_as_the_accounts_own() -> None:
     bounds = WorkBounds(threads=1, waiting=1, stretch_s=1.0, refill=0.1, wait_s=5.0)
-    lanes = Lanes(bounds, LocalAllowances(bounds))
+    queues = AccountQueues(bounds, LocalAllowances(bounds))
     gate = threading.Event()
-    under_way = [asyncio.create_task(lanes.run("a", lambda: gate.wait(10))) for _ in range(2)]
+    under_way = [asyncio.create_task(queues.run("a", lambda: gate.wait(10))) for _ in range(2)]
     await asyncio.sleep(0)
     with pytest.raises(OverBudget):
-        await lanes.run("a", lambda: None)
+        await queues.run("a", lambda: None)
     gate.set()
     await asyncio.wait(under_way)
-    assert lanes.allowances is not None
-    lanes.allowances.spend("a", 3.0, time.monotonic())
+    assert queues.allowances is not None
+    queues.allowances.spend("a", 3.0, time.monotonic())
     with pytest.raises(OverBudget) as refused:
-        await lanes.run("a", lambda: None)
+        await queues.run("a", lambda: None)
     assert 15 <= int(str(refused.value.facts["retry_after_s"])) <= 21
-    assert await lanes.run("b", lambda: "others go on") == "others go on"
-    lanes.close()
+    assert await queues.run("b", lambda: "others go on") == "others go on"
+    queues.close()
 
 
 def test_an_allowance_refills_to_its_stretch_and_no_further() -> None:

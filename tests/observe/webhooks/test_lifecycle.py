@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sandboxer.kernel.errors import Conflict, InvalidRequest
 from sandboxer.observe.webhooks import carrier as signing
 from sandboxer.observe.webhooks.endpoints import matches
-from sandboxer.observe.webhooks.states import (
+from sandboxer.observe.webhooks.lifecycle import (
     DELAYS,
     LONGEST_REST,
     TRANSITIONS,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from sandboxer.kernel.dial_judge import DialJudge, Verdict
+from sandboxer.kernel.addresses import DialJudge, Verdict
 from sandboxer.kernel.errors import Conflict
 from sandboxer.observe.webhooks.carrier import Carrier, Failure
 from sandboxer.work.services.domains import asking
