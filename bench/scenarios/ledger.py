@@ -42,9 +42,9 @@ from sandboxer.money import ledger as door
 from sandboxer.money.buckets import credit, open_bucket
 from sandboxer.money.ledger import EXTERNAL, INCOME, open_account, open_platform_accounts, post_transfer
 from sandboxer.money.metering import open_meter
-from sandboxer.money.meters import Use
+from sandboxer.money.policy import Use
+from sandboxer.money.reconciler import BucketTimer
 from sandboxer.money.tables import ledger_accounts, meters, money_buckets
-from sandboxer.money.timer import BucketTimer
 from sandboxer.money.transfers import AccountKind, Transfer
 from sandboxer.money.verification import verify
 from sandboxer.observe.events import events

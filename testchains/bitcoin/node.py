@@ -21,8 +21,8 @@ from embit.transaction import SIGHASH, Transaction, TransactionInput, Transactio
 from pbk.script import PrecomputedTransactionData
 
 from sandboxer.payments.chains.addresses import Network, script_of
-from sandboxer.payments.chains.derivation import Script as Kind
-from sandboxer.payments.chains.derivation import output_script
+from sandboxer.payments.chains.bitcoin import Script as Kind
+from sandboxer.payments.chains.bitcoin import output_script
 from testchains.bitcoin.blocks import coinbase, mined, subsidy
 from testchains.bitcoin.book import Block, Book, Coin, coins_of, spends, txid_of
 

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.payments.wallet.agent import AgentWallet, Cap, create_wallet
-from sandboxer.payments.wallet.seeds import Seed, new_seed
+from sandboxer.payments.wallet.spenders import Seed, new_seed
 from sandboxer.sdk.sync.client import Sandboxer
 from testchains.demo import platform
 from testchains.demo.agent import Agent

@@ -18,7 +18,7 @@ from x402.schemas import PaymentRequired
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.payments.assets import as_text
 from sandboxer.payments.wallet.agent import AgentWallet
-from sandboxer.payments.wallet.seeds import Seed
+from sandboxer.payments.wallet.spenders import Seed
 from sandboxer.payments.wallet.x402 import X402Payer
 from sandboxer.sdk.sync.client import Sandboxer
 from testchains.demo.places import Evm, Ltc, Place, Stacks, Xmr

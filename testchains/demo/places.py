@@ -14,7 +14,7 @@ from sandboxer.kernel.clock import SystemClock
 from sandboxer.payments.assets import ASSETS, Asset
 from sandboxer.payments.chains.configuration import ChainPlan, chains_from_json
 from sandboxer.payments.wallet.agent import AgentWallet, open_payer
-from sandboxer.payments.wallet.seeds import Seed
+from sandboxer.payments.wallet.spenders import Seed
 from sandboxer.payments.wallet.x402 import Token
 from testchains import litecoin, monero
 from testchains.evm import KEYS, Anvil, running_anvil, why_no_anvil

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 
 from bench.census import remove_cgroups
-from sandboxer.payments.wallet.seeds import Seed
+from sandboxer.payments.wallet.spenders import Seed
 from sandboxer.sdk.sync.client import Sandboxer
 from testchains.demo.places import Place
 from testchains.processes import Child, free_port

@@ -12,7 +12,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from sandboxer.payments.stacks.codec.transactions import StacksKey
+from sandboxer.payments.stacks.transactions import StacksKey
 from testchains.stacks.relay import LocalRelay
 from testchains.stacks.simnet import ASSETS, NETWORK, Simnet, why_not
 from testchains.stacks.sponsoring import Desk

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.payments.stacks.codec.transactions import (
+from sandboxer.payments.stacks.transactions import (
     StacksKey,
     Transaction,
     parse_hex,

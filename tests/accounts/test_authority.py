@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 import pytest
 
 from sandboxer.accounts import records
-from sandboxer.accounts.authority import CACHED_FOR, AuthorityRepository, demand, demand_active
+from sandboxer.accounts.authority import ALL_SCOPES, CACHED_FOR, AuthorityRepository, demand, demand_active
 from sandboxer.accounts.records import Change, Kind
 from sandboxer.accounts.revocation import revoke
-from sandboxer.accounts.scopes import ALL, Scope
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Forbidden
 from sandboxer.store.engine import Store
+from sandboxer.wire.operations.declaration import Scope
 from tests.support.accounts import NOW, child_of, rich
 
 
@@ -50,7 +50,7 @@ async def test_an_account_seen_first_gets_its_record_and_bucket(
     repository: AuthorityRepository, store: Store
 ) -> None:
     authority = await repository.of(caller("search-team"))
-    assert authority.scopes == ALL
+    assert authority.scopes == ALL_SCOPES
     assert authority.ancestry == ("search-team",)
     assert await store.read(lambda conn: records.has_bucket(conn, "search-team"))
     owner = await repository.of(caller("owner", is_owner=True))

@@ -7,14 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Connection
 
-from sandboxer.accounts import gifts, records
+from sandboxer.accounts import records
 from sandboxer.accounts.operators import adjust
 from sandboxer.accounts.revocation import finish, revoke
+from sandboxer.accounts.use_cases import give_sats
 from sandboxer.kernel.errors import Forbidden, InsufficientCredit
-from sandboxer.money.buckets import bucket_id, debt_id, frozen_id, settle_account, spend, unconfirmed_id
+from sandboxer.money.buckets import settle_account, spend
 from sandboxer.money.holds import begin_charge, hold_slice
 from sandboxer.money.ledger import EXTERNAL, INCOME, balance, open_account, post_transfer
 from sandboxer.money.metering import close_meter
+from sandboxer.money.records import bucket_id, debt_id, frozen_id, unconfirmed_id
 from sandboxer.money.transfers import AccountKind, Phase, Transfer, may_leave_budget
 from sandboxer.money.verification import verify
 from tests.support.accounts import NOW, OPERATOR, child_of, later, rich
@@ -69,7 +71,7 @@ def test_a_child_cannot_give_its_budget_to_an_account_of_its_own(conn: Connectio
     child = child_of(conn, rich(conn), budget_sats=100).account
     public_id = records.load(conn, thief).public_id
     with pytest.raises(Forbidden):
-        gifts.give(conn, child, public_id, 60, id="1", reason="mine", key="k", now=NOW)
+        give_sats(conn, child, public_id, 60, id="1", reason="mine", key="k", now=NOW)
     assert (posted(conn, child), posted(conn, thief)) == (100, 0)
 
 

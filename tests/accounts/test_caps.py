@@ -8,16 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Connection, insert
 
-from sandboxer.accounts import caps, gifts, records, revocation
+from sandboxer.accounts import caps, records, revocation
 from sandboxer.accounts.caps import Caps, Spent
 from sandboxer.accounts.delegation import give
 from sandboxer.accounts.sums import rate_by, spent_by
+from sandboxer.accounts.use_cases import give_sats
 from sandboxer.kernel.errors import Forbidden, InvalidRequest
-from sandboxer.money import spending
+from sandboxer.money import segments
 from sandboxer.money.amounts import NSATS_PER_SAT
 from sandboxer.money.buckets import load_bucket
 from sandboxer.money.metering import charge_once, close_meter, open_meter
-from sandboxer.money.meters import Use
+from sandboxer.money.policy import Use
 from sandboxer.money.tables import meter_segments
 from tests.support.accounts import NOW, child_of, later, rich
 
@@ -89,14 +90,14 @@ def test_the_moment_a_running_sandbox_meets_its_cap_is_known_in_advance() -> Non
 
 
 def test_a_daily_cap_that_midnight_comes_before_is_never_met() -> None:
-    seconds_left = int((spending.day_of(NOW) + timedelta(days=1) - NOW).total_seconds())
+    seconds_left = int((segments.day_of(NOW) + timedelta(days=1) - NOW).total_seconds())
     late = Caps(per_day_sats=seconds_left + 1)
     assert caps.reached_at(late, spent(), rate=1000, now=NOW) is None
     assert caps.reached_at(late, spent(), rate=1000, account_rate=3000, now=NOW) is not None
 
 
 def spent_by_key(conn: Connection, owner: str, key: str) -> int:
-    return spending.spent(conn, owner, load_bucket(conn, owner).run_to(NOW), key=key, now=NOW)
+    return segments.spent(conn, owner, load_bucket(conn, owner).run_to(NOW), key=key, now=NOW)
 
 
 def test_the_ledger_gives_the_sums_that_caps_count(conn: Connection) -> None:
@@ -110,7 +111,7 @@ def test_the_ledger_gives_the_sums_that_caps_count(conn: Connection) -> None:
     assert spent_by(conn, root, every, key="two", sandbox="sbx_2", now=later(20)) == spent(5, 5, 25)
     # As it was before the second one ended.
     assert spent_by(conn, root, every, key="two", sandbox="sbx_2", now=later(4)) == spent(2, 2, 6)
-    tomorrow = spending.day_of(NOW) + timedelta(days=1, seconds=3)
+    tomorrow = segments.day_of(NOW) + timedelta(days=1, seconds=3)
     assert spent_by(conn, root, every, key="one", now=tomorrow).today == 3 * NSATS_PER_SAT
     assert spent_by(conn, root, Caps(), key="one", now=later(20)) == Spent()
 
@@ -127,23 +128,23 @@ def test_a_time_spread_over_days_costs_what_it_costs_in_one_piece(times: list[tu
     for rate, start, length in times:
         began = NOW + timedelta(microseconds=start)
         ended = began + timedelta(microseconds=length)
-        days = list(spending.spread(rate, began, ended))
+        days = list(segments.spread(rate, began, ended))
         assert sum(nsats for _, nsats in days) == rate * length
         assert len({day for day, _ in days}) == len(days)
-        assert all(day == spending.day_of(day) for day, _ in days)
+        assert all(day == segments.day_of(day) for day, _ in days)
 
 
 def test_two_keys_of_an_account_do_not_share_a_cap_per_key(conn: Connection) -> None:
     root, other = rich(conn, sats=1000), rich(conn, "acc_other", sats=0)
     records.set_caps(conn, root, Caps(per_key_sats=100), actor="op", reason="x", now=NOW)
     to = records.load(conn, other).public_id
-    gifts.give(conn, root, to, 90, id="a", reason="", key="one", now=NOW)
+    give_sats(conn, root, to, 90, id="a", reason="", key="one", now=NOW)
     with pytest.raises(Forbidden, match="per_key_sats"):
-        gifts.give(conn, root, to, 11, id="b", reason="", key="one", now=NOW)
-    gifts.give(conn, root, to, 100, id="b", reason="", key="two", now=NOW)
-    gifts.give(conn, root, to, 10, id="c", reason="", key="one", now=NOW)
+        give_sats(conn, root, to, 11, id="b", reason="", key="one", now=NOW)
+    give_sats(conn, root, to, 100, id="b", reason="", key="two", now=NOW)
+    give_sats(conn, root, to, 10, id="c", reason="", key="one", now=NOW)
     # The same gift again is the same gift, and counts once.
-    gifts.give(conn, root, to, 10, id="c", reason="", key="one", now=NOW)
+    give_sats(conn, root, to, 10, id="c", reason="", key="one", now=NOW)
     assert spent_by_key(conn, root, "one") == 100 * NSATS_PER_SAT
 
 

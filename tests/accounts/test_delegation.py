@@ -27,18 +27,17 @@ from sandboxer.accounts.revocation import (
     revoke,
     revoke_cut_by,
 )
-from sandboxer.accounts.scopes import Scope
 from sandboxer.identity.keys import keys
 from sandboxer.kernel.errors import Conflict, Forbidden, InsufficientCredit, NotFound
 from sandboxer.money.buckets import credit, load_bucket, settle_account
-from sandboxer.money.dryness import Standing
 from sandboxer.money.holds import hold_slice
 from sandboxer.money.ledger import LOSS, balance
 from sandboxer.money.metering import charge_once, close_meter, open_meter
-from sandboxer.money.meters import Use
+from sandboxer.money.policy import Standing, Use
 from sandboxer.money.verification import verify
 from sandboxer.observe.events import events
 from sandboxer.payments.credits import credit_final, pending_begin, pending_fail, reverse_final
+from sandboxer.wire.operations.declaration import Scope
 from tests.support.accounts import NOW, child_of, later, rich, sats_of
 
 

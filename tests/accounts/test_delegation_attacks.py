@@ -12,12 +12,11 @@ from sqlalchemy import Connection, func, insert, select
 from sqlalchemy.event import listen
 
 from sandboxer.accounts import records
-from sandboxer.accounts.authority import demand, demand_active, load_authority
+from sandboxer.accounts.authority import ALL_SCOPES, demand, demand_active, load_authority, parse_scopes
 from sandboxer.accounts.caps import Caps
 from sandboxer.accounts.delegation import MAX_CHILDREN, MAX_NODES, Allowance, Cut, attenuate, cut, load_key
 from sandboxer.accounts.records import Change, Kind
 from sandboxer.accounts.revocation import ENDING, finish, revoke
-from sandboxer.accounts.scopes import ALL, Scope, parse
 from sandboxer.accounts.tables import accounts, delegated_keys
 from sandboxer.kernel.errors import (
     Conflict,
@@ -29,6 +28,7 @@ from sandboxer.kernel.errors import (
     SandboxerError,
 )
 from sandboxer.observe.events import events
+from sandboxer.wire.operations.declaration import Scope
 from tests.support.accounts import NOW, a_key, child_of, later, rich
 
 BOUND = {
@@ -53,7 +53,7 @@ def bound(conn: Connection) -> str:
         {"budget_sats": 101},
         {"budget_sats": 81},
         {"scopes": frozenset({Scope.SANDBOXES_CREATE})},
-        {"scopes": ALL},
+        {"scopes": ALL_SCOPES},
         {"depth": 2},
         {"depth": 3},
         {"slots": 6},
@@ -123,7 +123,7 @@ def test_depth_runs_out(conn: Connection) -> None:
 
 
 def test_a_key_without_the_scope_to_delegate_cuts_nothing(conn: Connection) -> None:
-    child = child_of(conn, rich(conn), scopes=ALL - {Scope.KEYS_DELEGATE}).account
+    child = child_of(conn, rich(conn), scopes=ALL_SCOPES - {Scope.KEYS_DELEGATE}).account
     with pytest.raises(Forbidden, match="keys:delegate"):
         child_of(conn, child, scopes=frozenset())
 
@@ -298,7 +298,7 @@ def test_thousands_of_keys_end_in_few_statements(conn: Connection) -> None:
 
 def test_unknown_scopes_are_refused_by_name() -> None:
     with pytest.raises(InvalidRequest, match="root:everything"):
-        parse(["exec", "root:everything"])
+        parse_scopes(["exec", "root:everything"])
 
 
 scope_sets = st.frozensets(st.sampled_from(list(Scope)))

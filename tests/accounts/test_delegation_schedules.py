@@ -30,10 +30,11 @@ from sandboxer.accounts.delegation import Node, below, children, load_key, top_u
 from sandboxer.accounts.revocation import expire_due, finish, revoke
 from sandboxer.accounts.sums import GIVEN, RETURNED
 from sandboxer.kernel.errors import Forbidden, InsufficientCredit, NotFound, Refused
-from sandboxer.money.buckets import bucket_id, credit, settle_account
+from sandboxer.money.buckets import credit, settle_account
 from sandboxer.money.holds import begin_charge, hold_slice, release
 from sandboxer.money.ledger import from_row
 from sandboxer.money.metering import close_meter
+from sandboxer.money.records import bucket_id
 from sandboxer.money.tables import ledger_transfers
 from sandboxer.money.transfers import Phase
 from sandboxer.money.verification import verify

@@ -7,14 +7,16 @@ from datetime import datetime
 import pytest
 from sqlalchemy import Connection
 
-from sandboxer.accounts import gifts, records, storage
+from sandboxer.accounts import records, storage
 from sandboxer.accounts.authority import Act, demand_may, load_authority, refusal
 from sandboxer.accounts.operators import adjust
 from sandboxer.accounts.records import Change
 from sandboxer.accounts.revocation import finish, revoke
+from sandboxer.accounts.use_cases import give_sats
 from sandboxer.kernel.errors import Forbidden
-from sandboxer.money.buckets import bucket_id, settle_account
+from sandboxer.money.buckets import settle_account
 from sandboxer.money.ledger import balance
+from sandboxer.money.records import bucket_id
 from sandboxer.money.verification import verify
 from sandboxer.payments.credits import account_to_pay, credit_final
 from tests.support.accounts import NOW, OPERATOR, child_of, later, rich
@@ -71,7 +73,7 @@ def test_gifts_neither_leave_nor_reach_an_account_that_may_not_act(conn: Connect
     for one, other in ((giver, taker), (taker, giver)):
         public_id = records.load(conn, other).public_id
         with pytest.raises(Forbidden):
-            gifts.give(conn, one, public_id, 10, id="1", reason="x", key="k", now=NOW)
+            give_sats(conn, one, public_id, 10, id="1", reason="x", key="k", now=NOW)
     assert balance(conn, bucket_id(giver)).posted == balance(conn, bucket_id(taker)).posted == 1000
 
 

@@ -14,7 +14,7 @@ from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, Forbidden, InsufficientCredit, InvalidRequest, SandboxerError
 from sandboxer.money.ledger import EXTERNAL, INCOME, balance
 from sandboxer.money.metering import close_meter, open_meter
-from sandboxer.money.meters import Use
+from sandboxer.money.policy import Use
 from sandboxer.money.verification import verify
 from tests.support.accounts import NOW, OPERATOR, child_of, later, rich, sats_of
 

@@ -12,7 +12,7 @@ from sandboxer.accounts.records import TRANSITIONS, Change, Kind, Status
 from sandboxer.kernel.errors import Conflict, IllegalTransition, InvalidRequest, NotFound
 from sandboxer.money.holds import hold_slice, release
 from sandboxer.money.metering import close_meter, open_meter
-from sandboxer.money.meters import Use
+from sandboxer.money.policy import Use
 from sandboxer.observe.events import events
 from tests.support.accounts import NOW, child_of, later, rich
 

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Connection
 
-from sandboxer.accounts import gifts, records
+from sandboxer.accounts import records
 from sandboxer.accounts.storage import StoragePolicy, demand_funds, deposit_for, kept_for
+from sandboxer.accounts.use_cases import give_sats
 from sandboxer.kernel.errors import InsufficientCredit
 from sandboxer.money.amounts import sats_for
-from sandboxer.money.dryness import GracePolicy
 from sandboxer.money.holds import set_policy
 from sandboxer.money.metering import change_rate, open_meter
-from sandboxer.money.meters import Use
+from sandboxer.money.policy import GracePolicy, Use
 from tests.support.accounts import NOW, rich
 
 DAY = StoragePolicy(deposit=timedelta(days=1))
@@ -68,8 +68,8 @@ def test_the_same_sats_do_not_answer_for_what_two_accounts_keep(conn: Connection
     keep(conn, account, 2)
     to = records.load(conn, other).public_id
     with pytest.raises(InsufficientCredit):
-        gifts.give(conn, account, to, 28, id="a", reason="", key="", now=NOW)
-    gifts.give(conn, account, to, 27, id="b", reason="", key="", now=NOW)
+        give_sats(conn, account, to, 28, id="a", reason="", key="", now=NOW)
+    give_sats(conn, account, to, 27, id="b", reason="", key="", now=NOW)
 
 
 def test_a_disk_that_hardly_paid_is_hardly_kept() -> None:

@@ -25,13 +25,12 @@ from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import InsufficientCredit
 from sandboxer.money.amounts import NSATS_PER_SAT
 from sandboxer.money.buckets import credit, load_bucket, open_bucket
-from sandboxer.money.dryness import Standing
 from sandboxer.money.metering import change_rate, find_meter, open_meter
-from sandboxer.money.meters import Use
-from sandboxer.money.spending import day_of, spent
+from sandboxer.money.policy import Standing, Use
+from sandboxer.money.segments import day_of, spent
 from sandboxer.money.tables import money_policy
 from sandboxer.money.verification import verify
-from sandboxer.sandboxes.capping import Reached
+from sandboxer.sandboxes.charges.caps import Reached
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.store.metadata import metadata
 from sandboxer.wiring import Platform

@@ -16,7 +16,7 @@ from sandboxer.artifacts.snapshots.use_cases import Wanted
 from sandboxer.backends.contract import Resources
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import IllegalTransition
-from sandboxer.money.dryness import Standing
+from sandboxer.money.policy import Standing
 from sandboxer.sandboxes.requests import CreateRequest
 from tests.support.clock import ManualClock
 from tests.support.sandboxes import ALICE, OpenPlatform

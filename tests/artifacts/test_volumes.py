@@ -23,7 +23,7 @@ from sandboxer.backends.namespaces import open_backend
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import Conflict, IllegalTransition, SandboxerError
 from sandboxer.kernel.ids import new_id
-from sandboxer.money.dryness import Standing
+from sandboxer.money.policy import Standing
 from sandboxer.sandboxes.requests import CreateRequest, WantedVolume
 from sandboxer.wiring import Platform
 from tests.support.charging import RATES, cap, paying, settled

@@ -14,7 +14,7 @@ from sandboxer.accounts import audit
 from sandboxer.artifacts.images.published import records as images
 from sandboxer.artifacts.snapshots import records as snapshots
 from sandboxer.artifacts.volumes import records as volumes
-from sandboxer.money.buckets import debt_id
+from sandboxer.money.records import debt_id
 from sandboxer.money.tables import (
     ledger_accounts,
     ledger_pendings,

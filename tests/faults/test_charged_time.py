@@ -12,7 +12,7 @@ import pytest
 from sandboxer.accounts.caps import Caps
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import Forbidden
-from sandboxer.sandboxes.charging import spent_sats
+from sandboxer.sandboxes.charges.charging import spent_sats
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.wiring import Platform

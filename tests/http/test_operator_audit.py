@@ -199,14 +199,14 @@ async def test_ending_what_is_past_its_time_is_written_down_before_it_ends(
     tenant = await served.stranger("acme")
     box, own = await box_of(tenant), (await served.sandbox()).rpartition("/")[2]
     dependencies = served.platform.sandboxes.dependencies
-    monkeypatch.setattr("sandboxer.sandboxes.lifetime.end_due", lambda sandbox, *, now: True)
+    monkeypatch.setattr("sandboxer.sandboxes.use_cases.lifetime.end_due", lambda sandbox, *, now: True)
     before: list[list[str]] = []
 
     async def end(_dependencies: object, sandbox: object, *, actor: str) -> object:
         before.append([row.action for row in await rows(served, box)])
         return sandbox
 
-    monkeypatch.setattr("sandboxer.sandboxes.lifetime.end", end)
+    monkeypatch.setattr("sandboxer.sandboxes.use_cases.lifetime.end", end)
     looked = await served.client.post("/v1/sandboxes/expire")
     assert looked.status_code == 200
     assert await rows(served, box) == []

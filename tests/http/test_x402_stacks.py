@@ -20,10 +20,10 @@ from x402.schemas import PaymentPayload
 from sandboxer.backends.scripted.backend import Scripted
 from sandboxer.money.buckets import settle_account, unconfirmed
 from sandboxer.money.verification import verify
-from sandboxer.payments.stacks.codec.post_conditions import Mode
-from sandboxer.payments.stacks.codec.transactions import parse_hex, sign_origin, write_transaction
+from sandboxer.payments.stacks.clarity import Mode
 from sandboxer.payments.stacks.nodes import next_nonce
-from sandboxer.payments.stacks.scheme import ExactStacksClient
+from sandboxer.payments.stacks.shop import ExactStacksClient
+from sandboxer.payments.stacks.transactions import parse_hex, sign_origin, write_transaction
 from sandboxer.settings import Settings
 from testchains.stacks.local import LocalStacks, Wallet
 from tests.support.chains.stacks import stacks

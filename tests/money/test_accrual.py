@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from sandboxer.money.accrual import Gap, GapKind, Position, charges_end_at, counted_nsats, run_to
 from sandboxer.money.amounts import NSATS_PER_SAT
-from sandboxer.money.dryness import GracePolicy, Health, Standing
-from sandboxer.money.meters import Flow, collect
+from sandboxer.money.policy import Flow, GracePolicy, Health, Standing, collect
 from tests.support.money import NOW, later
 
 POLICY = GracePolicy()

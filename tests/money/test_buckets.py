@@ -9,7 +9,6 @@ from sqlalchemy import Connection, select, text
 
 from sandboxer.kernel.errors import Conflict, InsufficientCredit, NotFound
 from sandboxer.money.buckets import (
-    bucket_id,
     credit,
     load_bucket,
     open_bucket,
@@ -18,12 +17,12 @@ from sandboxer.money.buckets import (
     spend,
     write_off,
 )
-from sandboxer.money.dryness import Standing
 from sandboxer.money.exchange import LockedRate, exchange
 from sandboxer.money.holds import begin_charge, hold_slice, open_holds, release
 from sandboxer.money.ledger import INCOME, LOSS, balance, open_account, post_transfer
 from sandboxer.money.metering import change_rate, charge_once, close_meter, find_meter, open_meter
-from sandboxer.money.meters import Use
+from sandboxer.money.policy import Standing, Use
+from sandboxer.money.records import bucket_id
 from sandboxer.money.transfers import AccountKind, Asset, Transfer
 from sandboxer.money.verification import verify
 from sandboxer.observe.events import events

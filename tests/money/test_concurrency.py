@@ -12,9 +12,10 @@ from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.pool import NullPool
 
 from sandboxer.kernel.errors import InsufficientCredit
-from sandboxer.money.buckets import bucket_id, credit, load_bucket, settle_account, spend
+from sandboxer.money.buckets import credit, load_bucket, settle_account, spend
 from sandboxer.money.holds import begin_charge, hold_slice, release
 from sandboxer.money.metering import close_meter
+from sandboxer.money.records import bucket_id
 from sandboxer.money.verification import verify
 from sandboxer.store.databases import parse_url
 from sandboxer.store.engine import Store

@@ -10,8 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandboxer.money.amounts import NSATS_PER_SAT, sats_for
-from sandboxer.money.dryness import GracePolicy, Health, Standing, is_receipt_enough, judge, reap_at
-from sandboxer.money.meters import Flow, accrue, change, collect, dry_at, owed, settle
+from sandboxer.money.policy import (
+    Flow,
+    GracePolicy,
+    Health,
+    Standing,
+    accrue,
+    change,
+    collect,
+    dry_at,
+    is_receipt_enough,
+    judge,
+    owed,
+    reap_at,
+    settle,
+)
 from tests.support.money import NOW, later
 
 moments = st.integers(0, 10**12).map(lambda us: NOW + timedelta(microseconds=us))

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.money.meters import Use
+from sandboxer.money.policy import Use
 from sandboxer.money.pricing import (
     FREE,
     Pricing,

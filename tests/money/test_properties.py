@@ -26,20 +26,13 @@ from sqlalchemy import Connection, Engine
 
 from sandboxer.kernel.errors import InsufficientCredit
 from sandboxer.money.amounts import NSATS_PER_MSAT, NSATS_PER_SAT
-from sandboxer.money.buckets import (
-    bucket_id,
-    credit,
-    load_bucket,
-    open_bucket,
-    receipt,
-    settle_account,
-    spend,
-)
+from sandboxer.money.buckets import credit, load_bucket, open_bucket, receipt, settle_account, spend
 from sandboxer.money.holds import begin_charge, hold_slice, open_holds, release
 from sandboxer.money.metering import change_rate, charge_once, close_meter
-from sandboxer.money.meters import Use
+from sandboxer.money.policy import Use
+from sandboxer.money.reconciler import attend_due, next_due
+from sandboxer.money.records import bucket_id
 from sandboxer.money.statements import account_view, usage
-from sandboxer.money.timer import attend_due, next_due
 from sandboxer.money.verification import verify
 from tests.support.money import ALICE, BOB, NOW, wipe
 

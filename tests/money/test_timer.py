@@ -12,9 +12,9 @@ from sqlalchemy import Connection, insert, select
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.money.buckets import credit
 from sandboxer.money.metering import open_meter
-from sandboxer.money.meters import Use
+from sandboxer.money.policy import Use
+from sandboxer.money.reconciler import BucketTimer, attend_due, next_due
 from sandboxer.money.tables import ledger_accounts, meters, money_buckets
-from sandboxer.money.timer import BucketTimer, attend_due, next_due
 from sandboxer.observe.events import events
 from sandboxer.store.engine import Store, open_store
 from tests.support.clock import ManualClock

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import Connection
 
 from sandboxer.money.metering import change_rate, charge_once, close_meter, open_meter
-from sandboxer.money.meters import Use
+from sandboxer.money.policy import Use
 from sandboxer.money.usage_feed import SETTLING, DailyFeed, SegmentFeed, segments_page
 from tests.support.money import ALICE, BOB, NOW, fund
 

@@ -8,13 +8,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import Connection
 
-from sandboxer.accounts import gifts, records
+from sandboxer.accounts import records
+from sandboxer.accounts.use_cases import give_sats
 from sandboxer.identity.signatures.wallets import contract_wallet, wallet_of
 from sandboxer.kernel.errors import InsufficientCredit, NotFound
-from sandboxer.money.buckets import Bucket, settle_account, unconfirmed
-from sandboxer.money.dryness import Standing
+from sandboxer.money.buckets import settle_account, unconfirmed
 from sandboxer.money.metering import open_meter
-from sandboxer.money.meters import Use
+from sandboxer.money.policy import Standing, Use
+from sandboxer.money.records import Bucket
 from sandboxer.money.verification import verify
 from sandboxer.payments import credits
 from sandboxer.store.databases import open_database
@@ -53,7 +54,7 @@ def test_a_final_credit_counts_once(conn: Connection) -> None:
 def test_what_was_spent_of_a_reversed_payment_becomes_debt(conn: Connection) -> None:
     credits.credit_final(conn, ALICE, 500, id="inv:1", source="invoice", now=NOW)
     public = records.load(conn, BOB).public_id
-    gifts.give(conn, ALICE, public, 200, id="g1", reason="thanks", key="k", now=NOW)
+    give_sats(conn, ALICE, public, 200, id="g1", reason="thanks", key="k", now=NOW)
     assert credits.reverse_final(conn, ALICE, 500, id="inv:1:reorg", reason="reorg", now=NOW)
     assert not credits.reverse_final(conn, ALICE, 500, id="inv:1:reorg", reason="reorg", now=NOW)
     after = bucket(conn)
@@ -68,7 +69,7 @@ def test_pending_credit_buys_time_and_cannot_be_given_away(conn: Connection) -> 
     assert unconfirmed(conn, ALICE) == 500
     public = records.load(conn, BOB).public_id
     with pytest.raises(InsufficientCredit):
-        gifts.give(conn, ALICE, public, 1, id="g1", reason="thanks", key="k", now=NOW)
+        give_sats(conn, ALICE, public, 1, id="g1", reason="thanks", key="k", now=NOW)
     open_meter(conn, ALICE, id="m", subject="sbx", use=Use.RUNNING, rate=1000, now=NOW)
     assert bucket(conn, NOW + timedelta(seconds=100)).posted == 400
 
@@ -79,9 +80,7 @@ def test_confirmed_credit_is_free_to_give(conn: Connection) -> None:
     assert credits.pending_confirm(conn, ALICE, 500, **confirm)  # type: ignore[arg-type]
     assert not credits.pending_confirm(conn, ALICE, 500, **confirm)  # type: ignore[arg-type]
     assert unconfirmed(conn, ALICE) == 0
-    gifts.give(
-        conn, ALICE, records.load(conn, BOB).public_id, 500, id="g1", reason="thanks", key="k", now=NOW
-    )
+    give_sats(conn, ALICE, records.load(conn, BOB).public_id, 500, id="g1", reason="thanks", key="k", now=NOW)
 
 
 def test_beyond_the_payers_limit_credit_waits_for_confirmation(conn: Connection) -> None:

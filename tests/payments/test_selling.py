@@ -12,8 +12,7 @@ from sandboxer.accounts import records
 from sandboxer.kernel.clock import add_months
 from sandboxer.kernel.errors import Conflict
 from sandboxer.money.verification import verify
-from sandboxer.payments.invoices.goods import entitled_until
-from sandboxer.payments.sales import Term, record_sale, term_after
+from sandboxer.payments.goods import Term, entitled_until, record_sale, term_after
 from sandboxer.store.databases import open_database
 from sandboxer.store.migrate import migrate
 

@@ -17,7 +17,7 @@ from sandboxer.kernel.errors import (
     NoCapacity,
     NotFound,
 )
-from sandboxer.sandboxes.charging import rate_now
+from sandboxer.sandboxes.charges.charging import rate_now
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.wiring import Platform
 from tests.support.charging import RATES, paying, settled

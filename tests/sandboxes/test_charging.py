@@ -14,10 +14,9 @@ from sandboxer.backends.contract import Observation, Presence
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import Forbidden, InsufficientCredit, ProvisionFailed
 from sandboxer.money.buckets import load_bucket
-from sandboxer.money.dryness import Standing
 from sandboxer.money.holds import open_holds
-from sandboxer.money.meters import Use
-from sandboxer.sandboxes.charging import due
+from sandboxer.money.policy import Standing, Use
+from sandboxer.sandboxes.charges.charging import due
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.wiring import Platform

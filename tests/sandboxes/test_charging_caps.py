@@ -11,14 +11,13 @@ from datetime import timedelta
 import pytest
 
 from sandboxer.accounts import records as accounts
+from sandboxer.accounts.authority import ALL_SCOPES
 from sandboxer.accounts.caps import Caps
 from sandboxer.accounts.delegation import Cut, cut, top_up
-from sandboxer.accounts.scopes import ALL
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Forbidden, InsufficientCredit, Unavailable
-from sandboxer.money.dryness import Standing
 from sandboxer.money.metering import charge_once
-from sandboxer.money.meters import Use
+from sandboxer.money.policy import Standing, Use
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.wiring import Platform
@@ -166,7 +165,7 @@ async def give_child(platform: Platform, sats: int) -> None:
         return cut(
             conn,
             "alice",
-            Cut(scopes=ALL, budget_sats=sats),
+            Cut(scopes=ALL_SCOPES, budget_sats=sats),
             public_key=CHILD.public_key,
             cut_by=ALICE.public_key,
             account=CHILD.account,

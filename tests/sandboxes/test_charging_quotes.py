@@ -15,7 +15,7 @@ from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, NotFound, ProvisionFailed, QuoteUnusable
 from sandboxer.kernel.ids import new_id
 from sandboxer.money import pricing, quotes
-from sandboxer.sandboxes.charging import size_of
+from sandboxer.sandboxes.charges.charging import size_of
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.wiring import Platform
 from tests.support.charging import RATES, fund, paying, settled

@@ -18,7 +18,7 @@ from sandboxer.money.holds import open_holds
 from sandboxer.money.pricing import pricing_from_json
 from sandboxer.money.verification import verify
 from sandboxer.sandboxes import requests as planning
-from sandboxer.sandboxes.charging import Charging
+from sandboxer.sandboxes.charges.charging import Charging
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.profiles import load_profiles
 from sandboxer.sandboxes.records import rows

@@ -25,9 +25,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, 
 from sqlalchemy import Connection, select
 
 from sandboxer.accounts import records
+from sandboxer.accounts.authority import ALL_SCOPES
 from sandboxer.accounts.delegation import Cut, cut, find_key, top_up
 from sandboxer.accounts.revocation import ending, revoke
-from sandboxer.accounts.scopes import ALL
 from sandboxer.backends.contract import Resources
 from sandboxer.backends.scripted import Scripted
 from sandboxer.identity.keys import Caller
@@ -43,12 +43,12 @@ from sandboxer.kernel.ids import new_id
 from sandboxer.money.amounts import NSATS_PER_SAT
 from sandboxer.money.buckets import credit, open_bucket
 from sandboxer.money.pricing import FREE, RateCard, rate_card
+from sandboxer.money.reconciler import attend_due
 from sandboxer.money.statements import account_view, usage
-from sandboxer.money.timer import attend_due
 from sandboxer.money.verification import verify
 from sandboxer.observe.events import events
-from sandboxer.sandboxes.charging import size_of
-from sandboxer.sandboxes.demands import read_condition, wanted
+from sandboxer.sandboxes.charges.charging import size_of
+from sandboxer.sandboxes.charges.demands import read_condition, wanted
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.requests import CreateRequest
@@ -190,7 +190,7 @@ class PaidLives(RuleBasedStateMachine):
                 lambda conn: cut(
                     conn,
                     "alice",
-                    Cut(scopes=ALL, budget_sats=sats),
+                    Cut(scopes=ALL_SCOPES, budget_sats=sats),
                     public_key=child.public_key,
                     cut_by=ALICE.public_key,
                     account=child.account,

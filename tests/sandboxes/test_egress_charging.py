@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, func, select
 
 from sandboxer.accounts.caps import Caps
-from sandboxer.money.meters import Use
+from sandboxer.money.policy import Use
 from sandboxer.money.tables import meter_segments
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest

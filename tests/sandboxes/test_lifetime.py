@@ -10,9 +10,9 @@ import pytest
 from sandboxer.backends.guest import Command
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import Forbidden, IllegalTransition, InvalidRequest
-from sandboxer.sandboxes.access import RESIDENT_TAG
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases.access import RESIDENT_TAG
 from tests.support.clock import ManualClock, eventually
 from tests.support.sandboxes import ALICE, OWNER, OpenPlatform, pass_time, state_of
 

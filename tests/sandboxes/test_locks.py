@@ -8,9 +8,9 @@ import pytest
 
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import Conflict, IllegalTransition
-from sandboxer.sandboxes.destroy import remove
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases.destroy import remove
 from tests.support.clock import ManualClock, eventually
 from tests.support.sandboxes import ALICE, OpenPlatform, pass_time, state_of
 

@@ -16,10 +16,11 @@ from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import Conflict
 from sandboxer.kernel.ids import new_id
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
-from sandboxer.sandboxes.reconcile import Verdict, judge
+from sandboxer.sandboxes.reconciler import Verdict, judge
 from sandboxer.sandboxes.repository import Step
 from sandboxer.sandboxes.requests import CreateRequest
 from sandboxer.store import idempotency
+from tests.support.charging import paying, settled
 from tests.support.clock import ManualClock, eventually
 from tests.support.sandboxes import ALICE, OWNER, OpenPlatform
 
@@ -182,6 +183,35 @@ async def test_a_sandbox_past_its_ttl_when_the_server_starts_is_ended(
     async with open_one() as platform:
         await eventually(lambda: not backend.boxes)
         await eventually(lambda: not list(platform.sandboxes.dependencies.repository.living()))
+
+
+async def test_a_sandbox_that_expired_while_no_server_ran_says_when_it_expired(
+    open_one: OpenPlatform, clock: ManualClock, backend: Scripted
+) -> None:
+    async with open_one() as platform:
+        made = await platform.sandboxes.create(CreateRequest(ttl="30s"), ALICE)
+    clock.advance(timedelta(hours=1))
+    async with open_one() as platform:
+        await eventually(lambda: not backend.boxes)
+        (expired,) = [e for e in await platform.events.page(made.id) if e.kind == "sandbox.expired"]
+        assert made.ready_at is not None
+        assert expired.at == made.ready_at + timedelta(seconds=30)
+
+
+async def test_an_outage_longer_than_a_ttl_tells_nobody_that_the_sats_ran_out(
+    open_one: OpenPlatform, clock: ManualClock, backend: Scripted
+) -> None:
+    """Two that ran for half a minute each are paid for; the whole outage could not be paid."""
+    async with paying(open_one, sats=1300) as platform:
+        for _ in range(2):
+            await platform.sandboxes.create(CreateRequest(ttl="30s"), ALICE)
+    clock.advance(timedelta(hours=1))
+    async with paying(open_one) as platform:
+        await eventually(lambda: not backend.boxes)
+        await eventually(lambda: not list(platform.sandboxes.dependencies.repository.living()))
+        assert (await settled(platform)).posted == 1300 - 60
+        told = {event.kind for event in await platform.events.page("alice")}
+        assert not told & {"account.dry", "account.reaped", "account.funded"}
 
 
 async def test_a_request_that_a_crash_interrupted_may_be_repeated_at_once_and_old_keys_are_removed(

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import Connection, Engine
 
 from sandboxer.accounts import records
+from sandboxer.accounts.authority import ALL_SCOPES
 from sandboxer.accounts.delegation import Cut, DelegatedKey, cut
-from sandboxer.accounts.scopes import ALL
 from sandboxer.identity.keys import Caller, generate
 from sandboxer.money.buckets import credit
 from sandboxer.money.ledger import balance
@@ -76,7 +76,7 @@ def rich(conn: Connection, id: str = "acc_root", sats: int = 1000) -> str:
 def child_of(
     conn: Connection, parent: str, *, now: datetime = NOW, slots_in_use: int = 0, **wish: Any
 ) -> DelegatedKey:
-    wish = {"budget_sats": 100, "scopes": ALL, "depth": 3, **wish}
+    wish = {"budget_sats": 100, "scopes": ALL_SCOPES, "depth": 3, **wish}
     return cut(
         conn,
         parent,

@@ -8,8 +8,9 @@ from datetime import timedelta
 
 from sandboxer.accounts import records as accounts
 from sandboxer.accounts.caps import Caps
-from sandboxer.money.buckets import Bucket, credit, open_bucket, settle_account
-from sandboxer.money.timer import attend_due
+from sandboxer.money.buckets import credit, open_bucket, settle_account
+from sandboxer.money.reconciler import attend_due
+from sandboxer.money.records import Bucket
 from sandboxer.money.verification import verify
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.wiring import Platform

@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 from sandboxer.money import tables
 from sandboxer.money.buckets import credit, open_bucket
 from sandboxer.money.metering import charge_once
-from sandboxer.money.meters import Use
+from sandboxer.money.policy import Use
 from sandboxer.observe.events import events
 from sandboxer.store.databases import open_database
 from sandboxer.store.migrate import migrate

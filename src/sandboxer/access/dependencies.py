@@ -15,7 +15,7 @@ from sandboxer.access.secrets.use_cases import Secrets
 from sandboxer.access.ssh.keys import Ssh
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.clock import Clock
-from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
 from sandboxer.store.engine import Store
 
 

@@ -1,10 +1,10 @@
-"""Who did what: an append-only log in which each row's hash covers the row and the hash before it.
+"""The audit log says who did what. It is append-only: each row's hash covers the row and the hash before it.
 
-What `verify` finds: a row edited, deleted, inserted or swapped anywhere (the chain breaks there), and rows
-missing from the end (the head row knows the newest; so does every checkpoint, which is an event in the event
-log). What it cannot find without help: someone who may write the whole database can rewrite the rows from
-some point on, the head and the events alike. Against that keep a checkpoint outside (`checkpoint`, or the
-last line of an export) and give it to `verify` as `anchor`.
+`verify` finds a row that was edited, deleted, inserted or swapped (the chain breaks there), and rows missing
+from the end (the head row knows the newest; so does every checkpoint, which is an event in the event log). It
+cannot find by itself that somebody with write access to the whole database rewrote the rows from some point
+on, together with the head and the events. Against that, keep a checkpoint outside (`checkpoint`, or the last
+line of an export) and give it to `verify` as `anchor`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sandboxer.store.engine import Store
 GENESIS = "0" * 64
 CHECKPOINT = "audit.checkpoint"
 SUBJECT = "audit"
-# An event remembers the head each time so many rows were added.
+# A checkpoint event is recorded each time so many rows were added.
 CHECKPOINT_EVERY = 50
 _PAGE = 500
 
@@ -47,7 +47,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """So many rows, and the hash of the last of them."""
+    """The number of rows, and the hash of the last of them."""
 
     seq: int
     hash: str
@@ -57,7 +57,7 @@ class Checkpoint:
 class Proof:
     rows: int
     head: Checkpoint
-    # The first row that does not follow, and why; None: the log is whole.
+    # The first row that breaks the chain, and why; None: the log is whole.
     broken_at: int | None = None
     why: str | None = None
 
@@ -76,12 +76,12 @@ def append(
     data: Mapping[str, Any] | None = None,
     now: datetime,
 ) -> Entry:
-    """Write the next link, in the transaction of what it tells of."""
-    # The lock makes one chain of all writers; only then is the head known.
+    """Append a row, in the transaction of the act that it records."""
+    # All writers take this lock, so that there is one chain and the head is up to date.
     head = conn.execute(select(audit_head).where(audit_head.c.id == 1).with_for_update()).one_or_none()
     if head is None:
         raise Broken(why="the head of the audit log is missing")
-    # As it will be read again: keys as text, tuples as lists.
+    # In the form in which it is read back: keys as text, tuples as lists.
     plain = json.loads(_canonical(dict(data or {})))
     seq = head.seq + 1
     fields = {
@@ -109,9 +109,9 @@ def by_owner(
     data: Mapping[str, Any] | None = None,
     now: datetime,
 ) -> Also:
-    """For the transaction of an act: there is no act without its row, and no row without its act.
+    """Return a function that writes the audit row in the transaction of the act itself.
 
-    Only the owner's acts are written.
+    Only acts of the platform's owner are written; for everyone else it does nothing.
     """
 
     def write(conn: Connection, subject: str) -> None:
@@ -125,7 +125,7 @@ def by_owner(
 async def write_down(
     store: Store, who: Caller, action: str, subjects: Mapping[str, Mapping[str, Any]], *, now: datetime
 ) -> None:
-    """What the owner is about to do, or did in no transaction of ours: a row for each subject."""
+    """Write a row for each subject of an act of the owner that has no transaction of its own."""
 
     def write(conn: Connection) -> None:
         for subject, data in subjects.items():
@@ -136,7 +136,7 @@ async def write_down(
 
 
 def checkpoint(conn: Connection, *, now: datetime) -> Checkpoint:
-    """The head as of now, also told as an event. Keep it elsewhere: it is what `verify` takes as `anchor`."""
+    """Return the head and record it as an event. Keep it elsewhere: `verify` takes it as `anchor`."""
     row = conn.execute(select(audit_head).where(audit_head.c.id == 1)).one()
     head = Checkpoint(seq=row.seq, hash=row.hash)
     _remember(conn, head, now)
@@ -144,10 +144,10 @@ def checkpoint(conn: Connection, *, now: datetime) -> Checkpoint:
 
 
 def verify(conn: Connection, *, anchor: Checkpoint | None = None) -> Proof:
-    """Walk the whole chain. Use it in `store.read`, where the database stands still."""
+    """Check the whole chain. Use it in `store.read`, which sees one snapshot of the database."""
     witnesses = {w.seq: w.hash for w in _checkpoints(conn)}
     if anchor is not None:
-        # Last: what was kept outside counts more than what lies beside the log.
+        # Set last, because what was kept outside counts more than the events of the same database.
         witnesses[anchor.seq] = anchor.hash
     last = Checkpoint(seq=0, hash=GENESIS)
     for row in _rows(conn):
@@ -166,7 +166,7 @@ def verify(conn: Connection, *, anchor: Checkpoint | None = None) -> Proof:
 
 
 def page(conn: Connection, *, after: int = 0, subject: str | None = None, limit: int = 100) -> list[Entry]:
-    """Rows after a number, oldest first."""
+    """Return the rows after a number, oldest first."""
     query = select(audit_log).where(audit_log.c.seq > after).order_by(audit_log.c.seq)
     if subject is not None:
         query = query.where(audit_log.c.subject == subject)
@@ -174,7 +174,10 @@ def page(conn: Connection, *, after: int = 0, subject: str | None = None, limit:
 
 
 async def export(store: Store) -> AsyncIterator[str]:
-    """The whole log, one JSON object a line; the last line's `seq` and `hash` are an anchor."""
+    """Yield the whole log, one JSON object a line.
+
+    The last line's `seq` and `hash` can serve as an anchor.
+    """
     after = 0
     while True:
         entries = await store.read(_page_reader(after))

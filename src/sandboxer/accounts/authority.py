@@ -1,23 +1,25 @@
-"""What a caller may do at this moment: its account, its ancestry, its scopes. Asked on every request.
+"""An authority says what a caller may do now: its account, its ancestry and its scopes. Every request asks
+it.
 
-A delegated key is worth no more than what stands above it: if any ancestor is suspended, ending, expired or
-closed, so is the key. The repository answers from memory; every commit that touches an account or one of its
-ancestors makes it look again.
+A delegated key may do no more than the accounts above it: if any ancestor is suspended, ending, expired or
+closed, so is the key. The repository answers from memory, and every commit that touches an account or one of
+its ancestors makes it read again.
 
-`demand_may` is the one door for every actor: may this account act now? It is asked in the transaction of the
-act itself. A key, a wallet's session, a wallet that only paid, an invoice, a gift card, a loop of ours: none
-of them asks for leave on the way in and all of them pass here, where a sandbox is made or started, where
-money is asked for and where it is given away. Whoever an edge believes to be calling makes no difference.
+`demand_may` checks for every actor whether its account may act, in the transaction of the act itself. A key,
+a wallet's session, a wallet that only paid, an invoice, a gift card and our own loops all pass it: where a
+sandbox is made or started, where money is asked for, and where it is given away.
+
+A child's scopes are a part of its parent's.
 
 Money that arrives all the same (a deposit that was under way, a payment settled by somebody else) is never
-refused: it is credited. What a suspended or closed account has lies in its bucket, where only the operator
-can take it out (`adjust`), to hand it back.
+refused, but credited. What a suspended or closed account has stays in its bucket, and only the operator can
+take it out (`adjust`) to hand it back.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -25,17 +27,33 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select
 
-from sandboxer.accounts import scopes as words
 from sandboxer.accounts.caps import Caps, from_json
 from sandboxer.accounts.limits import Sender
 from sandboxer.accounts.records import Account, Kind, Status, ensure, find, has_bucket
-from sandboxer.accounts.scopes import Scope
 from sandboxer.accounts.tables import accounts, delegated_keys
 from sandboxer.identity.keys import OWNER_ACCOUNT, Caller, keys
 from sandboxer.kernel.clock import Clock
-from sandboxer.kernel.errors import Forbidden, NotFound
+from sandboxer.kernel.errors import Forbidden, InvalidRequest, NotFound
 from sandboxer.store.engine import Store
-from sandboxer.wire.operations.declaration import Needs
+from sandboxer.wire.operations.declaration import Needs, Scope
+
+ALL_SCOPES = frozenset(Scope)
+
+
+def parse_scopes(words: Iterable[str]) -> frozenset[Scope]:
+    """Read the scopes of a key. Raises InvalidRequest naming those that are unknown."""
+    known = {scope.value for scope in Scope}
+    given = list(words)
+    if unknown := sorted({str(word) for word in given} - known):
+        raise InvalidRequest(
+            field="scopes", why=f"no such scope: {', '.join(unknown)}; known are {', '.join(sorted(known))}"
+        )
+    return frozenset(Scope(word) for word in given)
+
+
+def scopes_to_json(scopes: Iterable[Scope]) -> list[str]:
+    return sorted(scope.value for scope in scopes)
+
 
 # How many generations an account may raise below it, unless the operator says otherwise.
 ROOT_DEPTH = 8
@@ -47,7 +65,7 @@ _HELD_ABOVE = "a key or account above this one may not act"
 
 class KeyState(StrEnum):
     ACTIVE = "active"
-    # Revoked or expired: may do nothing more; what it has is being destroyed and settled.
+    # Revoked or expired: it may do nothing more, and its sandboxes are being destroyed and settled.
     ENDING = "ending"
     ENDED = "ended"
 
@@ -58,14 +76,15 @@ class Authority:
     # From the root to the account itself.
     ancestry: tuple[str, ...]
     scopes: frozenset[Scope]
-    # Generations that may still follow; sandboxes at once, children's included (None: no limit).
+    # How many generations may still follow, and how many sandboxes it may have at once, its children's
+    # included (None: no limit).
     depth: int
     slots: int | None
-    # The first moment at which it or any ancestor expires, or a key that cut one of them.
+    # The first moment at which it, an ancestor, or a key that delegated one of them expires.
     expires_at: datetime | None
-    # Its own caps; a child's are never wider than its parent's were when it was cut.
+    # Its own caps; a child's are never wider than its parent's were when it was delegated.
     caps: Caps
-    # Why it may not act at all, if so: words for the caller.
+    # Why it may not act at all, in words for the caller; None: it may act.
     refused_why: str | None
     root_tier: int | None
     root_entitled_until: datetime | None
@@ -80,7 +99,7 @@ class Authority:
         return self.ancestry[0]
 
     def sender(self, caller: Caller, *, now: datetime) -> Sender:
-        """What the limits need to know."""
+        """Return what the rate limits need to know of the caller."""
         until = self.root_entitled_until
         return Sender(
             public_key=caller.public_key,
@@ -97,7 +116,7 @@ class Act(StrEnum):
     RUN = "run"
     # Something is kept on a disk.
     KEEP = "keep"
-    # Money is asked for, that would be this account's.
+    # Somebody is asked for money that this account would get.
     FUND = "fund"
     # Its sats are given to others: a gift, a gift card, a budget.
     SPEND = "spend"
@@ -112,7 +131,7 @@ _REFUSED = {
 
 
 def why_not_active(authority: Authority, *, now: datetime) -> str | None:
-    """Why the account may not act now, if so. Pure."""
+    """Return why the account may not act now, or None if it may. Pure."""
     if authority.refused_why is not None:
         return authority.refused_why
     has_expired = authority.expires_at is not None and authority.expires_at <= now
@@ -120,7 +139,7 @@ def why_not_active(authority: Authority, *, now: datetime) -> str | None:
 
 
 def demand_active(authority: Authority, *, now: datetime) -> None:
-    """Raises Forbidden unless the account and all above it may act."""
+    """Raise Forbidden unless the account and all above it may act."""
     why = why_not_active(authority, now=now)
     if why is not None:
         raise Forbidden(
@@ -129,22 +148,22 @@ def demand_active(authority: Authority, *, now: datetime) -> None:
 
 
 def demand(authority: Authority, scope: Scope, *, now: datetime) -> None:
-    """Raises Forbidden unless the caller may act, and may do this."""
+    """Raise Forbidden unless the caller may act and has this scope."""
     demand_active(authority, now=now)
     if scope not in authority.scopes:
         raise Forbidden(
             why=f"this key has no scope {scope.value}",
             reason="missing_scope",
             scope=scope.value,
-            scopes=words.to_json(authority.scopes),
+            scopes=scopes_to_json(authority.scopes),
             hint=f"Use a key with the scope {scope.value}.",
         )
 
 
 def demand_needs(authority: Authority, needs: Needs | None, *, now: datetime) -> None:
-    """Raises Forbidden for a delegated key that lacks a scope, and for what no delegated key may do.
+    """Raise Forbidden for a delegated key that lacks a scope, and for what no delegated key may do.
 
-    `needs` is None for what is not served at all.
+    `needs` is None for a route that does not exist.
     """
     if needs is None or needs.is_never_delegated:
         raise Forbidden(
@@ -157,7 +176,7 @@ def demand_needs(authority: Authority, needs: Needs | None, *, now: datetime) ->
 
 
 def load_authority(conn: Connection, account: str, *, root_depth: int = ROOT_DEPTH) -> Authority:
-    """As of the last commit. Raises NotFound for an account without a record."""
+    """Load an account's authority as of the last commit. Raises NotFound for an account without a record."""
     found = find_authority(conn, account, root_depth=root_depth)
     if found is None:
         raise NotFound(what="account", id=account)
@@ -170,12 +189,12 @@ def find_authority(conn: Connection, account: str, *, root_depth: int = ROOT_DEP
         return None
     key = conn.execute(select(delegated_keys).where(delegated_keys.c.account == account)).one_or_none()
     if key is None:
-        # An account that says it is delegated and is not would be a forgery.
+        # An account marked as delegated without a delegated key is a forgery and may do nothing.
         is_orphan = mine.kind is Kind.DELEGATED
         return Authority(
             account=mine,
             ancestry=(account,),
-            scopes=frozenset() if is_orphan else words.ALL,
+            scopes=frozenset() if is_orphan else ALL_SCOPES,
             depth=0 if is_orphan else root_depth,
             slots=0 if is_orphan else None,
             expires_at=None,
@@ -204,7 +223,7 @@ def _delegated(conn: Connection, mine: Account, key: Row[Any]) -> Authority:
                 accounts.c.caps,
                 delegated_keys.c.state,
                 delegated_keys.c.expires_at,
-                # Of the key that cut it: what is cut acts no longer than who cut it.
+                # Of the key that delegated it: a child does not outlive that key.
                 keys.c.expires_at.label("cutter_ends"),
                 keys.c.suspended_at.label("cutter_suspended"),
             )
@@ -224,7 +243,7 @@ def _delegated(conn: Connection, mine: Account, key: Row[Any]) -> Authority:
     return Authority(
         account=mine,
         ancestry=ancestry,
-        scopes=words.parse(key.scopes),
+        scopes=parse_scopes(key.scopes),
         depth=key.depth,
         slots=key.slots,
         expires_at=min(ends, default=None),
@@ -237,7 +256,7 @@ def _delegated(conn: Connection, mine: Account, key: Row[Any]) -> Authority:
 
 
 def _why_not(status: str, state: str | None, is_self: bool) -> str | None:
-    # Of an ancestor no more is told than that it is the reason.
+    # The caller learns only that an ancestor is the reason, not why.
     if status == Status.ACTIVE.value and state in (None, KeyState.ACTIVE.value):
         return None
     if not is_self:
@@ -248,21 +267,23 @@ def _why_not(status: str, state: str | None, is_self: bool) -> str | None:
 
 
 class AuthorityRepository:
-    """Authorities in memory. Lives on one event loop; `close` it before the store."""
+    """Keeps authorities in memory. It lives on one event loop; close it before the store."""
 
     def __init__(self, store: Store, clock: Clock, *, root_depth: int = ROOT_DEPTH) -> None:
         self._store = store
         self._clock = clock
         self._root_depth = root_depth
         self._known: OrderedDict[str, tuple[Authority, datetime]] = OrderedDict()
-        # Whose authority hangs on an account: its own and that of all cached below it.
+        # For each account, the cached accounts that depend on it: itself and those below it.
         self._hanging: dict[str, set[str]] = {}
-        # What each look under way has missed: a commit during the read must not be forgotten after it.
+        # For each read under way, the commits since it began: its answer must not be cached then.
         self._missed: list[set[str]] = []
         self._leave: Callable[[], None] = store.on_commit(self._hear)
 
     async def of(self, caller: Caller) -> Authority:
-        """The authority of a caller that identity has proven; an account seen first gets its record."""
+        """Return the authority of an authenticated caller; an account seen for the first time gets its
+        record.
+        """
         now = self._clock.now()
         cached = self._known.get(caller.account)
         if cached is not None and cached[1] > now:
@@ -272,7 +293,7 @@ class AuthorityRepository:
         try:
             found = await self._store.read(lambda conn: self._find(conn, caller.account))
         finally:
-            # By identity: two looks may have missed the same.
+            # Compared by identity, because two reads may have missed the same commits.
             self._missed = [other for other in self._missed if other is not missed]
         if found is None:
             return await self._store.write(lambda conn: self._ensure(conn, caller, now))
@@ -317,18 +338,18 @@ class AuthorityRepository:
 
 
 def refusal(authority: Authority, act: Act, *, now: datetime) -> Forbidden | None:
-    """Why an account may not do this, if so. Pure."""
+    """Return the error if an account may not do this, or None if it may. Pure."""
     why = why_not_active(authority, now=now)
     if why is None:
         return None
     if act is Act.FUND:
-        # Whoever pays may be anybody: not for them to know what its operator did.
+        # Anybody may pay for an account, and must not learn what its operator did.
         why = "this account takes no payments"
     return Forbidden(why=why, reason="not_active", hint=_REFUSED[act])
 
 
 def demand_may(conn: Connection, account: str, act: Act, *, now: datetime) -> None:
-    """Raises Forbidden unless the account and all above it stand. One that nobody has seen yet stands."""
+    """Raise Forbidden unless the account and all above it may act. An account without a record may."""
     authority = None if account == OWNER_ACCOUNT else find_authority(conn, account)
     if authority is not None and (error := refusal(authority, act, now=now)) is not None:
         raise error

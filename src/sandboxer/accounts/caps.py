@@ -1,7 +1,7 @@
-"""Spending caps: per key, per sandbox and per day. Pure checks over sums that the money package gives.
+"""Spending caps bound what a key, a sandbox or an account per day may spend, whatever the bucket holds.
 
-A cap bounds what may be spent, whatever the bucket holds. Budgets given to children count as spent by the
-giver, or a capped key could pass its cap by cutting children.
+These are pure checks over sums that the money package gives. Budgets given to children count as spent by the
+giver; otherwise a capped key could evade its cap by delegating keys.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from datetime import datetime, timedelta
 
 from sandboxer.kernel.errors import Forbidden, InvalidRequest
 from sandboxer.money.amounts import MAX_AMOUNT, NSATS_PER_SAT, Nsats, Rate, Sats
-from sandboxer.money.spending import day_of
+from sandboxer.money.segments import day_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """In sats; None: no cap. Zero forbids all spending."""
+    """The caps of an account, in sats. None means no cap, and zero forbids all spending."""
 
-    # In the whole life of one key (each key of the account by itself), of one sandbox; of the whole account
-    # from midnight to midnight, UTC.
+    # For each key of the account in its whole life; for each sandbox in its whole life; for the account from
+    # midnight to midnight, UTC.
     per_key_sats: Sats | None = None
     per_sandbox_sats: Sats | None = None
     per_day_sats: Sats | None = None
@@ -33,7 +33,7 @@ class Caps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What has been spent so far, in nanosats so that nothing is lost to rounding."""
+    """What has been spent so far, in nanosats, so that nothing is lost to rounding."""
 
     key: Nsats = 0
     sandbox: Nsats = 0
@@ -55,7 +55,7 @@ def from_json(values: Mapping[str, int]) -> Caps:
 
 
 def attenuate(parent: Caps, wished: Caps) -> Caps:
-    """A child's caps: the tighter of what it is given and what its parent is bound by."""
+    """Return a child's caps: the tighter of what it is given and of its parent's own."""
     tighter = {}
     for field in fields(Caps):
         both = [c for c in (getattr(parent, field.name), getattr(wished, field.name)) if c is not None]
@@ -64,7 +64,7 @@ def attenuate(parent: Caps, wished: Caps) -> Caps:
 
 
 def check(caps: Caps, spent: Spent, *, wanted: Sats) -> None:
-    """May so many more sats be spent? Raises Forbidden with the cap that stands in the way."""
+    """Raise Forbidden, naming the cap, if spending `wanted` more sats would pass a cap."""
     for name, limit, used in _lines(caps, spent):
         if limit is not None and used + wanted * NSATS_PER_SAT > limit * NSATS_PER_SAT:
             raise Forbidden(
@@ -79,12 +79,12 @@ def check(caps: Caps, spent: Spent, *, wanted: Sats) -> None:
 
 
 def _shown(used: Nsats, limit: Sats) -> Sats:
-    """Rounded up, so that it adds up with what is wanted; but a cap that was just met was not passed."""
+    """Round up, so that it adds up with what is wanted; but do not show more than a cap that was just met."""
     return used // NSATS_PER_SAT if used >= limit * NSATS_PER_SAT else -(-used // NSATS_PER_SAT)
 
 
 def left(caps: Caps, spent: Spent) -> Sats | None:
-    """Whole sats until the first cap; None: no cap."""
+    """Return the whole sats left until the first cap; None: there is no cap."""
     rests = [
         (limit * NSATS_PER_SAT - used) // NSATS_PER_SAT
         for _, limit, used in _lines(caps, spent)
@@ -102,9 +102,10 @@ def reached_at(
     account_rate: Rate | None = None,
     now: datetime,
 ) -> datetime | None:
-    """When a sandbox that runs at `rate` meets its first cap; None: not before the day's cap is new.
+    """Return when a sandbox that runs at `rate` reaches its first cap; None: not before the daily cap is
+    reset.
 
-    `key_rate` and `account_rate` are what all of its key and of its account spends per second.
+    `key_rate` and `account_rate` are what everything of its key and of its account costs per second.
     """
     moments = []
     midnight = day_of(now) + timedelta(days=1)
@@ -116,7 +117,7 @@ def reached_at(
         if limit is None or flow <= 0:
             continue
         rest = max(0, limit * NSATS_PER_SAT - used)
-        # Far beyond anything that lives; keeps the sum away from datetime's edge.
+        # Longer than anything runs, and small enough that the sum is a valid datetime.
         us = min(-(-rest // flow), 10**15)
         moment = now + timedelta(microseconds=us)
         if not is_daily or moment < midnight:

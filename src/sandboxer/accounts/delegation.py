@@ -1,9 +1,10 @@
-"""Cutting a child key from a parent: a budget, scopes, depth, slots, an end; never more than the parent has.
+"""A delegated key is cut from a parent: it gets a budget, scopes, depth, slots and an end within its
+parent's.
 
-A child has an account and a bucket of its own. Its budget is moved there by the ledger, so neither can spend
-the other's, and a parent that gave everything away is not dry: nothing of its own runs unpaid.
+A child has an account and a bucket of its own. The ledger moves its budget there, so neither can spend the
+other's sats. A parent that gave everything away is not dry, as nothing of its own runs unpaid.
 
-`tree` is a key, everything below it, and what each has spent: what `GET /v1/keys/tree` shows.
+`tree` returns a key, everything below it, and what each has spent, as `GET /v1/keys/tree` shows it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,18 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, insert, select
 
-from sandboxer.accounts import audit, caps, records, scopes
-from sandboxer.accounts.authority import ROOT_DEPTH, Authority, KeyState, demand, load_authority
+from sandboxer.accounts import audit, caps, records
+from sandboxer.accounts.authority import (
+    ROOT_DEPTH,
+    Authority,
+    KeyState,
+    demand,
+    load_authority,
+    parse_scopes,
+    scopes_to_json,
+)
 from sandboxer.accounts.caps import NO_CAPS, Caps
 from sandboxer.accounts.records import Kind
-from sandboxer.accounts.scopes import Scope
 from sandboxer.accounts.sums import GIVEN, Totals, spent_by, totals
 from sandboxer.accounts.tables import delegated_keys
 from sandboxer.identity.keys import is_public_key, keys
@@ -33,13 +41,15 @@ from sandboxer.kernel.errors import (
 )
 from sandboxer.kernel.ids import new_id
 from sandboxer.money.amounts import MAX_AMOUNT, Sats, checked_amount
-from sandboxer.money.buckets import bucket_id, open_bucket, settle_account, spend
+from sandboxer.money.buckets import open_bucket, settle_account, spend
 from sandboxer.money.ledger import find_transfer
-from sandboxer.money.spending import count_move
+from sandboxer.money.records import bucket_id
+from sandboxer.money.segments import count_move
 from sandboxer.observe.events import record
 from sandboxer.store.workers import announce
+from sandboxer.wire.operations.declaration import Scope
 
-# Living children of one account: a limit on everything.
+# How many delegated keys of one account may live at once.
 MAX_CHILDREN = 1000
 MAX_SLOTS = 1_000_000
 MAX_NAME = 200
@@ -50,13 +60,16 @@ _CHUNK = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """What is asked for; the defaults ask for little. `expires_at` None asks for the parent's end."""
+    """What is asked for a new key.
+
+    The defaults ask for little; `expires_at` None asks for the parent's end.
+    """
 
     name: str = ""
     budget_sats: Sats = 0
     scopes: frozenset[Scope]
     depth: int = 0
-    # None: whatever the parent is not bound by.
+    # None: no limit, which only a parent without a limit can give.
     slots: int | None = None
     expires_at: datetime | None = None
     caps: Caps = NO_CAPS
@@ -64,7 +77,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """What a parent has left to give."""
+    """What a parent may still give to a child."""
 
     scopes: frozenset[Scope]
     depth: int
@@ -112,10 +125,13 @@ class Node:
 
 
 def attenuate(allowance: Allowance, wish: Cut, *, now: datetime) -> Cut:
-    """The wish as it can be granted, or a refusal that names the axis it grows on. Pure; money is later."""
+    """Return the wish as it can be granted. Raises Forbidden naming the axis on which it exceeds its parent.
+
+    Pure; whether the budget can be paid is seen later.
+    """
     _check_form(wish)
     if beyond := wish.scopes - allowance.scopes:
-        raise _grows("scopes", f"this key has no {', '.join(scopes.to_json(beyond))} to give")
+        raise _grows("scopes", f"this key has no {', '.join(scopes_to_json(beyond))} to give")
     if allowance.depth < 1:
         raise _grows("depth", "no further generation may be cut below this key")
     if wish.depth > allowance.depth - 1:
@@ -154,14 +170,15 @@ def cut(
     slots_in_use: int = 0,
     root_depth: int = ROOT_DEPTH,
 ) -> DelegatedKey:
-    """A child of `parent`, in one transaction with its budget. Insert the key itself in the same one.
+    """Make a child of `parent` and move its budget, in one transaction; insert the key itself in the same
+    one.
 
     `cut_by` is the caller's public key, `slots_in_use` how many sandboxes the parent has itself. Raises
-    Forbidden (grows on an axis, may not act), InsufficientCredit, Conflict (id or key taken, too many).
+    Forbidden (exceeds its parent, may not act), InsufficientCredit, Conflict (id or key taken, too many).
     """
     if not is_public_key(public_key):
         raise InvalidRequest(field="public_key", why="it is not a public key")
-    # The parent's row is the gate: two cuts at once are judged one after the other.
+    # The lock on the parent's row makes two cuts at once wait for each other.
     records.load(conn, parent, lock=True)
     open_bucket(conn, parent, now=now)
     authority = load_authority(conn, parent, root_depth=root_depth)
@@ -182,7 +199,7 @@ def cut(
         "child": child,
         "public_key": public_key,
         "budget_sats": granted.budget_sats,
-        "scopes": scopes.to_json(granted.scopes),
+        "scopes": scopes_to_json(granted.scopes),
         "depth": granted.depth,
         "slots": granted.slots,
         "expires_at": None if granted.expires_at is None else granted.expires_at.isoformat(),
@@ -199,7 +216,7 @@ def cut(
 def top_up(
     conn: Connection, parent: str, child: str, sats: Sats, *, id: str, cut_by: str, now: datetime
 ) -> None:
-    """Give a living child more. Only its own parent may; the same id gives once, and says so again."""
+    """Give a living child more sats. Only its own parent may; the same id gives once and succeeds again."""
     records.load(conn, parent, lock=True)
     authority = load_authority(conn, parent)
     demand(authority, Scope.KEYS_DELEGATE, now=now)
@@ -209,7 +226,7 @@ def top_up(
     transfer_id = f"{GIVEN}:{child}:{id}"
     known = find_transfer(conn, transfer_id)
     if known is not None:
-        # Neither a cap nor an end that came later makes it undone, and it is written down once.
+        # It was given before; a cap or a revocation that came later does not change that.
         if known.amount != sats:
             raise Conflict(why=f"the id {id} was already used to give {known.amount} sats")
         return
@@ -228,7 +245,10 @@ def top_up(
 
 
 def give(conn: Connection, parent: str, child: str, sats: Sats, *, id: str, key: str, now: datetime) -> None:
-    """Move sats down, within the caps of the parent and of its key. Raises InsufficientCredit, Forbidden."""
+    """Move sats to a child, within the caps of the parent and its key.
+
+    Raises InsufficientCredit, Forbidden.
+    """
     checked_amount(sats, field="budget_sats")
     bounds = records.load(conn, parent).caps
     caps.check(bounds, spent_by(conn, parent, bounds, key=key, now=now), wanted=sats)
@@ -265,7 +285,7 @@ def load_key(conn: Connection, account: str) -> DelegatedKey:
 
 
 def find_below(conn: Connection, ancestor: str, public_key: str) -> DelegatedKey:
-    """A key somewhere below an account, by its public key; NotFound if it is elsewhere or nowhere alike."""
+    """Find a key anywhere below an account by its public key. Raises NotFound also if it is elsewhere."""
     row = conn.execute(select(delegated_keys).where(delegated_keys.c.public_key == public_key)).one_or_none()
     if row is None or ancestor not in row.path.split("/")[:-1]:
         raise NotFound(what="delegated key", id=public_key)
@@ -275,7 +295,7 @@ def find_below(conn: Connection, ancestor: str, public_key: str) -> DelegatedKey
 def children(
     conn: Connection, parent: str, *, after: str | None = None, limit: int = 100, living_only: bool = False
 ) -> list[DelegatedKey]:
-    """The keys cut directly from an account, by account id; `after` is the last one seen."""
+    """Return the keys delegated directly by an account, by account id; `after` is the last one seen."""
     columns = delegated_keys.c
     query = select(delegated_keys).where(columns.parent == parent).order_by(columns.account)
     if after is not None:
@@ -286,7 +306,7 @@ def children(
 
 
 def below(conn: Connection, account: str, *, living_only: bool = False) -> list[DelegatedKey]:
-    """Every key below an account, not itself, parents before children."""
+    """Return every key below an account, without itself, parents before children."""
     columns = delegated_keys.c
     mine = find_key(conn, account)
     if mine is None:
@@ -308,7 +328,7 @@ def living_below(conn: Connection, root: str) -> int:
 
 
 def slots_left(conn: Connection, authority: Authority, slots_in_use: int) -> int | None:
-    """Sandboxes an account may still have or give away: its slots, less its own and its children's."""
+    """Return how many sandboxes an account may still have or give: its slots less those used or given."""
     if authority.slots is None:
         return None
     given = conn.execute(
@@ -393,7 +413,7 @@ def _insert(
             path="/".join((*parent.ancestry, child)),
             generation=len(parent.ancestry),
             cut_by=cut_by,
-            scopes=scopes.to_json(granted.scopes),
+            scopes=scopes_to_json(granted.scopes),
             depth=granted.depth,
             slots=granted.slots,
             expires_at=granted.expires_at,
@@ -414,7 +434,7 @@ def from_row(row: Row[Any]) -> DelegatedKey:
         path=row.path,
         generation=row.generation,
         cut_by=row.cut_by,
-        scopes=scopes.parse(row.scopes),
+        scopes=parse_scopes(row.scopes),
         depth=row.depth,
         slots=row.slots,
         expires_at=row.expires_at,
@@ -428,7 +448,7 @@ def from_row(row: Row[Any]) -> DelegatedKey:
 
 
 def tree(conn: Connection, account: str, *, now: datetime, living_only: bool = False) -> Node:
-    """The tree below an account, itself at the top. Its ancestors are nobody's business but theirs."""
+    """Return the tree below an account, with itself at the top. Its ancestors are not shown."""
     found = below(conn, account, living_only=living_only)
     if len(found) > MAX_NODES:
         raise TooLarge(what="This tree of keys", limit=f"{MAX_NODES} keys")
@@ -442,7 +462,7 @@ def tree(conn: Connection, account: str, *, now: datetime, living_only: bool = F
 
 
 def accounts_above(conn: Connection, accounts: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """The ancestors of those of these accounts that were delegated, who hear of what they do."""
+    """Return the ancestors of the delegated ones among these accounts; their events go to those as well."""
     found: dict[str, tuple[str, ...]] = {}
     names = sorted(accounts)
     for start in range(0, len(names), _CHUNK):

@@ -1,8 +1,8 @@
-"""Which sandboxes of an account its tier pays for, and which pay per second. Pure.
+"""An entitlement decides which sandboxes of an account its tier pays for; the others pay per second. Pure.
 
 A tier gives slots at rate zero and a pool of resources for them. A sandbox beyond either is not refused: it
-pays. Who is free stays free while the entitlement lasts, whatever comes and goes beside it; a slot that
-becomes free goes to the oldest that fits.
+pays. A sandbox that is free stays free while the entitlement lasts; a slot that becomes free goes to the
+oldest sandbox that fits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Entitlement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierResources:
-    """What each step of a tier adds to the pool that its free sandboxes share."""
+    """What each tier adds to the pool of resources that its free sandboxes share."""
 
     vcpu_thousandths: int = 2000
     memory_mb: int = 4096
@@ -50,13 +50,13 @@ class Living:
     id: str
     since: datetime
     size: Size
-    # What it is now; a new one is not free yet.
+    # Whether it runs at rate zero now; a new one does not yet.
     is_free: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """This sandbox changes sides: to rate zero, or to paying per second from the bucket."""
+    """A sandbox that changes to rate zero, or to paying per second from the bucket."""
 
     id: str
     to_free: bool
@@ -70,7 +70,7 @@ def free_ones(
     resources: TierResources = RESOURCES,
     policy: LimitPolicy = LIMITS,
 ) -> frozenset[str]:
-    """The ids of those at rate zero."""
+    """Return the ids of the sandboxes that run at rate zero."""
     if entitlement is None or not entitlement.is_live(now):
         return frozenset()
     left = resources.pool(entitlement.tier)
@@ -91,9 +91,9 @@ def moves(
     resources: TierResources = RESOURCES,
     policy: LimitPolicy = LIMITS,
 ) -> tuple[Move, ...]:
-    """Who changes sides now, those who begin to pay first: their bucket must be judged with them.
+    """Return the sandboxes that change to or from rate zero now; those that begin to pay come first.
 
-    Call it whenever a sandbox came or went, a tier was bought, and at the moment an entitlement ends.
+    Call it whenever a sandbox came or went, a tier was bought, or an entitlement ended.
     """
     present = tuple(living)
     free = free_ones(present, entitlement, now=now, resources=resources, policy=policy)
@@ -110,15 +110,17 @@ def would_be_free(
     resources: TierResources = RESOURCES,
     policy: LimitPolicy = LIMITS,
 ) -> bool:
-    """Whether one more of this size would run at rate zero: what create and quote ask."""
+    """Return whether one more sandbox of this size would run at rate zero."""
     newcomer = Living(id="", since=now, size=size)
     present = (*living, newcomer)
     return "" in free_ones(present, entitlement, now=now, resources=resources, policy=policy)
 
 
 def keeps_disk(tier: int, disk_mb: int, *, held_mb: int, resources: TierResources = RESOURCES) -> bool:
-    """Whether a tier answers for the disk of one more sandbox that does not run, beside `held_mb` of others:
-    those in its slots and those that lie there. Otherwise stopping one after the other would keep any number.
+    """Return whether a tier pays for the disk of one more stopped sandbox, beside `held_mb` of others.
+
+    The others are those in its slots and those that are stopped already. Without this bound, stopping one
+    after the other would keep any number of disks for free.
     """
     return held_mb + disk_mb <= resources.pool(tier).disk_mb
 

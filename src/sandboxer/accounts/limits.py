@@ -1,7 +1,7 @@
-"""How many requests who may send, and who that is on the network. Decisions are pure; a `Limiter` counts.
+"""Rate limits: how many requests a key, an account and an address may send. A `Limiter` counts them.
 
 A request is counted three times: for its key, for the account at the root of its ancestry (cutting children
-must not multiply an allowance) and for the address it came from. All must have room.
+must not multiply an allowance) and for the address it came from. None of the three may be over its limit.
 
 The `Limiter` counts requests in memory: at most `limit` in *any* minute, and a Retry-After that is exactly
 true.
@@ -46,7 +46,7 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitPolicy:
-    """All per minute."""
+    """The limits, all per minute."""
 
     tiers: TierPrices = field(default_factory=TierPrices)
     # Accounts with a bucket and no entitlement.
@@ -56,7 +56,7 @@ class LimitPolicy:
     auth_address: int = 10
     # On auth routes by one key.
     auth_key: int = 10
-    # At ports: knocks in vain from one address, and how often sleeping sandboxes are woken by requests.
+    # At ports: refused connections from one address, and how often requests may wake sleeping sandboxes.
     port_refusals: int = 120
     wakes_address: int = 6
     wakes_sandbox: int = 6
@@ -71,7 +71,7 @@ LIMITS = LimitPolicy()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
-    """What limits need to know of a caller."""
+    """What the rate limits need to know of a caller."""
 
     public_key: str
     # The account at the top of the caller's ancestry: itself, unless it is delegated.
@@ -93,9 +93,9 @@ class Quota:
 def requests_per_minute(
     tier: int | None, *, is_owner: bool = False, policy: LimitPolicy = LIMITS
 ) -> int | None:
-    """7N for tier N, at least the configured number, which holds without a tier; None (no limit): the owner.
+    """Return the limit of a tier: 7N for tier N, but never less than without a tier.
 
-    The larger of both: whoever buys a tier may never send less than before.
+    None: the owner, no limit.
     """
     if is_owner:
         return None
@@ -105,14 +105,14 @@ def requests_per_minute(
 
 
 def free_slots(tier: int | None, *, policy: LimitPolicy = LIMITS) -> int:
-    """How many sandboxes at once run at rate zero: floor((N−1)/4)+1, none without a tier."""
+    """Return how many sandboxes run at rate zero at once: floor((N−1)/4)+1, none without a tier."""
     return 0 if tier is None else entitlement(tier, policy.tiers).slots
 
 
 def quotas(
     route: RateClass, *, address: str, caller: Sender | None, policy: LimitPolicy = LIMITS
 ) -> tuple[Quota, ...]:
-    """Everything that must have room for this request. The owner's key is never limited, anywhere."""
+    """Return every quota that this request counts against. The owner's key is never limited."""
     if caller is not None and caller.is_owner:
         return ()
     found = [Quota(f"address:{address}", policy.address)]
@@ -132,7 +132,7 @@ def quotas(
 
 
 def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
-    """The proxies an operator trusts: addresses or networks. Anything else is refused by name."""
+    """Read the addresses and networks of the proxies that an operator trusts. Raises InvalidRequest."""
     found = []
     for text in texts:
         try:
@@ -143,7 +143,7 @@ def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
 
 
 def client_address(peer: str | None, forwarded: Sequence[str], trusted: Sequence[Network]) -> str:
-    """Whom to count: an IPv4 address, an IPv6 /64, or `local` for a peer without an address.
+    """Return the address to count for: an IPv4 address, an IPv6 /64, or `local` for a peer without one.
 
     `forwarded` are the values of X-Forwarded-For in the order received. They are read from the right, each
     believed only because the one after it, beginning with the peer itself, is a trusted proxy. Nothing is
@@ -166,9 +166,9 @@ def client_address(peer: str | None, forwarded: Sequence[str], trusted: Sequence
 
 @lru_cache(maxsize=4096)
 def network_around(address: str) -> str:
-    """The network in which one party may well have every address: who has many there is one, as caps count.
+    """Return the network in which one party may own every address (IPv4 /24, IPv6 /48), for caps per network.
 
-    `address` is what `client_address` gave; what is no address stands for itself.
+    `address` is what `client_address` gave; what is no address is returned as it is.
     """
     try:
         found = ip_network(address)
@@ -179,7 +179,7 @@ def network_around(address: str) -> str:
 
 
 def is_trusted(peer: str | None, trusted: Sequence[Network]) -> bool:
-    """Is this peer a proxy that the operator named?"""
+    """Return whether this peer is a proxy that the operator named."""
     address = _parse(peer or "")
     return address is not None and _is_trusted(address, trusted)
 
@@ -212,7 +212,7 @@ def _counted(address: IPv4Address | IPv6Address) -> str:
 
 
 class Limiter:
-    """`now` is in seconds of a clock that never goes back (`time.monotonic`)."""
+    """Counts requests in memory. `now` is in seconds of a clock that never goes back (`time.monotonic`)."""
 
     def __init__(self, *, max_names: int = MAX_NAMES, window_s: float = WINDOW_S) -> None:
         self._rings: OrderedDict[str, _Ring] = OrderedDict()
@@ -239,7 +239,7 @@ class Limiter:
         self._forget(now)
 
     def wait_s(self, quotas: Iterable[Quota], *, now: float) -> float:
-        """How long until these would be admitted; zero: now. Counts nothing."""
+        """Return how long until these would be admitted; zero: now. Nothing is counted."""
         refusal = self._longest(tuple(quotas), now)
         return 0.0 if refusal is None else refusal[1]
 
@@ -289,7 +289,7 @@ class _Ring:
         return self._moments[self._oldest - 1] if self._moments else -math.inf
 
     def fit(self, limit: int) -> None:
-        """Another tier, another limit: keep the newest."""
+        """Adapt the ring to another limit; the newest moments are kept."""
         if limit != self._limit:
             self._moments = array("d", self._ordered()[-limit:])
             self._oldest = 0
@@ -303,7 +303,7 @@ class _Ring:
             self._oldest = (self._oldest + 1) % self._limit
 
     def wait_s(self, limit: int, now: float, window_s: float) -> float:
-        """Until fewer than `limit` lie in the window that ends then. One exactly a window old has left it."""
+        """Return how long until fewer than `limit` lie in the window. One exactly a window old is out."""
         if len(self._moments) < limit:
             return 0.0
         # With an unchanged limit this is the oldest; after a change, the one that has to leave.

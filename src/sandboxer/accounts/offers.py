@@ -1,5 +1,4 @@
-"""The seam between asking for money and the ways to pay it: a 402 is made by an edge, and whoever can take
-payments adds what it takes.
+"""Offers connect an answer that asks for money (402) with the ways to pay: payments adds what it takes.
 
 A platform without a way to be paid uses `NO_OFFERS`; the payments package brings its own.
 """
@@ -13,14 +12,14 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payable:
-    """What was asked for and cannot be had without money."""
+    """Something that was asked for and costs money."""
 
     # The operation as the document names it (`createSandbox`), and its path.
     operation: str
     path: str
-    # Whose bucket it would come from; None: someone who has not said who it is.
+    # The account whose bucket would pay; None: the caller is unknown.
     account: str | None
-    # What all that was asked for costs, and the least that lets it begin; None where nobody can tell yet.
+    # What it costs in all, and the least with which it can begin; None where that is not known yet.
     sats: int | None
     least_sats: int | None
     description: str
@@ -28,7 +27,7 @@ class Payable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What goes into the answer beside the prices: members of the problem, and headers."""
+    """What is added to the 402: members of its problem document, and headers."""
 
     facts: Mapping[str, object] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -36,7 +35,7 @@ class Offer:
 
 class PaymentOffers(Protocol):
     async def offer(self, wanted: Payable) -> Offer:
-        """How this could be paid now. Quick, and never raises: a 402 tells prices in any case."""
+        """Return how this could be paid now. Quick, and never raises: a 402 shows prices in any case."""
 
 
 class NoOffers:

@@ -1,4 +1,4 @@
-"""What the operator does to accounts and money. Every act has a reason and a line in the audit log."""
+"""Acts of the operator on accounts and money. Each has a reason and a line in the audit log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ADJUSTMENTS = "adjustments:operator"
 
 
 class Act(Protocol):
-    """What changes an account for a reason, and for nothing else."""
+    """A change of an account that needs nothing but a reason."""
 
     def __call__(
         self, conn: Connection, operator: Caller, account: str, /, *, reason: str, now: datetime
@@ -46,12 +46,12 @@ class Overview:
     """An account with its money, as the operator sees it."""
 
     account: Account
-    # None: it never had to do with money.
+    # None: it has no bucket.
     money: AccountView | None
 
 
 def demand_operator(caller: Caller) -> str:
-    """The name under which the act is written down. Raises Forbidden for anyone but the owner's key."""
+    """Return the operator's name for the audit log. Raises Forbidden for anyone but the owner's key."""
     if not caller.is_owner:
         raise Forbidden(why="only the platform's operator may do this", reason="operator_only")
     return f"key:{caller.public_key}"
@@ -77,7 +77,7 @@ def create_account(
 def suspend_account(
     conn: Connection, operator: Caller, account: str, *, reason: str, now: datetime
 ) -> Account:
-    """It and all below it may act no more; nothing is destroyed and meters go on. Undone by `reinstate`."""
+    """Suspend an account and all below it. Nothing is destroyed, and meters go on. `reinstate` undoes it."""
     return _change(conn, operator, account, Change.SUSPEND, reason, now)
 
 
@@ -88,7 +88,7 @@ def reinstate_account(
 
 
 def close_account(conn: Connection, operator: Caller, account: str, *, reason: str, now: datetime) -> Account:
-    """For good; record and ledger stay. Raises Conflict while anything of it runs, is held or lives."""
+    """Close an account for good; its record and ledger stay. Raises Conflict while anything of it is left."""
     return _change(conn, operator, account, Change.CLOSE, reason, now)
 
 
@@ -132,9 +132,9 @@ def cap_account(
 def adjust(
     conn: Connection, operator: Caller, account: str, sats: Sats, *, id: str, reason: str, now: datetime
 ) -> bool:
-    """Give (above zero) or take (below) sats. The same id adjusts once; False then.
+    """Give sats (above zero) or take them (below zero). The same id adjusts once, and returns False then.
 
-    Taking leaves what runs its reserve: InsufficientCredit if there is not so much to take.
+    The reserve of what runs cannot be taken. Raises InsufficientCredit if there is too little.
     """
     actor = demand_operator(operator)
     _demand_reason(reason)
@@ -155,7 +155,7 @@ def adjust(
 
 
 def pay_out(conn: Connection, operator: Caller, sats: Sats, *, id: str, reason: str, now: datetime) -> bool:
-    """Take income out of the platform: at most what was earned. The same id pays out once; False then."""
+    """Take income out of the platform, at most what was earned. The same id pays out once, False then."""
     actor = demand_operator(operator)
     _demand_reason(reason)
     checked_amount(sats, field="sats")
@@ -174,7 +174,7 @@ def pay_out(conn: Connection, operator: Caller, sats: Sats, *, id: str, reason: 
 
 
 def view_account(conn: Connection, operator: Caller, account: str, *, now: datetime) -> Overview:
-    """Writes nothing, so it may run in `store.read`."""
+    """Return an account with its money. It writes nothing, so it may run in `store.read`."""
     demand_operator(operator)
     found = records.load(conn, account)
     money = account_view(conn, account, now=now) if has_bucket(conn, account) else None
@@ -189,7 +189,7 @@ def list_accounts(
 
 
 def totals(conn: Connection, operator: Caller) -> dict[str, dict[str, int]]:
-    """What all ledger accounts of each kind hold together, by asset; each asset sums up to zero."""
+    """Return what all ledger accounts of each kind hold, by asset; each asset adds up to zero."""
     demand_operator(operator)
     columns = ledger_accounts.c
     query = select(

@@ -1,4 +1,4 @@
-"""Accounts: who they are, whether they may act, what they are entitled to. One door for every change."""
+"""Account records: who they are, whether they may act, what they are entitled to, and every change."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _PUBLIC = "pub_"
 class Kind(StrEnum):
     OWNER = "owner"
     CUSTOMER = "customer"
-    # Of a child key: lives and ends with its parent's decision.
+    # The account of a delegated key; its parent decides when it ends.
     DELEGATED = "delegated"
 
 
 class Status(StrEnum):
     ACTIVE = "active"
-    # May not act; what it has is kept.
+    # It may not act, but what it has is kept.
     SUSPENDED = "suspended"
     CLOSED = "closed"
 
@@ -82,7 +82,7 @@ class Account:
 
 
 def next_status(status: Status, change: Change) -> Status:
-    """The one door. Raises IllegalTransition for a step that is not in the table."""
+    """Return the status after a change. Raises IllegalTransition for a step that is not in the table."""
     try:
         return TRANSITIONS[status, change]
     except KeyError:
@@ -100,7 +100,7 @@ def create(
     name: str = "",
     caps: Caps = NO_CAPS,
 ) -> Account:
-    """A new account with an empty bucket. Raises Conflict if the id is taken."""
+    """Create an account with an empty bucket. Raises Conflict if the id is taken."""
     id = id or new_id("acc")
     if _ID.fullmatch(id) is None:
         raise InvalidRequest(field="account", why="an account's id is made of a-z, 0-9 and . _ -")
@@ -110,19 +110,19 @@ def create(
 
 
 def ensure(conn: Connection, id: str, *, actor: str, now: datetime) -> Account:
-    """The account that identity has proven someone to act for; its record is made at first sight."""
+    """Return the account of an authenticated caller; its record is made the first time it is seen."""
     found = find(conn, id)
     if found is None:
         kind = Kind.OWNER if id == OWNER_ACCOUNT else Kind.CUSTOMER
         _insert(conn, id, kind, "", NO_CAPS, actor=actor, reason="first seen", now=now)
         found = load(conn, id)
-    # Accounts of before there was money have none yet.
+    # Accounts from before there was money have no bucket yet.
     open_bucket(conn, id, now=now)
     return found
 
 
 def find(conn: Connection, id: str, *, lock: bool = False) -> Account | None:
-    """`lock`: nobody else changes it, cuts a child from it or ends one before the transaction is over."""
+    """Find an account. With `lock`, nobody else changes it or its children before the transaction ends."""
     query = select(accounts).where(accounts.c.id == id)
     row = conn.execute(query.with_for_update() if lock else query).one_or_none()
     return None if row is None else _account(row)
@@ -144,15 +144,15 @@ def load(conn: Connection, id: str, *, lock: bool = False) -> Account:
 
 
 def find_public(conn: Connection, public_id: str) -> Account | None:
-    """For whoever wants to pay for it. A closed account takes no payment."""
+    """Find an account by its public id, by which others may pay for it."""
     row = conn.execute(select(accounts).where(accounts.c.public_id == public_id)).one_or_none()
     return None if row is None else _account(row)
 
 
 def resolve(conn: Connection, name: str) -> Account:
-    """The account of this id or public id, to share something with.
+    """Return the account of this id or public id, to share something with it.
 
-    Raises NotFound for one that does not exist, and alike for one that is closed: nobody would ever use it.
+    Raises NotFound for one that does not exist or is closed.
     """
     found = find_public(conn, name) if name.startswith(_PUBLIC) else find(conn, name)
     if found is None or found.status is Status.CLOSED:
@@ -161,7 +161,7 @@ def resolve(conn: Connection, name: str) -> Account:
 
 
 def page(conn: Connection, *, after: str | None = None, limit: int = 100) -> list[Account]:
-    """All accounts, oldest first; `after` is the id of the last one seen."""
+    """Return a page of all accounts, oldest first; `after` is the id of the last one seen."""
     query = (
         select(accounts).order_by(accounts.c.created_at, accounts.c.id).limit(max(1, min(limit, MAX_PAGE)))
     )
@@ -174,7 +174,7 @@ def page(conn: Connection, *, after: str | None = None, limit: int = 100) -> lis
 def change_status(
     conn: Connection, id: str, change: Change, *, actor: str, reason: str, now: datetime
 ) -> Account:
-    """Suspend, reinstate or close. Doing what is done already changes nothing."""
+    """Suspend, reinstate or close an account. Repeating a change does nothing."""
     if not reason.strip():
         raise InvalidRequest(field="reason", why="say why")
     account = load(conn, id, lock=True)
@@ -201,7 +201,7 @@ def entitle(
     reason: str,
     now: datetime,
 ) -> Account:
-    """Give a tier until a date, or take it (both None). Whoever runs its sandboxes hears of it."""
+    """Give a tier until a date, or take it away (both None). The event tells the sandboxes package."""
     if (tier is None) is not (until is None):
         raise InvalidRequest(field="until", why="a tier and its end come together")
     if tier is not None and not 1 <= tier <= TIERS:
@@ -218,14 +218,14 @@ def set_caps(conn: Connection, id: str, caps: Caps, *, actor: str, reason: str, 
     values = spending_caps.as_json(caps)
     conn.execute(update(accounts).where(accounts.c.id == id).values(caps=values))
     if caps != NO_CAPS:
-        # Whoever watches over caps may die before it has said when this one will be reached.
+        # A server that dies before it has computed when the cap is reached must look at it after a restart.
         look_at_once(conn, id, now=now)
     record(conn, subject=id, kind="account.capped", actor=actor, reason=reason, at=now, data=values)
     return load(conn, id)
 
 
 def has_bucket(conn: Connection, id: str) -> bool:
-    """Accounts of before there was money get theirs when they are first seen."""
+    """Return whether it has a bucket; accounts from before there was money get theirs when next seen."""
     return conn.execute(select(money_buckets.c.owner).where(money_buckets.c.owner == id)).first() is not None
 
 
@@ -235,7 +235,7 @@ def open_meters(conn: Connection, id: str) -> int:
 
 
 def _refuse_unfinished(conn: Connection, account: Account) -> None:
-    """What still runs, is held or lives below it must end first."""
+    """Raise Conflict while the account has open holds, running meters or living delegated keys."""
     if holds := open_holds(conn, account.id):
         held = sum(hold.sats for hold in holds)
         raise Conflict(why=f"{len(holds)} holds of together {held} sats are open", holds=len(holds))

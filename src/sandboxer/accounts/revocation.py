@@ -1,11 +1,11 @@
-"""The end of a delegated key and of everything below it, bottom-up: stop, destroy, settle, then release.
+"""Revocation ends a delegated key and everything below it, bottom-up: stop, destroy, settle, then release.
 
     active ──revoke, expire──> ending ──its sandboxes are gone, its children have ended──> ended
 
-`revoke` shuts the whole subtree at once (no key of it may act or cut any more) and tells of each account,
-deepest first. Destroying is the sandboxes package's work: it hears `delegation.ending` and calls `finish` for
-the account once nothing of it is left. `finish` settles and releases: unspent budget flows to the parent,
-what outsiders paid stays.
+`revoke` shuts the whole subtree at once (no key of it may act or delegate any more) and records an event for
+each account, deepest first. The sandboxes package reacts to `delegation.ending` by destroying what is left,
+and then calls `finish` for the account. `finish` settles and releases: unspent budget flows to the parent,
+and what outsiders paid stays.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from sandboxer.accounts.tables import delegated_keys
 from sandboxer.identity.keys import keys
 from sandboxer.kernel.errors import Conflict, IllegalTransition
 from sandboxer.money.amounts import NSATS_PER_MSAT, Nsats
-from sandboxer.money.buckets import bucket_id, settle_account, spend, write_off
+from sandboxer.money.buckets import settle_account, spend, write_off
 from sandboxer.money.holds import open_holds
 from sandboxer.money.metering import charge_once
-from sandboxer.money.meters import Use
-from sandboxer.money.spending import count_move
+from sandboxer.money.policy import Use
+from sandboxer.money.records import bucket_id
+from sandboxer.money.segments import count_move
 from sandboxer.observe.events import Told, record, record_all
 
 ENDING = "delegation.ending"
 ENDED = "delegation.ended"
 ACTOR = "system:delegation"
-# Subtrees whose time has come are ended so many at a time.
+# Expired keys are ended so many at a time.
 AT_ONCE = 50
 _CHUNK = 500
 
@@ -54,7 +55,7 @@ TRANSITIONS: Mapping[tuple[KeyState, Signal], KeyState] = {
 
 
 class Act(StrEnum):
-    """In this order for each account, and for each account only after all below it."""
+    """The acts that end an account, in this order, and only after all accounts below it have ended."""
 
     STOP = "stop"
     DESTROY = "destroy"
@@ -70,7 +71,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revocation:
-    """What is to be done, in order, and the keys whose cached copies must be forgotten."""
+    """What is to be done, in order, and the public keys that must be removed from caches."""
 
     steps: tuple[Step, ...]
     public_keys: tuple[str, ...]
@@ -94,16 +95,17 @@ def next_state(state: KeyState, signal: Signal) -> KeyState:
 
 
 def plan_revocation(tree: Iterable[DelegatedKey]) -> tuple[Step, ...]:
-    """The steps that end these keys, children before parents. Pure."""
+    """Return the steps that end these keys, children before parents. Pure."""
     living = [key for key in tree if key.state is not KeyState.ENDED]
     deepest_first = sorted(living, key=lambda key: (-key.generation, key.account))
     return tuple(Step(act, key.account) for key in deepest_first for act in Act)
 
 
 def revoke(conn: Connection, account: str, *, actor: str, reason: str, now: datetime) -> Revocation:
-    """Shut a key and all below it, and tell what is to be destroyed. Revoking again tells only what is left.
+    """Shut a key and all below it, and return what is to be destroyed. Repeating it returns only what is
+    left.
 
-    Who may: check with `find_below` that the key lies below the caller.
+    The caller must check with `find_below` that the key lies below the account that asks.
     """
     load_key(conn, account)
     return revoke_all(conn, [account], actor=actor, reason=reason, now=now)[0]
@@ -139,7 +141,7 @@ def revoke_all(
 def revoke_cut_by(
     conn: Connection, public_key: str, *, actor: str, reason: str, now: datetime
 ) -> list[Revocation]:
-    """When an ordinary key is revoked, so is all that it cut."""
+    """Revoke all keys that an ordinary key delegated, because that key is revoked."""
     columns = delegated_keys.c
     query = select(columns.account).where(
         columns.cut_by == public_key, columns.state == KeyState.ACTIVE.value
@@ -149,25 +151,25 @@ def revoke_cut_by(
 
 
 class CutKeys:
-    """Ends what a key or wallet cut, in the transaction that ends the key or wallet; then tells whom."""
+    """Revokes what a key or wallet delegated, in the transaction that ends the key or wallet."""
 
     def __init__(self, cutter: str, *, actor: str, now: datetime) -> None:
         self._cutter = cutter
         self._actor = actor
         self._now = now
-        # Public keys whose cached copies must be forgotten after the commit.
+        # Public keys that must be removed from caches after the commit.
         self.ended: list[str] = []
 
     def end(self, conn: Connection) -> None:
         done = revoke_cut_by(conn, self._cutter, actor=self._actor, reason="asked", now=self._now)
-        # Set, not added to: a transaction may be run again.
+        # Assigned and not extended, because a transaction may be run again.
         self.ended = [gone for one in done for gone in one.public_keys]
 
 
 def revoke_children(
     conn: Connection, parent: str, *, actor: str, reason: str, now: datetime
 ) -> list[Revocation]:
-    """All that hangs below an account, before it is closed."""
+    """Revoke every delegated key below an account, before it is closed."""
     columns = delegated_keys.c
     query = select(columns.account).where(columns.parent == parent, columns.state == KeyState.ACTIVE.value)
     found = list(conn.execute(query.order_by(columns.account)).scalars())
@@ -175,7 +177,7 @@ def revoke_children(
 
 
 def expire_due(conn: Connection, *, now: datetime) -> list[Revocation]:
-    """Revoke some of the keys whose time is over; empty when done."""
+    """Revoke some of the expired keys. Returns an empty list when none is left."""
     found: dict[str, None] = {}
     for moment, query in _living_by_end():
         due = query.where(moment <= now).order_by(moment, delegated_keys.c.generation).limit(AT_ONCE)
@@ -192,8 +194,11 @@ def next_expiry(conn: Connection) -> datetime | None:
 
 
 def _living_by_end() -> Iterator[tuple[Column[Any], Select[Any]]]:
-    """Active keys by each moment that bounds them: the one they were cut with; and, which an operator may set
-    later, that of the key itself and that of the ordinary or delegated key that cut it."""
+    """Yield, for each moment that ends a key, the query for the active keys that have it.
+
+    A key ends with its delegation, with its own expiry, and with the expiry of the key that delegated it; an
+    operator may set the last two later.
+    """
     columns = delegated_keys.c
     active = columns.state == KeyState.ACTIVE.value
     yield columns.expires_at, select(columns.account, columns.expires_at.label("ends")).where(active)
@@ -203,7 +208,7 @@ def _living_by_end() -> Iterator[tuple[Column[Any], Select[Any]]]:
 
 
 def ending(conn: Connection, *, limit: int = 500) -> list[DelegatedKey]:
-    """The keys on their way out, deepest first: what to look at after a restart."""
+    """Return the keys that are ending, deepest first."""
     columns = delegated_keys.c
     query = (
         select(delegated_keys)
@@ -215,7 +220,7 @@ def ending(conn: Connection, *, limit: int = 500) -> list[DelegatedKey]:
 
 
 def finish(conn: Connection, account: str, *, now: datetime) -> Release:
-    """Settle and release a key that is ending and of which nothing is left. Finishing again changes nothing.
+    """Settle and release an ending key that has no sandboxes left. Finishing again changes nothing.
 
     Raises Conflict while a child has not ended, a meter runs or a hold is open: destroy first.
     """
@@ -269,9 +274,9 @@ def finish(conn: Connection, account: str, *, now: datetime) -> Release:
 
 
 def _lock_subtrees(conn: Connection, tops: Sequence[str]) -> list[DelegatedKey]:
-    """These keys and all below them that have not ended, each account locked before its children are read:
-    `cut` passes the same gate, so nothing new can slip in below. Parents before children, or two of these
-    could wait for each other."""
+    """Return these keys and all below them that have not ended; each account is locked before its children
+    are read. `cut` takes the same lock, so no new key can appear below. Parents come before children, so that
+    two revocations at once do not deadlock."""
     columns = delegated_keys.c
     records.lock(conn, {key.parent for key in _load_all(conn, columns.account, tops)})
     tree: dict[str, DelegatedKey] = {}
@@ -344,8 +349,10 @@ def _shut(
 
 
 def _pass_up_fraction(conn: Connection, key: DelegatedKey, carried: Nsats, *, now: datetime) -> None:
-    """What the child used and that is no whole sat yet is taken from what flowed back: otherwise a parent
-    could run everything in short-lived children and never fill a sat."""
+    """Charge the parent for the fraction of a sat that the child still owed.
+
+    Otherwise a parent could run everything in short-lived children and never owe a whole sat.
+    """
     if msats := carried // NSATS_PER_MSAT:
         charge_once(
             conn,
@@ -382,7 +389,7 @@ def _released(key: DelegatedKey, *, lost: int, is_new: bool) -> Release:
 
 
 def finish_all(conn: Connection, accounts: Sequence[str], *, now: datetime) -> list[Release]:
-    """Finish those of these accounts that can be, deepest first; the others are left for later."""
+    """Finish those of these accounts that can be finished, deepest first, and leave the others for later."""
     found = sorted((load_key(conn, id) for id in accounts), key=lambda k: (-k.generation, k.account))
     done = []
     for key in found:

@@ -1,7 +1,7 @@
-"""What the ledger says about delegation: what was given, what came from outside, what was spent.
+"""Sums over the ledger: what was given to a delegated key, what came from outside, what was spent.
 
-All derived from transfers and usage. What caps count is kept by the day (`money/spending.py`): a cap is asked
-at every create, and a history may be long.
+They are derived from transfers and usage. What caps count is kept per day (`money/segments.py`), because caps
+are checked at every create and a history may be long.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ from sqlalchemy import Connection, func, select
 
 from sandboxer.accounts.caps import NO_CAPS, Caps, Spent
 from sandboxer.accounts.tables import accounts
-from sandboxer.money import spending
+from sandboxer.money import segments
 from sandboxer.money.accrual import Position, counted_nsats
 from sandboxer.money.amounts import NSATS_PER_MSAT, NSATS_PER_SAT, Nsats, Rate, Sats
-from sandboxer.money.buckets import bucket_id, debt_id, load_bucket
-from sandboxer.money.meters import nsats_between
+from sandboxer.money.buckets import load_bucket
+from sandboxer.money.policy import nsats_between
+from sandboxer.money.records import bucket_id, debt_id
 from sandboxer.money.tables import ledger_accounts, ledger_transfers, meter_segments, meters, money_buckets
 from sandboxer.money.transfers import Phase
 
-# Kinds of transfers between parent and child; everything else that comes into a child is an outsider's.
+# Kinds of transfers between parent and child; everything else that comes in was paid by an outsider.
 GIVEN = "delegate"
 RETURNED = "delegate_return"
-# Given away for good, to another account: spent, as far as caps are concerned.
+# Given away for good to another account; caps count it as spent.
 GIFT = "gift"
-# Comes into a bucket and is nobody's payment: a charge taken back.
+# A charge that was taken back; it comes into a bucket and is nobody's payment.
 _REFUND = "refund"
-# Goes out again to whoever paid: a payment that did not come, or that its chain took back.
+# A payment that did not come, or that its chain took back.
 REVERSED = "reversal"
 _MOVED = (Phase.SINGLE.value, Phase.POST.value)
 # Ids in one statement: SQLite takes 32,766 parameters.
@@ -39,9 +40,9 @@ _columns = ledger_transfers.c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """One account of a tree, in sats."""
+    """The sums of one account of a tree, in sats."""
 
-    # From its parent, in all; back to it.
+    # What its parent gave in all, and what went back to it.
     given: Sats = 0
     returned: Sats = 0
     # Paid in by anyone else, less what was taken back.
@@ -54,7 +55,7 @@ class Totals:
 
 
 def paid_by_outsiders(conn: Connection, owner: str) -> Sats:
-    """What came into a bucket from neither its parent nor its children, less what was taken back of it.
+    """Return what came into a bucket from neither its parent nor its children, less what was taken back.
 
     A reversal counts in full, also the part that became a debt: the payment it undoes was counted in full.
     """
@@ -68,25 +69,28 @@ def paid_by_outsiders(conn: Connection, owner: str) -> Sats:
 
 
 def returnable(*, balance: Sats, outside: Sats) -> Sats:
-    """What flows back up at the end. A child uses up its budget first, then what outsiders paid: so as long
-    as outsiders' money lasts in full, all above it is the parent's, and none of it otherwise."""
+    """Return what flows back to the parent at the end.
+
+    A child uses up its budget first, then what outsiders paid. So whatever exceeds the outsiders' money is
+    the parent's.
+    """
     return max(0, balance - outside)
 
 
 def rate_by(conn: Connection, owner: str, *, key: str) -> Rate:
-    """What all that a key runs costs a second; of a delegated account, all that runs."""
+    """Return what everything that a key runs costs per second; for a delegated account, all that runs."""
     name = _counted_key(conn, owner, key)
     if name is not None:
-        return spending.rate_of(conn, owner, name)
+        return segments.rate_of(conn, owner, name)
     query = select(func.sum(meters.c.rate_msats)).where(meters.c.owner == owner, meters.c.closed_at.is_(None))
     return int(conn.execute(query).scalar() or 0)
 
 
 def _counted_key(conn: Connection, owner: str, key: str) -> str | None:
-    """The name whose spending a cap per key counts; None: all names of the account together.
+    """Return the key whose spending a cap per key counts; None: all keys of the account together.
 
-    A delegated account is one key, whatever it acts under: a wallet linked to it, or a key that took the
-    place of its first, is no other key with a cap of its own.
+    A delegated account counts as one key: a wallet linked to it, or a key that replaced its first, has no cap
+    of its own.
     """
     kind = conn.execute(select(accounts.c.kind).where(accounts.c.id == owner)).scalar()
     return None if kind == "delegated" else key
@@ -95,20 +99,20 @@ def _counted_key(conn: Connection, owner: str, key: str) -> str | None:
 def spent_by(
     conn: Connection, owner: str, caps: Caps, *, key: str, now: datetime, sandbox: str | None = None
 ) -> Spent:
-    """What an account's caps count for one of its keys, read only as far as a cap is set."""
+    """Return what an account's caps count for one of its keys. Only what a cap needs is read."""
     if caps == NO_CAPS:
         return Spent()
-    day, at = spending.day_of(now), load_bucket(conn, owner).run_to(now)
+    day, at = segments.day_of(now), load_bucket(conn, owner).run_to(now)
     of_sandbox = caps.per_sandbox_sats is not None and sandbox is not None
     return Spent(
         key=0 if caps.per_key_sats is None else _spent_by_key(conn, owner, at, key, now),
         sandbox=_used(conn, owner, at, now, sandbox) if of_sandbox else 0,
-        today=0 if caps.per_day_sats is None else spending.spent(conn, owner, at, day=day, now=now),
+        today=0 if caps.per_day_sats is None else segments.spent(conn, owner, at, day=day, now=now),
     )
 
 
 def _spent_by_key(conn: Connection, owner: str, at: Position, key: str, now: datetime) -> Nsats:
-    return spending.spent(conn, owner, at, key=_counted_key(conn, owner, key), now=now)
+    return segments.spent(conn, owner, at, key=_counted_key(conn, owner, key), now=now)
 
 
 def totals(conn: Connection, owners: Sequence[str], *, now: datetime) -> dict[str, Totals]:
@@ -124,7 +128,7 @@ def totals(conn: Connection, owners: Sequence[str], *, now: datetime) -> dict[st
         for owner in chunk:
             paid, got = out.get(owner, {}), into.get(owner, {})
             known = (GIVEN, RETURNED, _REFUND, "repay", "write_off")
-            # What runs has used so much already, though it is charged later.
+            # What runs has used so much already, although it is charged later.
             due = owes.get(owner, 0)
             found[owner] = Totals(
                 given=got.get(GIVEN, 0),
@@ -170,7 +174,7 @@ def _owed(conn: Connection, owners: Iterable[str], now: datetime) -> dict[str, i
 
 
 def _used(conn: Connection, owner: str, at: Position, now: datetime, subject: str | None) -> Nsats:
-    """By its own history alone: an account's may be long."""
+    """Add up what one subject used, from its own segments and meters: those of an account may be many."""
     nsats = 0
     for row in conn.execute(select(meter_segments).where(meter_segments.c.subject == subject)):
         if row.owner == owner and row.began_at <= now:

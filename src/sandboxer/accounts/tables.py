@@ -10,7 +10,7 @@ accounts = Table(
     "accounts",
     metadata,
     Column("id", Text, primary_key=True),
-    # What others may know of it: enough to pay for it, not to name it in a call.
+    # The id that others may know: with it they can pay for the account, but not call in its name.
     Column("public_id", Text, nullable=False, unique=True),
     # owner, customer or delegated.
     Column("kind", Text, nullable=False),

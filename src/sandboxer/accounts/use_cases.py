@@ -1,19 +1,27 @@
-"""What callers do with accounts and their keys. Each act is one transaction; edges only name it."""
+"""The acts of callers on accounts and their keys, gifts included. Each is one transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
-from sandboxer.accounts import audit, delegation, records, revocation
+from sandboxer.accounts import audit, caps, delegation, records, revocation
+from sandboxer.accounts.authority import Act, demand_may
+from sandboxer.accounts.records import Status
 from sandboxer.accounts.storage import demand_funds_for_rows
+from sandboxer.accounts.sums import GIFT, spent_by
 from sandboxer.identity.keys import OWNER_ACCOUNT, Also, Caller, Keys, NewKey, generate
-from sandboxer.kernel.errors import InsufficientCredit
+from sandboxer.kernel.errors import InsufficientCredit, InvalidRequest, NotFound
 from sandboxer.kernel.ids import new_id
+from sandboxer.money.amounts import Sats, checked_amount
+from sandboxer.money.buckets import credit, open_bucket, spend
+from sandboxer.money.ledger import find_transfer, open_account
+from sandboxer.money.segments import count_move
+from sandboxer.money.transfers import AccountKind
 from sandboxer.store.engine import Store
 
 P = ParamSpec("P")
@@ -21,21 +29,21 @@ T = TypeVar("T")
 
 
 class Slots(Protocol):
-    """How many sandboxes an account has; whoever gives slots away does it alone."""
+    """Counts the sandboxes of an account, and lets one caller at a time give its slots away."""
 
     def in_use(self, account: str) -> int: ...
     def alone(self, account: str) -> AbstractAsyncContextManager[None]: ...
 
 
 async def get(store: Store, account: str) -> records.Account:
-    """Raises NotFound."""
+    """Return an account. Raises NotFound."""
     return await store.read(lambda conn: records.load(conn, account))
 
 
 async def operate(
     store: Store, act: Callable[Concatenate[Connection, P], T], *words: P.args, **more: P.kwargs
 ) -> T:
-    """One act of the operator (`operators.py`)."""
+    """Carry out one act of the operator (`operators.py`) in a transaction."""
     return await store.write(lambda conn: act(conn, *words, **more))
 
 
@@ -49,12 +57,12 @@ async def create_key(
     now: datetime,
     bind: Also | None = None,
 ) -> NewKey:
-    """A further key of an account, which is made with it if it is new."""
+    """Create a further key of an account; the account is created with it if it is new."""
     actor = f"key:{who.public_key}"
     write_down = audit.by_owner(who, "key.create", data={"account": account, "name": name}, now=now)
 
     def also(conn: Connection, public_key: str) -> None:
-        # So that it can be given sats before it is first used.
+        # The account exists at once, so that it can be given sats before the key is first used.
         records.ensure(conn, account, actor=actor, now=now)
         write_down(conn, public_key)
         if bind is not None:
@@ -64,9 +72,9 @@ async def create_key(
 
 
 async def revoke_key(store: Store, keys: Keys, who: Caller, public_key: str, *, now: datetime) -> None:
-    """End a key of the caller's account, or one that was cut below it, with all that was cut by it.
+    """Revoke a key of the caller's account, or one delegated below it, with all that it delegated.
 
-    The owner ends anybody's. Raises NotFound.
+    The owner may revoke anybody's. Raises NotFound.
     """
     actor = f"key:{who.public_key}"
     write_down = audit.by_owner(who, "key.revoke", now=now)
@@ -103,9 +111,10 @@ async def cut_key(
     bind: Also | None = None,
     is_charged: bool = False,
 ) -> tuple[delegation.DelegatedKey, NewKey]:
-    """A child of the caller's account with a key of its own and what `wish` gives it.
+    """Create a child of the caller's account with a key of its own and what `wish` asks for.
 
-    `is_charged`: people pay here, so whoever has not yet has few. Raises InsufficientCredit.
+    `is_charged` says that people pay here: an account that has not paid may have only a few. Raises
+    InsufficientCredit.
     """
     new = generate(new_id("acc"), wish.name, accepts_v1=False)
 
@@ -124,7 +133,7 @@ async def cut_key(
             _demand_funds(conn, made, now=now)
         keys.insert(conn, new, actor=f"key:{who.public_key}", expires_at=made.expires_at)
         if bind is not None:
-            # The budget has moved with it: whoever asks again must not move another.
+            # The budget has moved with it: a repeated request must not move another.
             bind(conn, new.public_key)
         return made
 
@@ -147,7 +156,7 @@ def _demand_funds(conn: Connection, made: delegation.DelegatedKey, *, now: datet
 async def top_up_key(
     store: Store, who: Caller, public_key: str, sats: int, *, id: str, now: datetime
 ) -> delegation.DelegatedKey:
-    """Give a key below the caller's account more of its sats. Raises NotFound."""
+    """Give a key below the caller's account more of the account's sats. Raises NotFound."""
 
     def write(conn: Connection) -> delegation.DelegatedKey:
         child = delegation.find_below(conn, who.account, public_key)
@@ -155,3 +164,47 @@ async def top_up_key(
         return child
 
     return await store.write(write)
+
+
+# Gifts pass through this account, so that neither's statement names the other's account.
+CLEARING = "external:gifts"
+
+
+def give_sats(
+    conn: Connection, giver: str, public_id: str, sats: Sats, *, id: str, reason: str, key: str, now: datetime
+) -> bool:
+    """Give sats to another account, known only by its public id, within the caps of the giver and its key.
+
+    The same id gives once, and returns False then. A closed account takes nothing.
+
+    Raises NotFound, InsufficientCredit, Forbidden (a cap, one of both may not act), Conflict (the id was used
+    for something else).
+    """
+    checked_amount(sats, field="sats")
+    to = records.find_public(conn, public_id)
+    if to is None or to.status is Status.CLOSED:
+        raise NotFound(what="account", id=public_id)
+    if to.id == giver:
+        raise InvalidRequest(field="to", why="this is your own account")
+    # Locked in a fixed order, so that two accounts that give to each other at once do not deadlock.
+    for account in sorted((giver, to.id)):
+        records.load(conn, account, lock=True)
+    demand_may(conn, giver, Act.SPEND, now=now)
+    demand_may(conn, to.id, Act.FUND, now=now)
+    open_bucket(conn, to.id, now=now)
+    open_account(conn, id=CLEARING, kind=AccountKind.EXTERNAL, now=now)
+    giving = records.load(conn, giver)
+    transfer_id = f"{GIFT}:{giving.public_id}:{id}"
+    is_new = find_transfer(conn, transfer_id) is None
+    if is_new:
+        caps.check(giving.caps, spent_by(conn, giver, giving.caps, key=key, now=now), wanted=sats)
+    common: dict[str, Any] = {"kind": GIFT, "reason": reason, "now": now, "data": {"to": public_id}}
+    spend(conn, giver, sats, id=transfer_id, to=CLEARING, **common)
+    credit(conn, to.id, sats, id=f"{transfer_id}:in", debit=CLEARING, **common)
+    if is_new:
+        count_move(conn, giver, key, sats, at=now)
+        data = {"to": public_id, "sats": sats, "id": id}
+        audit.append(
+            conn, actor=giver, action="account.gift", subject=giver, reason=reason, data=data, now=now
+        )
+    return is_new

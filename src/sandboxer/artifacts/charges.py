@@ -33,12 +33,12 @@ from sandboxer.money.amounts import Rate, sats_for
 from sandboxer.money.buckets import load_bucket
 from sandboxer.money.holds import HOLDS, HoldPolicy
 from sandboxer.money.metering import change_rate, close_meter, find_meter, open_meter
-from sandboxer.money.meters import Use
+from sandboxer.money.policy import Use
 from sandboxer.money.pricing import Pricing, stored_rate
-from sandboxer.money.spending import day_of
+from sandboxer.money.segments import day_of
 from sandboxer.money.tables import meters
 from sandboxer.observe.events import events
-from sandboxer.sandboxes.capping import Reached, find_reached
+from sandboxer.sandboxes.charges.caps import Reached, find_reached
 
 # By name of the table: counts the bytes that an account keeps in it.
 NOUNS: Mapping[str, Callable[[Connection, str], int]] = {

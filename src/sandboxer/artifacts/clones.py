@@ -19,11 +19,11 @@ from sandboxer.artifacts.snapshots.use_cases import SnapshotUseCases
 from sandboxer.backends.contract import CopiesAhead, VolumeMount
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Broken, InvalidRequest, SandboxerError
-from sandboxer.sandboxes.admission import Slots
 from sandboxer.sandboxes.profiles import excess
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.requests import CreateRequest, Origin, WantedResources, refuse_many_writers
-from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.sandboxes.use_cases.admission import Slots
+from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
 from sandboxer.store.repository import Also
 
 MOST_AT_ONCE = 100

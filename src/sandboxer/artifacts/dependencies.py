@@ -35,11 +35,11 @@ from sandboxer.artifacts.volumes.use_cases import VolumeUseCases
 from sandboxer.kernel.budget import Budget
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.tasks import own_tasks
-from sandboxer.sandboxes.admission import Slots
 from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.quarantine import Quarantine
-from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.sandboxes.use_cases.admission import Slots
+from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
 from sandboxer.store.engine import Store
 
 

@@ -46,7 +46,7 @@ from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import ImageBuildFailed
 from sandboxer.sandboxes.dependencies import SandboxDependencies
-from sandboxer.sandboxes.stale import require_owner
+from sandboxer.sandboxes.use_cases.inspection import require_owner
 from sandboxer.store.engine import Store
 
 

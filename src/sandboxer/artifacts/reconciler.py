@@ -23,8 +23,8 @@ from sandboxer.artifacts.repository import Kept, KeptRepository
 from sandboxer.backends.contract import Backend
 from sandboxer.kernel.errors import NotFound
 from sandboxer.money.buckets import load_bucket
-from sandboxer.money.dryness import Standing
-from sandboxer.sandboxes.capping import Reached
+from sandboxer.money.policy import Standing
+from sandboxer.sandboxes.charges.caps import Reached
 from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.store.reconciler import FAR, Reconciler
 from sandboxer.store.steps import Step

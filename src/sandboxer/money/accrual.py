@@ -23,8 +23,17 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from sandboxer.money.amounts import Nsats, Rate, Sats
-from sandboxer.money.dryness import GracePolicy, Health, Standing, earned, reap_at
-from sandboxer.money.meters import Flow, accrue, dry_at, nsats_between
+from sandboxer.money.policy import (
+    Flow,
+    GracePolicy,
+    Health,
+    Standing,
+    accrue,
+    dry_at,
+    earned,
+    nsats_between,
+    reap_at,
+)
 
 Span = tuple[datetime, datetime]
 
@@ -43,20 +52,24 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """A bucket's meters, run as far as they go."""
+    """A bucket's meters as they stand after they were run up to a moment."""
 
     flow: Flow
     health: Health
-    # Times within that nobody pays for: every meter of the bucket pauses there.
+    # The times that nobody pays for: every meter of the bucket pauses there.
     skipped: tuple[Span, ...] = ()
-    # Its charges have ended, and time goes on.
+    # True if the bucket's charges ended before that moment.
     is_stopped: bool = False
 
 
 def charges_end_at(
     health: Health, *, spendable: Sats, flow: Flow, collected: Sats, policy: GracePolicy
 ) -> datetime | None:
-    """When its charges end if nobody pays: the dry moment and the grace earned until then. None: never."""
+    """Return when the bucket's charges end if nobody pays: its dry moment plus the grace it has earned by
+    then.
+
+    None means never.
+    """
     if health.standing is Standing.REAPED:
         return flow.settled_at
     began = health.grace_began_at or dry_at(spendable, flow)
@@ -77,7 +90,7 @@ def run_to(
     policy: GracePolicy,
     gaps: Iterable[Gap] = (),
 ) -> Position:
-    """The bucket's meters at `until`. `gaps` in the order they began."""
+    """Run the bucket's meters up to `until`. `gaps` must be in the order they began."""
     run = _Run(spendable=spendable, collected=collected, policy=policy)
     at = Position(flow=flow, health=health)
     for gap in gaps:
@@ -88,7 +101,7 @@ def run_to(
 
 
 def counted(position: Position, began: datetime, ended: datetime) -> Iterator[Span]:
-    """The parts of a time for which an open meter of this bucket is charged."""
+    """Yield the parts of a time span for which an open meter of this bucket is charged."""
     ended = min(ended, position.flow.settled_at)
     for since, until in position.skipped:
         if began < since:
@@ -109,20 +122,20 @@ class _Run:
     policy: GracePolicy
 
     def through(self, at: Position, until: datetime) -> Position:
-        """Time that passed for everybody."""
+        """Run on through ordinary time, which is charged until the bucket's charges end."""
         if until <= at.flow.settled_at or at.is_stopped:
             return at
         end = self._end(at)
         reach = until if end is None else max(at.flow.settled_at, min(until, end))
         health, dry = at.health, self._dry(at)
         if health.standing is Standing.ALIVE and health.grace_began_at is None:
-            # Once it is settled, nothing else tells when it ran dry.
+            # Kept here, because a settled bucket no longer shows when it ran dry.
             health = replace(health, grace_began_at=dry) if dry is not None and dry <= until else health
         is_stopped = end is not None and end < until
         return replace(at, flow=accrue(at.flow, now=reach), health=health, is_stopped=is_stopped)
 
     def over(self, at: Position, gap: Gap, ended: datetime) -> Position:
-        """A gap, as far as it reaches."""
+        """Run over a gap, or over the part of it up to `ended`."""
         began, dry = max(at.flow.settled_at, gap.began_at), self._dry(at)
         if at.is_stopped or at.health.standing is Standing.REAPED or began >= ended:
             return at
@@ -149,13 +162,13 @@ class _Run:
 
 
 def _skip(at: Position, began: datetime, ended: datetime) -> Position:
-    # Also where nothing flows: what is free now may be found to have cost something since before.
+    # Also done for a rate of zero: a later correction may find that something was charged before the gap.
     flow = replace(at.flow, settled_at=ended)
     return replace(at, flow=flow, skipped=(*at.skipped, (began, ended)))
 
 
 def _later(health: Health, by: timedelta) -> Health:
-    """Grace does not tick while nobody can pay."""
+    """Move a running grace period back by `by`: it does not tick while nobody can pay."""
     if health.grace_began_at is None:
         return health
     receipt = health.last_receipt_at

@@ -1,6 +1,6 @@
-"""Money as integers, and how large they may be. `float` never touches money.
+"""Amounts of money are integers within bounds; `float` never touches money.
 
-Sats are what buckets hold, msats per second what things cost. Time is counted in microseconds, so what a
+Buckets hold sats, and rates are msats per second. Time is counted in microseconds, so what a
 meter owes is a whole number of nanosats (1 msat/s for 1 µs is 10⁻⁹ sat): no rounding before a whole sat.
 """
 
@@ -47,20 +47,24 @@ def checked_rate(value: object, *, field: str = "rate") -> Rate:
 
 
 def microseconds(duration: timedelta) -> int:
-    """Exactly; `total_seconds` is a float."""
+    """Convert to whole microseconds, exactly; `total_seconds` would give a float."""
     return duration // _MICROSECOND
 
 
 def sats_for(rate: Rate, duration: timedelta) -> Sats:
-    """What so much time costs, rounded up to a whole sat: for holds and demands, never for charges."""
+    """Return what a duration costs, rounded up to a whole sat.
+
+    It is for holds and limits, never for charges.
+    """
     return -(-rate * microseconds(duration) // NSATS_PER_SAT)
 
 
 def shown_sats(nsats: Nsats, *, grain: Rate) -> Sats:
-    """What was used, rounded up to whole sats for a reader.
+    """Round what was used up to whole sats, as shown to a reader.
 
-    `grain` is its highest rate, that is, what one microsecond costs in nanosats. A charge ends at a whole
-    microsecond, so a cap of 7 sats is met at 7.000001 of them. That rest is no sat: the ledger takes 7.
+    `grain` is the highest rate it was used at, which is what one microsecond costs in nanosats. A charge ends
+    at a whole microsecond, so a cap of 7 sats is reached at 7.000001 sats. Such a rest of less than one
+    microsecond is not shown as another sat, because the ledger charges 7.
     """
     whole, rest = divmod(nsats, NSATS_PER_SAT)
     return whole + (rest >= max(1, grain))

@@ -1,25 +1,23 @@
-"""An owner's bucket: sats in, sats out, and everything that must happen before either.
+"""A bucket holds an owner's sats. These functions move sats in and out of it.
 
 Each function first locks the bucket's row, charges what its meters owe, and only then looks at the balance:
-accrued sats cannot be spent twice. Afterwards it decides anew when the bucket runs dry and records what the
-owner should hear (`account.low`, `.dry`, `.reaped`, `.funded`).
+sats that are already owed cannot be spent twice. Afterwards it decides again when the bucket runs dry and
+records the events for the owner (`account.low`, `.dry`, `.reaped`, `.funded`).
 
-An error out of these functions leaves the settlement done and nothing else: the caller may go on.
+When one of these functions raises, the settlement is done and nothing else is: the caller may go on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, func, or_, select, true, update
 
 from sandboxer.kernel.errors import InsufficientCredit, NotFound
-from sandboxer.money.accrual import Gap, Position, run_to
 from sandboxer.money.amounts import Nsats, Rate, Sats, checked_amount, sats_for
-from sandboxer.money.dryness import NO_GRACE, GracePolicy, Health, Standing, earned, is_receipt_enough, judge
 from sandboxer.money.heartbeat import gaps_after
 from sandboxer.money.ledger import (
     EXTERNAL,
@@ -31,8 +29,20 @@ from sandboxer.money.ledger import (
     open_platform_accounts,
     post_transfer,
 )
-from sandboxer.money.meter_rows import pause_meters
-from sandboxer.money.meters import Flow, Use, change, collect, dry_at
+from sandboxer.money.policy import (
+    NO_GRACE,
+    Flow,
+    GracePolicy,
+    Health,
+    Standing,
+    Use,
+    change,
+    collect,
+    is_receipt_enough,
+    judge,
+)
+from sandboxer.money.records import Bucket, bucket_id, debt_id, frozen_id, unconfirmed_id
+from sandboxer.money.segments import pause_meters
 from sandboxer.money.tables import ledger_accounts, meters, money_buckets, money_policy
 from sandboxer.money.transfers import AccountKind, Transfer
 from sandboxer.observe.events import record
@@ -44,94 +54,11 @@ DUE_TOPIC = "money.due"
 _US = timedelta(microseconds=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
-    owner: str
-    # What is in it, and how much of that pending transfers hold.
-    posted: Sats
-    held: Sats
-    # What grace cost and nobody has paid yet.
-    debt: Sats
-    flow: Flow
-    settlements: int
-    health: Health
-    due_at: datetime | None
-    # How long it may run on when it is dry: as the operator says, or not at all for a budget someone gave.
-    policy: GracePolicy
-    # What its meters have been paid in all, and has not gone back: grace is earned by it.
-    collected: Sats
-    # So much of what runs is kept back from other spending: a hold that renews itself, ends with the meter.
-    reserve: timedelta
-    # When a package above wants to look at it (see `look_again_at`).
-    look_at: datetime | None
-    # Those that are not settled yet, the first first.
-    gaps: tuple[Gap, ...] = ()
-    # Its charges ended before the moment up to which it was settled here.
-    is_stopped: bool = False
-
-    def run_to(self, now: datetime) -> Position:
-        """Its meters as they stand at `now`. Nothing is written."""
-        return run_to(
-            now,
-            flow=self.flow,
-            health=self.health,
-            spendable=self.spendable,
-            collected=self.collected,
-            policy=self.policy,
-            gaps=self.gaps,
-        )
-
-    @property
-    def grace(self) -> GracePolicy:
-        """As much of the policy as it has earned."""
-        return earned(self.policy, collected=self.collected, rate=self.flow.rate)
-
-    @property
-    def died_at(self) -> datetime | None:
-        """When the charges of one that is reaped ended: nothing is charged after that."""
-        return self.health.grace_began_at if self.health.standing is Standing.REAPED else None
-
-    @property
-    def spendable(self) -> Sats:
-        """What its meters may use up."""
-        return self.posted - self.held
-
-    @property
-    def reserved(self) -> Sats:
-        """What its meters keep for themselves: a slice of all that runs, at most what is there."""
-        return min(self.spendable, sats_for(self.flow.rate, self.reserve))
-
-    @property
-    def available(self) -> Sats:
-        """What a new hold, create or transfer may take."""
-        return 0 if self.debt else self.spendable - self.reserved
-
-    @property
-    def dry_at(self) -> datetime | None:
-        """When it runs out if nothing happens; None: nothing flows."""
-        return dry_at(self.spendable, self.flow)
-
-
-def bucket_id(owner: str) -> str:
-    return f"bucket:{owner}"
-
-
-def debt_id(owner: str) -> str:
-    return f"debt:{owner}"
-
-
-def unconfirmed_id(owner: str) -> str:
-    """The other side of payments that were credited before they are final: below zero by so much."""
-    return f"unconfirmed:{owner}"
-
-
-def frozen_id(owner: str) -> str:
-    """The other side of payments that were final and are in doubt now: below zero by so much."""
-    return f"frozen:{owner}"
-
-
 def open_bucket(conn: Connection, owner: str, *, now: datetime, is_budget: bool = False) -> bool:
-    """False if it is open already. `is_budget`: of a delegated key; no grace, and bound in the ledger."""
+    """Open an empty bucket; return False if it is open already.
+
+    `is_budget` marks the bucket of a delegated key: it has no grace, and the ledger restricts what leaves it.
+    """
     values = {
         "owner": owner,
         "rate_msats": 0,
@@ -152,9 +79,9 @@ def open_bucket(conn: Connection, owner: str, *, now: datetime, is_budget: bool 
 
 
 def settle_account(conn: Connection, owner: str, *, now: datetime) -> Bucket:
-    """Charge what is owed, decide the bucket's condition. Writes nothing if nothing is due.
+    """Charge what is owed and decide the bucket's condition. It writes nothing if nothing is due.
 
-    Also what to call after a pending transfer into or out of a bucket was resolved in the ledger directly.
+    Call it also after a pending transfer into or out of a bucket was resolved in the ledger directly.
     """
     return conclude(conn, charge(conn, owner, now=now), now=now)
 
@@ -185,7 +112,7 @@ def credit(
     )
     if post_transfer(conn, transfer):
         bucket = replace(bucket, posted=bucket.posted + amount)
-        # Also if it was alive: something may sleep until there is enough.
+        # Announced even if the bucket was alive: a sandbox may sleep until there is enough to wake it.
         announce(conn, owner)
     return conclude(conn, bucket, now=now)
 
@@ -204,8 +131,8 @@ def spend(
 ) -> Bucket:
     """Move sats out to another account, leaving its meters their reserve. The same id spends once.
 
-    What is not yet confirmed, or in doubt, stays: it cannot be given away; and so does the deposit for what
-    is kept. Raises InsufficientCredit.
+    Sats that are not yet confirmed or are in doubt cannot be given away, and neither can the deposit for what
+    is kept on disks. Raises InsufficientCredit.
     If `to` is another bucket, call `settle_account` for its owner afterwards.
     """
     checked_amount(amount)
@@ -230,12 +157,12 @@ def spend(
 
 
 def unconfirmed(conn: Connection, owner: str) -> Sats:
-    """How much of what was credited is not final yet."""
+    """Return how much of what was credited is not final yet."""
     return _below_zero(conn, unconfirmed_id(owner))
 
 
 def frozen(conn: Connection, owner: str) -> Sats:
-    """How much of what was credited is in doubt: what runs may use it, nothing new is bought with it."""
+    """Return how much of what was credited is in doubt: meters may use it, but it buys nothing new."""
     return _below_zero(conn, frozen_id(owner))
 
 
@@ -246,7 +173,7 @@ def _below_zero(conn: Connection, id: str) -> Sats:
 
 
 def stored_rate(conn: Connection, owner: str) -> Rate:
-    """What all that is kept for an account costs a second, while nothing of it runs."""
+    """Return what the stored disks of an account cost per second: those that belong to nothing running."""
     columns = meters.c
     query = select(func.sum(columns.rate_msats)).where(
         columns.owner == owner, columns.closed_at.is_(None), columns.kind == Use.STORED.value
@@ -255,7 +182,9 @@ def stored_rate(conn: Connection, owner: str) -> Rate:
 
 
 def _deposit(conn: Connection, owner: str) -> Sats:
-    """What must stay for the things that an account keeps: else the same sats would answer for many."""
+    """Return the sats that must stay for what an account keeps; otherwise the same sats would back many
+    disks.
+    """
     rate = stored_rate(conn, owner)
     if not rate:
         return 0
@@ -264,7 +193,10 @@ def _deposit(conn: Connection, owner: str) -> Sats:
 
 
 def receipt(conn: Connection, owner: str, sats: Sats, *, now: datetime) -> bool:
-    """A payment was seen but is not final: if it would cover a while, grace starts anew within its cap."""
+    """Restart the grace window because a payment was seen that is not final yet.
+
+    Returns False, and changes nothing, if the bucket is not in grace or the payment is too small.
+    """
     bucket = settle_account(conn, owner, now=now)
     if bucket.health.standing is not Standing.GRACE or not is_receipt_enough(sats, bucket.flow, bucket.grace):
         return False
@@ -274,19 +206,21 @@ def receipt(conn: Connection, owner: str, sats: Sats, *, now: datetime) -> bool:
 
 
 def look_again_at(conn: Connection, owner: str, moment: datetime | None, *, now: datetime) -> Bucket:
-    """Announce the owner to `Store.on_commit` when this moment has come; None: no need. The timer's work."""
+    """Have the bucket timer announce the owner to `Store.on_commit` at this moment; None cancels that."""
     bucket = charge(conn, owner, now=now)
     return conclude(conn, replace(bucket, look_at=moment), now=now, before=bucket)
 
 
 def look_at_once(conn: Connection, owner: str, *, now: datetime) -> None:
-    """The next moment to look is this one: whoever is there next looks at all that was since."""
+    """Set the moment of `look_again_at` to now, unless it is earlier: the next reader looks at all since
+    then.
+    """
     later = or_(money_buckets.c.look_at.is_(None), money_buckets.c.look_at > now)
     conn.execute(update(money_buckets).where(money_buckets.c.owner == owner, later).values(look_at=now))
 
 
 def write_off(conn: Connection, owner: str, *, reason: str, now: datetime) -> Sats:
-    """What cannot be collected becomes a loss. Returns how much; zero if nothing was owed."""
+    """Turn a debt that cannot be collected into a loss. Returns how many sats; zero if nothing was owed."""
     bucket = settle_account(conn, owner, now=now)
     if bucket.debt:
         id = f"writeoff:{owner}:{bucket.settlements}"
@@ -296,7 +230,10 @@ def write_off(conn: Connection, owner: str, *, reason: str, now: datetime) -> Sa
 
 
 def load_bucket(conn: Connection, owner: str, *, lock: bool = False) -> Bucket:
-    """As last written; nothing is settled. `lock`: nobody else changes it before the transaction ends."""
+    """Load the bucket as last written, without settling it.
+
+    With `lock`, nobody else changes it before the transaction ends.
+    """
     statement = _LOAD_LOCKED if lock else _LOAD
     row = conn.execute(
         statement, {"owner": owner, "bucket_id": bucket_id(owner), "debt_id": debt_id(owner)}
@@ -319,11 +256,11 @@ def charge(
     extra: Nsats = 0,
     is_exact: bool = False,
 ) -> Bucket:
-    """Lock, settle, change the flow `by` so much as of `at`, add `extra`, charge whole sats; no verdict yet.
+    """Lock the bucket and charge the whole sats it owes; its condition is judged later, by `conclude`.
 
-    Without a change, and with no whole sat owed, nothing is written, and the flow is as it was last settled;
-    `is_exact`: it is settled up to this very moment, or to the end of its charges. `at` says that something
-    ended then.
+    The rate of its flow changes by `by` as of `at`, and `extra` is owed in addition. If nothing changes and
+    no whole sat is owed, nothing is written and the flow stays as it was last settled. With `is_exact` it is
+    settled up to this very moment in any case, or to the end of its charges.
     """
     before = load_bucket(conn, owner, lock=True)
     seen = before.run_to(now)
@@ -340,7 +277,7 @@ def charge(
 
 
 def conclude(conn: Connection, bucket: Bucket, *, now: datetime, before: Bucket | None = None) -> Bucket:
-    """Pay a debt from what is there, judge the bucket's condition, tell of it.
+    """Pay a debt from what is there, judge the bucket's condition and record the events.
 
     `before` is the bucket as it is stored, if `bucket` differs from it already.
     """
@@ -358,7 +295,7 @@ def conclude(conn: Connection, bucket: Bucket, *, now: datetime, before: Bucket 
             collected=bucket.collected + amount,
         )
     after = replace(after, is_stopped=False)
-    # Whoever comes back to life pays from now on, not for the time in between.
+    # A bucket that comes back to life pays from now on, not for the time in between.
     waking = replace(after.flow, settled_at=max(now, after.flow.settled_at))
     flow = waking if bucket.is_stopped else after.flow
     verdict = judge(after.health, spendable=after.spendable, flow=flow, now=now, policy=after.grace)
@@ -383,14 +320,17 @@ def conclude(conn: Connection, bucket: Bucket, *, now: datetime, before: Bucket 
 
 
 def _first(due_at: datetime | None, look_at: datetime | None, now: datetime) -> datetime | None:
-    """A moment to look that has passed is announced at every touch, and needs no timer."""
+    """Return the earlier of the two.
+
+    A `look_at` that has passed is announced at every change; it needs no timer.
+    """
     if look_at is None or look_at <= now:
         return due_at
     return look_at if due_at is None else min(due_at, look_at)
 
 
 def _move(conn: Connection, bucket: Bucket, sats: Sats, now: datetime) -> Bucket:
-    """Charge so many sats, or give them back if below zero. Debt is charged last and paid first."""
+    """Charge `sats`, or give them back if below zero. A debt is the last to grow and the first to shrink."""
     if not sats:
         return bucket
     mine, debt = bucket_id(bucket.owner), debt_id(bucket.owner)
@@ -435,8 +375,8 @@ _LOAD = (
     .join(money_policy, true())
     .where(money_buckets.c.owner == bindparam("owner"))
 )
-# All three rows: PostgreSQL shows the newest version only of what it had to wait for. Not the policy's, which
-# would make all accounts wait for each other.
+# These three rows are locked, because PostgreSQL shows the newest version only of rows that it locks. The row
+# of the policy is not: all accounts would wait for each other.
 _LOAD_LOCKED = _LOAD.with_for_update(of=(money_buckets, _bucket, _debt))
 _SAVE = update(money_buckets).where(money_buckets.c.owner == bindparam("of"))
 

@@ -1,6 +1,6 @@
-"""From one asset into another: two transfers at a rate that was locked before, in one transaction.
+"""An exchange turns one asset into another by two transfers at a locked rate, in one transaction.
 
-A transfer never crosses assets, so the platform stands in between with a stock of each.
+A transfer never crosses assets, so the platform stands between the two with a stock of each.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from sandboxer.money.transfers import AccountKind, Asset, Transfer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedRate:
-    """So many units of `bought` for one of `sold`; exact, and part of the quote it was locked in."""
+    """A fixed rate: one unit of `sold` buys `units` of `bought`, exactly."""
 
     sold: Asset
     bought: Asset
     units: Fraction
 
     def convert(self, amount: int) -> int:
-        """Rounded down: the platform never gives a unit it was not paid for."""
+        """Convert an amount, rounded down: the platform never gives a unit it was not paid for."""
         return int(checked_amount(amount) * self.units)
 
 

@@ -1,8 +1,9 @@
-"""Keeps the server's time: gives its sign of life, looks at the wall clock, and tells when that jumps.
+"""The timekeeper keeps the server's time: it writes a heartbeat, watches the wall clock and reports its
+jumps.
 
-The sign of life is one small row, which makes gaps in time visible. While nothing happens nothing else is
-written: a row every few seconds for the whole server, not one for each sandbox. Whoever starts next reads
-from it how long nobody was there, and up to when the last server had witnessed its sandboxes alive.
+The heartbeat is one small row, written every few seconds for the whole server, which makes gaps in time
+visible. The next server reads from it how long no server ran, and up to when the last one had its sandboxes
+in sight.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from sandboxer.store.engine import Store
 log = logging.getLogger(__name__)
 ACTOR = "system:clock"
 SUBJECT = "server"
-# The wall clock is looked at so often, which costs two readings; a sign of life is one small write.
+# The wall clock is compared every `LOOK`, which costs two readings; the heartbeat is written every `BEAT`.
 LOOK = timedelta(seconds=1)
 BEAT = timedelta(seconds=5)
 PATIENCE_S = 2.0
@@ -48,7 +49,7 @@ _WORDS = {
     Finding.SLOWED: "the server's time runs at half speed until the wall clock has caught up",
 }
 _NAME = "server"
-# A server that was silent for so long could neither take a payment nor stop anything: an outage.
+# A running server that wrote nothing for so long could neither take a payment nor stop anything: an outage.
 SILENT_FOR = timedelta(seconds=20)
 _GAPS_AFTER = (
     select(time_gaps).where(time_gaps.c.ended_at > bindparam("moment")).order_by(time_gaps.c.began_at)
@@ -58,14 +59,14 @@ _GAPS_AFTER = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timekeeper:
     clock: Clock
-    # Up to when the last server had its sandboxes in sight; None: there was none.
+    # Up to when the last server had its sandboxes in sight; None: this is the first server.
     last_witnessed: datetime | None
     _store: Store
     _metrics: Metrics
     _beat: Callable[[], Beat]
-    # None: a clock that is believed as it is, because a test moves it by hand.
+    # None: the clock is trusted as it is, because a test moves it by hand.
     _guarded: GuardedClock | None
-    # Set once everything was looked at: what died before that, this server never saw alive.
+    # Set once this server has looked at every sandbox; before that it cannot tell what is alive.
     _in_sight: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -74,7 +75,7 @@ class Timekeeper:
         return None if self._guarded is None else self._guarded.trouble
 
     async def run(self) -> None:
-        """Until cancelled. Never ends for want of a database: a silence shows in the next sign of life."""
+        """Run until cancelled. A database that fails does not end it: the gap shows in the next heartbeat."""
         if self._guarded is None:
             return
         next_beat = self.clock.now() + BEAT
@@ -90,12 +91,12 @@ class Timekeeper:
                 log.warning("the server's sign of life could not be written: %s", error)
 
     async def witness(self) -> None:
-        """Everything was looked at, and from now on this server hears of what ends."""
+        """Note that every sandbox was looked at, and that this server hears of ends from now on."""
         self._in_sight.set()
         await self._give()
 
     async def give_last(self) -> None:
-        """On leaving. A database that does not answer holds nobody up: the next start sees a longer gap."""
+        """Write the last heartbeat on shutdown. A database that does not answer delays nobody."""
         beat, is_witness = self._beat(), self._in_sight.is_set()
         try:
             async with asyncio.timeout(PATIENCE_S):
@@ -147,9 +148,9 @@ def _tell(conn: Connection, seen: Look) -> None:
 async def open_time(
     store: Store, metrics: Metrics, *, clock: Clock | None = None, source: TimeSource | None = None
 ) -> AsyncIterator[Timekeeper]:
-    """The server's time, going on from the last sign of life. On leaving, a last one is given.
+    """Open the server's time, which goes on from the last heartbeat; a last one is written on leaving.
 
-    A `clock` is believed as it is; otherwise time comes from `source`, or from this host's clocks.
+    A given `clock` is trusted as it is; otherwise time comes from `source`, or from this host's clocks.
     """
     last = await store.read(read_beat)
     guarded = None
@@ -177,7 +178,7 @@ async def open_time(
 
 
 def gap_before(last: Beat | None, first: Beat) -> Gap | None:
-    """The time between the last server's last sign of life and this one's first. Pure."""
+    """Return the gap between the last server's last heartbeat and this server's first. Pure."""
     if last is None or first.moment <= last.moment:
         return None
     kind = GapKind.OUTAGE if is_same_boot(last, first) else GapKind.UNWITNESSED
@@ -185,7 +186,10 @@ def gap_before(last: Beat | None, first: Beat) -> Gap | None:
 
 
 def silence_before(last: Beat | None, beat: Beat) -> Gap | None:
-    """A running server that gave no sign of life for long: its database or itself stood still. Pure."""
+    """Return the gap if a running server wrote no heartbeat for long: it or its database stood still.
+
+    Pure.
+    """
     if last is None or beat.moment - last.moment <= SILENT_FOR:
         return None
     return Gap(kind=GapKind.OUTAGE, began_at=last.moment, ended_at=beat.moment)
@@ -197,20 +201,22 @@ def read_beat(conn: Connection) -> Beat | None:
 
 
 def last_recorded(conn: Connection) -> datetime | None:
-    """The last thing that a server wrote down which gave no signs of life yet (it was older)."""
+    """Return when the last event was recorded: all that is known of a server from before there were
+    heartbeats.
+    """
     return conn.execute(select(events.c.at).order_by(events.c.id.desc()).limit(1)).scalar()
 
 
 def witnessed_last(conn: Connection) -> datetime | None:
-    """Up to when the last server had its sandboxes in sight, which one that was still opening had not."""
+    """Return up to when the last server had its sandboxes in sight; one that was still opening had not."""
     row = conn.execute(select(server_beats).where(server_beats.c.name == _NAME)).one_or_none()
     return last_recorded(conn) if row is None else row.witnessed_at or row.moment
 
 
 def begin(conn: Connection, beat: Beat, gap: Gap | None, *, is_witness: bool = False) -> None:
-    """A sign of life, and the gap before it.
+    """Write a heartbeat, and the gap before it.
 
-    `is_witness`: this server has looked at everything, and hears of what ends. One that opens has not.
+    `is_witness` says that this server has looked at every sandbox and hears of ends.
     """
     if gap is not None:
         record_gap(conn, gap)
@@ -218,14 +224,14 @@ def begin(conn: Connection, beat: Beat, gap: Gap | None, *, is_witness: bool = F
 
 
 def keep(conn: Connection, beat: Beat, *, is_witness: bool) -> Gap | None:
-    """The next sign of life. Returns the silence that it ended, if it was long."""
+    """Write the next heartbeat. Returns the gap that it ended, if the silence was long."""
     gap = silence_before(read_beat(conn), beat)
     begin(conn, beat, gap, is_witness=is_witness)
     return gap
 
 
 def record_gap(conn: Connection, gap: Gap) -> None:
-    """From here on nobody settles over it unaware."""
+    """Record a gap: every settlement from here on takes it into account."""
     values = {"kind": gap.kind.value, "began_at": gap.began_at, "ended_at": gap.ended_at}
     conn.execute(insert(time_gaps).inline(), values)
     conn.execute(update(money_policy).values(gaps_until=gap.ended_at))
@@ -242,6 +248,6 @@ def _write(conn: Connection, beat: Beat, *, is_witness: bool) -> None:
 
 
 def gaps_after(conn: Connection, moment: datetime) -> tuple[Gap, ...]:
-    """Those that end after a moment, in the order they began."""
+    """Return the gaps that end after a moment, in the order they began."""
     found = conn.execute(_GAPS_AFTER, {"moment": moment})
     return tuple(Gap(kind=GapKind(row.kind), began_at=row.began_at, ended_at=row.ended_at) for row in found)

@@ -1,10 +1,10 @@
-"""Sats set aside before a sandbox exists, so that concurrent creates cannot overspend.
+"""A hold sets sats aside before a sandbox exists, so that concurrent creates cannot overspend.
 
     create ──hold_slice──> pending ──probe passed──> begin_charge: the hold is freed, a meter runs
                               └─────provision failed──> release: nothing was charged
 
-While a sandbox runs, its meter keeps ten minutes of its rate from other spending (`Bucket.reserved`): that is
-the hold, renewed at every moment without a write. It ends with the meter, by state and never by a clock.
+While a sandbox runs, ten minutes of its rate are kept from other spending (`Bucket.reserved`). That reserve
+needs no write, and it ends with the meter.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from sqlalchemy import Connection, select, update
 
 from sandboxer.kernel.errors import InsufficientCredit
 from sandboxer.money.amounts import Rate, Sats, checked_rate, sats_for
-from sandboxer.money.buckets import Bucket, bucket_id, charge, conclude, frozen, settle_account
-from sandboxer.money.dryness import GracePolicy
+from sandboxer.money.buckets import charge, conclude, frozen, settle_account
 from sandboxer.money.ledger import INCOME, find_transfer, is_pending, post_transfer, void_pending
 from sandboxer.money.metering import open_meter
-from sandboxer.money.meters import Use
+from sandboxer.money.policy import GracePolicy, Use
+from sandboxer.money.records import Bucket, bucket_id
 from sandboxer.money.tables import ledger_pendings, money_policy
 from sandboxer.money.transfers import Phase, Transfer
 
@@ -30,7 +30,7 @@ _US = timedelta(microseconds=1)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldPolicy:
     slice: timedelta = timedelta(minutes=10)
-    # A bucket that cannot pay so much is refused: a sandbox must live long enough to be paid for.
+    # A bucket that cannot pay for so long is refused: a sandbox must live long enough to be paid for.
     least: timedelta = timedelta(seconds=1)
 
 
@@ -140,7 +140,7 @@ def begin_charge(
 
 
 def open_holds(conn: Connection, owner: str) -> list[Hold]:
-    """What is held of a bucket now: to be compared with what is being made."""
+    """Return the open holds of a bucket, one for each sandbox that is being made."""
     query = select(ledger_pendings.c.id, ledger_pendings.c.amount).where(
         ledger_pendings.c.debit == bucket_id(owner)
     )
@@ -150,7 +150,7 @@ def open_holds(conn: Connection, owner: str) -> list[Hold]:
 def set_policy(
     conn: Connection, *, grace: GracePolicy, reserve: timedelta, deposit: timedelta = timedelta(0)
 ) -> None:
-    """What the operator set, for everyone who touches a bucket from now on. Once, at start."""
+    """Write the operator's settings for all buckets. Called once, at start."""
     values = {
         "grace_us": grace.window // _US,
         "grace_cap_us": grace.hard_cap // _US,

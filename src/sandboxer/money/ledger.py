@@ -1,9 +1,9 @@
-"""The one door through which money moves: double entry, immutable, the same id is the same transfer.
+"""The ledger moves money by double entry. Transfers are immutable, and the same id is the same transfer.
 
 Each account row carries running totals, kept in the transfer's own transaction by a statement that refuses to
 spend what is not there. So a transfer costs two statements and a balance one, however long the history.
 
-A delegated budget is bound here too: what `may_leave_budget` does not allow is Forbidden, whoever asks.
+The ledger also restricts delegated budgets: what `may_leave_budget` does not allow is Forbidden for everyone.
 
 An error other than InsufficientCredit, Forbidden, NotFound or Conflict means a bug. After those four nothing
 of the refused transfer is left in the transaction, so a caller may go on.
@@ -68,7 +68,10 @@ def open_account(
     asset: Asset = Asset.SATS,
     now: datetime,
 ) -> bool:
-    """False if it was open already; Conflict if it is open as something else."""
+    """Open a ledger account; False if it was open already.
+
+    Raises Conflict if it is open as something else.
+    """
     row = {
         "id": id,
         "kind": kind.value,
@@ -189,7 +192,7 @@ def _insert_once(dialect: str, table: Table) -> Insert:
 
 
 def insert_once(conn: Connection, table: Table, row: Mapping[str, object]) -> bool:
-    """Insert unless a row with such a key is there; False then."""
+    """Insert the row, or return False if a row with its key is there."""
     return conn.execute(_insert_once(conn.dialect.name, table), row).rowcount == 1
 
 
@@ -254,7 +257,7 @@ _BY_ID = select(ledger_transfers).where(ledger_transfers.c.id == bindparam("want
 def _move_and_keep(
     conn: Connection, transfer: Transfer, step: _Step, digest: int, moment: str
 ) -> tuple[int, bool]:
-    """How many of its two sides were moved, and whether the transfer is written: its id was free."""
+    """Move both sides and write the transfer. Returns how many sides moved, and whether the id was free."""
     driver: Any = conn.connection.dbapi_connection
     try:
         if conn.dialect.name == "postgresql":
@@ -311,7 +314,7 @@ def _row(transfer: Transfer, digest: int, at: str) -> tuple[object, ...]:
 
 
 def _undo(conn: Connection, transfer: Transfer, step: _Step, digest: int, *, only: str | None = None) -> None:
-    """Take back what was moved, on both sides or only on one."""
+    """Undo the movement on both sides, or only on the account `only`."""
     account = ledger_accounts.c
     mine = {transfer.debit: ("debits_posted", "debits_pending")}
     mine |= {transfer.credit: ("credits_posted", "credits_pending")}
@@ -324,7 +327,7 @@ def _undo(conn: Connection, transfer: Transfer, step: _Step, digest: int, *, onl
 
 
 def _undo_half(conn: Connection, transfer: Transfer, step: _Step, digest: int) -> None:
-    """One side was moved and the other was not: put it back."""
+    """Undo the movement of the one side that was moved."""
     query = select(ledger_accounts.c.asset).where(ledger_accounts.c.id == transfer.credit)
     is_credited = conn.execute(query).scalar() == transfer.asset.value
     moved = transfer.credit if is_credited else transfer.debit
@@ -361,7 +364,7 @@ def _resolve(
 
 def _was_resolved(conn: Connection, wanted: Transfer) -> bool:
     found = find_transfer(conn, wanted.id)
-    # Why it was given up may be told differently the second time; how much was taken may not.
+    # A repeated call may give another reason, but not another amount.
     if found is None or found.amount != wanted.amount:
         raise Conflict(why=f"the pending transfer {wanted.pending_id} was resolved otherwise")
     return False

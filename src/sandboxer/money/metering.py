@@ -1,11 +1,11 @@
-"""Meters opened, re-rated and closed inside the transaction of the change they measure.
+"""Meters are opened, re-rated and closed in the transaction of the change that they measure.
 
-Nothing is written while a meter runs. Each change is one row of what was used (`meter_segments`), one change
-of the bucket's flow, and the charge of whatever whole sats are owed by then.
+Nothing is written while a meter runs. Each change writes one row of what was used (`meter_segments`), changes
+the bucket's flow, and charges the whole sats owed by then.
 
-`at` is when it happened, if that is not `now`: a sandbox found dead ends at its last sign of life, and what
-was charged for the time after is given back. It is never before the present rate began, nor after the moment
-up to which its bucket is charged.
+`at` is when the change happened, if that is not `now`: a sandbox found dead ends when it was last seen alive,
+and what was charged for the time after is given back. It is never before the present rate began, nor after
+the moment up to which its bucket is charged.
 `step` (the record's version) makes a late retry harmless: a step not newer than the last one changes nothing.
 """
 
@@ -18,11 +18,11 @@ from sqlalchemy import Connection, select, update
 
 from sandboxer.kernel.errors import Conflict, NotFound
 from sandboxer.money.amounts import NSATS_PER_MSAT, Msats, Rate, checked_amount, checked_rate
-from sandboxer.money.buckets import Bucket, charge, conclude, settle_account
+from sandboxer.money.buckets import charge, conclude, settle_account
 from sandboxer.money.ledger import insert_once
-from sandboxer.money.meter_rows import Meter, add_segment, from_row, give_back
-from sandboxer.money.meters import Use
-from sandboxer.money.spending import count_use
+from sandboxer.money.policy import Use
+from sandboxer.money.records import Bucket
+from sandboxer.money.segments import Meter, add_segment, count_use, from_row, give_back
 from sandboxer.money.tables import meter_segments, meters
 from sandboxer.store.workers import announce
 
@@ -76,7 +76,7 @@ def change_rate(
     at: datetime | None = None,
     step: int | None = None,
 ) -> Bucket:
-    """The meter goes on at another rate: frozen, thawed, stopped, resumed, reaped, no longer entitled."""
+    """Let the meter go on at another rate, because its sandbox was frozen, stopped, resumed and so on."""
     checked_rate(rate)
     moment = now if at is None else min(at, now)
     bucket = charge(conn, _load(conn, meter_id).owner, now=moment, is_exact=True)
@@ -87,7 +87,7 @@ def change_rate(
         began = _end(conn, meter, bucket, moment, to=rate)
         values = {"kind": use.value, "rate_msats": rate, "began_at": began, "rated_at": None}
         _update(conn, meter, values, step)
-    return settle_account(conn, meter.owner, now=now)
+    return settle_account(conn, meter.owner, now=_seen_until(bucket, at, now))
 
 
 def close_meter(
@@ -97,14 +97,14 @@ def close_meter(
     now: datetime,
     at: datetime | None = None,
 ) -> Bucket:
-    """The end of the charge. Closing again changes nothing."""
+    """Close the meter, which ends its charge. Closing again changes nothing."""
     moment = now if at is None else min(at, now)
     bucket = charge(conn, _load(conn, meter_id).owner, now=moment, is_exact=True)
     meter = _load(conn, meter_id)
     if meter.closed_at is None:
         ended = _end(conn, meter, bucket, moment, to=0)
         _update(conn, meter, {"rate_msats": 0, "closed_at": ended}, None)
-    return settle_account(conn, meter.owner, now=now)
+    return settle_account(conn, meter.owner, now=_seen_until(bucket, at, now))
 
 
 def charge_once(
@@ -118,9 +118,9 @@ def charge_once(
     now: datetime,
     key: str | None = None,
 ) -> Bucket:
-    """Something used that is not time, such as egress bytes. The same id is charged once.
+    """Charge for something other than time, such as egress bytes. The same id is charged once.
 
-    `key` None: it counts where the subject's own meter does.
+    Without a `key` it counts for the key of the subject's own meter.
     """
     checked_amount(msats, field="msats")
     bucket = charge(conn, owner, now=now)
@@ -138,7 +138,7 @@ def charge_once(
     }
     if insert_once(conn, meter_segments, values):
         count_use(conn, owner, key, rate=0, began=now, ended=now, msats=msats)
-        # No event tells of it, and those who export usage want to hear; so do those who watch over caps.
+        # There is no event for it, and the usage feed and the loop that watches caps want to know.
         announce(conn, subject)
         announce(conn, owner)
         bucket = charge(conn, owner, now=now, extra=msats * NSATS_PER_MSAT)
@@ -157,14 +157,23 @@ def _load(conn: Connection, meter_id: str) -> Meter:
     return meter
 
 
+def _seen_until(bucket: Bucket, at: datetime | None, now: datetime) -> datetime:
+    """The moment up to which a bucket is judged when something is noticed that happened `at`.
+
+    It is not judged any further: another of its meters may have ended since, and nobody has noticed it yet.
+    The bucket timer brings it to `now`.
+    """
+    return now if at is None else min(now, max(at, bucket.flow.settled_at))
+
+
 def _is_late(meter: Meter, step: int | None) -> bool:
     return step is not None and step <= meter.step
 
 
 def _end(conn: Connection, meter: Meter, bucket: Bucket, moment: datetime, *, to: Rate) -> datetime:
-    """End its present rate at a moment up to which the bucket was just settled; from then on it is `to`.
+    """End the present rate at `moment`, up to which the bucket was just settled; from then on it is `to`.
 
-    Returns when that was. It is not before the rate began, and not after the bucket's charges ended.
+    Returns when it really ended: not before the rate began, and not after the bucket's charges ended.
     """
     ended = max(meter.rated_at, min(moment, bucket.flow.settled_at))
     began = max(ended, meter.began_at)

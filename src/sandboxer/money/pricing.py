@@ -1,6 +1,6 @@
-"""What things cost. Pure: prices come from settings, time and exchange rate from the caller.
+"""Prices. The functions are pure: prices come from the settings, time and exchange rate from the caller.
 
-Two price lists side by side. *Tiers* are bought in US cents for months: 32 tiers × 5 durations = 160 prices.
+There are two price lists. *Tiers* are bought in US cents for months: 32 tiers × 5 durations = 160 prices.
 *Rates* are msats per second of what a sandbox occupies; each may be zero, and a profile may be free.
 
 `pricing_from_json` reads prices as an operator writes them: what is not named keeps its default; what is
@@ -20,7 +20,7 @@ from typing import Any
 from sandboxer.kernel.clock import parse_duration
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.money.amounts import Cents, Msats, Rate, Sats, checked_rate, sats_for
-from sandboxer.money.meters import Use
+from sandboxer.money.policy import Use
 
 TIERS = 32
 _GB = 1 << 30
@@ -56,7 +56,7 @@ class TierPrice:
 class Entitlement:
     tier: int
     requests_per_minute: int
-    # Sandboxes at once at rate zero.
+    # How many sandboxes may run at rate zero at once.
     slots: int
 
 
@@ -81,7 +81,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """What a sandbox occupies; thousandths of a CPU, so that no float touches money."""
+    """The resources of a sandbox. CPUs are counted in thousandths, so that no float touches money."""
 
     vcpu_thousandths: int
     memory_mb: int
@@ -118,7 +118,7 @@ class Pricing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """A promise: a create that names this quote before it expires pays these rates."""
+    """A promised price: a create that names this quote before it expires pays these rates."""
 
     profile: str
     size: Size
@@ -135,7 +135,7 @@ class Quote:
 
 
 def tier_price(tier: int, months: int, prices: TierPrices) -> TierPrice:
-    """tier × $7 × months, less the discount; half a cent is rounded up."""
+    """Return tier × $7 × months, less the discount; half a cent is rounded up."""
     _check_tier(tier)
     discount = prices.discounts.get(months)
     if discount is None:
@@ -148,7 +148,7 @@ def tier_price(tier: int, months: int, prices: TierPrices) -> TierPrice:
 
 
 def all_tier_prices(prices: TierPrices) -> list[TierPrice]:
-    """All of them: 160 with five durations."""
+    """Return the price of every tier for every duration: 160 prices with five durations."""
     return [
         tier_price(tier, months, prices)
         for tier in range(1, TIERS + 1)
@@ -167,7 +167,7 @@ def entitlement(tier: int, prices: TierPrices) -> Entitlement:
 
 
 def rate_card(profile: str, size: Size, pricing: Pricing) -> RateCard:
-    """What a sandbox of this profile and size costs per second; each sum is rounded up to a whole msat."""
+    """Return what a sandbox of this profile and size costs per second, rounded up to whole msats."""
     if profile in pricing.free_profiles:
         return FREE
     rates = pricing.rates_of(profile)
@@ -187,19 +187,19 @@ def rate_card(profile: str, size: Size, pricing: Pricing) -> RateCard:
 
 
 def stored_rate(disk_mb: int, pricing: Pricing) -> Rate:
-    """What a snapshot, image or volume of this size costs per second."""
+    """Return what a snapshot, image or volume of this size costs per second."""
     return checked_rate(_per_gb(pricing.rates.stored_disk_gb_msats, disk_mb))
 
 
 def egress_msats(profile: str, byte_count: int, pricing: Pricing) -> Msats:
-    """What so many bytes out cost, rounded up to a whole msat; zero for free profiles."""
+    """Return what so many outgoing bytes cost, rounded up to a whole msat; zero for free profiles."""
     if profile in pricing.free_profiles:
         return 0
     return -(-pricing.rates_of(profile).egress_gb_msats * byte_count // _GB)
 
 
 def quote(profile: str, size: Size, duration: timedelta, pricing: Pricing, *, now: datetime) -> Quote:
-    """What running so long would cost, with the rates locked for the quote's life."""
+    """Quote what running for `duration` would cost, with the rates locked until the quote expires."""
     if duration <= timedelta(0):
         raise InvalidRequest(field="duration", why="it must be longer than nothing")
     card = rate_card(profile, size, pricing)
@@ -228,7 +228,7 @@ def _check_tier(tier: int) -> None:
 def pricing_from_json(
     written: Mapping[str, Mapping[str, Any]], *, free_profiles: Iterable[str] = ()
 ) -> Pricing:
-    """Raises InvalidRequest naming what is wrong."""
+    """Read prices as an operator writes them. Raises InvalidRequest naming what is wrong."""
     unknown = written.keys() - {"rates", "profiles", "tiers", "quotes"}
     if unknown:
         why = f"{sorted(unknown)[0]!r} is none of rates, profiles, tiers, quotes"
@@ -265,7 +265,7 @@ def _tiers(written: object) -> TierPrices:
 
 
 def _discounts(written: object) -> dict[int, int]:
-    """Months offered, each with its discount in thousandths; JSON names the months as text."""
+    """Read the months offered and their discounts in thousandths; JSON names the months as text."""
     where = "pricing.tiers.discounts"
     if not isinstance(written, Mapping) or not written:
         raise InvalidRequest(field=where, why='it must be an object like {"1": 0, "3": 70}')

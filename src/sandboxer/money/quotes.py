@@ -1,4 +1,4 @@
-"""Quotes that were given: a price promised to one account for a while, taken by one sandbox.
+"""A given quote promises a price to one account for a while; one sandbox may use it.
 
 asked ──named by a create or extend──> used ──its sandbox is gone──> let go, later pruned
   └──────nobody came in time─────────> expired, later pruned
@@ -16,11 +16,11 @@ from sandboxer.kernel.errors import Conflict, NotFound, QuoteUnusable
 from sandboxer.money.pricing import Quote, RateCard, Size
 from sandboxer.money.tables import quotes
 
-# Expired ones are told apart from unknown ones for so long.
+# For so long an expired quote is told apart from an unknown one.
 REMEMBERED = timedelta(days=1)
-# Instead of the sandbox that took it, once that is gone.
+# Stands in `used_by` once the sandbox that used the quote is gone.
 _GONE = ""
-# That one account may have open at a time.
+# How many open quotes one account may have.
 MOST = 100
 
 
@@ -34,9 +34,9 @@ class GivenQuote:
 
 
 def give(conn: Connection, given: GivenQuote) -> None:
-    """Write it down; what nobody will name any more goes at the same time. Raises Conflict for too many.
+    """Write the quote, and delete long expired ones that no sandbox uses. Raises Conflict for too many.
 
-    One that a sandbox lives by stays as long as that: it promises the price of its bytes outwards too.
+    A quote that a sandbox uses stays as long as that sandbox: it also promises the price of its egress.
     """
     quote = given.quote
     nobodys = or_(quotes.c.used_by.is_(None), quotes.c.used_by == _GONE)
@@ -63,7 +63,7 @@ def give(conn: Connection, given: GivenQuote) -> None:
 
 
 def find(conn: Connection, quote_id: str, account: str) -> GivenQuote:
-    """Raises NotFound; another account's quote is as unknown as one that never was."""
+    """Load an account's quote. Raises NotFound, for another account's quote as well."""
     query = select(quotes).where(quotes.c.id == quote_id, quotes.c.account == account)
     row = conn.execute(query).one_or_none()
     if row is None:
@@ -72,7 +72,7 @@ def find(conn: Connection, quote_id: str, account: str) -> GivenQuote:
 
 
 def check(given: GivenQuote, *, profile: str, size: Size, now: datetime) -> None:
-    """May a sandbox of this profile and size have it at this moment? Pure. Raises QuoteUnusable."""
+    """Check that a sandbox of this profile and size may use the quote now. Pure. Raises QuoteUnusable."""
     quote = given.quote
     if not quote.is_open(now=now):
         raise _unusable(given, "expired", f"it held until {quote.expires_at.isoformat()}")
@@ -85,9 +85,9 @@ def check(given: GivenQuote, *, profile: str, size: Size, now: datetime) -> None
 def take(
     conn: Connection, given: GivenQuote, sandbox_id: str, *, profile: str, size: Size, now: datetime
 ) -> None:
-    """Once, by what it is for at this very moment: whoever asked `check` before may have changed since.
+    """Mark the quote as used by this sandbox, after checking it again. A quote is used once.
 
-    One that was taken by a sandbox that could not be made may be given again (`free`). Raises QuoteUnusable.
+    If the sandbox cannot be made, `free` makes the quote usable again. Raises QuoteUnusable.
     """
     check(given, profile=profile, size=size, now=now)
     unused = update(quotes).where(quotes.c.id == given.id, quotes.c.used_by.is_(None))
@@ -96,19 +96,19 @@ def take(
 
 
 def free(conn: Connection, sandbox_id: str, quote_id: str) -> None:
-    """Nothing came of the sandbox that took it."""
+    """Make the quote usable again, because the sandbox that used it could not be made."""
     taken = update(quotes).where(quotes.c.id == quote_id, quotes.c.used_by == sandbox_id)
     conn.execute(taken.values(used_by=None))
 
 
 def let_go(conn: Connection, sandbox_id: str, quote_id: str) -> None:
-    """The sandbox that took it is gone, or lives by another one: nobody needs it, and nobody may have it."""
+    """Retire the quote, because the sandbox that used it is gone or uses another. Nobody may use it again."""
     taken = update(quotes).where(quotes.c.id == quote_id, quotes.c.used_by == sandbox_id)
     conn.execute(taken.values(used_by=_GONE))
 
 
 def _make_room(conn: Connection, account: str, now: datetime) -> None:
-    """An account's open quotes are bounded; its expired ones go first."""
+    """Keep the number of an account's open quotes bounded; expired ones are deleted first."""
     unused = (quotes.c.account == account, quotes.c.used_by.is_(None))
     count = select(func.count()).where(*unused)
     if (conn.execute(count).scalar() or 0) < MOST:

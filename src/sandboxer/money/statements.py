@@ -1,7 +1,7 @@
-"""What an owner or an outside book-keeper may read: the account as of now, its transfers, its usage, exports.
+"""Statements: the account as of now, its transfers, its usage, and exports of them.
 
-Reading never writes: what is owed at `now` is computed, not settled, so a look charges the same as none.
-Exports are streamed, one short read per page.
+Reading never writes: what is owed at `now` is computed and not settled, so reading changes no charge. Exports
+are streamed, with one short read transaction per page.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from sqlalchemy import Column, Connection, Row, func, select, tuple_
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.money.accrual import counted
 from sandboxer.money.amounts import NSATS_PER_MSAT, NSATS_PER_SAT, Nsats, Rate, Sats, microseconds
-from sandboxer.money.buckets import Bucket, bucket_id, load_bucket
-from sandboxer.money.dryness import Standing, reap_at
+from sandboxer.money.buckets import load_bucket
 from sandboxer.money.ledger import from_row
-from sandboxer.money.meters import Use, nsats_between
+from sandboxer.money.policy import Standing, Use, nsats_between, reap_at
+from sandboxer.money.records import Bucket, bucket_id
 from sandboxer.money.tables import ledger_accounts, ledger_transfers, meter_segments, meters
 from sandboxer.money.transfers import Phase, Transfer
 from sandboxer.store.engine import Store
@@ -48,36 +48,36 @@ CSV_COLUMNS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountView:
     owner: str
-    # What is in the bucket after what is owed at this moment.
+    # What is in the bucket, less what is owed at this moment.
     balance: Sats
-    # Of that: set aside for creates and budgets; kept for what runs; free for anything.
+    # Parts of the balance: held for creates and budgets; reserved for what runs; free for anything.
     held: Sats
     reserved: Sats
     available: Sats
     debt: Sats
-    # Announced and not final.
+    # From transfers that are pending, not final.
     incoming: Sats
     rate_msats: Rate
     standing: Standing
     dry_at: datetime | None
-    # When what is in grace is stopped.
+    # When grace ends and everything is stopped.
     reap_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A transfer as its owner sees it."""
+    """A transfer as one of its owners sees it."""
 
     seq: int
     transfer: Transfer
-    # What it did to the owner's own accounts, taken together: above zero is better for the owner.
+    # What it added to all ledger accounts of the owner together.
     change: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     lines: Sequence[Line]
-    # Give it back to see what follows; None at the end.
+    # Pass it as `cursor` to get the next page; None on the last page.
     next_cursor: str | None
 
 
@@ -92,7 +92,7 @@ class UsageLine:
 
     @property
     def msats(self) -> int:
-        """Rounded down, to be shown; sums are made of `nsats`."""
+        """Rounded down for display; sums must be made of `nsats`."""
         return self.nsats // NSATS_PER_MSAT
 
 
@@ -125,7 +125,7 @@ def account_view(conn: Connection, owner: str, *, now: datetime) -> AccountView:
 def transfers_page(
     conn: Connection, owner: str, *, cursor: str | None = None, limit: int = 100, newest_first: bool = True
 ) -> Page:
-    """The transfers that touch any account of the owner's."""
+    """Return a page of the transfers that touch any ledger account of the owner."""
     limit = max(1, min(limit, MAX_PAGE))
     mine = _accounts_of(conn, owner)
     after = _open_cursor(cursor)
@@ -149,7 +149,10 @@ def usage(
     now: datetime,
     subject: str | None = None,
 ) -> list[UsageLine]:
-    """What was used between two moments, one line for each thing and kind of use; open meters up to `now`."""
+    """Return what was used between two moments, one line for each subject and kind of use.
+
+    Open meters count up to `now`.
+    """
     sums: dict[tuple[str, str], UsageLine] = {}
     for row, began, ended in _segments(conn, owner, since, until, now, subject):
         began, ended = max(began, since), min(ended, until)
@@ -182,7 +185,7 @@ def usage_by_period(
 
 
 def actuals(conn: Connection, owner: str, subject: str, *, now: datetime) -> list[UsageLine]:
-    """All that one thing has used in its life: what `destroy` tells."""
+    """Return all that one subject has ever used, as `destroy` reports it."""
     everything = datetime.min.replace(tzinfo=now.tzinfo)
     return usage(
         conn, owner, since=everything, until=now + timedelta(microseconds=1), now=now, subject=subject
@@ -214,14 +217,14 @@ async def export_json(store: Store, owner: str) -> AsyncIterator[str]:
 
 
 async def export_csv(store: Store, owner: str) -> AsyncIterator[str]:
-    """The same as a table, with a head."""
+    """Yield the whole history as CSV with a header, oldest first, in pages."""
     yield _csv([CSV_COLUMNS])
     async for text in _export(store, owner, _csv_lines):
         yield text
 
 
 async def _export(store: Store, owner: str, write: Callable[[Sequence[Line]], str]) -> AsyncIterator[str]:
-    """A page at a time, written in the reader's thread: the loop is not held up by a million lines."""
+    """Yield a page at a time, formatted in the reader's thread so that the event loop stays free."""
     cursor: str | None = None
     while True:
         text, cursor = await store.read(_page_writer(owner, cursor, write))
@@ -294,14 +297,14 @@ def _segments(
     if open_ones:
         position = load_bucket(conn, owner).run_to(now)
         for row in open_ones:
-            # Also where it has cost nothing yet: it is there.
+            # Yielded even if it has cost nothing yet, so that it is listed.
             yield row, row.began_at, row.began_at
             for began, ended in counted(position, row.began_at, now):
                 yield row, began, ended
 
 
 def _seconds_us(row: Row[Any], began: datetime, ended: datetime) -> int:
-    """Time that was given back has a rate below zero."""
+    """Return the microseconds of a segment; below zero if the segment gives time back."""
     span = max(0, microseconds(ended - began))
     return -span if row.rate_msats < 0 else span
 
@@ -309,7 +312,7 @@ def _seconds_us(row: Row[Any], began: datetime, ended: datetime) -> int:
 def _ended_segments(
     conn: Connection, owner: str, since: datetime, until: datetime, subject: str | None
 ) -> Iterator[Row[Any]]:
-    """In pages: there may be millions, and a driver may hold all that it is asked for."""
+    """Yield them in pages: there may be millions, and a driver may hold a whole result in memory."""
     columns = meter_segments.c
     query = select(meter_segments).where(
         columns.owner == owner, columns.ended_at >= since, columns.began_at < until
@@ -341,5 +344,5 @@ def _csv(rows: Iterable[Iterable[object]]) -> str:
 
 
 def _harmless(cell: object) -> object:
-    """A spreadsheet must not run a reason that someone else wrote as a formula."""
+    """Quote a cell that a spreadsheet would run as a formula; a reason may be written by someone else."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell

@@ -17,7 +17,7 @@ ledger_accounts = Table(
     Column("id", Text, primary_key=True),
     Column("kind", Text, nullable=False),
     Column("asset", Text, nullable=False),
-    # Whose it is; empty for the platform's own.
+    # The account that owns it; empty for the platform's own.
     Column("owner", Text, nullable=False),
     Column("may_overdraw", Boolean, nullable=False),
     Column("debits_posted", BigInteger, nullable=False),

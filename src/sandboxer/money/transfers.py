@@ -1,8 +1,7 @@
-"""A transfer as a value: what moves from where to where, why, and the id by which it is the same transfer.
+"""A transfer is a value: what moves from where to where, why, and the id by which it is the same transfer.
 
-`read_transfers` gives every transfer once, oldest first, in pages, for those who read a history of millions:
-plain tuples from the driver itself. To let SQLAlchemy make rows of them, and a `Transfer` of each row, takes
-several times as long, and few of them have to be one.
+`read_transfers` yields every transfer once, oldest first, as plain tuples of the driver. Making SQLAlchemy
+rows and `Transfer` values of millions of them would take several times as long.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.money.amounts import checked_amount
 
 MAX_ID_CHARACTERS = 200
-# Two of them still add up within 64 bits.
+# So small that two digests add up within 64 bits.
 DIGEST_MODULUS = 1 << 62
-# What may leave a delegated budget: kinds of transfers, and how the accounts are called that each may go to.
-# Use (a hold becomes a charge, grace a debt), budgets of its own children and the way back up. The operator
-# adjusts, and an outside payment that never came is taken back. A kind that is not named here is refused.
+# What may leave a delegated budget: kinds of transfers, and the prefixes of the accounts that each may go to.
+# A budget pays for use, for budgets of its own children, and back to its parent. The operator may adjust it,
+# and an outside payment that never came is taken back. Every other kind is refused.
 _OUT_OF_A_BUDGET: Mapping[str, tuple[str, ...]] = {
     "charge": ("income:usage",),
     "hold": ("income:usage",),
@@ -62,7 +61,7 @@ class AccountKind(StrEnum):
     INCOME = "income"
     # What could not be collected.
     LOSS = "loss"
-    # The world outside: the other side of what came in and went out.
+    # Outside money: the other side of what came in and went out.
     EXTERNAL = "external"
     # The platform's own stock of an asset, the other side of an exchange.
     EXCHANGE = "exchange"
@@ -94,7 +93,7 @@ class Transfer:
     data: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises; `assert` would not survive `python -O`."""
+        """Check the transfer by raising; an `assert` would not survive `python -O`."""
         checked_amount(self.amount)
         if self.debit == self.credit:
             raise InvalidRequest(field="credit", why="a transfer has two different sides")
@@ -104,7 +103,7 @@ class Transfer:
             raise InvalidRequest(field="pending_id", why="named by a post or void, and only by those")
 
     def content(self) -> tuple[object, ...]:
-        """What must be the same for two transfers to be the same; a retry comes later, so not the moment."""
+        """Return all that makes two transfers the same: everything but the moment, as a retry comes later."""
         return (
             self.id,
             self.debit,
@@ -119,11 +118,11 @@ class Transfer:
         )
 
     def digest(self) -> int:
-        """62 bits that change with any part of it, the moment included."""
+        """Return 62 bits that change with any part of the transfer, the moment included."""
         return self.sealed()[0]
 
     def sealed(self) -> tuple[int, str]:
-        """The digest, and the moment as it was written into it."""
+        """Return the digest, and the text of the moment that went into it."""
         moment = (self.at if self.at.tzinfo is UTC else self.at.astimezone(UTC)).isoformat()
         data = canonical(dict(self.data)) if self.data else "{}"
         digest = digest_of(
@@ -142,13 +141,15 @@ class Transfer:
         return digest, moment
 
 
-# One for all: making an encoder costs more than most of what it encodes.
+# One encoder for all: making one costs more than most of what it encodes.
 canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, default=dict).encode
 quoted = json.encoder.encode_basestring_ascii
 
 
 class TransferRow(NamedTuple):
-    """As it is kept; `data` and `moment` as the digest takes them, and all of it in the digest's order."""
+    """A stored transfer; its fields, `data` and `moment` have the order and form in which the digest takes
+    them.
+    """
 
     seq: int
     id: str
@@ -165,7 +166,7 @@ class TransferRow(NamedTuple):
     digest: int
 
     def as_transfer(self) -> Transfer:
-        """Raises InvalidRequest or ValueError for what is none."""
+        """Convert the row. Raises InvalidRequest or ValueError if it is not a valid transfer."""
         return Transfer(
             id=self.id,
             debit=self.debit,
@@ -182,7 +183,7 @@ class TransferRow(NamedTuple):
 
 
 def may_leave_budget(kind: str, credit: str) -> bool:
-    """Whether a transfer of this kind to this account may be made out of a delegated budget."""
+    """Return whether a transfer of this kind to this account may leave a delegated budget."""
     return credit.startswith(_OUT_OF_A_BUDGET.get(kind, ()))
 
 
@@ -199,10 +200,10 @@ def digest_of(
     data: str,
     moment: str,
 ) -> int:
-    """Of `canonical((*content, moment))`, written out.
+    """Return the digest of `canonical((*content, moment))`, whose JSON is written out here for speed.
 
-    Every transfer comes along here, most often after a flush to the disk, when the processor's caches are
-    cold and a call costs ten times what it should. `data` is canonical already.
+    Every transfer passes here, most often after a flush to the disk, when the processor's caches are cold and
+    each call is expensive. `data` is canonical already.
     """
     resolves = "null" if pending_id is None else quoted(pending_id)
     text = (
@@ -237,7 +238,7 @@ def _in_one_form(text: str) -> str:
     try:
         return canonical(json.loads(text))
     except ValueError:
-        # Not as it was written; the digest will tell.
+        # Not JSON any more: somebody changed it, and the digest will show that.
         return text
 
 

@@ -1,6 +1,6 @@
-"""Usage for outside billing: closed segments one by one, by a cursor; and each day's sum, when it is over.
+"""The usage feeds are for outside billing: closed segments one by one, and each day's sum when it is over.
 
-Both are read from what the meters wrote anyway, so that nothing more is written while nobody asks.
+Both are read from what the meters wrote anyway, so they cost no write.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, select, union
 
 from sandboxer.money.amounts import NSATS_PER_MSAT, microseconds
-from sandboxer.money.meters import nsats_between
+from sandboxer.money.policy import nsats_between
 from sandboxer.money.statements import UsageLine, usage
 from sandboxer.money.tables import meter_segments, meters
 from sandboxer.observe.webhooks.outbox import Happening
 
 MAX_PAGE = 500
 DAY = timedelta(days=1)
-# A sandbox found dead ends a little in the past: its day must not have been told without it.
+# A sandbox found dead ends a little in the past; a day's sum must not be reported before that.
 SETTLING = timedelta(minutes=15)
-# Days told after a long silence; older ones can be pulled.
+# After a long silence so many days are reported; older ones can be read through the API.
 MOST_DAYS = 31
 _s = meter_segments.c
 
@@ -50,7 +50,7 @@ def segments_page(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> list[Segment]:
-    """Closed segments in the order they were closed; of every account if `owner` is None."""
+    """Return closed segments in the order they were closed; of every account if `owner` is None."""
     query = select(meter_segments).where(_s.seq > after)
     if owner is not None:
         query = query.where(_s.owner == owner)
@@ -78,7 +78,9 @@ def as_json(segment: Segment) -> dict[str, Any]:
 
 
 class SegmentFeed:
-    """`usage.segment`: one for each time at one rate, when it is over; and for each single charge."""
+    """Reports `usage.segment`: one for each time at one rate, when it is over, and one for each single
+    charge.
+    """
 
     name = "usage"
 
@@ -103,8 +105,8 @@ class SegmentFeed:
 
 
 class DailyFeed:
-    """`usage.daily`: what an account used on a day (UTC), told once that day is over; then, to the operator,
-    `usage.day_closed`: no more will come of that day. A position is a day.
+    """Reports `usage.daily`, what an account used on a day (UTC), once that day is over. The operator then
+    gets `usage.day_closed`: nothing more will come for that day. A position in this feed is a day.
     """
 
     name = "usage.daily"
@@ -113,7 +115,7 @@ class DailyFeed:
         return _last_whole_day(now).toordinal()
 
     def read(self, conn: Connection, after: int, limit: int, *, now: datetime) -> Sequence[Happening]:
-        """All accounts of one day together, so that a cursor never stands within a day."""
+        """Return all accounts of one day together, so that a cursor never stands within a day."""
         last = _last_whole_day(now).toordinal()
         ordinal = max(after + 1, last - MOST_DAYS)
         if ordinal > last:

@@ -1,6 +1,6 @@
-"""Proof that the ledger is whole: everything derived is recomputed from what is true, and compared.
+"""The verification proves that the ledger is consistent: it recomputes everything derived and compares it.
 
-Reads every transfer and segment once, in pages, holding one line per account.
+It reads every transfer and segment once, in pages, and keeps one line per account in memory.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from sqlalchemy import Connection, Row, select
 
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.money.amounts import MAX_AMOUNT, NSATS_PER_MSAT, NSATS_PER_SAT
-from sandboxer.money.buckets import bucket_id, debt_id
-from sandboxer.money.meters import nsats_between
+from sandboxer.money.policy import nsats_between
+from sandboxer.money.records import bucket_id, debt_id
 from sandboxer.money.tables import (
     ledger_accounts,
     ledger_pendings,
@@ -40,7 +40,7 @@ _PAGE = 5_000
 MAX_FAULTS = 100
 
 
-# By place, in the order of these columns: a million transfers are added up in them.
+# The totals of an account are kept in a list in the order of these columns, for speed.
 _TOTALS = ("debits_posted", "debits_pending", "credits_posted", "credits_pending", "transfers", "digest")
 _DEBITS, _CREDITS, _TRANSFERS, _DIGEST = 0, 2, 4, 5
 _OF_DEBTS = debt_id("")
@@ -48,14 +48,14 @@ _OF_DEBTS = debt_id("")
 
 @dataclass(slots=True)
 class Proof:
-    """What was found. `is_whole` means: every total, hold, charge and fraction follows from the record."""
+    """The result. `is_whole` means that every total, hold, charge and fraction follows from the transfers."""
 
     accounts: int = 0
     transfers: int = 0
     segments: int = 0
-    # Per asset, over all accounts: nothing else than zero.
+    # The sum over all accounts by asset; it must be zero.
     sums: dict[str, int] = field(default_factory=dict)
-    # The first of them, in words.
+    # The first faults, in words; at most `MAX_FAULTS`.
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -68,7 +68,7 @@ class Proof:
 
 
 def verify(conn: Connection) -> Proof:
-    """Recompute all and compare. Use it in `store.read`, where the database stands still."""
+    """Recompute everything and compare. Use it in `store.read`, which sees one snapshot of the database."""
     proof = Proof()
     totals: dict[str, list[int]] = {}
     pendings: dict[str, Transfer] = {}
@@ -139,12 +139,12 @@ def _read_transfer(
     elif row.kind == "refund":
         charged[row.credit] -= row.amount
     elif row.kind == "reversal" and row.debit.startswith(_OF_DEBTS):
-        # What had been spent of it; out of a bucket goes what was still there.
+        # The part of a reversed payment that had been spent already.
         repaid[row.debit] -= row.amount
 
 
 def _effect(transfer: Transfer, pendings: dict[str, Transfer], proof: Proof) -> tuple[int, int]:
-    """How much it adds to the posted and the pending totals of both its sides."""
+    """Return what the transfer adds to the posted and to the pending totals of both its sides."""
     if transfer.phase is Phase.SINGLE:
         return transfer.amount, 0
     if transfer.phase is Phase.PENDING:
@@ -192,7 +192,7 @@ def _compare_pendings(conn: Connection, pendings: dict[str, Transfer], proof: Pr
 
 
 def _compare_buckets(conn: Connection, charged: Counter[str], repaid: Counter[str], proof: Proof) -> None:
-    """Rate times time, of every segment and open meter, is what was charged and carried: to the nanosat."""
+    """Compare rate × time of all segments and open meters with what was charged, to the nanosat."""
     rates: Counter[str] = Counter()
     used: Counter[str] = Counter()
     by_key: Counter[tuple[str, str]] = Counter()
@@ -228,7 +228,7 @@ def _compare_buckets(conn: Connection, charged: Counter[str], repaid: Counter[st
 
 
 def _compare_days(conn: Connection, used: Counter[tuple[str, str]], proof: Proof) -> None:
-    """What caps count is what the segments say."""
+    """Compare the days that caps count with the segments."""
     counted: Counter[tuple[str, str]] = Counter()
     for row in conn.execute(select(spent_days)):
         counted[row.account, row.key] += row.used_sats * NSATS_PER_SAT + row.used_nsats

@@ -26,19 +26,9 @@ from sandboxer.identity.sessions import wallets
 from sandboxer.identity.signatures.wallets import Wallet
 from sandboxer.kernel.errors import NotFound
 from sandboxer.money.amounts import Sats, checked_amount
-from sandboxer.money.buckets import (
-    bucket_id,
-    charge,
-    conclude,
-    credit,
-    debt_id,
-    frozen_id,
-    open_bucket,
-    receipt,
-    settle_account,
-    unconfirmed_id,
-)
+from sandboxer.money.buckets import charge, conclude, credit, open_bucket, receipt, settle_account
 from sandboxer.money.ledger import find_transfer, open_account, post_transfer
+from sandboxer.money.records import bucket_id, debt_id, frozen_id, unconfirmed_id
 from sandboxer.money.transfers import AccountKind, Transfer
 
 ACTOR = "system:payments"

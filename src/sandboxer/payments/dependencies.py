@@ -24,9 +24,8 @@ from sandboxer.payments.chains.contract import CheckedChain
 from sandboxer.payments.gift_cards.dependencies import GiftCards, open_gift_cards
 from sandboxer.payments.gift_cards.ledger import GiftCardGoods
 from sandboxer.payments.gift_cards.records import MailServer, read_gift_policy
-from sandboxer.payments.invoices.dependencies import open_invoices
 from sandboxer.payments.invoices.records import InvoicePolicy, read_policy
-from sandboxer.payments.invoices.use_cases import InvoiceUseCases
+from sandboxer.payments.invoices.use_cases import InvoiceUseCases, open_invoices
 from sandboxer.payments.oracle.oracle import open_rates
 from sandboxer.payments.oracle.rates import Rates
 from sandboxer.payments.rails import Rails, Standings

@@ -28,9 +28,9 @@ from sandboxer.kernel.errors import (
 )
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.payments.chains.addresses import network_of
+from sandboxer.payments.chains.bitcoin import Script, read_account_key
 from sandboxer.payments.chains.configuration import ChainPlan, Source
 from sandboxer.payments.chains.contract import Chain, Deposit
-from sandboxer.payments.chains.derivation import Script, read_account_key
 from sandboxer.payments.invoices import refunds, repository
 from sandboxer.payments.invoices.records import Invoice, InvoicePolicy, Refund, RefundState
 from sandboxer.payments.wallet.agent import AgentWallet, Preparing, open_spender, open_wallet

@@ -21,7 +21,7 @@ from enum import StrEnum
 from sqlalchemy import Connection, insert, select, update
 
 from sandboxer.money.amounts import Sats
-from sandboxer.payments import credits, records, sales
+from sandboxer.payments import credits, goods, records
 from sandboxer.payments.lifecycle import CREDITED, FAILURES, Signal, State
 from sandboxer.payments.records import Block, Payment, Purpose
 from sandboxer.payments.tables import chain_heads
@@ -209,8 +209,8 @@ def _confirmed(
     if payment.state is State.DOUBTED:
         return _thaw(conn, payment, after, now)
     if payment.purpose is Purpose.KEY:
-        sales.sell(conn, after, id=ledger_id(after), source=SOURCE, now=now)
-        return records.note(conn, after.id, now=now, details={sales.SOLD: True})
+        goods.sell(conn, after, id=ledger_id(after), source=SOURCE, now=now)
+        return records.note(conn, after.id, now=now, details={goods.SOLD: True})
     credits.pending_confirm(
         conn, after.account, after.sats, payment_id=ledger_id(after), source=SOURCE, now=now
     )
@@ -245,8 +245,8 @@ def _over(conn: Connection, payment: Payment, sighting: Sighting, now: datetime)
         signal = Signal.FAIL
     after = records.move(conn, payment, signal, reason=sighting.reason or "failed", now=now)
     credits.pending_fail(conn, after.account, payment_id=ledger_id(after), reason=after.reason, now=now)
-    if payment.purpose is Purpose.KEY and payment.details.get(sales.SOLD):
-        sales.revoke(conn, after, now=now)
+    if payment.purpose is Purpose.KEY and payment.details.get(goods.SOLD):
+        goods.revoke(conn, after, now=now)
     return after
 
 
@@ -283,7 +283,7 @@ def _unconfirm(conn: Connection, payment: Payment, now: datetime) -> Payment:
     """A reorganisation took it back, as is proven: so do we, and it is tried again."""
     id = f"payment:{ledger_id(payment)}:reorged"
     if payment.purpose is Purpose.KEY:
-        sales.take_back(conn, payment, id=id, source=SOURCE, now=now)
+        goods.take_back(conn, payment, id=id, source=SOURCE, now=now)
     else:
         credits.reverse_frozen(conn, payment.account, payment.sats, id=id, reason="reorganised", now=now)
     attempt = int(payment.details.get("attempt", 0)) + 1

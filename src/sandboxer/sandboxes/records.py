@@ -29,9 +29,9 @@ from sqlalchemy import (
 )
 
 from sandboxer.backends.contract import Handle, Order, Resources, Trust, VolumeMount
-from sandboxer.sandboxes import terms as money_terms
+from sandboxer.sandboxes.charges import terms as money_terms
+from sandboxer.sandboxes.charges.terms import PAYS_NOTHING, Terms
 from sandboxer.sandboxes.lifecycle import FINAL, State
-from sandboxer.sandboxes.terms import PAYS_NOTHING, Terms
 from sandboxer.store.metadata import JsonValue, UtcDateTime, metadata
 from sandboxer.store.rows import Cell, Page, Rows, enumerated, optional, parts, seconds
 from sandboxer.store.sealed import SealedJson

@@ -15,9 +15,9 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, SandboxerError
 from sandboxer.observe import events
 from sandboxer.sandboxes import records
+from sandboxer.sandboxes.charges.terms import Terms
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State, next_state
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.sandboxes.terms import Terms
 from sandboxer.store import steps
 from sandboxer.store.engine import Store
 from sandboxer.store.repository import Also, RememberedRepository
@@ -200,19 +200,20 @@ def _record_request(conn: Connection, sandbox: Sandbox) -> None:
 def _record_step(
     conn: Connection, entry: steps.Entry[Sandbox, Step], now: datetime, facts: Mapping[str, object]
 ) -> None:
-    step, states = entry.step, {}
+    step, states, after = entry.step, {}, entry.after
     if step.signal is not None:
         states = {
             "from": entry.before.state.value,
-            "to": entry.after.state.value,
+            "to": after.state.value,
             "signal": step.signal.value,
         }
     events.record(
         conn,
-        subject=entry.after.id,
-        kind=step.kind or f"sandbox.{entry.after.state.value}",
+        subject=after.id,
+        kind=step.kind or f"sandbox.{after.state.value}",
         actor=step.actor,
         reason=step.reason,
-        at=now,
+        # Its time was over then, however late anyone noticed.
+        at=step.at or now if after.state is State.EXPIRED else now,
         data={**states, **step.data, **facts},
     )

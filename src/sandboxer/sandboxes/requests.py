@@ -12,10 +12,10 @@ from sandboxer.backends.contract import Fingerprint, Resources, Trust, VolumeMou
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import format_duration, parse_duration
 from sandboxer.kernel.errors import Forbidden, InvalidRequest, NotAvailable, Unavailable
+from sandboxer.sandboxes.charges.terms import Terms
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.profiles import IsolationLevel, Profile, WorkspaceAccess, excess
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.sandboxes.terms import Terms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

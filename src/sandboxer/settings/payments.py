@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field, SecretStr
 from sandboxer.accounts.storage import StoragePolicy
 from sandboxer.kernel.clock import parse_duration
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.money.dryness import GracePolicy
 from sandboxer.money.holds import HoldPolicy
+from sandboxer.money.policy import GracePolicy
 from sandboxer.money.pricing import Pricing, pricing_from_json
 from sandboxer.payments.chains.configuration import ChainPlan, chains_from_json
 from sandboxer.payments.gift_cards.records import MailServer

@@ -42,7 +42,7 @@ from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.money.heartbeat import Timekeeper
 from sandboxer.money.holds import set_policy
-from sandboxer.money.timer import BucketTimer
+from sandboxer.money.reconciler import BucketTimer
 from sandboxer.money.usage_feed import DailyFeed, SegmentFeed
 from sandboxer.observe.metrics import Metrics
 from sandboxer.observe.retention import keep_events_pruned
@@ -50,24 +50,23 @@ from sandboxer.observe.webhooks.outbox import EventFeed
 from sandboxer.observe.webhooks.use_cases import Webhooks, open_webhooks
 from sandboxer.payments.dependencies import Payments, PaymentSettings
 from sandboxer.sandboxes.activity import Activity
-from sandboxer.sandboxes.admission import Admission, Slots
 from sandboxer.sandboxes.binding import keep_counting
-from sandboxer.sandboxes.charging import Charging
+from sandboxer.sandboxes.charges.charging import Charging
 from sandboxer.sandboxes.dependencies import SandboxDependencies
-from sandboxer.sandboxes.inspection import owners_of
 from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.loops import start_loops
 from sandboxer.sandboxes.loops.credit import CreditLoop
 from sandboxer.sandboxes.loops.delegation import DelegationEnds
-from sandboxer.sandboxes.loops.recorder import record_metrics
+from sandboxer.sandboxes.loops.timer import record_metrics
 from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.profiles import Profiles, load_profiles
-from sandboxer.sandboxes.purchase import Purchases, undo_unpaid
 from sandboxer.sandboxes.quarantine import Quarantine
-from sandboxer.sandboxes.reconcile import reconcile
+from sandboxer.sandboxes.reconciler import reconcile
 from sandboxer.sandboxes.repository import SandboxRepository
-from sandboxer.sandboxes.stale import StrayProcesses, UnknownSandboxes
-from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.sandboxes.use_cases.admission import Admission, Slots
+from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
+from sandboxer.sandboxes.use_cases.inspection import StrayProcesses, UnknownSandboxes, owners_of
+from sandboxer.sandboxes.use_cases.purchase import Purchases, undo_unpaid
 from sandboxer.sandboxes.warm import Kind, WarmPool
 from sandboxer.settings import Settings
 from sandboxer.store.engine import Store

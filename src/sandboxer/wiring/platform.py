@@ -31,9 +31,9 @@ from sandboxer.observe.probes import Probes
 from sandboxer.observe.traces import SpanSink
 from sandboxer.observe.webhooks.use_cases import Webhooks
 from sandboxer.payments.dependencies import Payments
-from sandboxer.sandboxes.admission import Admission
-from sandboxer.sandboxes.purchase import Purchases
-from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.sandboxes.use_cases.admission import Admission
+from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
+from sandboxer.sandboxes.use_cases.purchase import Purchases
 from sandboxer.settings import Settings
 from sandboxer.store.claim import probe as write_a_row
 from sandboxer.store.engine import Store

@@ -22,10 +22,10 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.kernel.tasks import own_tasks
 from sandboxer.observe.webhooks.use_cases import Webhooks
-from sandboxer.sandboxes.access import ActivityKind
-from sandboxer.sandboxes.admission import Slots
 from sandboxer.sandboxes.lifecycle import LIVE
-from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.sandboxes.use_cases.access import ActivityKind
+from sandboxer.sandboxes.use_cases.admission import Slots
+from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
 from sandboxer.store.engine import Store
 from sandboxer.work.deadline import Overdue
 from sandboxer.work.exec import Exec

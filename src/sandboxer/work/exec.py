@@ -17,7 +17,7 @@ from sandboxer.identity.keys import Caller
 from sandboxer.kernel.budget import Lease
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import BackendLost, GuestRefused, StdinNotTaken
-from sandboxer.sandboxes.access import ActivityKind
+from sandboxer.sandboxes.use_cases.access import ActivityKind
 from sandboxer.work.deadline import Deadline, kill_quietly
 from sandboxer.work.lines import EXEC_TAG, Line, Lines, Wanted, launch
 

@@ -16,7 +16,7 @@ from sandboxer.backends.guest import Exit, FileEvent, FileInfo, FileKind, Files,
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import BackendLost, DiskFull, GuestRefused, InvalidRequest, NotADirectory
 from sandboxer.kernel.ids import new_id
-from sandboxer.sandboxes.access import ActivityKind
+from sandboxer.sandboxes.use_cases.access import ActivityKind
 from sandboxer.work.deadline import kill_quietly
 from sandboxer.work.lines import EXEC_TAG, Line, Lines, Wanted, launch
 

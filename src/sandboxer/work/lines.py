@@ -16,10 +16,10 @@ from sandboxer.backends.guest import Command, Guest, Process, TerminalSize
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import BackendLost, InvalidRequest, PathNotFound, SandboxerError
 from sandboxer.kernel.ids import new_id
-from sandboxer.sandboxes.access import ActivityKind
-from sandboxer.sandboxes.demands import ended_by_money
+from sandboxer.sandboxes.charges.demands import ended_by_money
 from sandboxer.sandboxes.lifecycle import LIVE
-from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.sandboxes.use_cases.access import ActivityKind
+from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
 
 # Exit codes from here on mean that a signal ended the process.
 SIGNALLED = 128

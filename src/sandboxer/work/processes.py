@@ -27,7 +27,7 @@ from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import BackendLost, InvalidRequest, NotFound
 from sandboxer.kernel.ids import new_id
-from sandboxer.sandboxes.access import ActivityKind
+from sandboxer.sandboxes.use_cases.access import ActivityKind
 from sandboxer.work.deadline import Overdue, kill_quietly
 from sandboxer.work.lines import EXEC_TAG, TERMINAL_TAG, Lines, Wanted, launch
 

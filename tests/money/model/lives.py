@@ -8,10 +8,10 @@ from datetime import timedelta
 from sqlalchemy import Connection
 
 from sandboxer.accounts import limits, operators, records
+from sandboxer.accounts.authority import ALL_SCOPES
 from sandboxer.accounts.caps import Caps
 from sandboxer.accounts.delegation import Cut, cut, top_up
 from sandboxer.accounts.revocation import revoke
-from sandboxer.accounts.scopes import ALL
 from sandboxer.artifacts.volumes.use_cases import Wanted
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import SandboxerError
@@ -196,7 +196,7 @@ async def cut_for(run: Run, parent: Person, sats: int, *, key_cap: int | None = 
     now = run.world.platform.clock.now()
     child.key_cap = key_cap
     caps = Caps(per_key_sats=child.key_cap)
-    wish = Cut(scopes=ALL, budget_sats=sats, depth=0 if parent.is_child else 1, caps=caps)
+    wish = Cut(scopes=ALL_SCOPES, budget_sats=sats, depth=0 if parent.is_child else 1, caps=caps)
     await run.world.write(
         lambda conn: cut(
             conn,

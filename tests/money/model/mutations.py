@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
-from sandboxer.accounts import gifts, limits, revocation, storage, sums
+from sandboxer.accounts import limits, revocation, storage, sums
+from sandboxer.accounts import use_cases as account_use_cases
 from sandboxer.artifacts.images.published import grants as sharing
 from sandboxer.edges.http import purchases
 from sandboxer.edges.http.routes import sandboxes as sandbox_routes
@@ -32,7 +33,8 @@ from sandboxer.payments.stacks.relay_messages import PaymentState
 from sandboxer.payments.x402 import checkout
 from sandboxer.payments.x402.evm import ways as evm_opening
 from sandboxer.payments.x402.ways import Fate, Sighting
-from sandboxer.sandboxes import charging, repository
+from sandboxer.sandboxes import repository
+from sandboxer.sandboxes.charges import charging
 
 Patch = tuple[Any, str, Any]
 _ENDLESS = 10**30
@@ -90,7 +92,7 @@ def _charged_while_dead() -> list[Patch]:
 
 
 def _nobody_asks_at_the_door() -> list[Patch]:
-    places = (gifts, storage, credits, cards, redemption, checkout, repository)
+    places = (account_use_cases, storage, credits, cards, redemption, checkout, repository)
     return [(place, "demand_may", _nothing) for place in places]
 
 

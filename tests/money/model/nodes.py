@@ -15,7 +15,7 @@ from typing import Any
 from embit.bip32 import HDKey
 
 from sandboxer.payments.chains.addresses import NETWORKS, script_of
-from sandboxer.payments.stacks.codec.transactions import StacksKey
+from sandboxer.payments.stacks.transactions import StacksKey
 from testchains.http_face import Answer, HttpFace
 
 XPUB = HDKey.from_seed(b"a model's own seed".ljust(64, b".")).to_public().to_base58()

@@ -16,13 +16,14 @@ from sandboxer.accounts.authority import KeyState
 from sandboxer.accounts.delegation import find_key
 from sandboxer.accounts.sums import GIVEN, RETURNED
 from sandboxer.money.amounts import NSATS_PER_SAT
-from sandboxer.money.buckets import Bucket, bucket_id, debt_id, settle_account
+from sandboxer.money.buckets import settle_account
 from sandboxer.money.heartbeat import BEAT
 from sandboxer.money.ledger import from_row
+from sandboxer.money.records import Bucket, bucket_id, debt_id
 from sandboxer.money.tables import ledger_transfers
 from sandboxer.money.transfers import Phase, Transfer
 from sandboxer.money.verification import verify
-from sandboxer.sandboxes.charging import spent_sats
+from sandboxer.sandboxes.charges.charging import spent_sats
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox
 from tests.money.model.people import Cast, Person, Thing

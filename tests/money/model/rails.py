@@ -18,8 +18,8 @@ from sandboxer.payments.invoices.tables import invoice_chains
 from sandboxer.payments.invoices.use_cases import Order
 from sandboxer.payments.lifecycle import State
 from sandboxer.payments.records import Payment, Purpose, load
-from sandboxer.payments.stacks.codec.transactions import StacksKey
-from sandboxer.payments.stacks.scheme import ExactStacksClient
+from sandboxer.payments.stacks.shop import ExactStacksClient
+from sandboxer.payments.stacks.transactions import StacksKey
 from sandboxer.payments.tables import payments
 from sandboxer.payments.x402.presented import Wanted
 from tests.money.model import evm, nodes, paying

@@ -19,8 +19,8 @@ from sandboxer.accounts.revocation import ending
 from sandboxer.backends.scripted import Scripted
 from sandboxer.kernel.errors import Unavailable
 from sandboxer.money.heartbeat import BEAT, read_beat
-from sandboxer.money.timer import attend_due
-from sandboxer.sandboxes.demands import read_condition, wanted
+from sandboxer.money.reconciler import attend_due
+from sandboxer.sandboxes.charges.demands import read_condition, wanted
 from sandboxer.settings import Settings
 from sandboxer.wiring import Platform, open_platform
 from tests.faults.lying_host import LyingHost

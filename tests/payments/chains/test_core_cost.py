@@ -18,8 +18,8 @@ from embit.bip32 import HDKey
 
 from sandboxer.kernel.errors import AddressUsed, ChainUnavailable
 from sandboxer.payments.chains.addresses import network_of
+from sandboxer.payments.chains.bitcoin import AccountKey, read_account_key
 from sandboxer.payments.chains.core_rpc import CoreRpc
-from sandboxer.payments.chains.derivation import AccountKey, read_account_key
 from sandboxer.store.engine import open_store
 from testchains.bitcoin.chain import Bitcoin, Dogecoin
 from testchains.litecoin import Litecoin

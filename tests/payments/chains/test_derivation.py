@@ -14,7 +14,7 @@ from sandboxer.payments.chains.addresses import (
     payment_uri,
     script_of,
 )
-from sandboxer.payments.chains.derivation import Script, read_account_key
+from sandboxer.payments.chains.bitcoin import Script, read_account_key
 from tests.support.payments.keys import BIP84_ZPUB, ROOT, xpub
 
 

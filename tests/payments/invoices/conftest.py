@@ -6,8 +6,8 @@ import pytest
 from embit import bip32
 
 from sandboxer.payments.chains.addresses import network_of
+from sandboxer.payments.chains.bitcoin import read_account_key
 from sandboxer.payments.chains.core_rpc import CoreRpc
-from sandboxer.payments.chains.derivation import read_account_key
 from sandboxer.payments.chains.monero import MoneroWallet
 from testchains.litecoin import Litecoin
 from testchains.monero import Monero

@@ -12,9 +12,9 @@ import pytest
 from embit.bip32 import HDKey
 
 from sandboxer.payments.assets import ASSETS
+from sandboxer.payments.chains.bitcoin import read_account_key
 from sandboxer.payments.chains.contract import Chain
 from sandboxer.payments.chains.core_rpc import CoreRpc
-from sandboxer.payments.chains.derivation import read_account_key
 from sandboxer.payments.chains.esplora import Esplora
 from sandboxer.payments.chains.monero import MoneroWallet
 from sandboxer.payments.invoices.records import Price

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, insert, select
 
 from sandboxer.kernel.errors import ChainUnavailable, NoCapacity, NoRate, TooManyRequests
 from sandboxer.money.buckets import credit
-from sandboxer.payments.invoices import watcher as watching
+from sandboxer.payments.invoices import reconciler as watching
 from sandboxer.payments.invoices.records import InvoicePolicy
 from sandboxer.payments.invoices.tables import invoices
 from sandboxer.payments.invoices.use_cases import Order

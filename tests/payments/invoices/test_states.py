@@ -9,7 +9,7 @@ import pytest
 
 from sandboxer.kernel.clock import add_months
 from sandboxer.kernel.errors import IllegalTransition
-from sandboxer.payments.invoices.goods import entitled_until
+from sandboxer.payments.goods import entitled_until
 from sandboxer.payments.invoices.lifecycle import (
     DELIVERED,
     OPEN,

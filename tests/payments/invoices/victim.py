@@ -13,8 +13,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from sandboxer.payments.chains.addresses import network_of
+from sandboxer.payments.chains.bitcoin import read_account_key
 from sandboxer.payments.chains.core_rpc import CoreRpc
-from sandboxer.payments.chains.derivation import read_account_key
 from sandboxer.store.engine import Store, open_store
 from tests.support.payments.shop import open_shop
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from sandboxer.kernel.clock import Clock
 from sandboxer.payments.chains.addresses import network_of
+from sandboxer.payments.chains.bitcoin import read_account_key
 from sandboxer.payments.chains.contract import Chain, Deposit
 from sandboxer.payments.chains.core_rpc import CoreRpc
-from sandboxer.payments.chains.derivation import read_account_key
 from sandboxer.payments.hot_wallet import HotWallet
 from sandboxer.payments.invoices.records import Refund
 from sandboxer.payments.wallet.agent import AgentWallet, Preparing, open_wallet

@@ -15,7 +15,7 @@ from sandboxer.payments.hot_wallet import HotWallet
 from sandboxer.payments.invoices.records import RefundState
 from sandboxer.payments.wallet.agent import AgentWallet, create_wallet, open_spender
 from sandboxer.payments.wallet.caps import Cap
-from sandboxer.payments.wallet.seeds import new_seed
+from sandboxer.payments.wallet.spenders import new_seed
 from sandboxer.store.engine import Store
 from testchains.monero import Monero
 from tests.support.payments.shop import Shop, open_shop

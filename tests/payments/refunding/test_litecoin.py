@@ -15,7 +15,7 @@ import pytest
 
 from sandboxer.kernel.errors import Conflict
 from sandboxer.kernel.tasks import own_tasks
-from sandboxer.payments.chains.transactions import txid_of
+from sandboxer.payments.chains.bitcoin import txid_of
 from sandboxer.payments.invoices.records import RefundState
 from sandboxer.payments.invoices.use_cases import Ordered
 from sandboxer.payments.wallet.agent import AgentWallet, create_wallet

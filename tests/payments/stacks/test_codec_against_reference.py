@@ -7,9 +7,14 @@ from typing import Any
 import pytest
 
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.payments.stacks.codec.clarity import Cursor, deserialize, serialize
-from sandboxer.payments.stacks.codec.post_conditions import read_post_condition, write_post_condition
-from sandboxer.payments.stacks.codec.transactions import (
+from sandboxer.payments.stacks.clarity import (
+    Cursor,
+    deserialize,
+    read_post_condition,
+    serialize,
+    write_post_condition,
+)
+from sandboxer.payments.stacks.transactions import (
     StacksKey,
     parse_hex,
     sign_sponsor,

@@ -21,8 +21,8 @@ from sandboxer.identity.signatures.stacks import (
     Utf8,
 )
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.payments.stacks.codec.clarity import MAX_DEPTH, deserialize, serialize
-from sandboxer.payments.stacks.codec.transactions import (
+from sandboxer.payments.stacks.clarity import MAX_DEPTH, deserialize, serialize
+from sandboxer.payments.stacks.transactions import (
     MAX_BYTES,
     parse_hex,
     parse_transaction,

@@ -13,7 +13,7 @@ from x402.schemas import AssetAmount
 
 from sandboxer.payments.stacks.facilitator import ExactStacksFacilitator
 from sandboxer.payments.stacks.nodes import next_nonce
-from sandboxer.payments.stacks.scheme import ExactStacksClient, ExactStacksServer
+from sandboxer.payments.stacks.shop import ExactStacksClient, ExactStacksServer
 from tests.support.payments.stacks import Till
 
 

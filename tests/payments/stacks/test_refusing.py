@@ -11,16 +11,9 @@ from x402.schemas import PaymentPayload, PaymentRequirements
 
 from sandboxer.identity.signatures.stacks import UInt, stacks_address
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.payments.stacks.codec.post_conditions import (
-    FtCondition,
-    Mode,
-    Nft,
-    NftCondition,
-    Origin,
-    Sent,
-    StxCondition,
-)
-from sandboxer.payments.stacks.codec.transactions import (
+from sandboxer.payments.stacks.clarity import FtCondition, Mode, Nft, NftCondition, Origin, Sent, StxCondition
+from sandboxer.payments.stacks.shop import stacks_shop
+from sandboxer.payments.stacks.transactions import (
     ContractCall,
     StacksKey,
     Transaction,
@@ -29,7 +22,6 @@ from sandboxer.payments.stacks.codec.transactions import (
     sign_sponsor,
     write_transaction,
 )
-from sandboxer.payments.stacks.shop import stacks_shop
 from sandboxer.payments.stacks.transfers import MAINNET, asset_name
 from sandboxer.payments.stacks.way import stacks_way
 from testchains.stacks.simnet import USDCX

@@ -23,7 +23,7 @@ from sandboxer.payments.lifecycle import State
 from sandboxer.payments.oracle.oracle import FixedRates
 from sandboxer.payments.records import Payment
 from sandboxer.payments.stacks.nodes import next_nonce
-from sandboxer.payments.stacks.scheme import ExactStacksClient
+from sandboxer.payments.stacks.shop import ExactStacksClient
 from sandboxer.payments.x402.dependencies import X402, open_x402
 from sandboxer.store.engine import Store
 from testchains.stacks.local import LocalStacks, Wallet

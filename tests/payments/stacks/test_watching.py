@@ -12,16 +12,16 @@ from x402.schemas import PaymentPayload, PaymentRequirements
 from sandboxer.kernel.errors import ChainUnavailable
 from sandboxer.payments.lifecycle import State
 from sandboxer.payments.records import Payment, Purpose
-from sandboxer.payments.stacks.codec.post_conditions import FtCondition, Sent
-from sandboxer.payments.stacks.codec.transactions import (
+from sandboxer.payments.stacks.clarity import FtCondition, Sent
+from sandboxer.payments.stacks.nodes import StacksNode
+from sandboxer.payments.stacks.relay import Relay
+from sandboxer.payments.stacks.transactions import (
     parse_hex,
     sha512_256,
     sign_origin,
     sign_sponsor,
     write_transaction,
 )
-from sandboxer.payments.stacks.nodes import StacksNode
-from sandboxer.payments.stacks.relay import Relay
 from sandboxer.payments.stacks.way import StacksWatcher, stacks_way
 from sandboxer.payments.x402.ways import Fate
 from tests.payments.stacks.vectors import VECTORS

@@ -13,7 +13,7 @@ from eth_account import Account
 from sandboxer.kernel.errors import Broken, Conflict, Forbidden, InvalidRequest, NotFound
 from sandboxer.payments.wallet.agent import AgentWallet, create_wallet, open_wallet
 from sandboxer.payments.wallet.caps import Cap
-from sandboxer.payments.wallet.seeds import Seed
+from sandboxer.payments.wallet.spenders import Seed
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 WORDS = " ".join(["abandon"] * 11 + ["about"])

@@ -12,14 +12,13 @@ import pytest
 from sandboxer.kernel.clock import SystemClock
 from sandboxer.kernel.errors import Conflict, Forbidden
 from sandboxer.payments.chains.addresses import network_of
+from sandboxer.payments.chains.bitcoin import read_account_key
 from sandboxer.payments.chains.core_rpc import CoreRpc
-from sandboxer.payments.chains.derivation import read_account_key
 from sandboxer.payments.chains.esplora import Esplora
 from sandboxer.payments.chains.monero import MoneroWallet
 from sandboxer.payments.wallet.agent import CappedSpender, create_wallet
 from sandboxer.payments.wallet.caps import Cap
-from sandboxer.payments.wallet.seeds import SpendingKey, new_seed
-from sandboxer.payments.wallet.spenders import MoneroSpender, OutputSpender
+from sandboxer.payments.wallet.spenders import MoneroSpender, OutputSpender, SpendingKey, new_seed
 from testchains.bitcoin.chain import Bitcoin
 from testchains.monero import Monero
 

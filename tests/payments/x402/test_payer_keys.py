@@ -5,7 +5,7 @@ from __future__ import annotations
 from sandboxer.accounts import records as accounts
 from sandboxer.identity.sessions.wallets import Wallets
 from sandboxer.identity.signatures.wallets import wallet_of
-from sandboxer.payments.sales import key_for_payer
+from sandboxer.payments.goods import key_for_payer
 from testchains.evm.anvil import address_of
 from tests.support.payments.x402 import Desk, topup
 

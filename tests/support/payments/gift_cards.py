@@ -25,7 +25,7 @@ from sandboxer.payments.gift_cards.dependencies import GiftCards, open_gift_card
 from sandboxer.payments.gift_cards.records import Approval, GiftPolicy, Source
 from sandboxer.payments.gift_cards.redemption import Ask, Redeemed
 from sandboxer.payments.gift_cards.use_cases import CardOrder, Created
-from sandboxer.payments.invoices.goods import Sats
+from sandboxer.payments.goods import CreditGoods
 from sandboxer.payments.invoices.records import InvoicePolicy
 from sandboxer.payments.invoices.use_cases import InvoiceUseCases
 from sandboxer.store.engine import Store
@@ -105,7 +105,9 @@ async def open_shop(store: Store, policy: GiftPolicy | None = None) -> AsyncIter
     seal = Seal(bytes(32))
     webhooks = Webhooks(store, clock, seal, (), allow_private=False)
     key_life = KeyLife(Keys(store, seal, clock=clock), store, clock)
-    invoices = InvoiceUseCases(store, clock, {}, rates, TierPrices(), {"sats": Sats()}, InvoicePolicy())
+    invoices = InvoiceUseCases(
+        store, clock, {}, rates, TierPrices(), {"sats": CreditGoods()}, InvoicePolicy()
+    )
     async with open_gift_cards(
         store,
         clock,

@@ -6,7 +6,7 @@ from embit import base58, bip39
 from embit.bip32 import HDKey
 
 from sandboxer.payments.chains.addresses import Network
-from sandboxer.payments.chains.derivation import AccountKey, read_account_key
+from sandboxer.payments.chains.bitcoin import AccountKey, read_account_key
 
 
 def account_key(network: Network) -> AccountKey:

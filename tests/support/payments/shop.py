@@ -21,12 +21,12 @@ from sandboxer.money.pricing import TierPrices
 from sandboxer.money.tables import ledger_accounts
 from sandboxer.money.verification import verify
 from sandboxer.payments.chains.contract import Chain
-from sandboxer.payments.invoices.goods import Goods, Sats, TierMonths
+from sandboxer.payments.goods import CreditGoods, Goods, TierMonths
+from sandboxer.payments.invoices.reconciler import Watcher
 from sandboxer.payments.invoices.records import InvoicePolicy
 from sandboxer.payments.invoices.refunds import refunds_page
 from sandboxer.payments.invoices.settlement import Settling
 from sandboxer.payments.invoices.use_cases import InvoiceUseCases, Order, Ordered, View
-from sandboxer.payments.invoices.watcher import Watcher
 from sandboxer.payments.oracle.oracle import FixedRates
 from sandboxer.payments.oracle.rates import Rate
 from sandboxer.store.engine import Store
@@ -148,7 +148,7 @@ def open_shop(store: Store, chain: Chain, *, policy: InvoicePolicy | None = None
 
 
 def _goods() -> dict[str, Goods]:
-    return {"sats": Sats(), "tier": TierMonths()}
+    return {"sats": CreditGoods(), "tier": TierMonths()}
 
 
 def _watcher(

@@ -11,8 +11,7 @@ import pytest
 from x402.schemas import PaymentPayload, PaymentRequirements
 
 from sandboxer.payments.stacks.nodes import next_nonce
-from sandboxer.payments.stacks.scheme import ExactStacksClient, requirement
-from sandboxer.payments.stacks.shop import StacksShop, stacks_shop
+from sandboxer.payments.stacks.shop import ExactStacksClient, StacksShop, requirement, stacks_shop
 from sandboxer.payments.stacks.way import stacks_way
 from sandboxer.payments.x402.config import X402Settings, parse
 from sandboxer.payments.x402.ways import Way

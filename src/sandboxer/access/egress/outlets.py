@@ -38,7 +38,7 @@ from sandboxer.kernel.errors import NotAvailable, NotFound, SandboxerError
 from sandboxer.kernel.tasks import TaskOwner
 from sandboxer.money import quotes
 from sandboxer.money.metering import charge_once
-from sandboxer.money.meters import Use
+from sandboxer.money.policy import Use
 from sandboxer.money.pricing import Pricing, egress_msats
 from sandboxer.sandboxes.dependencies import OpenGuest, SandboxDependencies
 from sandboxer.sandboxes.lifecycle import FINAL, LIVE

@@ -31,7 +31,7 @@ from sandboxer.kernel.tasks import own_tasks
 from sandboxer.money.pricing import Pricing
 from sandboxer.observe import events
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
 from sandboxer.store.engine import Store
 
 

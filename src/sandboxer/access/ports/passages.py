@@ -15,13 +15,13 @@ from sandboxer.access.ports.targets import MayWake, Target, Waker
 from sandboxer.backends.guest import Connection
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import BackendLost, GuestRefused, IllegalTransition
-from sandboxer.sandboxes.access import ActivityKind
 from sandboxer.sandboxes.activity import Activity
-from sandboxer.sandboxes.charging import is_frozen
+from sandboxer.sandboxes.charges.charging import is_frozen
 from sandboxer.sandboxes.lifecycle import FINAL, State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
-from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.sandboxes.use_cases.access import ActivityKind
+from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
 
 # For how long a sandbox counts as working after its last request.
 LINGER_S = 1.0

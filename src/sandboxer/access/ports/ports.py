@@ -14,7 +14,7 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import NotFound
 from sandboxer.kernel.ids import is_sandbox_id
 from sandboxer.sandboxes.lifecycle import State
-from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
 from sandboxer.store.engine import Store
 
 # No leading zero, so that one port has one name.

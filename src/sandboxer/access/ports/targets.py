@@ -17,10 +17,10 @@ from weakref import WeakValueDictionary
 
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import NotFound, SandboxerError, Unavailable
-from sandboxer.sandboxes.charging import is_frozen
+from sandboxer.sandboxes.charges.charging import is_frozen
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
 
 # Those who come while a wake has just failed are told the same, without another try.
 FAILED_FOR_S = 1.0

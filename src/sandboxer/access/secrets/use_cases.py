@@ -23,13 +23,13 @@ from sandboxer.identity.seal import Seal
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import IllegalTransition, InvalidRequest, NotFound
 from sandboxer.kernel.tasks import own_tasks
-from sandboxer.sandboxes.access import ActivityKind
-from sandboxer.sandboxes.charging import is_frozen
+from sandboxer.sandboxes.charges.charging import is_frozen
 from sandboxer.sandboxes.dependencies import OpenGuest
 from sandboxer.sandboxes.lifecycle import FINAL, LIVE, State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
-from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.sandboxes.use_cases.access import ActivityKind
+from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
 from sandboxer.store.engine import Store
 
 _TAKING = frozenset({*LIVE, State.STOPPED, State.REAPED})

@@ -27,7 +27,7 @@ from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound
 from sandboxer.kernel.ids import new_id
 from sandboxer.observe.events import record
 from sandboxer.sandboxes.lifecycle import State
-from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
 from sandboxer.store.engine import Store
 from sandboxer.store.metadata import UtcDateTime, metadata
 

@@ -11,8 +11,8 @@ from sandboxer.artifacts.snapshots.records import Snapshot
 from sandboxer.artifacts.snapshots.use_cases import SnapshotUseCases
 from sandboxer.backends.contract import Backend, Snapshots
 from sandboxer.kernel.errors import Conflict, NotFound
-from sandboxer.money.dryness import Standing
-from sandboxer.sandboxes.capping import Reached
+from sandboxer.money.policy import Standing
+from sandboxer.sandboxes.charges.caps import Reached
 from sandboxer.store.reconciler import FAR
 
 

@@ -22,13 +22,13 @@ from sandboxer.kernel.clock import Clock, parse_duration
 from sandboxer.kernel.errors import Conflict, IllegalTransition, NotFound, SandboxerError
 from sandboxer.kernel.ids import is_volume_id, new_id
 from sandboxer.sandboxes.dependencies import actor_of
-from sandboxer.sandboxes.disks import reconciler_of
 from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.lifecycle import State as SandboxState
-from sandboxer.sandboxes.locks import refuse_locked
 from sandboxer.sandboxes.operations import Operations
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.sandboxes.use_cases.disks import reconciler_of
+from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
+from sandboxer.sandboxes.use_cases.locks import refuse_locked
 from sandboxer.store.engine import Store
 from sandboxer.store.repository import Also
 from sandboxer.store.rows import Page

@@ -11,8 +11,8 @@ from sandboxer.artifacts.volumes.policy import MB
 from sandboxer.artifacts.volumes.records import Volume
 from sandboxer.artifacts.volumes.use_cases import VolumeUseCases
 from sandboxer.backends.contract import Backend, Volumes
-from sandboxer.money.dryness import Standing
-from sandboxer.sandboxes.capping import Reached
+from sandboxer.money.policy import Standing
+from sandboxer.sandboxes.charges.caps import Reached
 
 
 def demanded(volume: Volume, funds: Funds, *, now: datetime, reached: Reached | None = None) -> Signal | None:

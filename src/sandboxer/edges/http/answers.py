@@ -17,7 +17,7 @@ from sandboxer.backends.contract import VolumeMount
 from sandboxer.kernel.clock import format_duration
 from sandboxer.observe import events
 from sandboxer.sandboxes import records
-from sandboxer.sandboxes.charging import rate_now
+from sandboxer.sandboxes.charges.charging import rate_now
 from sandboxer.wire import files, processes, sandboxes
 from sandboxer.wire import sandboxes as wire_events
 from sandboxer.wire.images import Finding, PublishedImage

@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from starlette.requests import Request
 
 from sandboxer.accounts.authority import demand
-from sandboxer.accounts.scopes import Scope
 from sandboxer.edges.http.requests import caller, platform_of
 from sandboxer.identity.genesis.gate import GenesisProof
 from sandboxer.identity.genesis.gate import proof_from_headers as proof_of_genesis
 from sandboxer.identity.keys import is_public_key
 from sandboxer.identity.second_proof import Factor, proof_from_headers
 from sandboxer.kernel.errors import Conflict
-from sandboxer.sandboxes.locks import Lockable, is_guarded
-from sandboxer.wire.operations.declaration import BodyScope
+from sandboxer.sandboxes.use_cases.locks import Lockable, is_guarded
+from sandboxer.wire.operations.declaration import BodyScope, Scope
 
 
 def is_wallet(request: Request) -> bool:

@@ -18,7 +18,7 @@ from sandboxer.edges.http.requests import caller, platform_of
 from sandboxer.identity.authenticate import unsigned
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import InsufficientCredit, PaymentNeeded
-from sandboxer.sandboxes.purchase import Price
+from sandboxer.sandboxes.use_cases.purchase import Price
 
 SIGN_IN = {
     "api_key": "Sign the request with an API key (HMAC-SHA256): docs/reference/auth.md.",

@@ -17,7 +17,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandboxer.accounts.offers import Payable
-from sandboxer.accounts.scopes import Scope
 from sandboxer.edges.http import answers
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.authentication import CALLER, STRANGER, target_of
@@ -35,20 +34,21 @@ from sandboxer.kernel.errors import (
     Unauthenticated,
 )
 from sandboxer.kernel.late import late
+from sandboxer.payments.goods import key_for_payer
 from sandboxer.payments.lifecycle import IN_FLIGHT, State
 from sandboxer.payments.records import Payment, Purpose
-from sandboxer.payments.sales import key_for_payer
 from sandboxer.payments.x402 import presented as presenting
 from sandboxer.payments.x402.checkout import Taken, is_delivered, refusal_of
 from sandboxer.payments.x402.dependencies import X402
 from sandboxer.payments.x402.offers import as_offer
 from sandboxer.payments.x402.presented import Presented, Wanted, payer_wallet
 from sandboxer.sandboxes import records
-from sandboxer.sandboxes.purchase import price_of_extend
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases.purchase import price_of_extend
 from sandboxer.wire import keys as wire_keys
 from sandboxer.wire import payments as wire
 from sandboxer.wire.keys import NewKey
+from sandboxer.wire.operations.declaration import Scope
 from sandboxer.wire.payments import PaidSandbox
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from sandboxer.edges.http.answers import attached_volume
 from sandboxer.edges.http.requests import platform_of
 from sandboxer.edges.http.routes.processes import bytes_of
 from sandboxer.kernel.budget import Lease
-from sandboxer.sandboxes.charging import rate_now
+from sandboxer.sandboxes.charges.charging import rate_now
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
 from sandboxer.wire import services as wire
 from sandboxer.work.services import records

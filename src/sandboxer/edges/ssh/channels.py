@@ -27,7 +27,7 @@ from sandboxer.access.connections import Front, Slot
 from sandboxer.backends.guest import Connection, Guest, Sockets
 from sandboxer.edges.ssh.dependencies import Login
 from sandboxer.kernel.errors import NotAvailable, SandboxerError
-from sandboxer.sandboxes.access import ActivityKind
+from sandboxer.sandboxes.use_cases.access import ActivityKind
 
 # Said and not yet looked at.
 MAX_SAID = 64

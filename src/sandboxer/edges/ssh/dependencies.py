@@ -15,7 +15,7 @@ from sandboxer.accounts.limits import quotas
 from sandboxer.backends.guest import Guest
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.budget import Lease
-from sandboxer.sandboxes.access import ActivityKind
+from sandboxer.sandboxes.use_cases.access import ActivityKind
 from sandboxer.wire.operations.declaration import RateClass
 from sandboxer.wiring import Platform
 from sandboxer.work.lines import Line, Lines

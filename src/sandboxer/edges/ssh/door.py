@@ -18,7 +18,6 @@ from sandboxer.access.connections import Slot
 from sandboxer.access.ssh.keys import SshKey, fingerprint_of
 from sandboxer.accounts.authority import demand, demand_active
 from sandboxer.accounts.limits import client_address
-from sandboxer.accounts.scopes import Scope
 from sandboxer.edges.http.disconnection import standing_of
 from sandboxer.edges.ssh.channels import (
     BoundedChannel,
@@ -36,6 +35,7 @@ from sandboxer.edges.ssh.sessions import asleep, serve_session
 from sandboxer.edges.ssh.sftp import open_sftp
 from sandboxer.kernel.errors import SandboxerError, Unauthenticated
 from sandboxer.sandboxes.lifecycle import State
+from sandboxer.wire.operations.declaration import Scope
 
 log = logging.getLogger(__name__)
 # Where no process is, and none comes back by itself.

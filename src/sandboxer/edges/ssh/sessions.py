@@ -18,8 +18,8 @@ from sandboxer.kernel.errors import (
     PathNotFound,
     SandboxerError,
 )
-from sandboxer.sandboxes.access import ActivityKind
 from sandboxer.sandboxes.lifecycle import LIVE, State
+from sandboxer.sandboxes.use_cases.access import ActivityKind
 from sandboxer.work.lines import SHELLS, Line, Wanted, launch
 
 SSH_TAG = "@ssh"

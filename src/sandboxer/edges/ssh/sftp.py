@@ -25,7 +25,7 @@ from sandboxer.edges.ssh.channels import MAX_WAITING, breathe
 from sandboxer.edges.ssh.dependencies import HOME, Login
 from sandboxer.edges.ssh.uploads import Upload
 from sandboxer.kernel.errors import PathNotFound, PermissionDenied, SandboxerError
-from sandboxer.sandboxes.access import ActivityKind
+from sandboxer.sandboxes.use_cases.access import ActivityKind
 from sandboxer.work.lines import DEFAULT_ENV
 
 MAX_OPEN = 64

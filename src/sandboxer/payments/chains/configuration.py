@@ -23,11 +23,11 @@ from sandboxer.payments.chains.contract import Chain
 
 if TYPE_CHECKING:
     # What reads keys and addresses of a coin is loaded only where that coin is taken.
-    from sandboxer.payments.chains import core_rpc, core_wallet, derivation, esplora, monero
+    from sandboxer.payments.chains import bitcoin, core_rpc, core_wallet, esplora, monero
 else:
     core_rpc = late("sandboxer.payments.chains.core_rpc")
     core_wallet = late("sandboxer.payments.chains.core_wallet")
-    derivation = late("sandboxer.payments.chains.derivation")
+    bitcoin = late("sandboxer.payments.chains.bitcoin")
     esplora = late("sandboxer.payments.chains.esplora")
     monero = late("sandboxer.payments.chains.monero")
 
@@ -195,15 +195,15 @@ def _moment(day: date | None) -> int | None:
     return None if day is None else int(datetime.combine(day, time(), UTC).timestamp())
 
 
-def _keys(plan: ChainPlan) -> derivation.AccountKey:
+def _keys(plan: ChainPlan) -> bitcoin.AccountKey:
     assert plan.xpub is not None, "configuration asks for it"
     try:
-        script = derivation.Script(plan.script) if plan.script else None
+        script = bitcoin.Script(plan.script) if plan.script else None
     except ValueError:
         raise InvalidRequest(
-            field="chains", why=f"{plan.code}: script is one of {list(derivation.Script)}"
+            field="chains", why=f"{plan.code}: script is one of {list(bitcoin.Script)}"
         ) from None
-    return derivation.read_account_key(plan.xpub, network_of(plan.code, plan.network), script)
+    return bitcoin.read_account_key(plan.xpub, network_of(plan.code, plan.network), script)
 
 
 def login_of(plan: ChainPlan) -> tuple[str, str]:

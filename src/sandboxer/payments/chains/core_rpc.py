@@ -17,10 +17,9 @@ import httpx
 
 from sandboxer.kernel.errors import AddressUsed, Conflict
 from sandboxer.payments.chains.addresses import Network, payment_uri, script_of
+from sandboxer.payments.chains.bitcoin import MAX_INDEX, AccountKey, txid_of
 from sandboxer.payments.chains.contract import LOOKUP_LIMIT, SLOW, Deposit, why_another, why_behind, why_stale
 from sandboxer.payments.chains.core_wallet import LOOK_BACK_S, Dialect, WatchWallet, dialect_of
-from sandboxer.payments.chains.derivation import MAX_INDEX, AccountKey
-from sandboxer.payments.chains.transactions import txid_of
 from sandboxer.payments.chains.transport import TIMEOUT, NodeError, Reader, Wire
 
 # Codes of Bitcoin Core's rpc/protocol.h.

@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sandboxer.kernel.errors import ChainUnavailable
-from sandboxer.payments.chains.derivation import MAX_INDEX, AccountKey
+from sandboxer.payments.chains.bitcoin import MAX_INDEX, AccountKey
 from sandboxer.payments.chains.transport import TIMED_OUT, JsonRpc, NodeError, Reader, Wire
 
 _WALLET_NOT_FOUND = -18

@@ -15,8 +15,8 @@ import httpx
 
 from sandboxer.kernel.errors import AddressUsed, Conflict
 from sandboxer.payments.chains.addresses import Network, payment_uri, script_of
+from sandboxer.payments.chains.bitcoin import MAX_INDEX, AccountKey
 from sandboxer.payments.chains.contract import LOOKUP_LIMIT, SLOW, Deposit, why_another, why_stale
-from sandboxer.payments.chains.derivation import MAX_INDEX, AccountKey
 from sandboxer.payments.chains.transport import TIMEOUT, Reader, Wire
 
 # Esplora shows confirmed transactions 25 at a time; an address of one invoice has a few.

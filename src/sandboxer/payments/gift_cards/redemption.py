@@ -46,7 +46,7 @@ from sandboxer.payments.gift_cards.records import (
     RedemptionSignal,
     RedemptionState,
 )
-from sandboxer.payments.invoices.goods import entitled_until
+from sandboxer.payments.goods import entitled_until
 from sandboxer.payments.oracle.rates import Rate, Rates
 from sandboxer.store.engine import Store
 

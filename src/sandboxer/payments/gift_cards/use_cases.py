@@ -20,7 +20,7 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, Forbidden, InvalidRequest, NotAvailable, SandboxerError
 from sandboxer.kernel.ids import new_id
 from sandboxer.money.buckets import spend
-from sandboxer.money.spending import count_move
+from sandboxer.money.segments import count_move
 from sandboxer.observe.webhooks.carrier import new_secret
 from sandboxer.observe.webhooks.use_cases import Webhooks
 from sandboxer.payments.credits import account_to_pay

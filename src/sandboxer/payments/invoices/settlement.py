@@ -21,8 +21,8 @@ from sandboxer.money.ledger import insert_once, open_account, open_platform_acco
 from sandboxer.money.transfers import AccountKind, Transfer
 from sandboxer.payments.chains.contract import Deposit
 from sandboxer.payments.credits import credit_final, external, reverse_final
+from sandboxer.payments.goods import ACTOR, Goods
 from sandboxer.payments.invoices import repository
-from sandboxer.payments.invoices.goods import ACTOR, Goods
 from sandboxer.payments.invoices.lifecycle import next_state
 from sandboxer.payments.invoices.policy import (
     Act,

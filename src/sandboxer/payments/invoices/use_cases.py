@@ -6,11 +6,14 @@ Who may have another invoice open. An open invoice costs an address to watch, so
 
 Strangers are counted by address and by the network around it, and together they never take the whole: an
 account that has funds always finds room.
+
+Opens what invoices need: the use cases, and a loop for each chain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,7 +22,7 @@ from sqlalchemy import Connection, Row
 
 from sandboxer.accounts import records as accounts
 from sandboxer.accounts.limits import network_around
-from sandboxer.identity.key_life import Claim, new_claim
+from sandboxer.identity.key_life import Claim, KeyLife, new_claim
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import (
     AddressUsed,
@@ -32,15 +35,18 @@ from sandboxer.kernel.errors import (
     Unavailable,
 )
 from sandboxer.kernel.ids import new_id
+from sandboxer.kernel.tasks import own_tasks
 from sandboxer.money.buckets import load_bucket
 from sandboxer.money.pricing import TierPrices, tier_price
 from sandboxer.payments.assets import ASSETS
 from sandboxer.payments.chains.contract import Chain
 from sandboxer.payments.credits import account_to_pay
+from sandboxer.payments.goods import CreditGoods, Goods, TierMonths
 from sandboxer.payments.invoices import repository
-from sandboxer.payments.invoices.goods import Goods
 from sandboxer.payments.invoices.lifecycle import State
+from sandboxer.payments.invoices.reconciler import Watcher
 from sandboxer.payments.invoices.records import (
+    POLICY,
     Buys,
     Invoice,
     InvoicePolicy,
@@ -51,7 +57,7 @@ from sandboxer.payments.invoices.records import (
     RefundState,
 )
 from sandboxer.payments.invoices.refunds import mark_refund_sent, refunds_page
-from sandboxer.payments.invoices.watcher import Watcher
+from sandboxer.payments.invoices.settlement import Settling
 from sandboxer.payments.oracle.rates import Rate, Rates, atomic_for_sats, needs_rate, sats_for_cents
 from sandboxer.payments.rails import Standings
 from sandboxer.store.engine import Store
@@ -360,3 +366,31 @@ def _has_funds(conn: Connection, account: str, policy: InvoicePolicy, now: datet
         return load_bucket(conn, account).posted >= policy.min_sats
     except NotFound:
         return False
+
+
+@asynccontextmanager
+async def open_invoices(
+    store: Store,
+    clock: Clock,
+    *,
+    chains: Mapping[str, Chain],
+    rates: Rates,
+    tiers: TierPrices,
+    key_life: KeyLife,
+    policy: InvoicePolicy = POLICY,
+    goods: Sequence[Goods] = (),
+    standings: Standings | None = None,
+) -> AsyncIterator[InvoiceUseCases]:
+    """`goods`: what other packages sell by invoice, beside sats and tiers. `standings`: coins that are
+    off.
+    """
+    on_sale: tuple[Goods, ...] = (CreditGoods(), TierMonths(), *goods)
+    sold = {one.kind: one for one in on_sale}
+    settling = Settling(sold, key_life, policy)
+    async with own_tasks() as loops:
+        watchers = {
+            code: Watcher(chain, store, clock, rates, settling, policy) for code, chain in chains.items()
+        }
+        for code, watcher in watchers.items():
+            loops.start(watcher.run(), name=f"invoices in {code}")
+        yield InvoiceUseCases(store, clock, chains, rates, tiers, sold, policy, watchers, standings)

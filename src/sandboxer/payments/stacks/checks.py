@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sandboxer.kernel.errors import InvalidRequest
-from sandboxer.payments.stacks.codec.post_conditions import FtCondition, Mode, Origin, Sent
-from sandboxer.payments.stacks.codec.transactions import Transaction, parse_hex, verify_origin
+from sandboxer.payments.stacks.clarity import FtCondition, Mode, Origin, Sent
 from sandboxer.payments.stacks.shop import StacksShop, Token
+from sandboxer.payments.stacks.transactions import Transaction, parse_hex, verify_origin
 from sandboxer.payments.stacks.transfers import StacksNetwork, Transfer, principal, read_transfer
 
 # The reasons of the codec in x402's words; what is not here is an invalid payload.

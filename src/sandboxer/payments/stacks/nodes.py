@@ -8,8 +8,8 @@ from typing import Any, Literal, overload
 import httpx
 
 from sandboxer.kernel.errors import ChainUnavailable
-from sandboxer.payments.stacks.codec.transactions import sha512_256
 from sandboxer.payments.stacks.relay_messages import Unreadable, read_txid
+from sandboxer.payments.stacks.transactions import sha512_256
 
 ASK_SECONDS = 10.0
 # A block's transaction may have two megabytes, twice that in hex.

@@ -22,9 +22,16 @@ from sandboxer.identity.signatures.stacks import (
     Value,
     stacks_address,
 )
-from sandboxer.payments.stacks.codec.clarity import CLARITY_NAME, CONTRACT_NAME, malformed
-from sandboxer.payments.stacks.codec.post_conditions import AssetName, FtCondition, Mode, Sent
-from sandboxer.payments.stacks.codec.transactions import (
+from sandboxer.payments.stacks.clarity import (
+    CLARITY_NAME,
+    CONTRACT_NAME,
+    AssetName,
+    FtCondition,
+    Mode,
+    Sent,
+    malformed,
+)
+from sandboxer.payments.stacks.transactions import (
     MAINNET_VERSION,
     MEMO_BYTES,
     TESTNET_VERSION,

@@ -32,8 +32,7 @@ from sandboxer.payments.chains.configuration import ChainPlan, Source, login_of,
 from sandboxer.payments.chains.contract import Deposit
 from sandboxer.payments.chains.monero import MoneroWallet
 from sandboxer.payments.wallet.caps import DAY, Cap, Spent, check_spend
-from sandboxer.payments.wallet.seeds import Seed, new_seed
-from sandboxer.payments.wallet.spenders import MoneroSpender, OutputSpender, Prepared
+from sandboxer.payments.wallet.spenders import MoneroSpender, OutputSpender, Prepared, Seed, new_seed
 
 _LEAST_PASSWORD = 8
 _VERSION = 1

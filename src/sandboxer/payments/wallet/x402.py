@@ -22,9 +22,9 @@ from x402.schemas import PaymentPayload, PaymentRequired, PaymentRequirements
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Forbidden, InvalidRequest, SandboxerError
 from sandboxer.payments.assets import ASSETS, as_text
-from sandboxer.payments.stacks.codec.transactions import StacksKey
 from sandboxer.payments.stacks.nodes import next_nonce
-from sandboxer.payments.stacks.scheme import ExactStacksClient
+from sandboxer.payments.stacks.shop import ExactStacksClient
+from sandboxer.payments.stacks.transactions import StacksKey
 from sandboxer.payments.stacks.transfers import CAIP_FAMILY, NETWORKS, PUBLISHED
 from sandboxer.payments.wallet.agent import AgentWallet
 from sandboxer.payments.wallet.caps import check_spend

@@ -10,10 +10,9 @@ from datetime import timedelta
 
 from sandboxer.kernel.tasks import TaskOwner
 from sandboxer.sandboxes.dependencies import SandboxDependencies
-from sandboxer.sandboxes.loops.deaths import watch_deaths
-from sandboxer.sandboxes.loops.recorder import record_activity
-from sandboxer.sandboxes.loops.timer import Timer
+from sandboxer.sandboxes.loops.timer import Timer, record_activity
 from sandboxer.sandboxes.operations import LONG
+from sandboxer.sandboxes.reconciler import watch_deaths
 
 log = logging.getLogger(__name__)
 # After a failure (a full host, say), how long to leave it.

@@ -3,7 +3,7 @@
 Looks at an account when anything happened to it or to its paying sandboxes, and at all of them at the start.
 It compares the account's condition with the sandboxes' states and never relies on having heard the event, so
 a crash loses nothing. Also stops what has reached a spending cap, and moves sandboxes in and out of the slots
-of a tier. What is demanded is decided in `sandboxes/demands.py`.
+of a tier. What is demanded is decided in `sandboxes/charges/demands.py`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from sandboxer.accounts.entitlements import Entitlement, Move, moves
 from sandboxer.backends.contract import Stops
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Refused
-from sandboxer.money.dryness import Standing
-from sandboxer.sandboxes.charging import DRY_WHILE_FROZEN, OCCUPYING, is_frozen, living_of
-from sandboxer.sandboxes.demands import (
+from sandboxer.money.policy import Standing
+from sandboxer.sandboxes.charges.charging import DRY_WHILE_FROZEN, OCCUPYING, is_frozen, living_of
+from sandboxer.sandboxes.charges.demands import (
     Condition,
     Demand,
     is_kept,
@@ -31,11 +31,11 @@ from sandboxer.sandboxes.demands import (
     wanted,
 )
 from sandboxer.sandboxes.dependencies import SandboxDependencies
-from sandboxer.sandboxes.destroy import remove
 from sandboxer.sandboxes.lifecycle import Signal
-from sandboxer.sandboxes.pause import resume, stopped_changes
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
+from sandboxer.sandboxes.use_cases.destroy import remove
+from sandboxer.sandboxes.use_cases.pause import resume, stopped_changes
 from sandboxer.store.engine import Store
 from sandboxer.store.reconciler import FAR, Reconciler
 

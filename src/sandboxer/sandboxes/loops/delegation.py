@@ -14,7 +14,7 @@ from sandboxer.accounts import revocation
 from sandboxer.accounts.delegation import DelegatedKey
 from sandboxer.identity.keys import Caller, Keys
 from sandboxer.sandboxes.dependencies import SandboxDependencies
-from sandboxer.sandboxes.destroy import destroy
+from sandboxer.sandboxes.use_cases.destroy import destroy
 from sandboxer.store.engine import Store
 from sandboxer.store.reconciler import FAR, Reconciler
 

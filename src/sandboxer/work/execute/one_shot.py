@@ -23,11 +23,11 @@ from sandboxer.kernel.errors import (
     NotFound,
     SandboxerError,
 )
-from sandboxer.sandboxes.access import ActivityKind
-from sandboxer.sandboxes.admission import Slots
-from sandboxer.sandboxes.charging import spent_sats
+from sandboxer.sandboxes.charges.charging import spent_sats
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.sandboxes.use_cases.access import ActivityKind
+from sandboxer.sandboxes.use_cases.admission import Slots
+from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
 from sandboxer.store.engine import Store
 from sandboxer.store.repository import Also
 from sandboxer.work.execute.outcome import Outcome, Recorder

@@ -20,7 +20,7 @@ from sandboxer.kernel.errors import Conflict, NotFound, SandboxerError
 from sandboxer.kernel.tasks import TaskOwner
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import sandboxes
-from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
 from sandboxer.store.engine import Store
 from sandboxer.store.metadata import UtcDateTime, metadata
 from sandboxer.store.repository import Also

@@ -25,9 +25,9 @@ from sandboxer.kernel.errors import (
     NotFound,
     SandboxerError,
 )
-from sandboxer.sandboxes.access import ActivityKind
 from sandboxer.sandboxes.records import Sandbox
-from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.sandboxes.use_cases.access import ActivityKind
+from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
 from sandboxer.work.deadline import kill_quietly
 from sandboxer.work.execute.one_shot import Places, cost, will_pass
 from sandboxer.work.execute.outcome import Outcome, Recorder

@@ -13,9 +13,9 @@ from sandboxer.identity.keys import Caller
 from sandboxer.identity.seal import Seal
 from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import TooLarge
-from sandboxer.sandboxes.access import ActivityKind
-from sandboxer.sandboxes.charging import is_frozen
-from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.sandboxes.charges.charging import is_frozen
+from sandboxer.sandboxes.use_cases.access import ActivityKind
+from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
 from sandboxer.work.services.logs import ServiceLog
 from sandboxer.work.services.policy import SandboxStatus, sandbox_status
 from sandboxer.work.services.records import Service

@@ -24,8 +24,8 @@ from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import format_duration
 from sandboxer.kernel.errors import Conflict, InvalidRequest
 from sandboxer.kernel.ids import new_id
-from sandboxer.sandboxes.access import ActivityKind
 from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases.access import ActivityKind
 from sandboxer.store.repository import Also
 from sandboxer.work.files import check_path
 from sandboxer.work.lines import WORKSPACE

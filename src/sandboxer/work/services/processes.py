@@ -14,7 +14,7 @@ from itertools import islice
 
 from sandboxer.backends.guest import Connection, Exit, Guest, ProcessInfo, Stream
 from sandboxer.kernel.errors import GuestRefused, PathNotFound, SandboxerError
-from sandboxer.sandboxes.access import RESIDENT_TAG
+from sandboxer.sandboxes.use_cases.access import RESIDENT_TAG
 from sandboxer.work.lines import SHELLS, WORKSPACE, RateLimit, Wanted, launch
 from sandboxer.work.processes import end_process
 from sandboxer.work.services.dependencies import ServiceDependencies

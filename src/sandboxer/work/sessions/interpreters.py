@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from sandboxer.backends.guest import Command, Guest, Process
 from sandboxer.kernel.errors import InvalidRequest, NotAvailable, NotFound, PathNotFound
-from sandboxer.sandboxes.access import RESIDENT_TAG
+from sandboxer.sandboxes.use_cases.access import RESIDENT_TAG
 from sandboxer.work.deadline import kill_quietly
 from sandboxer.work.languages import Language, find_language, languages
 from sandboxer.work.lines import WORKSPACE, Wanted, merged_env

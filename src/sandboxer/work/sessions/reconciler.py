@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from sandboxer.kernel.errors import NotFound, SandboxerError
 from sandboxer.kernel.tasks import TaskOwner
-from sandboxer.sandboxes.charging import is_frozen
+from sandboxer.sandboxes.charges.charging import is_frozen
 from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.lifecycle import State as SandboxState
 from sandboxer.sandboxes.records import Sandbox

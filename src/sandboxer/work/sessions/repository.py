@@ -21,11 +21,11 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import NotFound, SandboxerError
 from sandboxer.kernel.tasks import TaskOwner
 from sandboxer.observe import events
-from sandboxer.sandboxes.charging import is_frozen
-from sandboxer.sandboxes.demands import ended_by_money
+from sandboxer.sandboxes.charges.charging import is_frozen
+from sandboxer.sandboxes.charges.demands import ended_by_money
 from sandboxer.sandboxes.lifecycle import LIVE
-from sandboxer.sandboxes.locks import is_guarded
-from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
+from sandboxer.sandboxes.use_cases.locks import is_guarded
 from sandboxer.store import steps
 from sandboxer.store.engine import Store
 from sandboxer.store.repository import RememberedRepository

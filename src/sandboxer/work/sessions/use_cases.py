@@ -17,9 +17,9 @@ from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import format_duration, parse_duration
 from sandboxer.kernel.errors import Conflict, InvalidRequest, NotFound, SandboxerError, SessionDied
 from sandboxer.kernel.ids import new_id
-from sandboxer.sandboxes.access import ActivityKind
 from sandboxer.sandboxes.lifecycle import LIVE
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
+from sandboxer.sandboxes.use_cases.access import ActivityKind
 from sandboxer.store.repository import Also
 from sandboxer.store.rows import Page
 from sandboxer.work.languages import HostImages, languages

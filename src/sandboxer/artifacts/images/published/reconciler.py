@@ -15,8 +15,8 @@ from sandboxer.artifacts.reconciler import Funds, Glance, KeptReconciler, is_spa
 from sandboxer.artifacts.snapshots.lifecycle import USABLE, Signal, State
 from sandboxer.artifacts.snapshots.reconciler import is_missed
 from sandboxer.backends.contract import Backend, Snapshots
-from sandboxer.money.dryness import Standing
-from sandboxer.sandboxes.capping import Reached
+from sandboxer.money.policy import Standing
+from sandboxer.sandboxes.charges.caps import Reached
 from sandboxer.store.reconciler import FAR
 
 log = logging.getLogger(__name__)

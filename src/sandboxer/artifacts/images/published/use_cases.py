@@ -29,10 +29,10 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import Conflict, IllegalTransition, NotAvailable, NotFound, SandboxerError
 from sandboxer.kernel.ids import new_id
 from sandboxer.sandboxes.dependencies import actor_of
-from sandboxer.sandboxes.disks import reconciler_of
-from sandboxer.sandboxes.locks import refuse_locked
 from sandboxer.sandboxes.operations import Operations
-from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.sandboxes.use_cases.disks import reconciler_of
+from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
+from sandboxer.sandboxes.use_cases.locks import refuse_locked
 from sandboxer.store.repository import Also
 from sandboxer.store.rows import Page
 

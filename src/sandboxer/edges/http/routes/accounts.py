@@ -12,9 +12,11 @@ from datetime import datetime, timedelta
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from sandboxer.accounts import gifts, records, scopes, use_cases
+from sandboxer.accounts import records, use_cases
+from sandboxer.accounts.authority import scopes_to_json
 from sandboxer.accounts.caps import as_json as caps_json
 from sandboxer.accounts.limits import requests_per_minute
+from sandboxer.accounts.use_cases import give_sats
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.matcher import Binding
@@ -43,7 +45,7 @@ async def me(asked: Asked[NoParameters, NoParameters, None]) -> Me:
         account=account(authority.account, now=now),
         money=balance(view),
         ancestry=list(authority.ancestry),
-        scopes=scopes.to_json(authority.scopes),
+        scopes=scopes_to_json(authority.scopes),
         depth=authority.depth,
         slots=authority.slots,
         expires_at=authority.expires_at,
@@ -71,7 +73,7 @@ async def send(asked: Asked[NoParameters, NoParameters, SendSats]) -> Moved:
     platform, who = asked.platform, asked.caller
     now = platform.clock.now()
     is_new = await platform.store.write(
-        lambda conn: gifts.give(
+        lambda conn: give_sats(
             conn,
             who.account,
             asked.body.to,

@@ -11,7 +11,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandboxer.accounts import audit, delegation, records, scopes, use_cases
+from sandboxer.accounts import audit, delegation, records, use_cases
+from sandboxer.accounts.authority import parse_scopes, scopes_to_json
 from sandboxer.accounts.caps import Caps
 from sandboxer.accounts.limits import free_slots, requests_per_minute
 from sandboxer.edges.http.answers import json_response, nothing
@@ -251,7 +252,7 @@ async def cut(asked: Asked[NoParameters, NoParameters, CutKey]) -> Response:
     wish = delegation.Cut(
         name=asked.body.name,
         budget_sats=asked.body.budget_sats,
-        scopes=scopes.parse(asked.body.scopes),
+        scopes=parse_scopes(asked.body.scopes),
         depth=asked.body.depth,
         slots=asked.body.slots,
         expires_at=moment(asked.body.expires_at, field="expires_at"),
@@ -302,7 +303,7 @@ def facts(key: delegation.DelegatedKey) -> dict[str, Any]:
         "name": key.name,
         "parent": key.parent,
         "generation": key.generation,
-        "scopes": scopes.to_json(key.scopes),
+        "scopes": scopes_to_json(key.scopes),
         "depth": key.depth,
         "slots": key.slots,
         "expires_at": key.expires_at,

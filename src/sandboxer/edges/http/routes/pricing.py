@@ -13,7 +13,7 @@ from sandboxer.edges.http.requests import platform_of
 from sandboxer.kernel.clock import format_duration, parse_duration
 from sandboxer.kernel.ids import new_id
 from sandboxer.money import pricing, quotes
-from sandboxer.sandboxes.charging import size_of
+from sandboxer.sandboxes.charges.charging import size_of
 from sandboxer.sandboxes.requests import WantedResources, wanted_resources
 from sandboxer.wire import pricing as wire
 from sandboxer.wire.operations import payments as operations

@@ -28,11 +28,11 @@ from sandboxer.edges.http.purchases import (
 from sandboxer.edges.http.requests import caller, labels_of, platform_of, wanted_volumes
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.sandboxes import records
-from sandboxer.sandboxes.charging import spent_sats
+from sandboxer.sandboxes.charges.charging import spent_sats
 from sandboxer.sandboxes.lifecycle import State
-from sandboxer.sandboxes.locks import is_guarded
-from sandboxer.sandboxes.purchase import price_of_extend
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
+from sandboxer.sandboxes.use_cases.locks import is_guarded
+from sandboxer.sandboxes.use_cases.purchase import price_of_extend
 from sandboxer.wire.operations import sandboxes as operations
 from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wire.operations.paths import SandboxPath

@@ -37,7 +37,7 @@ from sandboxer.kernel.clock import Clock
 from sandboxer.kernel.errors import ChainUnavailable
 from sandboxer.payments.lifecycle import CREDITED
 from sandboxer.payments.records import Payment
-from sandboxer.payments.x402.evm.readers import PERMIT2
+from sandboxer.payments.x402.evm.schemes import PERMIT2
 from sandboxer.payments.x402.ways import Fate, Sighting
 
 log = logging.getLogger(__name__)

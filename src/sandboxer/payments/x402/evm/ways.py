@@ -17,8 +17,7 @@ from sandboxer.identity.signatures.evm import evm_address
 from sandboxer.kernel.errors import InvalidRequest
 from sandboxer.payments.assets import ASSETS
 from sandboxer.payments.x402.config import IN_PROCESS, NetworkSettings
-from sandboxer.payments.x402.evm.facilitators import InProcess, Signer, read_credentials
-from sandboxer.payments.x402.evm.readers import ExactReader, UptoReader
+from sandboxer.payments.x402.evm.schemes import ExactReader, InProcess, Signer, UptoReader, read_credentials
 from sandboxer.payments.x402.evm.watcher import LOG_SPAN, EvmWatcher, Node
 from sandboxer.payments.x402.ways import Accepted, Facilitator, Opening, Reader, Way
 

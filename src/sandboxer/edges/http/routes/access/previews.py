@@ -14,7 +14,6 @@ from starlette.responses import Response
 
 from sandboxer.access.ports.ports import Ports, without_port
 from sandboxer.access.ports.previews import Preview
-from sandboxer.accounts.scopes import Scope
 from sandboxer.edges.http.answers import json_response, nothing
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.demands import holds_scope
@@ -24,7 +23,7 @@ from sandboxer.kernel.clock import parse_duration
 from sandboxer.kernel.errors import InvalidRequest, NotFound
 from sandboxer.wire import previews as wire
 from sandboxer.wire.operations import previews as operations
-from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.operations.declaration import NoParameters, Scope
 from sandboxer.wire.operations.paths import PreviewPath, SandboxPath
 from sandboxer.wire.operations.previews import AskForNameQuery
 from sandboxer.wire.previews import CreatePreview, KnownName, PreviewList

@@ -24,8 +24,8 @@ from sandboxer.edges.http.matcher import Binding
 from sandboxer.edges.http.requests import labels_of, mounts
 from sandboxer.kernel.errors import SandboxerError
 from sandboxer.kernel.ids import is_volume_id
-from sandboxer.sandboxes.locks import is_guarded
 from sandboxer.sandboxes.requests import CreateRequest, WantedResources
+from sandboxer.sandboxes.use_cases.locks import is_guarded
 from sandboxer.wire.operations import snapshots as operations
 from sandboxer.wire.operations.declaration import NoParameters
 from sandboxer.wire.operations.paths import SandboxPath, SnapshotPath

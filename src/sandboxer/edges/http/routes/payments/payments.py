@@ -41,10 +41,10 @@ from sandboxer.kernel.errors import InvalidRequest, NoRate, PaymentNeeded
 from sandboxer.money.pricing import tier_price
 from sandboxer.payments import records
 from sandboxer.payments.credits import account_to_pay
+from sandboxer.payments.goods import check_sale
 from sandboxer.payments.lifecycle import State
 from sandboxer.payments.oracle.rates import Rates, sats_for_cents
 from sandboxer.payments.records import Purpose
-from sandboxer.payments.sales import check_sale
 from sandboxer.payments.x402.checkout import is_delivered, refusal_of
 from sandboxer.payments.x402.presented import Presented, Wanted
 from sandboxer.wire import invoices as wire

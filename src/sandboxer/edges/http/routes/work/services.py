@@ -12,7 +12,6 @@ from dataclasses import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandboxer.accounts.scopes import Scope
 from sandboxer.artifacts.clones import is_image_id
 from sandboxer.edges.http import services as words
 from sandboxer.edges.http.answers import json_response, nothing
@@ -25,7 +24,7 @@ from sandboxer.edges.http.payment import offering
 from sandboxer.edges.http.requests import caller, platform_of, wanted_volumes
 from sandboxer.edges.http.sse import EventStream, ServerEvent
 from sandboxer.wire.operations import services as operations
-from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.operations.declaration import NoParameters, Scope
 from sandboxer.wire.operations.paths import DomainPath, ServicePath
 from sandboxer.wire.operations.services import (
     ChangeServiceQuery,

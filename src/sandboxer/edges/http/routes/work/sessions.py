@@ -13,7 +13,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandboxer.accounts.scopes import Scope
 from sandboxer.edges.http.answers import json_response
 from sandboxer.edges.http.binding import Asked, bind
 from sandboxer.edges.http.bodies import Texts
@@ -27,11 +26,11 @@ from sandboxer.edges.http.requests import caller, mounts, platform_of
 from sandboxer.edges.http.sse import EVENT_STREAM, EventStream, ServerEvent
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import format_duration
-from sandboxer.sandboxes.locks import is_guarded
 from sandboxer.sandboxes.requests import WantedResources
+from sandboxer.sandboxes.use_cases.locks import is_guarded
 from sandboxer.wire import sessions as wire
 from sandboxer.wire.operations import sessions as operations
-from sandboxer.wire.operations.declaration import NoParameters
+from sandboxer.wire.operations.declaration import NoParameters, Scope
 from sandboxer.wire.operations.paths import CellPath, SessionPath
 from sandboxer.wire.operations.sessions import GetCellQuery, ListSessionsQuery
 from sandboxer.wire.sandboxes import Boost

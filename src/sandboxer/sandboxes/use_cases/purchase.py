@@ -12,7 +12,6 @@ from sqlalchemy import Connection
 
 from sandboxer.accounts.authority import demand
 from sandboxer.accounts.offers import Payable
-from sandboxer.accounts.scopes import Scope
 from sandboxer.identity.genesis.gate import GenesisProof
 from sandboxer.identity.keys import Caller
 from sandboxer.money.amounts import sats_for
@@ -21,16 +20,17 @@ from sandboxer.payments import records as payments
 from sandboxer.payments.lifecycle import State as PaymentState
 from sandboxer.payments.records import Payment
 from sandboxer.payments.x402.checkout import Checkout, Taken, is_delivered, refusal_of
-from sandboxer.sandboxes.admission import Admission
-from sandboxer.sandboxes.charging import size_of
+from sandboxer.sandboxes.charges.charging import size_of
 from sandboxer.sandboxes.dependencies import SandboxDependencies
-from sandboxer.sandboxes.destroy import remove
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.requests import CreateRequest, check_trust, plan
-from sandboxer.sandboxes.use_cases import SandboxUseCases
+from sandboxer.sandboxes.use_cases.admission import Admission
+from sandboxer.sandboxes.use_cases.destroy import remove
+from sandboxer.sandboxes.use_cases.facade import SandboxUseCases
 from sandboxer.store.engine import Store
 from sandboxer.store.repository import Also
+from sandboxer.wire.operations.declaration import Scope
 
 _NOBODY = Caller(public_key="", account="")
 _GONE = frozenset({State.FAILED, State.EXPIRED, State.DESTROYING, State.DESTROYED})

@@ -1,4 +1,9 @@
-"""What becomes of a bucket that runs out: warnings → grace → reaped. Pure decisions.
+"""These pure decisions say what a bucket owes at a moment, and what becomes of a bucket that runs out.
+
+All meters of a bucket flow together: the bucket knows the sum of their rates, since when it is settled, and
+the fraction of a sat that is owed already. Settling is therefore one step however many meters there are, and
+all of them run dry at the same moment. Nothing is rounded: a fraction is carried until it makes a whole sat,
+so splitting a time span in any way charges the same sum.
 
     alive ──dry──> grace ──nobody paid──> reaped
       ^──────paid────┘                      │
@@ -7,18 +12,95 @@
 Grace lasts a window; a receipt (a payment seen, not yet final) that would cover a while restarts it, never
 past a hard cap: otherwise an agent could live for free by drip-feeding payments that do not settle.
 
-Grace is credit, so it is earned: a tenth of what the account ever paid. Otherwise ever new accounts, each
-with a single sat, would live on nothing but grace.
+Grace is credit, so it has to be earned: it is worth at most a tenth of what the account ever paid. Otherwise
+somebody could live on the grace of ever new accounts that hold a single sat each.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from sandboxer.money.amounts import MSATS_PER_SAT, Rate, Sats, microseconds, sats_for
-from sandboxer.money.meters import Flow, dry_at
+from sandboxer.money.amounts import MSATS_PER_SAT, NSATS_PER_SAT, Nsats, Rate, Sats, microseconds, sats_for
+
+_FAR_US = microseconds(timedelta(days=365 * 1000))
+
+
+class Use(StrEnum):
+    """What a rate pays for."""
+
+    RUNNING = "running"
+    # Memory kept while nothing runs.
+    FROZEN = "frozen"
+    # Disk of what is stopped or reaped, of snapshots, images and volumes.
+    STORED = "stored"
+    EGRESS = "egress"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """The sats that flow out of a bucket: the sum of its meters' rates, and what is owed already."""
+
+    # The sum of the open meters' rates, in msats per second.
+    rate: Rate
+    settled_at: datetime
+    # Owed up to `settled_at` and not yet charged. Between 0 and a sat when at rest; a correction of the past
+    # may take it below or above until it is collected.
+    carried: Nsats = 0
+
+
+def nsats_between(rate: Rate, began: datetime, ended: datetime) -> Nsats:
+    """Return rate × time in nanosats, exactly; zero if `ended` is before `began`."""
+    return rate * max(0, microseconds(ended - began))
+
+
+def owed(flow: Flow, *, now: datetime) -> Nsats:
+    """Return all that is owed at `now` and not yet charged."""
+    return flow.carried + nsats_between(flow.rate, flow.settled_at, now)
+
+
+def accrue(flow: Flow, *, now: datetime) -> Flow:
+    """Return the same flow as of `now`. A clock that went back changes nothing."""
+    return replace(flow, settled_at=max(flow.settled_at, now), carried=owed(flow, now=now))
+
+
+def change(flow: Flow, *, by: Rate, at: datetime) -> Flow:
+    """Return the flow as if its rate had changed by `by` at `at`, which is not after `settled_at`.
+
+    The difference for the time in between is carried: a sandbox that is found to have died an hour ago gets
+    that hour back.
+    """
+    return replace(flow, rate=flow.rate + by, carried=flow.carried + nsats_between(by, at, flow.settled_at))
+
+
+def collect(flow: Flow) -> tuple[Sats, Flow]:
+    """Return the whole sats to charge (below zero: to give back), and the flow that carries the rest."""
+    sats, carried = divmod(flow.carried, NSATS_PER_SAT)
+    return sats, replace(flow, carried=carried)
+
+
+def settle(flow: Flow, *, now: datetime) -> tuple[Sats, Flow]:
+    """Whole sats owed at `now`, and the flow that carries the rest.
+
+    The same flow comes back if no whole sat is owed: nothing is written while nothing is owed.
+    """
+    sats, settled = collect(accrue(flow, now=now))
+    return (sats, settled) if sats else (0, flow)
+
+
+def dry_at(spendable: Sats, flow: Flow) -> datetime | None:
+    """Return the first moment at which all that can be spent is used up; None if nothing flows.
+
+    For a bucket that is dry already it is `settled_at`.
+    """
+    if flow.rate <= 0:
+        return None
+    left = max(0, spendable * NSATS_PER_SAT - flow.carried)
+    us = -(-left // flow.rate)
+    if us > _FAR_US:
+        return datetime.max.replace(tzinfo=UTC) - timedelta(days=1)
+    return flow.settled_at + timedelta(microseconds=us)
 
 
 class Standing(StrEnum):
@@ -33,27 +115,27 @@ class GracePolicy:
     hard_cap: timedelta = timedelta(minutes=10)
     # A receipt must cover at least so much of the present rate to restart the window.
     receipt_covers: timedelta = timedelta(seconds=60)
-    # How long it is from a receipt on; None: as long as the window.
+    # How long grace lasts from a receipt on; None: as long as the window.
     renewed: timedelta | None = None
     # Warn once when the bucket lasts no longer than each of these.
     warn_s: tuple[int, ...] = (3600, 600, 60)
 
 
 POLICY = GracePolicy()
-# So many seconds must have been paid for one second of grace.
+# One second of grace costs so many paid seconds.
 PAID_PER_GRACE = 10
 _MOST_S = 10**9
-# For a budget that someone else gave: whoever is given one sat must not get minutes for nothing with it.
+# For the budget of a delegated key: a budget of one sat must not give minutes for nothing.
 NO_GRACE = GracePolicy(window=timedelta(0), hard_cap=timedelta(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """What is remembered of a bucket's condition."""
+    """The stored condition of a bucket."""
 
     standing: Standing = Standing.ALIVE
-    # When grace began. Of one that is alive: it was found dry since then, and is about to be judged. Of one
-    # that is reaped: where its charges ended, however late anyone noticed.
+    # When grace began. In a bucket that is alive: since when it has been dry, before it is judged. In a
+    # reaped one: when its charges ended, however late that was noticed.
     grace_began_at: datetime | None = None
     last_receipt_at: datetime | None = None
     # The shortest warning given since the bucket last held more.
@@ -78,7 +160,7 @@ class Verdict:
 
 
 def reap_at(began: datetime, last_receipt: datetime | None, policy: GracePolicy = POLICY) -> datetime:
-    """When a bucket in grace is reaped."""
+    """Return when a bucket in grace is reaped."""
     ends = began + policy.window
     if last_receipt is not None:
         ends = max(ends, last_receipt + (policy.renewed or policy.window))
@@ -86,7 +168,7 @@ def reap_at(began: datetime, last_receipt: datetime | None, policy: GracePolicy 
 
 
 def earned(policy: GracePolicy, *, collected: Sats, rate: Rate) -> GracePolicy:
-    """The policy with a window no longer, in whole seconds, than a tenth of what was ever paid buys."""
+    """Return the policy with its window cut to the seconds which a tenth of `collected` buys at `rate`."""
     if rate <= 0:
         return policy
     seconds = max(0, collected) * MSATS_PER_SAT // (PAID_PER_GRACE * rate)
@@ -101,7 +183,7 @@ def is_receipt_enough(sats: Sats, flow: Flow, policy: GracePolicy = POLICY) -> b
 def judge(
     health: Health, *, spendable: Sats, flow: Flow, now: datetime, policy: GracePolicy = POLICY
 ) -> Verdict:
-    """The condition of a bucket whose meters are settled as of `flow`, at `now`."""
+    """Judge the condition of a bucket at `now`, whose meters are settled as of `flow`."""
     dry = dry_at(spendable, flow)
     is_dry = dry is not None and dry <= now
     match health.standing:
@@ -112,7 +194,7 @@ def judge(
         case Standing.GRACE if is_dry:
             return _stay_or_reap(health, now, policy)
         case Standing.GRACE if spendable <= 0:
-            # Nothing is metered any more: grace has no object, and nobody has paid either.
+            # Nothing is metered any more, so there is no grace to give; and nobody has paid.
             return Verdict(health=Health(), due_at=None)
         case Standing.REAPED if is_dry or spendable <= 0:
             return Verdict(health=health, due_at=None)
@@ -122,7 +204,7 @@ def judge(
 
 
 def _enter_grace(began: datetime, now: datetime, policy: GracePolicy) -> Verdict:
-    """Grace begins at the dry moment, not when somebody looks: who comes late may find it over."""
+    """Enter grace as of the dry moment, or reap the bucket at once if its grace is over already."""
     ends = reap_at(began, None, policy)
     if ends <= now:
         return _reap(ends)

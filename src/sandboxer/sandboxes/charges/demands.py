@@ -20,13 +20,14 @@ from sandboxer.accounts.entitlements import Entitlement
 from sandboxer.accounts.sums import rate_by, spent_by
 from sandboxer.kernel.errors import Forbidden, InsufficientCredit, SandboxerError
 from sandboxer.money.amounts import Sats, sats_for
-from sandboxer.money.buckets import Bucket, frozen, load_bucket, look_again_at
-from sandboxer.money.dryness import Standing
+from sandboxer.money.buckets import frozen, load_bucket, look_again_at
 from sandboxer.money.holds import HOLDS
-from sandboxer.money.spending import day_of
+from sandboxer.money.policy import Standing
+from sandboxer.money.records import Bucket
+from sandboxer.money.segments import day_of
 from sandboxer.payments.records import mistakes
-from sandboxer.sandboxes.capping import Reached, as_of, find_reached
-from sandboxer.sandboxes.charging import OCCUPYING, due, entitlement_of, is_frozen
+from sandboxer.sandboxes.charges.caps import Reached, as_of, find_reached
+from sandboxer.sandboxes.charges.charging import OCCUPYING, due, entitlement_of, is_frozen
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
 from sandboxer.sandboxes.records import Sandbox, load_account
 

@@ -12,16 +12,16 @@ from functools import partial
 from sandboxer.backends.contract import Backend, Freezes, Handle, KeptDisk, Snapshots
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Broken, Conflict, IllegalTransition, NotAvailable, Refused
-from sandboxer.sandboxes.charging import is_frozen
+from sandboxer.sandboxes.charges.charging import is_frozen
 from sandboxer.sandboxes.dependencies import SandboxDependencies, actor_of
-from sandboxer.sandboxes.establish import Stopwatch, establish, setup_of
-from sandboxer.sandboxes.inspection import fingerprint_of
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State, next_state
-from sandboxer.sandboxes.locks import refuse_guarded
-from sandboxer.sandboxes.loops.deaths import record_end
+from sandboxer.sandboxes.reconciler import record_end
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
 from sandboxer.sandboxes.requests import check_backend
+from sandboxer.sandboxes.use_cases.create import Stopwatch, establish, setup_of
+from sandboxer.sandboxes.use_cases.inspection import fingerprint_of
+from sandboxer.sandboxes.use_cases.locks import refuse_guarded
 
 # Their disk is there, whatever runs on it.
 _HAVE_DISKS = frozenset({*LIVE, State.STOPPED})

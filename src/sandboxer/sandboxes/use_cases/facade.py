@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from sandboxer.backends.contract import Capacity, Fingerprint, Usage
 from sandboxer.backends.guest import Guest
 from sandboxer.identity.keys import Caller
-from sandboxer.sandboxes import (
+from sandboxer.sandboxes.dependencies import SandboxDependencies
+from sandboxer.sandboxes.lifecycle import State
+from sandboxer.sandboxes.profiles import Profile
+from sandboxer.sandboxes.quarantine import Held
+from sandboxer.sandboxes.records import Sandbox
+from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases import (
     access,
     boost,
     create,
@@ -19,17 +25,10 @@ from sandboxer.sandboxes import (
     lifetime,
     locks,
     pause,
-    stale,
 )
-from sandboxer.sandboxes.dependencies import SandboxDependencies
-from sandboxer.sandboxes.disks import Kept
-from sandboxer.sandboxes.inspection import Reachability
-from sandboxer.sandboxes.lifecycle import State
-from sandboxer.sandboxes.lifetime import Before, Expiry
-from sandboxer.sandboxes.profiles import Profile
-from sandboxer.sandboxes.quarantine import Held
-from sandboxer.sandboxes.records import Sandbox
-from sandboxer.sandboxes.requests import CreateRequest
+from sandboxer.sandboxes.use_cases.disks import Kept
+from sandboxer.sandboxes.use_cases.inspection import Reachability
+from sandboxer.sandboxes.use_cases.lifetime import Before, Expiry
 from sandboxer.store.repository import Also
 from sandboxer.store.rows import Page
 
@@ -157,10 +156,10 @@ class SandboxUseCases:
 
     async def stale(self, caller: Caller) -> Sequence[Held]:
         """What backends hold that no record accounts for. Owner only."""
-        return await stale.find(self.dependencies, caller)
+        return await inspection.find(self.dependencies, caller)
 
     async def reap_stale(self, caller: Caller) -> Sequence[Held]:
-        return await stale.reap(self.dependencies, caller)
+        return await inspection.reap(self.dependencies, caller)
 
     async def counts(self, account: str | None = None) -> Mapping[str, int]:
         """How many sandboxes there are, by state; zeros too, or a gauge would keep its last figure."""

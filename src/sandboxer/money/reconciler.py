@@ -1,4 +1,4 @@
-"""One timer for all buckets: sleeps until the first moment at which one of them needs attention.
+"""One timer serves all buckets: it sleeps until the first moment at which one of them needs attention.
 
 Each bucket row names that moment (`due_at`, indexed), so the timer reads one row however many meters live,
 and nothing at all while nothing is due. A commit that names an earlier moment wakes it.
@@ -33,12 +33,12 @@ _DUE_BY = select(money_buckets.c.owner).where(_due <= bindparam("now")).order_by
 
 
 def next_due(conn: Connection) -> datetime | None:
-    """The first moment at which any bucket needs attention."""
+    """Return the first moment at which any bucket needs attention."""
     return conn.execute(_NEXT).scalar()
 
 
 def attend_due(conn: Connection, *, now: datetime) -> list[str]:
-    """Settle and judge some of the buckets whose moment has come; returns their owners, empty when done."""
+    """Settle and judge some of the buckets that are due. Returns their owners; empty when none is left."""
     owners = list(conn.execute(_DUE_BY, {"now": now}).scalars())
     for owner in owners:
         settle_account(conn, owner, now=now)

@@ -1,10 +1,15 @@
-"""A tier for some months, bought: what it costs, when it would end, and the entitlement that follows."""
+"""What outside money buys: sats, or a tier for some months; how it is handed over and taken back.
+
+Other packages add their own kinds of goods. Everything here happens inside the transaction in which the money
+arrives, so there is never one without the other, and no network is used.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any, Protocol
 
 from sqlalchemy import Connection, select
 
@@ -14,15 +19,102 @@ from sandboxer.identity.keys import Keys, NewKey, generate
 from sandboxer.identity.keys import keys as key_table
 from sandboxer.identity.tables import wallets
 from sandboxer.kernel.clock import add_months
-from sandboxer.kernel.errors import Conflict
+from sandboxer.kernel.errors import Broken, Conflict
 from sandboxer.money.amounts import Sats
 from sandboxer.money.ledger import INCOME, open_account, open_platform_accounts, post_transfer
 from sandboxer.money.transfers import AccountKind, Transfer
-from sandboxer.payments import records
+from sandboxer.payments import records as payments
 from sandboxer.payments.credits import external
+from sandboxer.payments.invoices.records import Invoice, Kind
 from sandboxer.payments.records import Payment
 
-ACTOR = "system:payments"
+ACTOR = "system:invoices"
+
+
+class Goods(Protocol):
+    kind: str
+    # The ledger account (in sats) its price is paid into; must be open, or be opened by `deliver`.
+    takes: str
+    # Whether handing it over needs the account; if not, one is made only for sats that were too much.
+    needs_account: bool
+
+    def deliver(self, conn: Connection, invoice: Invoice, *, now: datetime) -> Mapping[str, Any]:
+        """Hand it over. What is returned is kept as `invoice.granted`, as JSON."""
+
+    def withdraw(self, conn: Connection, invoice: Invoice, *, now: datetime) -> None:
+        """Take it back; `invoice.granted` says what was given."""
+
+
+class CreditGoods:
+    """Nothing beside the credit itself."""
+
+    kind = Kind.SATS.value
+    takes = INCOME
+    needs_account = True
+
+    def deliver(self, conn: Connection, invoice: Invoice, *, now: datetime) -> Mapping[str, Any]:
+        return {}
+
+    def withdraw(self, conn: Connection, invoice: Invoice, *, now: datetime) -> None:
+        return None
+
+
+class TierMonths:
+    """A tier until a date. Time left of another tier is not lost: it counts by what it is worth."""
+
+    kind = Kind.TIER.value
+    takes = INCOME
+    needs_account = True
+
+    def deliver(self, conn: Connection, invoice: Invoice, *, now: datetime) -> Mapping[str, Any]:
+        tier, months = invoice.buys.tier, invoice.buys.months
+        if tier is None or months is None:
+            raise Broken(why=f"{invoice.id} buys a tier and names none")
+        account = accounts.load(conn, invoice.account, lock=True)
+        until = entitled_until(account.tier_at(now), account.entitled_until, tier, months, now=now)
+        _entitle(conn, invoice.account, tier, until, "bought by invoice", now)
+        return {
+            "tier": tier,
+            "until": until.isoformat(),
+            "before_tier": account.tier_at(now),
+            "before_until": None if account.entitled_until is None else account.entitled_until.isoformat(),
+        }
+
+    def withdraw(self, conn: Connection, invoice: Invoice, *, now: datetime) -> None:
+        given = invoice.granted
+        until = datetime.fromisoformat(given["until"])
+        account = accounts.load(conn, invoice.account, lock=True)
+        if (account.tier, account.entitled_until) == (given["tier"], until):
+            before = given["before_until"]
+            was = None if before is None else datetime.fromisoformat(before)
+            _entitle(conn, invoice.account, given["before_tier"], was, "its payment went back", now)
+        elif account.tier is not None and account.entitled_until is not None:
+            # Something was bought or given since: only the time of this one goes.
+            added = until - max(now, datetime.fromisoformat(given["before_until"] or now.isoformat()))
+            worth = added * given["tier"] / account.tier
+            left = account.entitled_until - max(worth, timedelta(0))
+            _entitle(conn, invoice.account, account.tier, left, "a payment went back", now)
+
+
+def entitled_until(
+    tier: int | None, until: datetime | None, bought: int, months: int, *, now: datetime
+) -> datetime:
+    """When a tier bought now ends, given what the account has."""
+    if tier is None or until is None or until <= now:
+        return add_months(now, months)
+    # Half of a month of tier 4 is a quarter of one of tier 8.
+    return add_months(now + (until - now) * tier / bought, months)
+
+
+def _entitle(
+    conn: Connection, account: str, tier: int | None, until: datetime | None, reason: str, now: datetime
+) -> None:
+    if tier is None or until is None or until <= now:
+        tier, until = None, None
+    accounts.entitle(conn, account, tier=tier, until=until, actor=ACTOR, reason=reason, now=now)
+
+
+SELLER = "system:payments"
 MAX_MONTHS = 24
 # In a payment's details: its tier was handed over.
 SOLD = "sold"
@@ -98,7 +190,7 @@ def record_sale(
     else:
         term = check_sale(before, tier=tier, months=months, now=now)
     return accounts.entitle(
-        conn, account, tier=term.tier, until=term.until, actor=ACTOR, reason="bought", now=now
+        conn, account, tier=term.tier, until=term.until, actor=SELLER, reason="bought", now=now
     )
 
 
@@ -147,7 +239,7 @@ def revoke(conn: Connection, payment: Payment, *, now: datetime) -> Account:
         payment.account,
         tier=None if is_over else tier,
         until=None if is_over else left,
-        actor=ACTOR,
+        actor=SELLER,
         reason="payment failed",
         now=now,
     )
@@ -167,5 +259,5 @@ def key_for_payer(conn: Connection, keys: Keys, payment: Payment, *, now: dateti
         return None
     new = generate(payment.account, f"paid by {payment.payer}"[:200], accepts_v1=False)
     keys.insert(conn, new, actor=wallet)
-    records.note(conn, payment.id, now=now, details={"key": new.public_key})
+    payments.note(conn, payment.id, now=now, details={"key": new.public_key})
     return new

@@ -15,13 +15,13 @@ from sandboxer.identity.keys import Caller
 from sandboxer.kernel.clock import format_duration, parse_duration
 from sandboxer.kernel.errors import IllegalTransition, InvalidRequest
 from sandboxer.sandboxes.dependencies import SandboxDependencies, actor_of
-from sandboxer.sandboxes.destroy import remove
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
-from sandboxer.sandboxes.locks import refuse_guarded
-from sandboxer.sandboxes.pause import stopped_changes
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
-from sandboxer.sandboxes.stale import require_owner
+from sandboxer.sandboxes.use_cases.destroy import remove
+from sandboxer.sandboxes.use_cases.inspection import require_owner
+from sandboxer.sandboxes.use_cases.locks import refuse_guarded
+from sandboxer.sandboxes.use_cases.pause import stopped_changes
 from sandboxer.store.repository import Also
 
 _KEPT = frozenset({State.STOPPED, State.REAPED})
@@ -172,11 +172,25 @@ async def end(
     at = None if idle else current.expires_at
     if due.signal is Signal.HALTED:
         return await _halt(dependencies, current, actor=actor, reason=due.reason, at=at)
-    if due.signal is not None:
-        check = refuse_guarded if due.signal is Signal.EXPIRE else None
-        step = Step(signal=due.signal, actor=actor, reason=due.reason, check=check, at=at)
-        current = await dependencies.repository.move(sandbox.id, step)
+    current = await _record_expiry(dependencies, current, due, actor=actor, at=at)
     return await remove(dependencies, current, actor=actor, reason=due.reason)
+
+
+async def expire_overdue(dependencies: SandboxDependencies, sandbox: Sandbox, *, actor: str) -> None:
+    """Record that its time was over; the timer removes it. One that is locked is left to the timer."""
+    due = end_due(sandbox, now=dependencies.clock.now())
+    if due is not None and due.signal is not Signal.HALTED:
+        await _record_expiry(dependencies, sandbox, due, actor=actor, at=sandbox.expires_at)
+
+
+async def _record_expiry(
+    dependencies: SandboxDependencies, sandbox: Sandbox, due: End, *, actor: str, at: datetime | None
+) -> Sandbox:
+    if due.signal is None:
+        return sandbox
+    check = refuse_guarded if due.signal is Signal.EXPIRE else None
+    step = Step(signal=due.signal, actor=actor, reason=due.reason, check=check, at=at)
+    return await dependencies.repository.move(sandbox.id, step)
 
 
 async def _halt(

@@ -9,9 +9,9 @@ from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Broken, IllegalTransition
 from sandboxer.sandboxes.dependencies import SandboxDependencies, actor_of
 from sandboxer.sandboxes.lifecycle import Signal, State
-from sandboxer.sandboxes.locks import refuse_guarded
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
+from sandboxer.sandboxes.use_cases.locks import refuse_guarded
 
 # When a backend fails to remove a sandbox, the timer tries again after this long.
 RETRY = timedelta(seconds=30)

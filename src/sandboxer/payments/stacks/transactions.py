@@ -27,21 +27,19 @@ from sandboxer.identity.signatures.stacks import (
     StacksAddress,
     Value,
 )
-from sandboxer.payments.stacks.codec.clarity import (
+from sandboxer.payments.stacks.clarity import (
     CLARITY_NAME,
     CONTRACT_NAME,
-    Cursor,
-    malformed,
-    read_value,
-    serialize,
-)
-from sandboxer.payments.stacks.codec.post_conditions import (
     SMALLEST,
+    Cursor,
     Mode,
     PostCondition,
     counted_name,
+    malformed,
     raw_address,
     read_post_condition,
+    read_value,
+    serialize,
     write_post_condition,
 )
 

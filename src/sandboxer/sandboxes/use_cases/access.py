@@ -18,7 +18,7 @@ from sandboxer.backends.limited import limited
 from sandboxer.identity.keys import Caller
 from sandboxer.kernel.errors import Conflict, IllegalTransition, SandboxerError
 from sandboxer.sandboxes.activity import Pulse
-from sandboxer.sandboxes.charging import is_frozen
+from sandboxer.sandboxes.charges.charging import is_frozen
 from sandboxer.sandboxes.dependencies import SandboxDependencies
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox

@@ -13,8 +13,8 @@ from sandboxer.accounts.authority import Authority
 from sandboxer.accounts.caps import Caps
 from sandboxer.accounts.sums import spent_by
 from sandboxer.money.amounts import NSATS_PER_SAT, Nsats, Sats, microseconds
-from sandboxer.money.buckets import Bucket
-from sandboxer.money.spending import day_of
+from sandboxer.money.records import Bucket
+from sandboxer.money.segments import day_of
 
 _US = timedelta(microseconds=1)
 _SPENT_OF = {"per_key_sats": "key", "per_sandbox_sats": "sandbox", "per_day_sats": "today"}

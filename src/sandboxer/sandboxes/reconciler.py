@@ -1,7 +1,8 @@
-"""At start: bring records and reality together after whatever happened to the server or the host.
+"""The reconciler brings records and reality together: at start, and whenever a sandbox ends unasked.
 
-What runs goes on; what was half made or half removed by a server that died is removed; what ended is written
-down. What has no record is left alone and quarantined (see `quarantine.py`), except what nobody has ever had.
+At start, what runs goes on; what was half made or half removed by a server that died is removed; what ended
+is recorded. What has no record is left alone and quarantined (see `quarantine.py`), except what nobody has
+ever had. From then on it hears of sandboxes that end unasked, and records what became of them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from sandboxer.backends.contract import (
@@ -21,13 +23,14 @@ from sandboxer.backends.contract import (
     Stops,
 )
 from sandboxer.kernel.errors import SandboxerError
-from sandboxer.sandboxes.charging import is_frozen
+from sandboxer.sandboxes.charges.charging import is_frozen
 from sandboxer.sandboxes.dependencies import SandboxDependencies
-from sandboxer.sandboxes.destroy import remove
 from sandboxer.sandboxes.lifecycle import LIVE, Signal, State
-from sandboxer.sandboxes.loops.deaths import record_end
 from sandboxer.sandboxes.records import Sandbox
 from sandboxer.sandboxes.repository import Step
+from sandboxer.sandboxes.use_cases.destroy import remove
+from sandboxer.sandboxes.use_cases.lifetime import end_due, expire_overdue
+from sandboxer.sandboxes.use_cases.pause import stopped_changes
 
 log = logging.getLogger(__name__)
 ACTOR = "system:reconcile"
@@ -43,9 +46,14 @@ class Verdict(StrEnum):
     RECORD_THAW = "record_thaw"
     STOP_AGAIN = "stop_again"
     THAW_AGAIN = "thaw_again"
+    # Its time was over while no server ran.
+    OVERDUE = "overdue"
     # Half made, half removed.
     GIVE_UP = "give_up"
     FINISH = "finish"
+
+
+_ENDS = (Verdict.ENDED, Verdict.OVERDUE)
 
 
 def judge(state: State, presence: Presence) -> Verdict:
@@ -74,7 +82,8 @@ async def reconcile(dependencies: SandboxDependencies) -> None:
         for sandbox in await dependencies.repository.load():
             group.create_task(_look(dependencies, sandbox, limit, found))
     # Ends come first: their meters ended before the server came back, and nothing is charged beyond them.
-    for verdict in sorted(Verdict, key=lambda one: one is not Verdict.ENDED):
+    await _settle_ends(dependencies, found, limit)
+    for verdict in (one for one in Verdict if one not in _ENDS):
         async with asyncio.TaskGroup() as group:
             for sandbox, seen in found[verdict]:
                 group.create_task(_settle(dependencies, sandbox, seen, verdict, limit))
@@ -82,6 +91,31 @@ async def reconcile(dependencies: SandboxDependencies) -> None:
         if isinstance(backend, Spares):
             for sandbox_id in await backend.spares():
                 await _settle_spare(dependencies, backend, sandbox_id)
+
+
+async def _settle_ends(
+    dependencies: SandboxDependencies,
+    found: Mapping[Verdict, list[tuple[Sandbox, Observation]]],
+    limit: asyncio.Semaphore,
+) -> None:
+    """Each account's in the order in which they ended: its bucket is judged with each of them, and must not
+    be found dry by one that had ended before."""
+    now = dependencies.clock.now()
+    ends: dict[str, list[tuple[datetime, Sandbox, Observation, Verdict]]] = {}
+    for verdict in _ENDS:
+        for sandbox, seen in found[verdict]:
+            moment = witnessed(seen, dependencies.last_witnessed, now)
+            if verdict is Verdict.OVERDUE:
+                moment = sandbox.expires_at or now
+            ends.setdefault(sandbox.account, []).append((moment, sandbox, seen, verdict))
+
+    async def settle_account(mine: list[tuple[datetime, Sandbox, Observation, Verdict]]) -> None:
+        for _, sandbox, seen, verdict in sorted(mine, key=lambda end: (end[0], end[1].id)):
+            await _settle(dependencies, sandbox, seen, verdict, limit)
+
+    async with asyncio.TaskGroup() as group:
+        for mine in ends.values():
+            group.create_task(settle_account(mine))
 
 
 async def _settle_spare(dependencies: SandboxDependencies, backend: Backend, sandbox_id: str) -> None:
@@ -112,7 +146,11 @@ async def _look(
             return
     frozen_in_grace = sandbox.state is State.GRACE and is_frozen(sandbox)
     as_frozen = frozen_in_grace and seen.presence is Presence.FROZEN
-    found[judge(State.FROZEN if as_frozen else sandbox.state, seen.presence)].append((sandbox, seen))
+    verdict = judge(State.FROZEN if as_frozen else sandbox.state, seen.presence)
+    is_overdue = sandbox.state is not State.EXPIRED and end_due(sandbox, now=dependencies.clock.now())
+    if is_overdue and verdict not in (Verdict.ENDED, Verdict.GIVE_UP, Verdict.FINISH):
+        verdict = Verdict.OVERDUE
+    found[verdict].append((sandbox, seen))
 
 
 async def _settle(
@@ -148,6 +186,8 @@ async def _carry_out(
             dependencies.activity.look_at(sandbox.id)
         case Verdict.ENDED:
             await record_end(dependencies, sandbox, seen, actor=ACTOR, by=dependencies.last_witnessed)
+        case Verdict.OVERDUE:
+            await expire_overdue(dependencies, sandbox, actor=ACTOR)
         case Verdict.GIVE_UP:
             if not dependencies.is_adopted:
                 await backend.teardown(sandbox.id)
@@ -188,3 +228,95 @@ async def _record(dependencies: SandboxDependencies, sandbox: Sandbox, signal: S
     await dependencies.repository.move(
         sandbox.id, Step(signal=signal, actor=ACTOR, reason=reason, changes=changes)
     )
+
+
+DEATHS = "system:deaths"
+# A backend whose watch breaks is asked again after this.
+PAUSE = timedelta(seconds=1)
+
+
+async def watch_deaths(dependencies: SandboxDependencies, backend: Backend) -> None:
+    while True:
+        try:
+            async with asyncio.TaskGroup() as group:
+                async for sandbox_id in backend.deaths():
+                    group.create_task(bury(dependencies, backend, sandbox_id))
+        except* Exception as errors:
+            # An outermost loop: a watch that breaks is begun again.
+            log.warning("the watch for deaths of %s broke: %s", backend.name, errors.exceptions)
+        await dependencies.clock.sleep(PAUSE)
+
+
+async def bury(dependencies: SandboxDependencies, backend: Backend, sandbox_id: str) -> None:
+    """Write down one death, after whatever is under way: a create that ends well knows nothing of it."""
+
+    heard_at = dependencies.clock.now()
+
+    async def act() -> None:
+        sandbox = dependencies.repository.peek(sandbox_id)
+        if dependencies.warm.drop(sandbox_id):
+            await backend.teardown(sandbox_id)
+        if sandbox is None or sandbox.handle is None or sandbox.state not in LIVE:
+            return
+        seen = await dependencies.backend_of(sandbox).recover(sandbox.handle)
+        await record_end(dependencies, sandbox, seen, actor=DEATHS, by=heard_at)
+
+    try:
+        await dependencies.operations.free(sandbox_id)
+        await dependencies.operations.perform(sandbox_id, "death", act)
+    except Exception:
+        # An outermost loop: the next start will look at this sandbox again.
+        log.exception("could not write down the death of %s", sandbox_id)
+
+
+def witnessed(seen: Observation, by: datetime | None, now: datetime) -> datetime:
+    """The last moment at which anybody had it in sight alive: the only end of its meter. Pure.
+
+    `by`: the backend's word, or the server's own, whichever was earlier. A clock may have lied to either.
+    """
+    return min(moment for moment in (seen.last_seen_alive, by, now) if moment is not None)
+
+
+async def record_end(
+    dependencies: SandboxDependencies, sandbox: Sandbox, seen: Observation, *, actor: str, by: datetime | None
+) -> None:
+    """`stopped` if the disk is there and can be started again, else `failed` and nothing is left.
+
+    It was dead by `by`, as far as this server knows.
+    """
+    if seen.presence in (Presence.RUNNING, Presence.FROZEN):
+        return
+    backend = dependencies.backend_of(sandbox)
+    reason = seen.reason or "exited"
+    now = dependencies.clock.now()
+    ended = witnessed(seen, by, now)
+    facts = {"last_seen_alive": ended.isoformat()}
+    if seen.presence is Presence.STOPPED and isinstance(backend, Stops):
+        changes = stopped_changes(sandbox, ended, dependencies.retention)
+        step = Step(
+            signal=Signal.HALTED,
+            actor=actor,
+            reason=reason,
+            changes=changes,
+            data=facts,
+            at=ended,
+        )
+        await dependencies.repository.move(sandbox.id, step)
+        return
+    try:
+        # Before the record says that nothing is left: a server killed between the two would leave something
+        # that nobody answers for.
+        await backend.teardown(sandbox.id)
+    except Exception:
+        # A failed sandbox that still holds something is stale: see `stale`.
+        log.exception("the remains of %s could not be removed", sandbox.id)
+    changes = {"handle": None, "expires_at": now + dependencies.retention}
+    lost = Step(
+        signal=Signal.LOST,
+        actor=actor,
+        reason=reason,
+        changes=changes,
+        data=facts,
+        at=ended,
+    )
+    await dependencies.repository.move(sandbox.id, lost)

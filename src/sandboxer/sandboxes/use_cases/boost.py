@@ -19,11 +19,11 @@ from sandboxer.kernel.errors import (
     InvalidRequest,
     NotAvailable,
 )
+from sandboxer.sandboxes.charges.terms import Terms
 from sandboxer.sandboxes.dependencies import SandboxDependencies, actor_of
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.profiles import excess
 from sandboxer.sandboxes.records import Sandbox, Unboosted
-from sandboxer.sandboxes.terms import Terms
 
 MEMORY_MB_PER_VCPU = 2048
 _RUNNING = frozenset({State.READY, State.ACTIVE})

@@ -25,16 +25,17 @@ from sandboxer.identity.keys import OWNER_ACCOUNT
 from sandboxer.kernel.errors import Forbidden, InsufficientCredit
 from sandboxer.money import quotes
 from sandboxer.money.amounts import Rate, Sats, sats_for, shown_sats
-from sandboxer.money.buckets import Bucket, load_bucket, look_at_once, settle_account
+from sandboxer.money.buckets import load_bucket, look_at_once, settle_account
 from sandboxer.money.holds import HOLDS, HoldPolicy, begin_charge, hold_slice, open_holds, release
 from sandboxer.money.metering import change_rate, close_meter, find_meter
-from sandboxer.money.meters import Use
+from sandboxer.money.policy import Use
 from sandboxer.money.pricing import FREE, Pricing, Size, rate_card
+from sandboxer.money.records import Bucket
 from sandboxer.money.statements import account_view, actuals
-from sandboxer.sandboxes.capping import as_of, find_reached
+from sandboxer.sandboxes.charges.caps import as_of, find_reached
+from sandboxer.sandboxes.charges.terms import Terms
 from sandboxer.sandboxes.lifecycle import State
 from sandboxer.sandboxes.records import Sandbox, load_account
-from sandboxer.sandboxes.terms import Terms
 
 ACTOR = "system:charging"
 # The reason of one in grace that was frozen when the sats ran out: it pays so, and goes back to frozen.
@@ -211,7 +212,7 @@ class Charging:
         if authority.slots is not None or entitlement is not None:
             # Nobody else's are counted: an account may have thousands.
             others = [s for s in load_account(conn, sandbox.account, OCCUPYING) if s.id != sandbox.id]
-        if slots_left(conn, authority, len(others)) == 0:
+        if authority.slots is not None and slots_left(conn, authority, len(others)) == 0:
             raise Forbidden(
                 why="all sandboxes that this key may have at once are in use",
                 reason="slots",
@@ -221,15 +222,15 @@ class Charging:
         card = sandbox.terms.card
         if sandbox.terms.is_free:
             card = rate_card(sandbox.profile, size, self.pricing)
-        living = [living_of(other) for other in others]
         promised = Terms(
             card=card, quote_id=sandbox.terms.quote_id, pays_egress=self._pays_egress(conn, sandbox)
         )
-        if would_be_free(living, size, entitlement, now=now):
+        if entitlement is not None and would_be_free(map(living_of, others), size, entitlement, now=now):
             return replace(promised, is_entitled=True)
-        key = sandbox.created_by
-        spent = spent_by(conn, sandbox.account, authority.caps, key=key, now=now, sandbox=sandbox.id)
-        caps.check(authority.caps, spent, wanted=sats_for(card.running, self.holds.least))
+        if (bounds := authority.caps) != caps.NO_CAPS:
+            key = sandbox.created_by
+            spent = spent_by(conn, sandbox.account, bounds, key=key, now=now, sandbox=sandbox.id)
+            caps.check(bounds, spent, wanted=sats_for(card.running, self.holds.least))
         return promised
 
     def _pays_egress(self, conn: Connection, sandbox: Sandbox) -> bool:

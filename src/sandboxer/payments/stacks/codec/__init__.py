@@ -1,1 +1,0 @@
-"""Stacks transactions as bytes (SIP-005): read strictly, written canonically."""
