@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sandboxer.edges.cli.options import Json, StateDir, Url, client
-from sandboxer.edges.cli.output import print_answer
+from sandboxer.edges.cli.options import Json
 from sandboxer.edges.cli.verbs import verb
 from sandboxer.sdk.sync.client import Sandboxer
 
@@ -36,23 +35,21 @@ def create(
     return platform.operator.create_account(id=id, name=name, reason=reason)
 
 
-@app.command("list")
+@verb(app, "list")
 def listed(
+    platform: Sandboxer,
     after: Annotated[str | None, typer.Option(help="Go on after this account.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="How many.")] = None,
     json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> object:
     """List accounts, one page.
 
     Examples:
 
         sandboxer accounts list --limit 100
     """
-    with client(url, state_dir) as platform:
-        page = platform.operator.accounts(after=after, limit=limit)
-    print_answer(page if json else page.accounts, is_json=json)
+    page = platform.operator.accounts(after=after, limit=limit)
+    return page if json else page.accounts
 
 
 @verb(app, "show")
@@ -151,38 +148,31 @@ def pay_out(
     return platform.operator.pay_out(sats, id=id, reason=reason)
 
 
-@app.command("totals")
-def totals(
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+@verb(app, "totals")
+def totals(platform: Sandboxer, json: Json = False) -> object:
     """Show what all ledger accounts of each kind hold.
 
     Examples:
 
         sandboxer accounts totals --json
     """
-    with client(url, state_dir) as platform:
-        found = platform.operator.ledger_totals()
-    print_answer(found if json else found.totals, is_json=json)
+    found = platform.operator.ledger_totals()
+    return found if json else found.totals
 
 
-@app.command("audit")
+@verb(app, "audit")
 def audit(
+    platform: Sandboxer,
     after: Annotated[int | None, typer.Option(help="Go on after this number.")] = None,
     subject: Annotated[str | None, typer.Option(help="Only of this thing.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="How many.")] = None,
     json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> object:
     """List who did what, oldest first, one page.
 
     Examples:
 
         sandboxer accounts audit --subject search-team
     """
-    with client(url, state_dir) as platform:
-        page = platform.operator.audit(after=after, subject=subject, limit=limit)
-    print_answer(page if json else page.entries, is_json=json)
+    page = platform.operator.audit(after=after, subject=subject, limit=limit)
+    return page if json else page.entries

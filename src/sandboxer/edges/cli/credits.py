@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from sandboxer.edges.cli.options import Json, StateDir, Url, client
-from sandboxer.edges.cli.output import columns, facts_table, out, plain, print_answer, print_json, until
-from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.edges.cli.options import Json
+from sandboxer.edges.cli.output import columns, facts_table, plain, until
+from sandboxer.edges.cli.verbs import Answer, show_answer, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.accounts import Balance
 
@@ -127,30 +127,29 @@ def statement(
     return Answer(page, columns(rows, "AT", "KIND", "SATS", "PHASE", "REASON", "ID"))
 
 
-@app.command("pricing")
-def pricing(json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "pricing")
+def pricing(platform: Sandboxer) -> Answer:
     """Show what things cost here.
 
     Examples:
 
         sandboxer pricing --json
     """
-    with client(url, state_dir) as platform:
-        prices = platform.account.pricing()
-    if json:
-        print_json(prices)
-        return
+    prices = platform.account.pricing()
     rows = [
         (one.profile, "free" if one.is_free else f"{one.running_msats}", one.frozen_msats, one.stored_msats)
         for one in prices.profiles
     ]
-    out.print(columns(rows, "PROFILE", "RUNNING (msats/s)", "FROZEN", "STORED"))
     monthly = [
         (one.tier, f"${one.usd_cents / 100:.2f}", one.requests_per_minute, one.slots)
         for one in prices.tiers
         if one.months == 1
     ]
-    out.print(columns(monthly, "\nTIER", "\nA MONTH", "\nREQUESTS/MIN", "\nFREE SLOTS"))
+    return Answer(
+        prices,
+        columns(rows, "PROFILE", "RUNNING (msats/s)", "FROZEN", "STORED"),
+        columns(monthly, "\nTIER", "\nA MONTH", "\nREQUESTS/MIN", "\nFREE SLOTS"),
+    )
 
 
 @verb(app, "quote")
@@ -205,36 +204,31 @@ def usage(
     return platform.account.usage(of=account, since=since, until=until)
 
 
-@crediting.command("segments")
+@verb(crediting, "segments")
 def segments(
+    platform: Sandboxer,
     account: Account = None,
     all_accounts: Annotated[bool, typer.Option("--all-accounts", help="Of everybody (operator).")] = False,
     after: Annotated[int, typer.Option(min=0, help="Go on after this number.")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="How many.")] = None,
     json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> object:
     """List what was used, each closed segment once, one page.
 
     Examples:
 
         sandboxer credits segments --json
     """
-    with client(url, state_dir) as platform:
-        page = platform.account.usage_segments(
-            of=account, all_accounts=all_accounts, after=after, limit=limit
-        )
-    print_answer(page if json else page.segments, is_json=json)
+    page = platform.account.usage_segments(of=account, all_accounts=all_accounts, after=after, limit=limit)
+    return page if json else page.segments
 
 
-@crediting.command("events")
+@verb(crediting, "events")
 def events(
+    platform: Sandboxer,
     after: Annotated[int, typer.Option(min=0, help="Go on after this event.")] = 0,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="And what happens from now on.")] = False,
     json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
 ) -> None:
     """Show what happened to the account: low, dry, funded.
 
@@ -242,9 +236,6 @@ def events(
 
         sandboxer credits events --follow
     """
-    with client(url, state_dir) as platform:
-        for event in platform.account.events(after=after, follow=follow):
-            if json:
-                print_json(event)
-            else:
-                out.print(event.at.isoformat(), plain(event.kind), plain(event.reason or ""))
+    for event in platform.account.events(after=after, follow=follow):
+        line = Answer(event, event.at.isoformat(), plain(event.kind), plain(event.reason or ""))
+        show_answer(line, is_json=json)

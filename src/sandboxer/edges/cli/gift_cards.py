@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import time
 from decimal import Decimal, InvalidOperation
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sandboxer.edges import qr
 from sandboxer.edges.cli.exits import CommandFailed
-from sandboxer.edges.cli.options import Json, StateDir, Url, client
-from sandboxer.edges.cli.output import ago, columns, facts_table, out, print_json, until
-from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.edges.cli.options import Json
+from sandboxer.edges.cli.output import ago, columns, facts_table, out, until
+from sandboxer.edges.cli.verbs import Answer, show_answer, verb
 from sandboxer.sdk.credentials import NOBODY
-from sandboxer.sdk.errors import MissingCredentials
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.gift_cards import GiftCard, NewGiftCard, NewRedemption, Redemption
 from sandboxer.wire.keys import NewKey
@@ -33,8 +31,9 @@ Claim = Annotated[
 ]
 
 
-@giving.command("create")
+@verb(giving, "create", is_open=True)
 def create(
+    platform: Sandboxer,
     dollars: Annotated[str, typer.Argument(help="What it is worth, as 50 or 50.00.")],
     currency: Annotated[str | None, typer.Option(help="Pay by invoice: BTC, LTC, DOGE or XMR.")] = None,
     sats: Annotated[bool, typer.Option("--sats", help="Pay from your account's sats.")] = False,
@@ -47,9 +46,7 @@ def create(
     approval_webhook: Annotated[str | None, typer.Option(help="Ask this URL before redeeming.")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Wait for the payment and show the code.")] = False,
     json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer | None:
     """Buy a card. By invoice nobody needs a key; keep the claim: with it the code is shown, once.
 
     Examples:
@@ -62,33 +59,27 @@ def create(
     """
     if [currency is not None, sats, free].count(True) != 1:
         raise CommandFailed("Say how it is paid: --currency COIN, --sats, or --free.")
-    platform, is_known = _anyone(url, state_dir)
-    with platform:
-        made = platform.gift_cards.create(
-            _cents(dollars),
-            pay_with="sats" if sats else "operator" if free else "invoice",
-            currency=None if currency is None else currency.upper(),
-            refund_address=refund_address,
-            approval_email=approval_email,
-            approval_webhook=approval_webhook,
-            reason=reason,
-            anonymous=not is_known,
-        )
-        if json:
-            print_json(made)
-        else:
-            _print_new(made)
-        if watch and made.code is None:
-            _wait(platform, made, json)
+    made = platform.gift_cards.create(
+        _cents(dollars),
+        pay_with="sats" if sats else "operator" if free else "invoice",
+        currency=None if currency is None else currency.upper(),
+        refund_address=refund_address,
+        approval_email=approval_email,
+        approval_webhook=approval_webhook,
+        reason=reason,
+        anonymous=_is_stranger(platform),
+    )
+    if made.bill is not None and not json:
+        out.print(qr.terminal(made.bill.payment_uri), soft_wrap=True)
+    show_answer(_show_new(made), is_json=json)
+    return _wait(platform, made) if watch and made.code is None else None
 
 
-@giving.command("status")
+@verb(giving, "status", is_open=True)
 def status(
+    platform: Sandboxer,
     id: Annotated[str, typer.Argument(help="Id of a card (gft_…) or a redemption (rdm_…).", metavar="ID")],
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Show how a card, or a redemption, stands.
 
     Examples:
@@ -97,78 +88,56 @@ def status(
 
         sandboxer gift status rdm_0123… --json
     """
-    platform, _ = _anyone(url, state_dir)
-    with platform:
-        seen: GiftCard | Redemption = (
-            platform.gift_cards.redemption(id) if id.startswith("rdm_") else platform.gift_cards.get(id)
-        )
-    if json:
-        print_json(seen)
-    elif isinstance(seen, Redemption):
-        _print_redemption(seen)
-    else:
-        _print_card(seen)
+    if id.startswith("rdm_"):
+        return _show_redemption(platform.gift_cards.redemption(id))
+    return _show_card(platform.gift_cards.get(id))
 
 
-@giving.command("code")
+@verb(giving, "code", is_open=True)
 def code(
+    platform: Sandboxer,
     id: Id,
     claim: Claim = None,
     again: Annotated[bool, typer.Option("--again", help="New words; the old ones end.")] = False,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Show the four words of a paid card, once.
 
     Examples:
 
         sandboxer gift code gft_0123… --claim 3fZ…
     """
-    platform, _ = _anyone(url, state_dir)
-    with platform:
-        shown = platform.gift_cards.code(id, claim=claim, again=again)
-    if json:
-        print_json(shown)
-    else:
-        out.print(shown.code)
+    shown = platform.gift_cards.code(id, claim=claim, again=again)
+    return Answer(shown, shown.code)
 
 
-@giving.command("balance")
-def balance(code: Words, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(giving, "balance", is_open=True)
+def balance(platform: Sandboxer, code: Words) -> Answer:
     """Show what is left behind four words.
 
     Examples:
 
         sandboxer gift balance abacus-violin-pebble-zoom
     """
-    platform, _ = _anyone(url, state_dir)
-    with platform:
-        found = platform.gift_cards.balance(code)
-    if json:
-        print_json(found)
-        return
+    found = platform.gift_cards.balance(code)
     facts = [
         ("card", found.id),
         ("left", _dollars(found.left_cents)),
         ("of", _dollars(found.cents)),
         ("needs approval", "yes" if found.needs_approval else "no"),
     ]
-    out.print(facts_table(facts))
+    return Answer(found, facts_table(facts))
 
 
-@giving.command("redeem")
+@verb(giving, "redeem", is_open=True)
 def redeem(
+    platform: Sandboxer,
     code: Words,
     tier: Annotated[int | None, typer.Option(help="A tier, with --months.")] = None,
     months: Annotated[int | None, typer.Option(help="For how long.")] = None,
     dollars: Annotated[str | None, typer.Option(help="Turn so much into sats; without it, all.")] = None,
     account: Annotated[str | None, typer.Option(help="Public id of who gets it; default: you.")] = None,
     new_account: Annotated[bool, typer.Option("--new-account", help="A new account, with a key.")] = False,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Turn four words into a tier or sats: for you, for another account, or for a new one with a key.
 
     Examples:
@@ -177,116 +146,84 @@ def redeem(
 
         sandboxer gift redeem abacus-violin-pebble-zoom --dollars 5.00
     """
-    platform, is_known = _anyone(url, state_dir)
-    with platform:
-        done = platform.gift_cards.redeem(
-            code,
-            tier=tier,
-            months=months,
-            cents=None if dollars is None else _cents(dollars),
-            account=account,
-            anonymous=new_account or not is_known,
-        )
-        key = None
-        if done.public_key is not None and done.claim is not None:
-            key = platform.invoices.claim_key(done.public_key, done.claim)
-    if json:
-        print_json({"redemption": done, "key": key})
-    else:
-        _print_redemption(done, key)
+    done = platform.gift_cards.redeem(
+        code,
+        tier=tier,
+        months=months,
+        cents=None if dollars is None else _cents(dollars),
+        account=account,
+        anonymous=new_account or _is_stranger(platform),
+    )
+    key = None
+    if done.public_key is not None and done.claim is not None:
+        key = platform.invoices.claim_key(done.public_key, done.claim)
+    return Answer({"redemption": done, "key": key}, *_show_redemption(done, key).parts)
 
 
-@giving.command("approve")
-def approve(link: Link, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(giving, "approve", is_open=True)
+def approve(platform: Sandboxer, link: Link) -> Answer:
     """Let a redemption go on, by the link that asks for it.
 
     Examples:
 
         sandboxer gift approve https://…/v1/gift-cards/approvals/rdm_0123….…
     """
-    platform, _ = _anyone(url, state_dir)
-    with platform:
-        done = platform.gift_cards.approve(link)
-    if json:
-        print_json(done)
-    else:
-        _print_redemption(done)
+    return _show_redemption(platform.gift_cards.approve(link))
 
 
-@giving.command("deny")
-def deny(link: Link, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(giving, "deny", is_open=True)
+def deny(platform: Sandboxer, link: Link) -> Answer:
     """Do not let a redemption go on; the amount is on the card again.
 
     Examples:
 
         sandboxer gift deny rdm_0123….…
     """
-    platform, _ = _anyone(url, state_dir)
-    with platform:
-        done = platform.gift_cards.deny(link)
-    if json:
-        print_json(done)
-    else:
-        _print_redemption(done)
+    return _show_redemption(platform.gift_cards.deny(link))
 
 
-@giving.command("revoke")
+@verb(giving, "revoke", is_open=True)
 def revoke(
+    platform: Sandboxer,
     id: Id,
     claim: Claim = None,
     reason: Annotated[str, typer.Option(help="Why.")] = "asked",
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """End a card: nothing can be redeemed any more. What is left can be refunded.
 
     Examples:
 
         sandboxer gift revoke gft_0123… --claim 3fZ…
     """
-    platform, _ = _anyone(url, state_dir)
-    with platform:
-        ended = platform.gift_cards.revoke(id, claim=claim, reason=reason)
-    if json:
-        print_json(ended)
-    else:
-        _print_card(ended)
+    return _show_card(platform.gift_cards.revoke(id, claim=claim, reason=reason))
 
 
-@giving.command("refund")
+@verb(giving, "refund", is_open=True)
 def refund(
+    platform: Sandboxer,
     id: Id,
     claim: Claim = None,
     to_account: Annotated[str | None, typer.Option(help="Public id of who gets the sats.")] = None,
     to_address: Annotated[
         str | None, typer.Option(help="Coin address, less 9 %; `buyer` for the one of the invoice.")
     ] = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Give back what is left: as sats of an account (default: yours), or to a coin address less 9 %.
 
     Examples:
 
         sandboxer gift refund gft_0123… --claim 3fZ… --to-address buyer
     """
-    platform, _ = _anyone(url, state_dir)
-    with platform:
-        done = platform.gift_cards.refund(
-            id,
-            to="sats" if to_address is None else "address",
-            claim=claim,
-            account=to_account,
-            address=None if to_address == "buyer" else to_address,
-        )
-    if json:
-        print_json(done)
-    elif done.to == "sats":
-        out.print(f"{done.sats} sats were credited.")
-    else:
-        out.print(f"{done.atomic} of the coin's smallest unit are queued to go back.")
+    done = platform.gift_cards.refund(
+        id,
+        to="sats" if to_address is None else "address",
+        claim=claim,
+        account=to_account,
+        address=None if to_address == "buyer" else to_address,
+    )
+    if done.to == "sats":
+        return Answer(done, f"{done.sats} sats were credited.")
+    return Answer(done, f"{done.atomic} of the coin's smallest unit are queued to go back.")
 
 
 @verb(giving, "list")
@@ -309,12 +246,8 @@ def listing(
     return Answer(found, columns(rows, "ID", "STATE", "WORTH", "LEFT", "PAID BY", "CREATED"))
 
 
-def _anyone(url: str | None, state_dir: Path | None) -> tuple[Sandboxer, bool]:
-    """The client, and whether it has a key to sign with."""
-    try:
-        return client(url, state_dir), True
-    except MissingCredentials:
-        return Sandboxer(url=url, public_key=NOBODY, secret_key=NOBODY), False
+def _is_stranger(platform: Sandboxer) -> bool:
+    return platform.credentials.public_key == NOBODY
 
 
 def _cents(dollars: str) -> int:
@@ -332,21 +265,16 @@ def _dollars(cents: int) -> str:
     return f"${cents // 100}.{cents % 100:02}"
 
 
-def _wait(platform: Sandboxer, made: NewGiftCard, is_json: bool) -> None:
+def _wait(platform: Sandboxer, made: NewGiftCard) -> Answer:
     seen: GiftCard = made
     while seen.state == "awaiting_payment":
         time.sleep(min(2, seen.poll_after_s))
         seen = platform.gift_cards.get(made.id)
     shown = platform.gift_cards.code(made.id, claim=made.claim)
-    if is_json:
-        print_json(shown)
-    else:
-        out.print(facts_table([("code (shown once)", shown.code)]))
+    return Answer(shown, facts_table([("code (shown once)", shown.code)]))
 
 
-def _print_new(made: NewGiftCard) -> None:
-    if made.bill is not None:
-        out.print(qr.terminal(made.bill.payment_uri), soft_wrap=True)
+def _show_new(made: NewGiftCard) -> Answer:
     bill = made.bill
     facts = [
         ("card", made.id),
@@ -358,10 +286,10 @@ def _print_new(made: NewGiftCard) -> None:
         ("code (shown once)", made.code),
         ("approval secret", made.approval_secret),
     ]
-    out.print(facts_table([(name, value) for name, value in facts if value is not None]))
+    return Answer(made, facts_table(facts))
 
 
-def _print_card(seen: GiftCard) -> None:
+def _show_card(seen: GiftCard) -> Answer:
     facts = [
         ("card", seen.id),
         ("state", seen.state),
@@ -371,10 +299,10 @@ def _print_card(seen: GiftCard) -> None:
         ("paid by", seen.source),
         ("invoice", seen.invoice),
     ]
-    out.print(facts_table(facts))
+    return Answer(seen, facts_table(facts))
 
 
-def _print_redemption(done: Redemption, key: NewKey | None = None) -> None:
+def _show_redemption(done: Redemption, key: NewKey | None = None) -> Answer:
     facts: list[tuple[str, object]] = [
         ("redemption", done.id),
         ("state", done.state),
@@ -387,7 +315,7 @@ def _print_redemption(done: Redemption, key: NewKey | None = None) -> None:
         facts += [("public key", key.public_key), ("secret key", key.secret_key)]
     elif isinstance(done, NewRedemption) and done.claim is not None:
         facts.append(("claim (keep it)", done.claim))
-    out.print(facts_table(facts))
+    return Answer(done, facts_table(facts))
 
 
 @verb(giving, "pricing")

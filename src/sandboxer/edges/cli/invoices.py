@@ -10,11 +10,10 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
 from sandboxer.edges import qr
-from sandboxer.edges.cli.options import Json, StateDir, Url, client
-from sandboxer.edges.cli.output import ago, columns, facts_table, out, print_answer, print_json, until
-from sandboxer.edges.cli.verbs import Answer, verb
-from sandboxer.sdk.credentials import NOBODY
-from sandboxer.sdk.errors import MissingCredentials, SdkError
+from sandboxer.edges.cli.options import Json
+from sandboxer.edges.cli.output import ago, columns, facts_table, out, until
+from sandboxer.edges.cli.verbs import Answer, show_answer, verb
+from sandboxer.sdk.errors import SdkError
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.invoices import Invoice, NewInvoice
 
@@ -26,8 +25,9 @@ groups = {"invoices": paying, "refunds": returning}
 Id = Annotated[str, typer.Argument(help="Id of the invoice (inv_…).", metavar="ID")]
 
 
-@paying.command("create")
+@verb(paying, "create", is_open=True)
 def create(
+    platform: Sandboxer,
     currency: Annotated[str, typer.Argument(help="BTC, LTC, DOGE or XMR.")],
     tier: Annotated[int | None, typer.Option(help="A tier, with --months.")] = None,
     months: Annotated[int | None, typer.Option(help="For how long.")] = None,
@@ -42,9 +42,7 @@ def create(
         bool, typer.Option("--watch", help="Wait for the payment and show its progress.")
     ] = False,
     json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer | None:
     """Ask for an address and an exact amount. Needs no key: whoever pays gets one.
 
     Examples:
@@ -53,45 +51,29 @@ def create(
 
         sandboxer invoices create LTC --sats 100000 --account pub_0123… --json
     """
-    with _anyone(url, state_dir) as platform:
-        made = platform.invoices.create(
-            currency.upper(),
-            tier=tier,
-            months=months,
-            sats=sats,
-            account=account,
-            refund_address=refund_address,
-        )
-        if json:
-            print_json(made)
-        else:
-            _print_bill(made)
-        if not watch:
-            return
-        seen = _watch(platform, made.id, is_quiet=json)
-        _print_end(platform, made, seen, json)
+    made = platform.invoices.create(
+        currency.upper(), tier=tier, months=months, sats=sats, account=account, refund_address=refund_address
+    )
+    if not json:
+        out.print(qr.terminal(made.payment_uri), soft_wrap=True)
+    show_answer(_bill(made), is_json=json)
+    return _paid(platform, made, _watch(platform, made.id, is_quiet=json)) if watch else None
 
 
-@paying.command("show")
+@verb(paying, "show", is_open=True)
 def show(
+    platform: Sandboxer,
     id: Id,
     watch: Annotated[bool, typer.Option("--watch", help="Stay until it is settled.")] = False,
     json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Show what has arrived for an invoice and what became of it.
 
     Examples:
 
         sandboxer invoices show inv_0123… --watch
     """
-    with _anyone(url, state_dir) as platform:
-        seen = _watch(platform, id, is_quiet=json) if watch else platform.invoices.get(id)
-    if json:
-        print_json(seen)
-    else:
-        _print_invoice(seen)
+    return _show(_watch(platform, id, is_quiet=json) if watch else platform.invoices.get(id))
 
 
 @verb(paying, "list")
@@ -114,20 +96,15 @@ def listing(
     return Answer(found, columns(rows, "ID", "STATE", "FOR", "AMOUNT", "SATS", "CREATED"))
 
 
-@paying.command("look")
-def look(id: Id, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(paying, "look")
+def look(platform: Sandboxer, id: Id) -> Answer:
     """Look at an invoice's address now, also if it ended long ago (operator).
 
     Examples:
 
         sandboxer invoices look inv_0123…
     """
-    with client(url, state_dir) as platform:
-        seen = platform.invoices.look(id)
-    if json:
-        print_json(seen)
-    else:
-        _print_invoice(seen)
+    return _show(platform.invoices.look(id))
 
 
 @verb(returning, "list")
@@ -177,32 +154,20 @@ def sent(
     return Answer(done, f"{done.amount} {done.currency} to {done.address} in {done.sent_txid}")
 
 
-@app.command("rates")
-def rates(json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "rates", is_open=True)
+def rates(platform: Sandboxer) -> Answer:
     """Show what the platform takes each coin to be worth.
 
     Examples:
 
         sandboxer rates --json
     """
-    with _anyone(url, state_dir) as platform:
-        found = platform.invoices.rates()
-    if json:
-        print_json(list(found))
-        return
+    found = platform.invoices.rates()
     rows = [
         (one.asset, one.usd or "none", ", ".join(one.sources) or one.why or "", one.off or "")
         for one in found
     ]
-    out.print(columns(rows, "ASSET", "USD", "SAID BY", "NO INVOICES BECAUSE"))
-
-
-def _anyone(url: str | None, state_dir: Path | None) -> Sandboxer:
-    """With a key if there is one; the routes for anybody do not look at it."""
-    try:
-        return client(url, state_dir)
-    except MissingCredentials:
-        return Sandboxer(url=url, public_key=NOBODY, secret_key=NOBODY)
+    return Answer(list(found), columns(rows, "ASSET", "USD", "SAID BY", "NO INVOICES BECAUSE"))
 
 
 def _watch(platform: Sandboxer, id: str, *, is_quiet: bool) -> Invoice:
@@ -232,8 +197,7 @@ def _bar(is_quiet: bool) -> Progress:
     )
 
 
-def _print_bill(made: NewInvoice) -> None:
-    out.print(qr.terminal(made.payment_uri), soft_wrap=True)
+def _bill(made: NewInvoice) -> Answer:
     facts = [
         ("invoice", made.id),
         ("pay exactly", f"{made.amount} {made.currency}"),
@@ -243,27 +207,20 @@ def _print_bill(made: NewInvoice) -> None:
         ("confirmations", made.confirmations_needed),
         ("claim (keep it)", made.claim),
     ]
-    out.print(facts_table(facts))
+    return Answer(made, facts_table(facts))
 
 
-def _print_end(platform: Sandboxer, made: NewInvoice, seen: Invoice, is_json: bool) -> None:
-    """The key, if one was bought: nobody else has the claim, and its secret is shown once."""
+def _paid(platform: Sandboxer, made: NewInvoice, seen: Invoice) -> Answer:
+    """With the key, if one was bought: nobody else has the claim, and its secret is shown once."""
+    shown = _show(seen)
     if seen.public_key is None or made.claim is None:
-        if is_json:
-            print_json(seen)
-        else:
-            _print_invoice(seen)
-        return
+        return shown
     key = platform.invoices.claim_key(seen.public_key, made.claim)
-    if is_json:
-        print_json({"invoice": seen, "key": key})
-        return
-    _print_invoice(seen)
     facts = [("public key", key.public_key), ("secret key", key.secret_key), ("account", key.account)]
-    out.print(facts_table(facts))
+    return Answer({"invoice": seen, "key": key}, *shown.parts, facts_table(facts))
 
 
-def _print_invoice(seen: Invoice) -> None:
+def _show(seen: Invoice) -> Answer:
     facts = [
         ("invoice", seen.id),
         ("state", seen.state),
@@ -273,37 +230,28 @@ def _print_invoice(seen: Invoice) -> None:
         ("expires", until(seen.expires_at)),
         ("key", seen.public_key),
     ]
-    out.print(facts_table(facts))
-    if seen.payments:
-        rows = [
-            (
-                one.txid,
-                one.amount,
-                one.confirmations,
-                "yes" if one.is_in_time else "late",
-                one.settled,
-                one.sats,
-            )
-            for one in seen.payments
-        ]
-        out.print(columns(rows, "TRANSACTION", "AMOUNT", "DEPTH", "IN TIME", "BECAME", "SATS"))
+    if not seen.payments:
+        return Answer(seen, facts_table(facts))
+    rows = [
+        (one.txid, one.amount, one.confirmations, "yes" if one.is_in_time else "late", one.settled, one.sats)
+        for one in seen.payments
+    ]
+    paid = columns(rows, "TRANSACTION", "AMOUNT", "DEPTH", "IN TIME", "BECAME", "SATS")
+    return Answer(seen, facts_table(facts), paid)
 
 
-@paying.command("qr")
+@verb(paying, "qr")
 def draw(
+    platform: Sandboxer,
     id: Id,
     to: Annotated[Path, typer.Argument(help="File to write (SVG).", metavar="FILE")],
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> object:
     """Write the picture that a wallet scans.
 
     Examples:
 
         sandboxer invoices qr inv_0123456789abcdefghjkmnpqrs invoice.svg
     """
-    with client(url, state_dir) as platform:
-        picture = platform.invoices.qr_svg(id)
+    picture = platform.invoices.qr_svg(id)
     to.write_bytes(picture)
-    print_answer({"file": str(to), "bytes": len(picture)}, is_json=json)
+    return {"file": str(to), "bytes": len(picture)}

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from sandboxer.edges.cli.options import (
-    GivenProof,
-    Json,
     SandboxId,
-    StateDir,
-    Url,
-    Wallet,
-    client,
-    with_wallet,
 )
-from sandboxer.edges.cli.output import out, print_json, state_text, until
-from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.edges.cli.output import state_text, until
+from sandboxer.edges.cli.verbs import Answer, each, step, verb
 from sandboxer.sdk.sync.client import Sandboxer
+from sandboxer.sdk.sync.sandbox import Sandbox
 from sandboxer.wire import sandboxes as wire
 
 app = typer.Typer(rich_markup_mode="rich")
@@ -28,48 +24,18 @@ SLOW_S = 180.0
 SandboxIds = Annotated[list[str], typer.Argument(help="Ids of sandboxes.", metavar="ID…")]
 
 
-@verb(app, "freeze", timeout_s=SLOW_S)
-def freeze(platform: Sandboxer, sandbox_id: SandboxId) -> Answer:
-    """Pause every process in memory; files can still be read, the TTL goes on.
-
-    Examples:
-
-        sandboxer freeze sbx_0123456789abcdefghjkmnpqrs
-    """
-    return _changed(platform.sandbox(sandbox_id).freeze())
+def _change(change: Callable[[Sandbox], wire.Sandbox], platform: Sandboxer, sandbox_id: str) -> Answer:
+    return _changed(change(platform.sandbox(sandbox_id)))
 
 
-@verb(app, "thaw", timeout_s=SLOW_S)
-def thaw(platform: Sandboxer, sandbox_id: SandboxId) -> Answer:
-    """Let a frozen sandbox go on where it was.
-
-    Examples:
-
-        sandboxer thaw sbx_0123456789abcdefghjkmnpqrs
-    """
-    return _changed(platform.sandbox(sandbox_id).thaw())
-
-
-@verb(app, "stop", timeout_s=SLOW_S)
-def stop(platform: Sandboxer, sandbox_id: SandboxId) -> Answer:
-    """End all processes, keep the disk.
-
-    Examples:
-
-        sandboxer stop sbx_0123456789abcdefghjkmnpqrs
-    """
-    return _changed(platform.sandbox(sandbox_id).stop())
-
-
-@verb(app, "resume", timeout_s=SLOW_S)
-def resume(platform: Sandboxer, sandbox_id: SandboxId) -> Answer:
-    """Start a stopped sandbox again, on its own disk.
-
-    Examples:
-
-        sandboxer resume sbx_0123456789abcdefghjkmnpqrs
-    """
-    return _changed(platform.sandbox(sandbox_id).resume())
+for name, change, words in (
+    ("freeze", Sandbox.freeze, "Pause every process in memory; files can still be read, the TTL goes on."),
+    ("thaw", Sandbox.thaw, "Let a frozen sandbox go on where it was."),
+    ("stop", Sandbox.stop, "End all processes, keep the disk."),
+    ("resume", Sandbox.resume, "Start a stopped sandbox again, on its own disk."),
+):
+    example = f"{name} sbx_0123456789abcdefghjkmnpqrs"
+    step(app, name, SandboxId, partial(_change, change), words, example, timeout_s=SLOW_S)
 
 
 @verb(app, "lock", timeout_s=SLOW_S)
@@ -125,15 +91,8 @@ def extend_ttl(
     return _changed(platform.sandbox(sandbox_id).extend_ttl(duration, quote_id=quote))
 
 
-@app.command("destroy")
-def destroy(
-    sandbox_ids: SandboxIds,
-    wallet: Wallet = None,
-    proof: GivenProof = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+@verb(app, "destroy", may_need_proof=True, timeout_s=SLOW_S)
+def destroy(platform: Sandboxer, sandbox_ids: SandboxIds) -> Answer:
     """Remove sandboxes for good; one that is gone already is no error.
 
     Examples:
@@ -144,13 +103,8 @@ def destroy(
 
         sandboxer list --json | jq -r '.[].id' | xargs sandboxer destroy
     """
-    with client(url, state_dir, timeout_s=180.0, confirm=with_wallet(wallet, proof)) as platform:
-        gone = [platform.sandbox(sandbox_id).destroy() for sandbox_id in sandbox_ids]
-    if json:
-        print_json(gone if len(gone) > 1 else gone[0])
-        return
-    for sandbox in gone:
-        out.print(sandbox.id, state_text(sandbox.state))
+    gone = [platform.sandbox(sandbox_id).destroy() for sandbox_id in sandbox_ids]
+    return each(Answer(one, one.id, state_text(one.state)) for one in gone)
 
 
 def _changed(sandbox: wire.Sandbox) -> Answer:

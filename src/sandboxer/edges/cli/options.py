@@ -11,14 +11,15 @@ import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.kernel.late import late
 from sandboxer.sdk.confirmation import Confirmer, Demand, Proof, confirm_with_key, confirm_with_wallet
-from sandboxer.sdk.credentials import Credentials, find_credentials
+from sandboxer.sdk.credentials import NOBODY, Credentials, find_credentials
+from sandboxer.sdk.errors import MissingCredentials
 from sandboxer.sdk.sync.client import Sandboxer
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def client(
 ) -> Sandboxer:
     """Signed with the key of the named state folder, else of the environment.
 
-    `confirm` for verbs that may need a second proof: `confirming.with_wallet`.
+    `confirm` is for verbs that may need a second proof: `with_wallet`.
     """
     owner_file = None if state_dir is None else state_dir / "owner.json"
     found = find_credentials(url=url, owner_file=owner_file)
@@ -95,6 +96,14 @@ def client(
         timeout_s=timeout_s,
         confirm=None if confirm is None else confirm(found),
     )
+
+
+def anyone(url: str | None, state_dir: Path | None, **more: Any) -> Sandboxer:
+    """The same; without a key it is nobody's, for what strangers may ask."""
+    try:
+        return client(url, state_dir, **more)
+    except MissingCredentials:
+        return Sandboxer(url=url, public_key=NOBODY, secret_key=NOBODY)
 
 
 def pairs(words: list[str] | None, option: str) -> dict[str, str]:

@@ -11,15 +11,14 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
-from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, VolumeOption, client, mounts, pairs
+from sandboxer.edges.cli.options import Json, SandboxId, VolumeOption, mounts, pairs
 from sandboxer.edges.cli.output import (
     ago,
     columns,
-    err,
     facts_table,
     out,
-    print_json,
     state_text,
     until,
 )
@@ -46,8 +45,9 @@ print(json.dumps({
 app = typer.Typer(rich_markup_mode="rich")
 
 
-@app.command("create")
+@verb(app, "create")
 def create(
+    platform: Sandboxer,
     profile: Annotated[str | None, typer.Option(help="Recipe, as in `profile.agent-dev`.")] = None,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
     image: Annotated[str | None, typer.Option(help="Base image.")] = None,
@@ -66,10 +66,7 @@ def create(
     snapshot: Annotated[str | None, typer.Option(help="Begin as a copy of this snapshot.")] = None,
     volume: VolumeOption = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Answer before it is ready.")] = False,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Create a sandbox; without arguments a canary that reports on its host.
 
     Examples:
@@ -89,17 +86,14 @@ def create(
     wanted |= {"env": pairs(env, "--env") or None, "labels": pairs(label, "--label") or None}
     wanted |= {"snapshot": snapshot, "volumes": mounts(volume) or None}
     is_canary = not any(wanted.values())
-    wanted["quote_id"] = quote
-    with client(url, state_dir) as platform:
-        sandbox = platform.create(**(wanted | ({"profile": CANARY} if is_canary else {})), wait=not no_wait)
-        report = host_report(sandbox) if is_canary and not no_wait else None
-    if json:
-        print_json(sandbox.info.model_dump(mode="json") | ({"report": report} if report else {}))
-        return
-    show_sandbox(sandbox.info)
+    wanted |= {"quote_id": quote} | ({"profile": CANARY} if is_canary else {})
+    sandbox = platform.create(**wanted, wait=not no_wait)
+    report = host_report(sandbox) if is_canary and not no_wait else None
+    value = sandbox.info.model_dump(mode="json") | ({"report": report} if report else {})
+    shown = [_facts(sandbox.info)]
     if report is not None:
-        out.print(facts_table(_readable(report), title="\nWhat it sees of its host"))
-    err.print(f"[dim]next:[/] sandboxer shell {sandbox.id}")
+        shown.append(facts_table(_readable(report), title="\nWhat it sees of its host"))
+    return Answer(value, *shown, note=f"[dim]next:[/] sandboxer shell {sandbox.id}")
 
 
 def host_report(sandbox: SandboxHandle) -> Mapping[str, Any]:
@@ -124,15 +118,13 @@ def _words(value: object) -> str:
     return str(value)
 
 
-@app.command("list")
+@verb(app, "list")
 def list_sandboxes(
+    platform: Sandboxer,
     state: Annotated[str | None, typer.Option(help="Only those in this state.")] = None,
     label: Annotated[list[str] | None, typer.Option("--label", "-l", help="Only with NAME=VALUE.")] = None,
     all_: Annotated[bool, typer.Option("--all", "-a", help="Also destroyed ones.")] = False,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """List sandboxes.
 
     Examples:
@@ -141,29 +133,22 @@ def list_sandboxes(
 
         sandboxer list --state ready --label team=search --json
     """
-    with client(url, state_dir) as platform:
-        found = list(platform.list(state=state, labels=pairs(label, "--label"), limit=500))
+    found = platform.list(state=state, labels=pairs(label, "--label"), limit=500)
     shown = [one for one in found if all_ or state or one.state != "destroyed"]
-    if json:
-        print_json(shown)
-        return
     rows = [
         (one.id, one.name or "", state_text(one.state), one.profile, ago(one.created_at), until(_end(one)))
         for one in shown
     ]
-    out.print(columns(rows, "ID", "NAME", "STATE", "PROFILE", "CREATED", "EXPIRES"))
-    if not rows:
-        out.print("[dim]none; make one with[/] sandboxer create")
+    hint = [] if rows else ["[dim]none; make one with[/] sandboxer create"]
+    return Answer(shown, columns(rows, "ID", "NAME", "STATE", "PROFILE", "CREATED", "EXPIRES"), *hint)
 
 
-@app.command("get")
+@verb(app, "get")
 def get_sandbox(
+    platform: Sandboxer,
     sandbox_id: SandboxId,
     usage: Annotated[bool, typer.Option("--usage", "-u", help="Also what it uses now.")] = False,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Show one sandbox.
 
     Examples:
@@ -172,25 +157,22 @@ def get_sandbox(
 
         sandboxer get --usage --json sbx_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir) as platform:
-        sandbox = platform.get(sandbox_id)
-        used = sandbox.usage() if usage else None
-    if json:
-        print_json(sandbox.info.model_dump(mode="json") | ({"usage": used.model_dump()} if used else {}))
-        return
-    show_sandbox(sandbox.info)
-    if used:
-        out.print(facts_table(used.model_dump(exclude={"sandbox_id"}).items(), title="\nUsage"))
+    sandbox = platform.get(sandbox_id)
+    if not usage:
+        return Answer(sandbox.info, _facts(sandbox.info))
+    used = sandbox.usage()
+    value = sandbox.info.model_dump(mode="json") | {"usage": used.model_dump()}
+    table = facts_table(used.model_dump(exclude={"sandbox_id"}).items(), title="\nUsage")
+    return Answer(value, _facts(sandbox.info), table)
 
 
-@app.command("logs")
+@verb(app, "logs")
 def logs(
+    platform: Sandboxer,
     sandbox_id: SandboxId,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as things happen.")] = False,
     after: Annotated[int, typer.Option(help="Only events after this id.")] = 0,
     json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
 ) -> None:
     """Show what happened to a sandbox: each step, who caused it, and why.
 
@@ -200,12 +182,11 @@ def logs(
 
         sandboxer logs -f --json sbx_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir) as platform:
-        for event in platform.sandbox(sandbox_id).events(after=after, follow=follow):
-            if json:
-                print(event.model_dump_json(), flush=True)
-            else:
-                _print_event(event)
+    for event in platform.sandbox(sandbox_id).events(after=after, follow=follow):
+        if json:
+            print(event.model_dump_json(), flush=True)
+        else:
+            _print_event(event)
 
 
 def _print_event(event: Event) -> None:
@@ -215,7 +196,7 @@ def _print_event(event: Event) -> None:
     out.print(f"[dim]{event.id:>6} {when}[/]", line, f"[dim]by[/] {event.actor}", f"[dim]{event.reason}[/]")
 
 
-def show_sandbox(sandbox: Sandbox) -> None:
+def _facts(sandbox: Sandbox) -> Table:
     resources = sandbox.resources
     facts: list[tuple[str, object]] = [
         ("id", sandbox.id),
@@ -236,7 +217,7 @@ def show_sandbox(sandbox: Sandbox) -> None:
         ("expires", until(_end(sandbox))),
         ("made in", ", ".join(f"{step} {took:.1f} ms" for step, took in sandbox.timings_ms.items())),
     ]
-    out.print(facts_table(facts))
+    return facts_table(facts)
 
 
 def _end(sandbox: Sandbox) -> datetime | None:

@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
 from sandboxer.edges.cli.exits import Exit
-from sandboxer.edges.cli.options import Json, StateDir, Url, client
-from sandboxer.edges.cli.output import ago, columns, err, facts_table, out, print_json, span, until
+from sandboxer.edges.cli.output import ago, columns, err, facts_table, span, until
+from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.platform import Cluster, Health, Limits, Pools, Stats
 from sandboxer.wire.sandboxes import Stale
 
@@ -23,8 +25,8 @@ inspecting = typer.Typer(
 groups = {"inspect": inspecting}
 
 
-@app.command("status")
-def status(json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "status")
+def status(platform: Sandboxer) -> Answer:
     """Show health, free capacity, pools, counts and your own limits.
 
     Examples:
@@ -33,25 +35,15 @@ def status(json: Json = False, url: Url = None, state_dir: StateDir = None) -> N
 
         sandboxer status --json | jq .limits.requests
     """
-    with client(url, state_dir) as platform:
-        health = platform.status.health()
-        if health.status != "ok":
-            # First: what fails may keep the rest from being told.
-            err.print(_trouble(health), style="bold red")
-        cluster = platform.status.cluster()
-        pools = platform.status.pools()
-        stats = platform.status.stats()
-        limits = platform.status.limits()
-    if json:
-        parts = {"cluster": cluster, "pools": pools, "stats": stats, "limits": limits}
-        print_json({"health": health, **parts})
-    else:
-        _show_stats(health.status, stats, cluster)
-        _show_hosts(cluster)
-        _show_pools(pools)
-        _show_limits(limits)
+    health = platform.status.health()
     if health.status != "ok":
-        raise typer.Exit(Exit.UNAVAILABLE)
+        # First: what fails may keep the rest from being told.
+        err.print(_trouble(health), style="bold red")
+    cluster, pools = platform.status.cluster(), platform.status.pools()
+    stats, limits = platform.status.stats(), platform.status.limits()
+    value = {"health": health, "cluster": cluster, "pools": pools, "stats": stats, "limits": limits}
+    shown = [_stats(health.status, stats, cluster), _hosts(cluster), *_pools(pools), *_limits(limits)]
+    return Answer(value, *shown, code=0 if health.status == "ok" else Exit.UNAVAILABLE)
 
 
 def _trouble(health: Health) -> str:
@@ -59,7 +51,7 @@ def _trouble(health: Health) -> str:
     return f"The platform is {health.status}. Failing: {failing}. Why is in the server's log."
 
 
-def _show_stats(health: str, stats: Stats, cluster: Cluster) -> None:
+def _stats(health: str, stats: Stats, cluster: Cluster) -> Table:
     facts: list[tuple[str, object]] = [
         ("health", health),
         ("up for", span(stats.uptime_s)),
@@ -71,10 +63,10 @@ def _show_stats(health: str, stats: Stats, cluster: Cluster) -> None:
         facts.append(("requests", f"{stats.requests.answered} answered: {_counts(stats.requests.by_status)}"))
     if cluster.mode == "pooled":
         facts.append(("stand ready", f"{cluster.available} of {cluster.pool_size}"))
-    out.print(facts_table(facts))
+    return facts_table(facts)
 
 
-def _show_hosts(cluster: Cluster) -> None:
+def _hosts(cluster: Cluster) -> Table:
     rows = []
     for host in cluster.hosts:
         free, total = host.free, host.total
@@ -89,28 +81,26 @@ def _show_hosts(cluster: Cluster) -> None:
                 f"{free.pids} of {total.pids}",
             ]
         rows.append(row)
-    out.print(
-        columns(
-            rows, "\nHOST", "\nHEALTHY", "\nFREE CPUS", "\nFREE MEMORY", "\nFREE DISK", "\nFREE PROCESSES"
-        )
+    return columns(
+        rows, "\nHOST", "\nHEALTHY", "\nFREE CPUS", "\nFREE MEMORY", "\nFREE DISK", "\nFREE PROCESSES"
     )
 
 
-def _show_pools(pools: Pools) -> None:
+def _pools(pools: Pools) -> Iterator[Table]:
     storage = [
         (one.backend, one.kind, f"{one.used_mb} of {one.size_mb} MB", f"{one.promised_mb} MB")
         for one in pools.storage
     ]
-    out.print(columns(storage, "\nSTORAGE OF", "\nKIND", "\nUSED", "\nPROMISED"))
-    if pools.warm:
-        warm = [
-            (one.backend, one.image, f"{one.resources.memory_mb} MB", f"{one.ready} of {one.wanted}")
-            for one in pools.warm
-        ]
-        out.print(columns(warm, "\nWARM POOL OF", "\nIMAGE", "\nMEMORY", "\nREADY"))
+    yield columns(storage, "\nSTORAGE OF", "\nKIND", "\nUSED", "\nPROMISED")
+    warm = [
+        (one.backend, one.image, f"{one.resources.memory_mb} MB", f"{one.ready} of {one.wanted}")
+        for one in pools.warm
+    ]
+    if warm:
+        yield columns(warm, "\nWARM POOL OF", "\nIMAGE", "\nMEMORY", "\nREADY")
 
 
-def _show_limits(limits: Limits) -> None:
+def _limits(limits: Limits) -> tuple[Table, Table]:
     left = ", ".join(f"{one.left} of {one.per_minute} ({one.what})" for one in limits.requests)
     slots = "no limit" if limits.slots is None else f"{limits.slots}"
     facts: list[tuple[str, object]] = [
@@ -119,25 +109,23 @@ def _show_limits(limits: Limits) -> None:
         ("caps, in sats", _counts(limits.caps)),
         ("key ends", limits.expires_at),
     ]
-    out.print(facts_table(facts, title="\nYour limits"))
     rows = [
         (one.profile, one.ttl_max, f"{one.resources_max.vcpus:g}", f"{one.resources_max.memory_mb} MB")
         for one in limits.profiles
     ]
-    out.print(columns(rows, "\nPROFILE", "\nLONGEST", "\nMOST CPUS", "\nMOST MEMORY"))
+    profiles = columns(rows, "\nPROFILE", "\nLONGEST", "\nMOST CPUS", "\nMOST MEMORY")
+    return facts_table(facts, title="\nYour limits"), profiles
 
 
 def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {name}" for name, number in counts.items() if number)
 
 
-@app.command("expire")
+@verb(app, "expire")
 def expire(
+    platform: Sandboxer,
     apply: Annotated[bool, typer.Option("--apply", help="End them, instead of only showing them.")] = False,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Show, or end, sandboxes past their time. The platform does this by itself; this is for looking.
 
     Examples:
@@ -146,17 +134,13 @@ def expire(
 
         sandboxer expire --apply --json
     """
-    with client(url, state_dir) as platform:
-        found = platform.host.expire(apply=apply)
-    if json:
-        print_json(found)
-        return
+    found = platform.host.expire(apply=apply)
     word = "ended" if found.applied else "past their time (end them with --apply)"
-    out.print(f"{len(found.sandbox_ids)} {word}", *found.sandbox_ids, sep="\n  ")
+    return Answer(found, f"{len(found.sandbox_ids)} {word}", *found.sandbox_ids, sep="\n  ")
 
 
-@app.command("reap-stale")
-def reap_stale(json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "reap-stale", timeout_s=300.0)
+def reap_stale(platform: Sandboxer) -> Answer:
     """Remove what no record accounts for: sandboxes, snapshots, volumes, images, processes.
 
     Look first: after a restored dump, or on another database than usual, these may be your tenants' disks.
@@ -166,60 +150,45 @@ def reap_stale(json: Json = False, url: Url = None, state_dir: StateDir = None) 
 
         sandboxer inspect stale && sandboxer reap-stale
     """
-    with client(url, state_dir, timeout_s=300.0) as platform:
-        found = platform.host.reap_stale()
-    if json:
-        print_json(found)
-        return
-    out.print(f"removed {len(found.removed)}")
-    _show_stale(found.removed)
+    found = platform.host.reap_stale()
+    return Answer(found, f"removed {len(found.removed)}", *_stale(found.removed), sep="\n")
 
 
-@inspecting.command("host")
-def inspect_host(json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(inspecting, "host")
+def inspect_host(platform: Sandboxer) -> Answer:
     """Show the platform's host: backends, walls, what it lacks, sandboxes by state.
 
     Examples:
 
         sandboxer inspect host --json
     """
-    with client(url, state_dir) as platform:
-        host = platform.host.report()
-    if json:
-        print_json(host)
-        return
+    host = platform.host.report()
     counts = ", ".join(f"{count} {state}" for state, count in sorted(host.sandboxes.items()))
     facts = [("version", host.version), ("up for", span(host.uptime_s)), ("sandboxes", counts or "none")]
-    out.print(facts_table([*facts, *sorted(host.facts.items())]))
     rows = [
         (one.name, "yes" if one.healthy else "no", ", ".join(one.walls), ", ".join(one.capabilities))
         for one in host.backends
     ]
-    out.print(columns(rows, "\nBACKEND", "\nHEALTHY", "\nWALLS", "\nCAN"))
+    shown = [facts_table([*facts, *sorted(host.facts.items())])]
+    shown.append(columns(rows, "\nBACKEND", "\nHEALTHY", "\nWALLS", "\nCAN"))
     lacks = [(lack.what, lack.why, lack.remedy) for one in host.backends for lack in one.lacks]
     if lacks:
-        out.print(columns(lacks, "\nLACKS", "\nWHY", "\nREMEDY"))
+        shown.append(columns(lacks, "\nLACKS", "\nWHY", "\nREMEDY"))
+    return Answer(host, *shown)
 
 
-@inspecting.command("stale")
-def inspect_stale(json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(inspecting, "stale")
+def inspect_stale(platform: Sandboxer) -> Answer:
     """Show what no record accounts for, since when, and when it goes; remove it now with `reap-stale`.
 
     Examples:
 
         sandboxer inspect stale
     """
-    with client(url, state_dir) as platform:
-        found = platform.host.stale()
-    if json:
-        print_json(list(found))
-        return
-    if not found:
-        out.print("[green]nothing stale[/]")
-    _show_stale(list(found))
+    found = list(platform.host.stale())
+    return Answer(found, *_stale(found)) if found else Answer(found, "[green]nothing stale[/]")
 
 
-def _show_stale(found: list[Stale]) -> None:
-    if found:
-        rows = [(one.id, one.kind, one.why, ago(one.first_seen), until(one.goes_at)) for one in found]
-        out.print(columns(rows, "ID", "KIND", "WHY", "FIRST SEEN", "GOES"))
+def _stale(found: Sequence[Stale]) -> list[Table]:
+    rows = [(one.id, one.kind, one.why, ago(one.first_seen), until(one.goes_at)) for one in found]
+    return [columns(rows, "ID", "KIND", "WHY", "FIRST SEEN", "GOES")] if rows else []

@@ -9,8 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from sandboxer.edges.cli.exits import Exit
-from sandboxer.edges.cli.options import Json, StateDir, Url, client
-from sandboxer.edges.cli.output import columns, facts_table, out, print_json, until
+from sandboxer.edges.cli.output import columns, facts_table, plain, until
 from sandboxer.edges.cli.verbs import Answer, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.webhooks import Delivery, NewWebhook
@@ -142,44 +141,34 @@ def rotate(
     return _show_secret(platform.webhooks.rotate_secret(id, overlap=overlap))
 
 
-@telling.command("set")
+@verb(telling, "set")
 def change(
+    platform: Sandboxer,
     id: Id,
     target: Annotated[str | None, typer.Option("--target", help="Another URL.")] = None,
     kind: Kinds = None,
     enabled: Annotated[bool | None, typer.Option("--on/--off", help="Switch it on or off.")] = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Change where a webhook goes, what it hears of, or switch it off and on.
 
     Examples:
 
         sandboxer webhooks set whk_0123… --off
     """
-    with client(url, state_dir) as platform:
-        changed = platform.webhooks.change(id, url=target, kinds=kind, enabled=enabled)
-    if json:
-        print_json(changed)
-    else:
-        out.print(f"{changed.id} is {'on' if changed.enabled else 'off'}: {changed.url}", markup=False)
+    changed = platform.webhooks.change(id, url=target, kinds=kind, enabled=enabled)
+    return Answer(changed, plain(f"{changed.id} is {'on' if changed.enabled else 'off'}: {changed.url}"))
 
 
-@telling.command("remove")
-def remove(id: Id, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(telling, "remove")
+def remove(platform: Sandboxer, id: Id) -> Answer:
     """Remove a webhook; what waits is not sent.
 
     Examples:
 
         sandboxer webhooks remove whk_0123…
     """
-    with client(url, state_dir) as platform:
-        platform.webhooks.remove(id)
-    if json:
-        print_json({"id": id, "removed": True})
-    else:
-        out.print(f"removed {id}", markup=False)
+    platform.webhooks.remove(id)
+    return Answer({"id": id, "removed": True}, plain(f"removed {id}"))
 
 
 def _show_secret(made: NewWebhook) -> Answer:

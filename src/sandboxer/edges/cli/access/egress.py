@@ -13,8 +13,8 @@ import typer
 from rich.console import Group
 
 from sandboxer.edges.cli.exits import CommandFailed
-from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, client
-from sandboxer.edges.cli.output import ago, columns, out, print_json
+from sandboxer.edges.cli.options import SandboxId
+from sandboxer.edges.cli.output import ago, columns
 from sandboxer.edges.cli.verbs import Answer, verb
 from sandboxer.kernel.errors import NotFound
 from sandboxer.sdk.sync.client import Sandboxer
@@ -103,30 +103,23 @@ def remove(platform: Sandboxer, target: Target, host: Host) -> object:
     return _policy(egress.remove(*about))
 
 
-@app.command("explain")
+@verb(app, "explain")
 def explain(
+    platform: Sandboxer,
     target: Target,
     address: Annotated[str, typer.Argument(metavar="URL", help="What would be reached.")],
     method: Annotated[str, typer.Option(help="How.")] = "GET",
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Say whether it may reach a URL, and by which rule. Nobody outside is asked.
 
     Examples:
 
         sandboxer egress explain sbx_0123456789abcdefghjkmnpqrs https://pypi.org/simple/
     """
-    with client(url, state_dir) as platform:
-        explained = _egress(platform, target).explain(address, method=method)
-    if json:
-        print_json(explained)
-        return
-    word = "[green]allowed[/]" if explained.allowed else "[red]denied[/]"
-    opened = " [dim](its TLS is opened)[/]" if explained.tls_opened else ""
-    out.print(f"{word} {explained.method} {explained.url}", soft_wrap=True)
-    out.print(explained.why + opened, soft_wrap=True)
+    told = _egress(platform, target).explain(address, method=method)
+    word = "[green]allowed[/]" if told.allowed else "[red]denied[/]"
+    why = told.why + (" [dim](its TLS is opened)[/]" if told.tls_opened else "")
+    return Answer(told, f"{word} {told.method} {told.url}", why, sep="\n", soft_wrap=True)
 
 
 @verb(app, "replace")

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, client
-from sandboxer.edges.cli.output import ago, columns, out, print_json, until
+from sandboxer.edges.cli.options import SandboxId
+from sandboxer.edges.cli.output import ago, columns, until
 from sandboxer.edges.cli.verbs import Answer, verb
 from sandboxer.sdk.sync.client import Sandboxer
 
@@ -18,8 +18,9 @@ groups = {"preview": app}
 Port = Annotated[int, typer.Argument(min=1, max=65535, help="Port inside the sandbox.")]
 
 
-@app.command("create")
+@verb(app, "create")
 def create(
+    platform: Sandboxer,
     sandbox_id: SandboxId,
     port: Port,
     ttl: Annotated[str | None, typer.Option(help="How long it works: 30m, 24h, 7d.")] = None,
@@ -28,10 +29,7 @@ def create(
     no_wake: Annotated[
         bool, typer.Option("--no-wake", help="A request does not wake a sleeping sandbox.")
     ] = False,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Make an address for a port. It stays the same over stop and resume; its token is shown once.
 
     Examples:
@@ -40,18 +38,14 @@ def create(
 
         sandboxer preview create sbx_0123456789abcdefghjkmnpqrs 8080 --public
     """
-    with client(url, state_dir) as platform:
-        made = platform.sandbox(sandbox_id).previews.create(
-            port, ttl=ttl, public=public, one_time=one_time, wakes=False if no_wake else None
-        )
-    if json:
-        print_json(made)
-        return
-    out.print(made.url or "this platform has no listener for ports (proxy_listen)", soft_wrap=True)
+    made = platform.sandbox(sandbox_id).previews.create(
+        port, ttl=ttl, public=public, one_time=one_time, wakes=False if no_wake else None
+    )
+    lines = [made.url or "this platform has no listener for ports (proxy_listen)"]
     if made.expires_at is not None:
-        out.print(
-            f"[dim]ends {until(made.expires_at)}; revoke: sandboxer preview revoke {sandbox_id} {made.id}[/]"
-        )
+        revoke = f"sandboxer preview revoke {sandbox_id} {made.id}"
+        lines.append(f"[dim]ends {until(made.expires_at)}; revoke: {revoke}[/]")
+    return Answer(made, *lines, sep="\n", soft_wrap=True)
 
 
 @verb(app, "list")

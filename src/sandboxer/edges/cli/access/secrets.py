@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from sandboxer.edges.cli.exits import CommandFailed
-from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, client
-from sandboxer.edges.cli.output import ago, columns, out, print_json
+from sandboxer.edges.cli.options import SandboxId
+from sandboxer.edges.cli.output import ago, columns
 from sandboxer.edges.cli.verbs import Answer, verb
 from sandboxer.sdk.sync.client import Sandboxer
 
@@ -107,14 +107,12 @@ def injected(platform: Sandboxer, sandbox_id: SandboxId) -> Answer:
     return Answer(list(found), columns(rows, "NAME", "ENV", "FILE", "INJECTED"))
 
 
-@app.command("wipe")
+@verb(app, "wipe")
 def wipe(
+    platform: Sandboxer,
     sandbox_id: SandboxId,
     name: Annotated[str | None, typer.Argument(help="One of them; all without it.", metavar="NAME")] = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Wipe secrets from a sandbox: files removed, no command gets them any more.
 
     Examples:
@@ -123,14 +121,11 @@ def wipe(
 
         sandboxer secrets wipe sbx_0123456789abcdefghjkmnpqrs GITHUB_TOKEN
     """
-    with client(url, state_dir) as platform:
-        done = platform.sandbox(sandbox_id).secrets.wipe(name)
-    if json:
-        print_json(done)
-        return
-    out.print("wiped " + (", ".join(done.wiped) or "nothing"))
+    done = platform.sandbox(sandbox_id).secrets.wipe(name)
+    lines = ["wiped " + (", ".join(done.wiped) or "nothing")]
     if done.may_still_hold:
-        out.print(f"[dim]started meanwhile and running still: {', '.join(done.may_still_hold)}[/]")
+        lines.append(f"[dim]started meanwhile and running still: {', '.join(done.may_still_hold)}[/]")
+    return Answer(done, *lines, sep="\n")
 
 
 def _read_value(name: str) -> str:

@@ -19,7 +19,7 @@ import typer
 
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, client
-from sandboxer.edges.cli.output import ago, columns, err, out, print_json, until
+from sandboxer.edges.cli.output import ago, columns, err, print_json, until
 from sandboxer.edges.cli.verbs import Answer, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.ssh import SshGateway
@@ -185,18 +185,16 @@ def config_block(
     return "\n    ".join(lines)
 
 
-@keys.command("add")
+@verb(keys, "add")
 def add_key(
+    platform: Sandboxer,
     file: Annotated[Path, typer.Argument(help="A public key file; - for stdin.", metavar="FILE.pub")],
     name: Annotated[str | None, typer.Option(help="What to call it.")] = None,
     sandbox: Annotated[
         str | None, typer.Option(help="The one sandbox it opens; all of the account's without it.")
     ] = None,
     ttl: Annotated[str | None, typer.Option(help="How long it works: 1h, 30d.")] = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Let a public key open sandboxes.
 
     Examples:
@@ -209,13 +207,9 @@ def add_key(
         text = sys.stdin.read() if str(file) == "-" else file.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise CommandFailed(f"{file} cannot be read: {error}", next_step="Name a .pub file.") from None
-    with client(url, state_dir) as platform:
-        made = platform.ssh.add_key(text, name=name, sandbox_id=sandbox, ttl=ttl)
-    if json:
-        print_json(made)
-        return
-    out.print(f"{made.id}  {made.fingerprint}", soft_wrap=True)
-    out.print(f"[dim]opens {made.sandbox_id or 'every sandbox of the account'}[/]")
+    made = platform.ssh.add_key(text, name=name, sandbox_id=sandbox, ttl=ttl)
+    opens = f"[dim]opens {made.sandbox_id or 'every sandbox of the account'}[/]"
+    return Answer(made, f"{made.id}  {made.fingerprint}", opens, sep="\n", soft_wrap=True)
 
 
 @verb(keys, "list")

@@ -13,15 +13,11 @@ from rich.text import Text
 from sandboxer.edges.cli.artifacts.base_images import app
 from sandboxer.edges.cli.cp import progress
 from sandboxer.edges.cli.options import (
-    Json,
-    StateDir,
-    Url,
     VolumeOption,
-    client,
     mounts,
 )
-from sandboxer.edges.cli.output import ago, columns, err, facts_table, out, plain, print_json, size, waiting
-from sandboxer.edges.cli.verbs import Answer, show_answer, verb
+from sandboxer.edges.cli.output import ago, columns, facts_table, plain, size
+from sandboxer.edges.cli.verbs import Answer, each, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.catalogue import Image
 from sandboxer.wire.images import PublishedImage
@@ -60,13 +56,11 @@ def publish(
     )
 
 
-@app.command("list")
+@verb(app, "list")
 def list_all(
+    platform: Sandboxer,
     filter: Annotated[str, typer.Option(help="all, owned, shared, public, or base: the host's own.")] = "all",
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """List images that a sandbox may start from: the host's own by name, published ones by id, newest first.
 
     Examples:
@@ -75,12 +69,8 @@ def list_all(
 
         sandboxer image list --filter owned --json
     """
-    with client(url, state_dir) as platform:
-        base = platform.images.base() if filter in ("all", "base") else []
-        found = [] if filter == "base" else list(platform.images.list(which=filter))
-    if json:
-        print_json({"base": base, "published": found})
-        return
+    base = platform.images.base() if filter in ("all", "base") else []
+    found = [] if filter == "base" else list(platform.images.list(which=filter))
     rows: list[tuple[str | Text, ...]]
     rows = [(one.name, "", "the host", "everyone", "", _size(one), "", ago(one.built_at), "") for one in base]
     rows += [
@@ -97,9 +87,9 @@ def list_all(
         )
         for one in found
     ]
-    out.print(columns(rows, "IMAGE", "NAME", "OF", "SEEN BY", "STATE", "SIZE", "DIGEST", "MADE", ""))
-    if not rows:
-        out.print("[dim]none; publish one with[/] sandboxer image publish")
+    shown = columns(rows, "IMAGE", "NAME", "OF", "SEEN BY", "STATE", "SIZE", "DIGEST", "MADE", "")
+    hint = [] if rows else ["[dim]none; publish one with[/] sandboxer image publish"]
+    return Answer({"base": base, "published": found}, shown, *hint)
 
 
 @verb(app, "show")
@@ -130,32 +120,28 @@ def change(
     return _show(platform.images.change(id, name=name, description=description, visibility=visibility))
 
 
-@app.command("spawn")
+@verb(app, "spawn", wait="making sandboxes", timeout_s=_SLOW_S)
 def spawn(
+    platform: Sandboxer,
     id: Id,
     count: Annotated[int, typer.Option(help="How many, up to 100.")] = 1,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
     ttl: Annotated[str | None, typer.Option(help="How long each lives: 30m, 4h.")] = None,
     volume: VolumeOption = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Make sandboxes that begin as the image, each a new machine.
 
     Examples:
 
         sandboxer image spawn img_0123456789abcdefghjkmnpqrs --count 3
     """
-    with client(url, state_dir, timeout_s=_SLOW_S) as platform, waiting("making sandboxes", is_json=json):
-        made = platform.images.spawn(id, count=count, name=name, ttl=ttl, volumes=mounts(volume) or None)
-    if json:
-        print_json(made)
-        return
-    for one in made.sandboxes:
-        out.print(plain(one.id), plain(one.state))
-    for failed in made.failed:
-        err.print(f"[red]{failed.number}[/]", plain(failed.problem.detail or failed.problem.title))
+    made = platform.images.spawn(id, count=count, name=name, ttl=ttl, volumes=mounts(volume) or None)
+    shown = each(Answer(one, plain(one.id), plain(one.state)) for one in made.sandboxes)
+    failed = [
+        Text.assemble((f"{one.number} ", "red"), plain(one.problem.detail or one.problem.title))
+        for one in made.failed
+    ]
+    return Answer(made, *shown.parts, sep="\n", note=Group(*failed) if failed else None)
 
 
 @verb(app, "clone", wait="reading every file", timeout_s=_SLOW_S)
@@ -242,15 +228,13 @@ def accept(platform: Sandboxer, id: Id) -> object:
     return _show(platform.images.accept(id))
 
 
-@app.command("export")
+@verb(app, "export", timeout_s=_SLOW_S)
 def export(
+    platform: Sandboxer,
     id: Id,
     to: Annotated[Path, typer.Argument(help="File to write.", metavar="FILE")],
     format: Annotated[str, typer.Option(help="oci, or docker (`docker load`, `podman load`).")] = "oci",
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Write an image to a file that Docker and Podman load.
 
     Examples:
@@ -258,38 +242,32 @@ def export(
         sandboxer image export img_0123456789abcdefghjkmnpqrs tool.tar --format docker
     """
     form: Any = format
-    with client(url, state_dir, timeout_s=_SLOW_S) as platform, progress(f"export {to.name}", None) as count:
+    with progress(f"export {to.name}", None) as count:
         written = platform.images.export(id, to, form=form, progress=count)
-    if json:
-        print_json({"file": str(to), "bytes": written})
-    else:
-        out.print(plain(str(to)), size(written))
+    return Answer({"file": str(to), "bytes": written}, plain(str(to)), size(written))
 
 
-@app.command("import")
+@verb(app, "import", timeout_s=_SLOW_S)
 def receive(
+    platform: Sandboxer,
     archive: Annotated[
         Path, typer.Argument(help="What `docker save` or `podman save` wrote.", metavar="FILE")
     ],
     name: Annotated[str, typer.Option(help="A name for people.")],
     visibility: Visibility = "private",
     clean: Clean = False,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Publish an image from a file: an OCI layout or a Docker archive.
 
     Examples:
 
         sandboxer image import tool.tar --name tool
     """
-    total = archive.stat().st_size
-    with client(url, state_dir, timeout_s=_SLOW_S) as platform, progress("import", total) as count:
+    with progress("import", archive.stat().st_size) as count:
         made = platform.images.import_archive(
             archive, name, visibility=visibility, clean=clean, progress=count
         )
-    show_answer(_show(made), is_json=json)
+    return _show(made)
 
 
 @verb(app, "lock")

@@ -6,37 +6,27 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from rich.console import Group
 from rich.text import Text
 from rich.tree import Tree
 
 from sandboxer.edges.cli.exits import Exit
 from sandboxer.edges.cli.options import (
-    GivenProof,
-    Json,
     SandboxId,
-    StateDir,
-    Url,
     VolumeOption,
-    Wallet,
-    client,
     mounts,
     pairs,
-    with_wallet,
 )
 from sandboxer.edges.cli.output import (
     ago,
     columns,
-    err,
     facts_table,
-    out,
     plain,
-    print_json,
     size,
     state_text,
     until,
-    waiting,
 )
-from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.edges.cli.verbs import Answer, each, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.snapshots import Snapshot, SnapshotLine
 
@@ -115,15 +105,8 @@ def show(platform: Sandboxer, id: Id) -> Answer:
     return Answer(found, facts_table(_facts(found)))
 
 
-@app.command("restore")
-def restore(
-    id: Id,
-    wallet: Wallet = None,
-    proof: GivenProof = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+@verb(app, "restore", may_need_proof=True, wait="restoring", timeout_s=180.0)
+def restore(platform: Sandboxer, id: Id) -> Answer:
     """Put its sandbox's disk back to what it was; what is on it now is lost.
 
     What runs ends, and the sandbox starts anew; a stopped one stays stopped.
@@ -132,20 +115,13 @@ def restore(
 
         sandboxer snapshot restore snp_0123456789abcdefghjkmnpqrs
     """
-    confirm = with_wallet(wallet, proof)
-    with (
-        client(url, state_dir, timeout_s=180.0, confirm=confirm) as platform,
-        waiting("restoring", is_json=json),
-    ):
-        sandbox = platform.snapshots.restore(id)
-    if json:
-        print_json(sandbox)
-    else:
-        out.print(plain(sandbox.id), state_text(sandbox.state))
+    sandbox = platform.snapshots.restore(id)
+    return Answer(sandbox, plain(sandbox.id), state_text(sandbox.state))
 
 
-@app.command("clone")
+@verb(app, "clone", wait="making sandboxes", timeout_s=300.0)
 def clone(
+    platform: Sandboxer,
     id: Id,
     count: Annotated[int, typer.Option(help="How many, at most 100.", min=1, max=100)] = 1,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
@@ -154,10 +130,7 @@ def clone(
     env: Annotated[list[str] | None, typer.Option("--env", help="NAME=VALUE; repeatable.")] = None,
     label: LabelOption = None,
     volume: VolumeOption = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Make new sandboxes that begin as it was, each a new machine.
 
     Examples:
@@ -166,48 +139,36 @@ def clone(
 
         sandboxer snapshot clone snp_0123456789abcdefghjkmnpqrs --count 20 --label run=17
     """
-    with client(url, state_dir, timeout_s=300.0) as platform, waiting(f"making {count}", is_json=json):
-        made = platform.snapshots.clone(
-            id,
-            count=count,
-            name=name,
-            profile=profile,
-            ttl=ttl,
-            env=pairs(env, "--env"),
-            labels=pairs(label, "--label"),
-            volumes=mounts(volume) or None,
-        )
-    if json:
-        print_json(made)
-    else:
-        for left in made.volumes_left_out:
-            words = f"without volume {left.volume_id} ({left.path}), which belongs to its source"
-            err.print(Text(words, style="yellow"))
-        for sandbox in made.sandboxes:
-            out.print(plain(sandbox.id), state_text(sandbox.state))
-        for failed in made.failed:
-            err.print(
-                Text.assemble(("failed ", "bold red"), f"{failed.number}: ", plain(failed.problem.detail))
-            )
-    if made.failed:
-        raise typer.Exit(Exit.ERROR)
+    made = platform.snapshots.clone(
+        id,
+        count=count,
+        name=name,
+        profile=profile,
+        ttl=ttl,
+        env=pairs(env, "--env"),
+        labels=pairs(label, "--label"),
+        volumes=mounts(volume) or None,
+    )
+    shown = each(Answer(one, plain(one.id), state_text(one.state)) for one in made.sandboxes)
+    lacks = [f"without volume {one.volume_id} ({one.path}), of its source" for one in made.volumes_left_out]
+    failed = [
+        Text.assemble(("failed ", "bold red"), f"{one.number}: ", plain(one.problem.detail))
+        for one in made.failed
+    ]
+    note = Group(*(Text(words, style="yellow") for words in lacks), *failed) if lacks or failed else None
+    return Answer(made, *shown.parts, sep="\n", note=note, code=Exit.ERROR if failed else 0)
 
 
-@app.command("tree")
-def tree(json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "tree")
+def tree(platform: Sandboxer) -> Answer:
     """Show what came from what: snapshots, and the sandboxes and volumes that descend from them.
 
     Examples:
 
         sandboxer snapshot tree
     """
-    with client(url, state_dir) as platform:
-        lines = platform.snapshots.tree()
-    if json:
-        print_json(list(lines))
-        return
-    for root in _grown(lines):
-        out.print(root)
+    lines = platform.snapshots.tree()
+    return Answer(list(lines), *_grown(lines))
 
 
 @verb(app, "lock")
@@ -232,36 +193,22 @@ def unlock(platform: Sandboxer, id: Id) -> object:
     return _show(platform.snapshots.unlock(id))
 
 
-@app.command("remove")
+@verb(app, "remove", may_need_proof=True, timeout_s=180.0)
 def remove(
-    ids: Annotated[list[str], typer.Argument(help="Ids of snapshots.", metavar="ID…")],
-    wallet: Wallet = None,
-    proof: GivenProof = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+    platform: Sandboxer, ids: Annotated[list[str], typer.Argument(help="Ids of snapshots.", metavar="ID…")]
+) -> Answer:
     """Drop snapshots; what was made from them stays.
 
     Examples:
 
         sandboxer snapshot remove snp_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir, timeout_s=180.0, confirm=with_wallet(wallet, proof)) as platform:
-        gone = [platform.snapshots.remove(id) for id in ids]
-    if json:
-        print_json(gone if len(gone) > 1 else gone[0])
-        return
-    for one in gone:
-        out.print(*_words(one))
+    return each(_show(platform.snapshots.remove(id)) for id in ids)
 
 
 def _show(snapshot: Snapshot) -> Answer:
-    return Answer(snapshot, *_words(snapshot))
-
-
-def _words(snapshot: Snapshot) -> tuple[object, ...]:
-    return plain(snapshot.id), _state(snapshot.state), "locked" if snapshot.locked_at else ""
+    locked = "locked" if snapshot.locked_at else ""
+    return Answer(snapshot, plain(snapshot.id), _state(snapshot.state), locked)
 
 
 def _facts(one: Snapshot) -> list[tuple[str, object]]:

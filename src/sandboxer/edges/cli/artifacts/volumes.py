@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from sandboxer.edges.cli.options import GivenProof, Json, StateDir, Url, Wallet, client, pairs, with_wallet
-from sandboxer.edges.cli.output import ago, columns, facts_table, out, plain, print_json, size, until
-from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.edges.cli.options import pairs
+from sandboxer.edges.cli.output import ago, columns, facts_table, plain, size, until
+from sandboxer.edges.cli.verbs import Answer, each, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.volumes import Volume
 
@@ -164,37 +164,23 @@ def unlock(platform: Sandboxer, volume: Ref) -> object:
     return _show(platform.volumes.unlock(volume))
 
 
-@app.command("remove")
+@verb(app, "remove", may_need_proof=True, timeout_s=180.0)
 def remove(
+    platform: Sandboxer,
     volumes: Annotated[list[str], typer.Argument(help="Names or ids of volumes.", metavar="VOLUME…")],
-    wallet: Wallet = None,
-    proof: GivenProof = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Drop volumes and all that is on them. One that is attached is refused.
 
     Examples:
 
         sandboxer volume remove data
     """
-    with client(url, state_dir, timeout_s=180.0, confirm=with_wallet(wallet, proof)) as platform:
-        gone = [platform.volumes.remove(one) for one in volumes]
-    if json:
-        print_json(gone if len(gone) > 1 else gone[0])
-        return
-    for one in gone:
-        out.print(*_words(one))
+    return each(_show(platform.volumes.remove(one)) for one in volumes)
 
 
 def _show(volume: Volume) -> Answer:
-    return Answer(volume, *_words(volume))
-
-
-def _words(volume: Volume) -> tuple[object, ...]:
-    locked = "locked" if volume.locked_at else ""
-    return plain(volume.name), plain(volume.id), _state(volume.state), size(volume.size_mb << 20), locked
+    words = plain(volume.name), plain(volume.id), _state(volume.state), size(volume.size_mb << 20)
+    return Answer(volume, *words, "locked" if volume.locked_at else "")
 
 
 def _facts(one: Volume) -> list[tuple[str, object]]:

@@ -20,7 +20,7 @@ from sandboxer.edges.cli.exec import open_stdin, write_chunk
 from sandboxer.edges.cli.exits import CommandFailed
 from sandboxer.edges.cli.options import Json, StateDir, Url, VolumeOption, client, mounts, pairs
 from sandboxer.edges.cli.output import ago, columns, err, facts_table, out, plain, print_json
-from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.edges.cli.verbs import Answer, show_answer, verb
 from sandboxer.kernel.late import late
 from sandboxer.sdk.code import CodeChunk, CodePiece, Options
 from sandboxer.sdk.sync.client import Sandboxer
@@ -226,39 +226,34 @@ def list_jobs(
     return Answer(found, columns(rows, "ID", "STATE", "REASON", "LANGUAGE", "MADE"))
 
 
-@jobs.command("show")
-def show(job_id: JobId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(jobs, "show")
+def show(platform: Sandboxer, job_id: JobId, json: Json = False) -> None:
     """Show a job, and what it has printed so far.
 
     Examples:
 
         sandboxer jobs show job_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir) as platform:
-        job = platform.jobs.get(job_id)
-    print_json(job) if json else show_job(job)
+    _show_job(platform.jobs.get(job_id), json)
 
 
-@jobs.command("cancel")
-def cancel(job_id: JobId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(jobs, "cancel")
+def cancel(platform: Sandboxer, job_id: JobId, json: Json = False) -> None:
     """End a job; shows what it had printed.
 
     Examples:
 
         sandboxer jobs cancel job_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir) as platform:
-        job = platform.jobs.cancel(job_id)
-    print_json(job) if json else show_job(job)
+    _show_job(platform.jobs.cancel(job_id), json)
 
 
-@jobs.command("wait")
+@verb(jobs, "wait")
 def wait(
+    platform: Sandboxer,
     job_id: JobId,
     timeout: Annotated[float | None, typer.Option(help="Seconds to wait at most.")] = None,
     json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
 ) -> None:
     """Wait for a job's end, print what it printed, and return its exit code.
 
@@ -266,8 +261,7 @@ def wait(
 
         sandboxer jobs wait $(sandboxer run train.py --async)
     """
-    with client(url, state_dir) as platform:
-        job = _wait(platform, job_id, timeout)
+    job = _wait(platform, job_id, timeout)
     if json:
         print_json(job)
     else:
@@ -295,9 +289,10 @@ def _exit_code(job: Job) -> int:
     return 1 if job.state in ENDED else 5
 
 
-def show_job(job: Job) -> None:
-    out.print(facts_table(_facts(job)))
-    _print_output(job)
+def _show_job(job: Job, is_json: bool) -> None:
+    show_answer(Answer(job, facts_table(_facts(job))), is_json=is_json)
+    if not is_json:
+        _print_output(job)
 
 
 def _facts(job: JobSummary) -> list[tuple[str, object]]:

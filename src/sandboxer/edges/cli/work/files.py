@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Annotated
 
 import typer
 
-from sandboxer.edges.cli.options import Json, SandboxId, StateDir, Url, client
-from sandboxer.edges.cli.output import out, plain, print_json
-from sandboxer.edges.cli.verbs import verb
+from sandboxer.edges.cli.options import Json, SandboxId
+from sandboxer.edges.cli.output import plain
+from sandboxer.edges.cli.verbs import Answer, show_answer, verb
 from sandboxer.sdk.sync.client import Sandboxer
 from sandboxer.wire.files import WatchReady
 
@@ -68,15 +69,14 @@ def remove(
     return {"removed": path}
 
 
-@app.command("watch")
+@verb(app, "watch")
 def watch(
+    platform: Sandboxer,
     sandbox_id: SandboxId,
     path: Place,
     recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Also in folders below.")] = False,
     count: Annotated[int | None, typer.Option(min=1, help="Stop after so many changes.")] = None,
     json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
 ) -> None:
     """Print changes in a folder as they happen, until interrupted.
 
@@ -84,15 +84,7 @@ def watch(
 
         sandboxer files watch sbx_0123456789abcdefghjkmnpqrs /workspace
     """
-    with client(url, state_dir) as platform:
-        seen = 0
-        for event in platform.sandbox(sandbox_id).files.watch(path, recursive=recursive):
-            if isinstance(event, WatchReady):
-                continue
-            if json:
-                print_json(event)
-            else:
-                out.print(event.change, plain(event.path))
-            seen += 1
-            if seen == count:
-                return
+    events = platform.sandbox(sandbox_id).files.watch(path, recursive=recursive)
+    changes = (event for event in events if not isinstance(event, WatchReady))
+    for event in islice(changes, count):
+        show_answer(Answer(event, event.change, plain(event.path)), is_json=json)

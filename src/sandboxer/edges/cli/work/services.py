@@ -5,25 +5,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sandboxer.edges.cli.options import (
-    GivenProof,
     Json,
-    StateDir,
-    Url,
     VolumeOption,
-    Wallet,
-    client,
     mounts,
     pairs,
-    with_wallet,
 )
-from sandboxer.edges.cli.output import ago, columns, err, out, plain, print_json
-from sandboxer.edges.cli.verbs import Answer, verb
+from sandboxer.edges.cli.output import ago, columns, err, plain
+from sandboxer.edges.cli.verbs import Answer, step, verb
 from sandboxer.edges.cli.work.service_output import (
     Ref,
     changed,
@@ -36,6 +32,8 @@ from sandboxer.edges.cli.work.service_output import (
 from sandboxer.edges.cli.work.service_settings import domain, env
 from sandboxer.sdk.errors import ApiError
 from sandboxer.sdk.sync.client import Sandboxer
+from sandboxer.sdk.sync.services import Services
+from sandboxer.wire.services import Service
 
 app = typer.Typer(
     rich_markup_mode="rich", no_args_is_help=True, help="Processes with a name and an address, kept running."
@@ -155,14 +153,13 @@ def show(platform: Sandboxer, service: Ref) -> object:
     return show_service(platform.services.get(service))
 
 
-@app.command("logs")
+@verb(app, "logs")
 def logs(
+    platform: Sandboxer,
     service: Ref,
     tail: Annotated[int, typer.Option("--tail", "-n", min=0, max=10_000, help="How many last lines.")] = 100,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
     json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
 ) -> None:
     """Show what it printed, its former processes included.
 
@@ -170,10 +167,9 @@ def logs(
 
         sandboxer service logs hello -f
     """
-    with client(url, state_dir) as platform:
-        source = platform.services.follow if follow else platform.services.logs
-        for line in source(service, tail=tail):
-            print_line(line, json)
+    source = platform.services.follow if follow else platform.services.logs
+    for line in source(service, tail=tail):
+        print_line(line, json)
 
 
 @verb(app, "redeploy", wait="waiting for the new process to be well …")
@@ -243,82 +239,34 @@ def change(
     )
 
 
-@app.command("remove")
-def remove(
-    service: Ref,
-    wallet: Wallet = None,
-    proof: GivenProof = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+@verb(app, "remove", may_need_proof=True)
+def remove(platform: Sandboxer, service: Ref) -> Answer:
     """Remove it with its sandbox, its disk and its log.
 
     Examples:
 
         sandboxer service remove hello
     """
-    with client(url, state_dir, confirm=with_wallet(wallet, proof)) as platform:
-        removed = platform.services.remove(service)
-    if json:
-        print_json(removed)
-    else:
-        out.print(f"removed {removed.name}", markup=False)
+    removed = platform.services.remove(service)
+    return Answer(removed, plain(f"removed {removed.name}"))
 
 
-@verb(app, "freeze", wait="freeze …")
-def freeze(platform: Sandboxer, service: Ref) -> Answer:
-    """Put it to sleep now.
-
-    Examples:
-
-        sandboxer service freeze hello
-    """
-    return changed(platform.services.freeze(service))
+def _change(change: Callable[[Services, str], Service], platform: Sandboxer, service: str) -> Answer:
+    return changed(change(platform.services, service))
 
 
-@verb(app, "thaw", wait="thaw …")
-def thaw(platform: Sandboxer, service: Ref) -> Answer:
-    """Wake it.
-
-    Examples:
-
-        sandboxer service thaw hello
-    """
-    return changed(platform.services.thaw(service))
-
-
-@verb(app, "stop", wait="stop …")
-def stop(platform: Sandboxer, service: Ref) -> Answer:
-    """End its process and stop its sandbox; the disk is kept.
-
-    Examples:
-
-        sandboxer service stop hello
-    """
-    return changed(platform.services.stop(service))
-
-
-@verb(app, "start", wait="start …")
-def start(platform: Sandboxer, service: Ref) -> Answer:
-    """Start what was stopped, has failed, or was given up.
-
-    Examples:
-
-        sandboxer service start hello
-    """
-    return changed(platform.services.start(service))
-
-
-@verb(app, "lock", wait="lock …")
-def lock(platform: Sandboxer, service: Ref) -> Answer:
-    """Guard it by a second proof: removing and unlocking it then need the account's other factor.
-
-    Examples:
-
-        sandboxer service lock hello
-    """
-    return changed(platform.services.lock(service))
+for name, ask, words in (
+    ("freeze", Services.freeze, "Put it to sleep now."),
+    ("thaw", Services.thaw, "Wake it."),
+    ("stop", Services.stop, "End its process and stop its sandbox; the disk is kept."),
+    ("start", Services.start, "Start what was stopped, has failed, or was given up."),
+    (
+        "lock",
+        Services.lock,
+        "Guard it by a second proof: removing and unlocking it then need the account's other factor.",
+    ),
+):
+    step(app, name, Ref, partial(_change, ask), words, f"service {name} hello", wait=f"{name} …")
 
 
 @verb(app, "unlock", may_need_proof=True, wait="unlock …")

@@ -36,8 +36,9 @@ SessionId = Annotated[str, typer.Argument(help="Id of the session (ses_…).", m
 LEAVE = frozenset({"exit", "quit", ".exit"})
 
 
-@app.command("start")
+@verb(app, "start")
 def start(
+    platform: Sandboxer,
     language: Annotated[str, typer.Argument(help="As `sandboxer languages` lists them.")],
     sandbox: Annotated[str | None, typer.Option("--sandbox", help="Default: one of its own.")] = None,
     name: Annotated[str | None, typer.Option(help="For people.")] = None,
@@ -50,10 +51,7 @@ def start(
     image: Annotated[str | None, typer.Option(help="Image of its sandbox.")] = None,
     trust: Annotated[str | None, typer.Option(help="Network: zero or semi.")] = None,
     volume: VolumeOption = None,
-    json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
-) -> None:
+) -> Answer:
     """Start an interpreter that keeps its state, and print its id.
 
     Examples:
@@ -75,9 +73,8 @@ def start(
         trust=trust,
         volumes=mounts(volume),
     )
-    with client(url, state_dir) as platform:
-        made = platform.sessions.start(language, **options)
-    print_json(made.info) if json else out.print(made.id)
+    made = platform.sessions.start(language, **options)
+    return Answer(made.info, made.id)
 
 
 @verb(app, "list")
@@ -106,40 +103,35 @@ def list_sessions(
     return Answer(found, shown)
 
 
-@app.command("show")
-def show(session_id: SessionId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "show")
+def show(platform: Sandboxer, session_id: SessionId) -> Answer:
     """Show one session and its cells.
 
     Examples:
 
         sandboxer session show ses_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir) as platform:
-        session = platform.sessions.get(session_id)
-        cells = session.cells()
-    if json:
-        print_json({"session": session.info, "cells": list(cells)})
-        return
+    session = platform.sessions.get(session_id)
+    cells = session.cells()
     assert session.info is not None
-    out.print(facts_table(session.info.model_dump(mode="json").items()))
+    shown = [facts_table(session.info.model_dump(mode="json").items())]
     if cells:
-        shown = table("CELL", "STATUS", "MS", "ERROR")
+        shown.append(table("CELL", "STATUS", "MS", "ERROR"))
         for cell in cells:
             what = "" if cell.error is None else f"{cell.error.name}: {cell.error.message}"[:100]
-            shown.add_row(str(cell.n), cell.status, f"{cell.duration_ms or 0:.1f}", plain(what))
-        out.print(shown)
+            shown[-1].add_row(str(cell.n), cell.status, f"{cell.duration_ms or 0:.1f}", plain(what))
+    return Answer({"session": session.info, "cells": list(cells)}, *shown)
 
 
-@app.command("run")
+@verb(app, "run")
 def run(
+    platform: Sandboxer,
     session_id: SessionId,
     code: Annotated[str | None, typer.Argument(help="Without it, standard input is the code.")] = None,
     timeout_s: Annotated[
         float | None, typer.Option("--timeout", help="Seconds until it is interrupted.")
     ] = None,
     json: Json = False,
-    url: Url = None,
-    state_dir: StateDir = None,
 ) -> None:
     """Run one cell: output as it comes, 0 if it went well. Ctrl-C interrupts the cell; the state stays.
 
@@ -150,13 +142,12 @@ def run(
         sandboxer session run ID < cell.py
     """
     text = sys.stdin.read() if code is None else code
-    with client(url, state_dir) as platform:
-        session = platform.sessions.get(session_id)
-        if json:
-            cell = session.run(text, timeout_s=timeout_s)
-            print_json(cell)
-            raise typer.Exit(_exit(cell))
-        raise typer.Exit(_exit(_interruptible(session, session.stream(text, timeout_s=timeout_s))))
+    session = platform.sessions.get(session_id)
+    if json:
+        cell = session.run(text, timeout_s=timeout_s)
+        print_json(cell)
+        raise typer.Exit(_exit(cell))
+    raise typer.Exit(_exit(_interruptible(session, session.stream(text, timeout_s=timeout_s))))
 
 
 @app.command("attach")
@@ -183,20 +174,17 @@ def attach(session_id: SessionId, url: Url = None, state_dir: StateDir = None) -
                 _interruptible(session, session.stream(text, timeout_s=3600.0))
 
 
-@app.command("interrupt")
-def interrupt(session_id: SessionId, json: Json = False, url: Url = None, state_dir: StateDir = None) -> None:
+@verb(app, "interrupt")
+def interrupt(platform: Sandboxer, session_id: SessionId) -> Answer:
     """Stop the running cell as Ctrl-C would; the state stays.
 
     Examples:
 
         sandboxer session interrupt ses_0123456789abcdefghjkmnpqrs
     """
-    with client(url, state_dir) as platform:
-        stopped = platform.sessions.get(session_id).interrupt()
-    if json:
-        print_json({"cell": stopped})
-        return
-    err.print("[dim]nothing ran[/]" if stopped is None else f"cell {stopped} was asked to stop")
+    stopped = platform.sessions.get(session_id).interrupt()
+    note = "[dim]nothing ran[/]" if stopped is None else f"cell {stopped} was asked to stop"
+    return Answer({"cell": stopped}, note=note)
 
 
 @verb(app, "restart")
