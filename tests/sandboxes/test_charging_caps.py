@@ -268,6 +268,39 @@ async def test_a_cap_holds_though_the_server_died_before_it_knew_when(
         assert (await settled(platform)).posted == 9900
 
 
+@pytest.mark.parametrize("name", ["per_key_sats", "per_sandbox_sats", "per_day_sats"])
+@pytest.mark.parametrize("ttl", ["30m", "4h"])
+async def test_a_cap_holds_that_was_set_days_before_the_server_died(
+    open_one: OpenPlatform, clock: ManualClock, name: str, ttl: str
+) -> None:
+    """Nothing ran when it was set, so nobody has looked since: that day is not the one to look at."""
+    with suppress(Unavailable):
+        async with paying(open_one, sats=10_000, rates=STORED) as platform:
+            await cap(platform, Caps(**{name: 100}))
+            clock.advance(timedelta(days=2))
+            async with killed_when_it_runs(platform):
+                await platform.sandboxes.create(CreateRequest(ttl=ttl), ALICE)
+    clock.advance(timedelta(hours=1))
+    async with paying(open_one, rates=STORED) as platform:
+        repository = platform.sandboxes.dependencies.repository
+        await eventually(lambda: all(one.state is State.REAPED for one in repository.living()))
+        assert (await settled(platform)).posted == 9900
+
+
+async def test_a_day_s_cap_that_was_reached_days_ago_stops_nothing_new(
+    open_one: OpenPlatform, clock: ManualClock
+) -> None:
+    async with paying(open_one, sats=10_000, rates=STORED) as platform:
+        spent = await platform.sandboxes.create(CreateRequest(), ALICE)
+        clock.advance(timedelta(seconds=200))
+        await platform.sandboxes.destroy(spent.id, ALICE)
+        await cap(platform, Caps(per_day_sats=100))
+        clock.advance(timedelta(days=2))
+        sandbox = await platform.sandboxes.create(CreateRequest(ttl="4h"), ALICE)
+        await planned(platform, timedelta(seconds=100))
+        assert (await platform.sandboxes.get(sandbox.id, ALICE)).state is State.READY
+
+
 async def test_a_budget_holds_though_the_ttl_ended_too_before_anyone_looked(
     open_one: OpenPlatform, clock: ManualClock
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -49,12 +49,20 @@ def as_of(bucket: Bucket, now: datetime) -> datetime:
 
 
 def find_reached(
-    conn: Connection, authority: Authority, spenders: Sequence[Spender], moment: datetime
+    conn: Connection,
+    authority: Authority,
+    spenders: Sequence[Spender],
+    now: datetime,
+    *,
+    first: datetime | None = None,
 ) -> dict[str, Reached]:
-    """The first cap that each had reached by this moment, by id."""
+    """The first cap that each has reached by now, by id. `first`: the day of this moment counts before today,
+    for those that were there."""
     account, caps = authority.account, authority.caps
-    look = _Look(conn=conn, account=account.id, caps=caps, as_of=moment)
-    today = look.find("per_day_sats", since=day_of(moment))
+    look = _Look(conn=conn, account=account.id, caps=caps, as_of=now)
+    today, missed = look.find("per_day_sats", since=day_of(now)), None
+    if first is not None and first < now:
+        missed = replace(look, as_of=first).find("per_day_sats", since=day_of(first))
     of_keys = {
         key: look.find("per_key_sats", key=key, since=account.created_at)
         for key in {spender.created_by for spender in spenders}
@@ -63,6 +71,8 @@ def find_reached(
     for spender in spenders:
         own = look.find("per_sandbox_sats", sandbox=spender.id, since=spender.created_at)
         met = [one for one in (today, of_keys[spender.created_by], own) if one is not None]
+        if missed is not None and missed.at >= spender.created_at:
+            met.append(missed)
         if met:
             found[spender.id] = min(met, key=lambda one: one.at)
     return found

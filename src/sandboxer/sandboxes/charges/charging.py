@@ -362,7 +362,7 @@ def _not_past_a_cap(
     if authority.caps == caps.NO_CAPS:
         return at
     bucket = load_bucket(conn, sandbox.account)
-    reached = find_reached(conn, authority, [sandbox], as_of(bucket, now)).get(sandbox.id)
+    reached = find_reached(conn, authority, [sandbox], now, first=as_of(bucket, now)).get(sandbox.id)
     return at if reached is None else min(at or now, reached.at)
 
 

@@ -173,7 +173,7 @@ def read_condition(
         slice=bucket.reserve,
         mistakes=tuple(mistakes(conn, account, since=now - _REMEMBERED)),
         entitlement=entitlement_of(authority),
-        reached=find_reached(conn, authority, sandboxes, as_of(bucket, now)) if is_capped else {},
+        reached=find_reached(conn, authority, sandboxes, now, first=as_of(bucket, now)) if is_capped else {},
         look_at=_next_look(conn, authority, bucket, sandboxes, now) if is_capped else None,
         known_look_at=bucket.look_at,
     )
