@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -106,6 +107,25 @@ def test_the_only_payment_gone_ends_the_tier(conn: Connection) -> None:
     see(conn, payment, GONE, now=NOW + timedelta(hours=1))
     see(conn, payment, GONE_FOR_GOOD, now=NOW + timedelta(hours=1))
     assert accounts.load(conn, "acc_alice").tier is None
+
+
+def test_a_payment_is_given_up_when_it_is_missing_for_as_long_as_one_that_was_confirmed(
+    conn: Connection,
+) -> None:
+    payment = submitted(conn, "1")
+    for head in (20, 21, 31):
+        assert see(conn, payment, replace(EXPIRED, head=head)).state is State.SETTLEMENT_PENDING
+    # From a head that is behind the last one seen nothing is given up.
+    assert see(conn, payment, replace(EXPIRED, head=30)).state is State.SETTLEMENT_PENDING
+    assert see(conn, payment, replace(EXPIRED, head=32)).state is State.FAILED
+
+
+def test_a_node_that_finds_its_memory_again_has_denied_nothing(conn: Connection) -> None:
+    payment = submitted(conn, "1")
+    see(conn, payment, replace(EXPIRED, head=20))
+    assert see(conn, payment, Sighting(fate=Fate.SEEN, head=25)).state is State.MEMPOOL
+    assert see(conn, payment, replace(EXPIRED, head=32)).state is State.MEMPOOL
+    assert see(conn, payment, replace(CONFIRMED, head=33)).state is State.CONFIRMED
 
 
 def test_what_was_never_handed_on_is_not_followed_for_ever(conn: Connection) -> None:

@@ -8,7 +8,8 @@ When a payment that was confirmed is taken back: pure decisions over what nodes 
 An answer is proof only if it comes from a head no lower than the last one seen of that chain, and says that
 the block of the payment is not the chain's any more. A null receipt, a node that is behind, a relay that has
 forgotten: none of these proves anything. Even proof first freezes the sats, and takes them back only when the
-payment is in no block for so many more blocks, or when its nonce was spent by something else.
+payment is in no block for so many more blocks, or when its nonce was spent by something else. One that was
+never confirmed is given up by the same rule: its time is over, and for so many blocks it is not there.
 """
 
 from __future__ import annotations
@@ -102,17 +103,20 @@ def see(
         note_head(conn, payment.network, sighting.head, now=now)
     if payment.state in FAILURES:
         return payment
+    memory = Memory(head=head, missed_at=payment.details.get(MISSED_AT))
     if sighting.fate is Fate.CONFIRMED and sighting.confirmations >= depth.final:
         return _confirmed(conn, payment, sighting, depth, now)
     if payment.state in CREDITED:
-        payment = _weigh(conn, payment, sighting, head, depth, now)
+        payment = _weigh(conn, payment, sighting, memory, depth, now)
         if payment.state in CREDITED:
             return payment
     match sighting.fate:
         case Fate.CONFIRMED | Fate.SEEN:
             return _under_way(conn, payment, sighting, pending_limit, now)
-        case Fate.FAILED | Fate.REPLACED | Fate.FORGOTTEN if _is_over(sighting, head):
+        case Fate.FAILED | Fate.REPLACED | Fate.FORGOTTEN if is_over(sighting, memory, blocks=depth.missing):
             return _over(conn, payment, sighting, now)
+        case Fate.FAILED if memory.missed_at is None and is_proof(sighting, head):
+            payment = records.note(conn, payment.id, now=now, details={MISSED_AT: sighting.head})
         case Fate.UNSEEN:
             return _unseen(conn, payment, now)
     if payment.state is State.BROADCASTING:
@@ -121,16 +125,10 @@ def see(
     return _look_later(conn, payment, now)
 
 
-def _is_over(sighting: Sighting, head: int | None) -> bool:
-    """An end that was read from a chain counts from a head no lower than the last one seen."""
-    return sighting.head is None or is_proof(sighting, head)
-
-
 def _weigh(
-    conn: Connection, payment: Payment, sighting: Sighting, head: int | None, depth: Depth, now: datetime
+    conn: Connection, payment: Payment, sighting: Sighting, memory: Memory, depth: Depth, now: datetime
 ) -> Payment:
     """What it means for a credited payment that it was not found as deep as it should be."""
-    memory = Memory(head=head, missed_at=payment.details.get(MISSED_AT))
     match judge(sighting, memory, blocks=depth.missing):
         case Verdict.DOUBT:
             return _doubt(conn, payment, sighting, now)
@@ -221,10 +219,18 @@ def _under_way(
     conn: Connection, payment: Payment, sighting: Sighting, pending_limit: Sats, now: datetime
 ) -> Payment:
     look_at = _next_look(payment, now)
+    found: dict[str, None] = {MISSED_AT: None}
     if payment.state is State.MEMPOOL:
-        return records.note(conn, payment.id, now=now, look_at=look_at, looked=True)
+        return records.note(conn, payment.id, now=now, look_at=look_at, looked=True, details=found)
     after = records.move(
-        conn, payment, Signal.ACCEPT, reason="seen", now=now, txid=sighting.txid, look_at=look_at
+        conn,
+        payment,
+        Signal.ACCEPT,
+        reason="seen",
+        now=now,
+        txid=sighting.txid,
+        look_at=look_at,
+        details=found,
     )
     return grant(conn, after, pending_limit=pending_limit, now=now)
 
@@ -308,6 +314,17 @@ def judge(sighting: Sighting, memory: Memory, *, blocks: int) -> Verdict:
         return Verdict.TAKE_BACK
     head = sighting.head or 0
     return Verdict.TAKE_BACK if head >= memory.missed_at + blocks else Verdict.KEEP
+
+
+def is_over(sighting: Sighting, memory: Memory, *, blocks: int) -> bool:
+    """Whether a payment that is not credited never will be. A node that has lost its memory says too that it
+    is not there and its time over: so it must be missing for as long as one that was confirmed."""
+    if sighting.head is None:
+        return True
+    if not is_proof(sighting, memory.head):
+        return False
+    is_missed = memory.missed_at is not None and sighting.head >= memory.missed_at + blocks
+    return sighting.is_spent_otherwise or is_missed
 
 
 def is_proof(sighting: Sighting, head: int | None) -> bool:

@@ -71,6 +71,8 @@ _POSSIBLE: dict[str, tuple[str, ...]] = {
             "child_acts_under_many_names",
             "cap_is_reached",
             "node_forgets_what_is_confirmed",
+            "node_takes_another_branch",
+            "node_forgets_what_has_expired",
         ),
         ("account:active",),
     ),

@@ -25,6 +25,8 @@ _NAME = "0x06fdde03"
 _STATE = "0xe94a0102"
 FORGETFUL, OTHER_FORK, NULL_RECEIPTS, DOWN = "forgetful", "other fork", "null receipts", "down"
 LIES = (FORGETFUL, OTHER_FORK, NULL_RECEIPTS, DOWN)
+# For so many blocks a node must deny what was final before it is believed.
+MISSING = 6
 # Silent: it sends, and cuts the line instead of answering.
 HONEST, SILENT, SAYS_NO, SAYS_YES = "honest", "silent", "says no, and sends", "says yes, and does not send"
 # What a node has that is not what the settings name.
@@ -43,6 +45,8 @@ class Sent:
     payer: str
     nonce: str
     amount: int
+    # By the clock of the block that would have it: from then on no block can.
+    valid_before: int = 0
     id: str = field(default_factory=lambda: "0x" + secrets.token_hex(32))
     height: int | None = None
     # How often a reorganisation threw it out.
@@ -56,18 +60,30 @@ class Block:
     id: str = field(default_factory=lambda: "0x" + secrets.token_hex(32))
 
 
+@dataclass(frozen=True)
+class Denial:
+    """The node said from this head that something is not there, though it is."""
+
+    head: int
+    # And that the block which has it is not its chain's.
+    of_branch: bool
+
+
 class Chain:
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
         self.blocks = [Block(number, now()) for number in range(20)]
         self.sent: dict[str, Sent] = {}
-        # Thrown out by a reorganisation, and nobody has sent it again.
+        # Thrown out by a reorganisation, or too late, and nobody has sent it again.
         self.forgotten: dict[str, Sent] = {}
         self.behind = 0
         self.lies = ""
         self.manner = HONEST
         # One of PRETENCES, or "".
         self.pretends = ""
+        # By nonce, in the order in which they were said.
+        self.denials: dict[str, list[Denial]] = {}
+        self._showed_branch = False
 
     # -- the truth -----------------------------------------------------------------------------------------
 
@@ -76,15 +92,20 @@ class Chain:
         given = payload["payload"]["authorization"]
         nonce = str(given["nonce"]).lower()
         if nonce not in self.sent:
-            self.sent[nonce] = Sent(str(given["from"]).lower(), nonce, int(given["value"]))
+            until = int(given["validBefore"])
+            self.sent[nonce] = Sent(str(given["from"]).lower(), nonce, int(given["value"]), until)
         return self.sent[nonce]
 
     def mine(self, blocks: int = 1) -> None:
         for _ in range(blocks):
-            self.blocks.append(Block(len(self.blocks), self._now()))
-            for one in self.sent.values():
-                if one.height is None:
-                    one.height = self.blocks[-1].number
+            block = Block(len(self.blocks), self._now())
+            self.blocks.append(block)
+            for nonce, one in list(self.sent.items()):
+                if one.height is None and block.at.timestamp() < one.valid_before:
+                    one.height = block.number
+                elif one.height is None:
+                    # Its time is over: the token refuses it, and the node has nothing that waits any more.
+                    self.forgotten[nonce] = self.sent.pop(nonce)
 
     def reorganise(self, depth: int) -> None:
         """The last blocks lose; what was in them is forgotten until somebody sends it again."""
@@ -107,6 +128,11 @@ class Chain:
     def was_thrown_out(self, nonce: str) -> bool:
         found = self.sent.get(nonce) or self.forgotten.get(nonce)
         return nonce in self.forgotten or (found is not None and found.thrown_out > 0)
+
+    def was_denied(self, nonce: str, *, since: int = 0, of_branch: bool = False) -> bool:
+        """Whether the only node that there is said so for as many blocks as it takes to be believed."""
+        heads = [one.head for one in self.denials.get(nonce, ())[since:] if one.of_branch or not of_branch]
+        return bool(heads) and max(heads) - min(heads) >= MISSING
 
     # -- what is said of it --------------------------------------------------------------------------------
 
@@ -148,7 +174,9 @@ class Chain:
             one = self._by_id(params[0])
             return None if one is None or self.lies else {"hash": one.id, "blockHash": self._hash(one, head)}
         if method == "eth_call":
-            return self._call(params[0]["data"], head)
+            # Of the block that is named: whoever asks says which head he has seen.
+            named = head if params[1] == "latest" else min(head, int(params[1], 16))
+            return self._call(params[0]["data"], named)
         if method == "eth_getLogs":
             return self._logs(params[0], head)
         return None
@@ -157,6 +185,7 @@ class Chain:
         if number > head:
             return None
         block = self.blocks[number]
+        self._showed_branch = self.lies == OTHER_FORK
         id = "0x" + "f0" * 32 if self.lies == OTHER_FORK else block.id
         return {"number": hex(number), "hash": id, "timestamp": hex(int(block.at.timestamp()))}
 
@@ -192,7 +221,10 @@ class Chain:
             return "0x"
         one = self.sent.get("0x" + data[-64:])
         is_spent = one is not None and self._hash(one, head) is not None
-        is_spent &= self.lies not in (FORGETFUL, OTHER_FORK)
+        if one is not None and is_spent and self.lies in (FORGETFUL, OTHER_FORK):
+            denial = Denial(head, self._showed_branch or self.lies == OTHER_FORK)
+            self.denials.setdefault(one.nonce, []).append(denial)
+            is_spent = False
         return "0x" + ("1" if is_spent else "0").rjust(64, "0")
 
     def _logs(self, wanted: dict[str, Any], head: int) -> list[dict[str, Any]]:
@@ -211,7 +243,7 @@ def settings(url: str) -> dict[str, Any]:
         "rpc_url": url + _NODE,
         "facilitator": url + _FACILITATOR,
         "confirmations": 2,
-        "missing_blocks": 6,
+        "missing_blocks": MISSING,
         "assets": [{"code": "USDC", "id": ASSET, "name": "Test Dollar", "version": "2"}],
     }
     return {"x402": {"networks": [network], "minimum_sats": 1, "settle_timeout": "5s"}}

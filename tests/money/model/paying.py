@@ -5,8 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from types import SimpleNamespace
+from unittest import mock
 
 from sqlalchemy import Connection, select
+from x402.mechanisms.evm.exact import client as exact_client
 from x402.schemas import PaymentRequired
 
 from sandboxer.identity.sessions import wallets
@@ -43,6 +46,9 @@ class Paid:
     request: str
     # It was final in the books while its chain had it, and the chain has not thrown it out since.
     was_final: bool = False
+    # How often its node had denied it when it was last seen to be final, and the time before: a look that was
+    # under way at one of them is over by the next.
+    denials: tuple[int, int] = (0, 0)
 
 
 def chain_of(run: Run) -> Chain:
@@ -81,7 +87,8 @@ async def sign(run: Run, signer: Person, owner: Person) -> Paid:
     if not offers:
         raise Unavailable(why="the network is off")
     required = PaymentRequired(accepts=offers)
-    payload = await paying_client(signer.wallet).create_payment_payload(required)
+    with mock.patch.object(exact_client, "time", SimpleNamespace(time=run.world.host.truth.now().timestamp)):
+        payload = await paying_client(signer.wallet).create_payment_payload(required)
     header = headers_of(payload)[0][1]  # type: ignore[arg-type]
     nonce = str(payload.payload["authorization"]["nonce"]).lower()
     request = f"v2:{owner.account}:{run.cast.number()}"
@@ -204,14 +211,7 @@ async def check(run: Run) -> None:
         person.least_paid = person.most_paid = person.unsure = 0
     for paid in paid_by(run):
         row = found.get(paid.nonce)
-        if chain.was_thrown_out(paid.nonce):
-            paid.was_final = False
-        elif row is not None and row.state in (State.CONFIRMED.value, State.DOUBTED.value):
-            assert chain.is_there(paid.nonce), "a payment is final that its chain does not have"
-            paid.was_final = True
-        elif paid.was_final:
-            state = "unknown" if row is None else row.state
-            raise AssertionError(f"a payment that was final, and that its chain has, is {state}")
+        _follow(chain, paid, UNKNOWN if row is None else row.state)
         owner = paid.owner
         owner.least_paid += paid.sats if paid.was_final else 0
         if row is not None:
@@ -219,6 +219,22 @@ async def check(run: Run) -> None:
             owner.unsure += 0 if paid.was_final else paid.sats
             owner.had_receipt = True
     selling.count(run)
+
+
+def _follow(chain: Chain, paid: Paid, state: str) -> None:
+    """Whether it is final, and may be what it is."""
+    if chain.was_thrown_out(paid.nonce):
+        paid.was_final = False
+    elif state in (State.CONFIRMED.value, State.DOUBTED.value):
+        assert chain.is_there(paid.nonce), "a payment is final that its chain does not have"
+        paid.was_final = True
+        if state == State.CONFIRMED.value:
+            paid.denials = (paid.denials[1], len(chain.denials.get(paid.nonce, ())))
+    elif paid.was_final:
+        # One node, on another branch for so long, cannot be told from a chain that was reorganised.
+        is_proven = chain.was_denied(paid.nonce, since=paid.denials[0], of_branch=True)
+        assert is_proven, f"a payment that was final, and that its chain has, is {state}"
+        paid.was_final = False
 
 
 def _undecided(conn: Connection) -> list[Payment]:
@@ -243,8 +259,11 @@ async def end(run: Run) -> None:
         person.least_paid = person.most_paid = 0
     for paid in paid_by(run):
         if chain.is_there(paid.nonce) and paid.nonce in run.extras["known"]:
-            paid.owner.least_paid += paid.sats
-            paid.owner.most_paid += paid.sats
+            # Given up for good only where its time was over and its node denied it for as long as it takes.
+            is_given_up = run.extras["states"][paid.nonce] == State.FAILED.value
+            is_lost = is_given_up and chain.was_denied(paid.nonce)
+            paid.owner.least_paid += 0 if is_lost else paid.sats
+            paid.owner.most_paid += 0 if is_lost else paid.sats
     selling.count(run)
 
 

@@ -16,7 +16,8 @@ from sandboxer.money.buckets import open_bucket
 from sandboxer.payments.records import Payment, load
 from sandboxer.payments.tables import payments
 from tests.money.model import lives, paying, selling
-from tests.money.model.evm import HONEST, NULL_RECEIPTS, Chain
+from tests.money.model.evm import FORGETFUL, HONEST, MISSING, NULL_RECEIPTS, OTHER_FORK, Chain
+from tests.money.model.paying import Paid
 from tests.money.model.people import Person
 from tests.money.model.schedule import Run
 
@@ -164,6 +165,62 @@ async def node_forgets_what_is_confirmed(run: Run) -> None:
         await _look_at(run, paid.nonce)
 
 
+async def node_takes_another_branch(run: Run) -> None:
+    """After a payment was final: for few blocks it changes nothing, for many it is a reorganisation. When the
+    node is back, so is the payment."""
+    paid = await _paid_on_an_honest_chain(run, blocks=3)
+    if paid is None:
+        return
+    await _look_at(run, paid.nonce)
+    await paying.check(run)
+    chain = paying.chain_of(run)
+    chain.lies = OTHER_FORK
+    for _ in range(2):
+        await _look_at(run, paid.nonce)
+        await paying.check(run)
+        chain.mine(run.dice.choice((1, 2, MISSING)))
+    await _look_at(run, paid.nonce)
+    await paying.check(run)
+    await _must_be_back(run, paid, "its node was on another branch")
+
+
+async def node_forgets_what_has_expired(run: Run) -> None:
+    """A payment is in its block, not deep enough to be final, and its time is over. The node has lost its
+    memory for a block or two."""
+    paid = await _paid_on_an_honest_chain(run, blocks=1)
+    if paid is None:
+        return
+    chain = paying.chain_of(run)
+    chain.lies = run.dice.choice((FORGETFUL, OTHER_FORK))
+    await run.world.live(400 * SECOND)
+    for _ in range(2):
+        chain.mine()
+        await _look_at(run, paid.nonce)
+    await _must_be_back(run, paid, "its node had lost its memory")
+
+
+async def _paid_on_an_honest_chain(run: Run, *, blocks: int) -> Paid | None:
+    chain = await _be_honest(run)
+    person = await _funded(run, 1)
+    if person is None or not person.wallet:
+        return None
+    paid = await paying.sign(run, person, person)
+    await paying.present(run, paid, person, paid.request)
+    chain.mine(blocks)
+    return paid
+
+
+async def _must_be_back(run: Run, paid: Paid, why: str) -> None:
+    chain = await _be_honest(run)
+    for _ in range(2):
+        chain.mine(MISSING)
+        await _look_at(run, paid.nonce)
+    await paying.check(run)
+    state = run.extras["states"].get(paid.nonce)
+    is_kept = chain.is_there(paid.nonce) and not (state == "failed" and chain.was_denied(paid.nonce))
+    assert state == "confirmed" or not is_kept, f"a payment is {state}, its chain has it: {why}"
+
+
 async def _be_honest(run: Run) -> Chain:
     chain = paying.chain_of(run)
     chain.lies, chain.behind, chain.manner = "", 0, HONEST
@@ -192,4 +249,6 @@ ACTS = {
     "suspended_wallet_pays": (4, suspended_wallet_pays),
     "invoice_is_overpaid": (4, invoice_is_overpaid),
     "node_forgets_what_is_confirmed": (4, node_forgets_what_is_confirmed),
+    "node_takes_another_branch": (4, node_takes_another_branch),
+    "node_forgets_what_has_expired": (4, node_forgets_what_has_expired),
 }

@@ -24,6 +24,8 @@ from tests.money.model.schedule import Broken, Report, run_schedule
 GATE_S = 60.0
 SLOW_S = 480.0
 LONG_S = 3600.0
+# Each took a minute, and nothing in it was wrong as far as it went.
+MOST_ABANDONED = 3
 ON_BOTH = pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 
 
@@ -40,8 +42,8 @@ def play_for(seconds: float, request: pytest.FixtureRequest, kind: str) -> None:
     pairs, abandoned = Pairs(), list[int]()
     ends = time.monotonic() + seconds
     try:
-        # On a busy machine too, one at least is played to its end.
-        while time.monotonic() < ends or len(abandoned) == seed - first:
+        # On a busy machine too, one at least is played to its end; unless it is too busy even for that.
+        while time.monotonic() < ends or len(abandoned) == seed - first < MOST_ABANDONED:
             report = play_one(seed, request, kind)
             pairs += report.pairs
             abandoned += [seed] if report.is_abandoned else []
@@ -51,6 +53,8 @@ def play_for(seconds: float, request: pytest.FixtureRequest, kind: str) -> None:
         request.node.user_properties.append(
             ("told", f"the money model, {kind}: {seed - first} schedules from seed {first} on{left}")
         )
+    if len(abandoned) == seed - first:
+        pytest.skip(f"the machine is too busy: none of the schedules {abandoned} came to its end")
     print(f"{kind}: {seed - first} schedules, {len(pairs)} pairs of a state and an act:")
     print("\n".join(described(pairs, with_missed=True)))
 
@@ -81,7 +85,7 @@ def test_the_table_of_what_was_covered_knows_every_act() -> None:
 
 
 @ON_BOTH
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_every_sat_is_accounted_for_in_a_minute_of_fresh_schedules(
     kind: str, request: pytest.FixtureRequest
 ) -> None:

@@ -128,6 +128,10 @@ async def test_a_payment_that_nobody_could_settle_fails_when_it_expires_on_the_c
     payment = await use_cases.buy(await use_cases.pay(wallet))
     snapshot = use_cases.chain.snapshot()
     use_cases.chain.advance(400)
+    # A node that has lost its memory would say so too.
+    missed = await use_cases.x402.reconciler.attend(payment)
+    assert missed.state is State.SETTLEMENT_PENDING
+    use_cases.chain.mine(12)
     over = await follow(use_cases, payment, State.FAILED)
     assert over.reason == "expired"
     assert await balance(use_cases, payment) == (0, 0)
