@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from tests.money.model.lives import FUNDED, FUNDS
 from tests.money.model.mutations import MUTATIONS, Mutation
+from tests.money.model.paying import draw_manners
 from tests.money.model.play import PLAY
-from tests.money.model.schedule import DEATHS, KEPT, Broken, run_schedule
+from tests.money.model.schedule import DEATHS, Broken, chosen, run_schedule
 
 MOST = 2000
 
@@ -59,14 +60,14 @@ def likely(mutation: Mutation, first: int) -> int:
 
     Only a hint where to begin: what `begin` and `run_schedule` draw before the first act is drawn here too.
     """
-    names, weights = list(PLAY.acts), [weight for weight, _ in PLAY.acts.values()]
     for seed in range(first, first + MOST):
         dice = random.Random(seed)
         for _ in range(FUNDED):
             dice.choice(FUNDS)
-        kept = [number for number in range(len(names)) if dice.random() < KEPT]
-        chosen = dice.choices([names[n] for n in kept], [weights[n] for n in kept])[0]
-        if chosen == mutation.act and dice.random() >= DEATHS:
+        draw_manners(dice)
+        names = chosen(dice, PLAY.acts)
+        first_act = dice.choices(names, [PLAY.acts[name][0] for name in names])[0]
+        if first_act == mutation.act and dice.random() >= DEATHS:
             return seed
     return first
 

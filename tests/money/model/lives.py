@@ -360,7 +360,7 @@ ACTS = {
     "destroy": (3, destroy),
     "extend": (2, extend),
     "make_volume": (3, make_volume),
-    "drop_volume": (1, drop_volume),
+    "drop_volume": (2, drop_volume),
     "delegate": (6, delegate),
     "give_more": (2, give_more),
     "an_outside_payment_fails": (3, an_outside_payment_fails),

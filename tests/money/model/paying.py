@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -67,8 +68,15 @@ def x402_of(run: Run) -> X402:
     return found
 
 
+def draw_manners(dice: random.Random) -> tuple[str, str]:
+    """How the node and the facilitator are when a schedule begins."""
+    return dice.choice(("", "", *LIES)), dice.choice((HONEST, *MANNERS))
+
+
 async def begin(run: Run) -> None:
     """Everybody has a wallet."""
+    chain = chain_of(run)
+    chain.lies, chain.manner = draw_manners(run.dice)
     now = run.world.platform.clock.now()
     people = [one for one in run.cast.people if one.name in KEYS]
     for person in people:

@@ -5,13 +5,14 @@ Without them a mend that was taken back would be found too, after far more sched
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 
 from sqlalchemy import Connection, select
 
 from sandboxer.accounts import records
 from sandboxer.identity.keys import Caller
-from sandboxer.kernel.errors import BackendLost
+from sandboxer.kernel.errors import BackendLost, SandboxerError
 from sandboxer.money.buckets import open_bucket
 from sandboxer.payments.records import Payment, load
 from sandboxer.payments.tables import payments
@@ -72,6 +73,29 @@ async def child_is_revoked_after_a_payment_failed(run: Run) -> None:
     if (child := await _child(run)) is not None:
         await lives.fail_payment(run, child, BUDGET)
         await lives.revoke_one(run, child)
+
+
+async def child_ends_slowly(run: Run) -> None:
+    """Its sandbox does not go at once: meanwhile it may do nothing, and what comes for it is counted."""
+    child = await _child(run)
+    if child is None:
+        return
+    await lives.create_for(run, child, "2h")
+    backend = run.world.backend
+    try:
+        for word in ("stop", "destroy"):
+            for _ in range(DEAF_TO):
+                backend.fail_next(word, BackendLost(why="the model's wall is deaf"))
+        await lives.revoke_one(run, child)
+        run.touched = child.standing
+        for act in (lives.create_for(run, child, "2h"), lives.cut_for(run, child, 1)):
+            with suppress(SandboxerError):
+                await act
+        with suppress(SandboxerError):
+            await lives.pay_in(run, child, 40)
+        await run.world.live(10 * SECOND, is_obeyed=False)
+    finally:
+        backend._failures.clear()
 
 
 async def child_acts_under_many_names(run: Run) -> None:
@@ -242,6 +266,7 @@ ACTS = {
     "newcomer_keeps_a_volume": (4, newcomer_keeps_a_volume),
     "child_buys_a_card": (4, child_buys_a_card),
     "child_is_revoked_after_a_payment_failed": (4, child_is_revoked_after_a_payment_failed),
+    "child_ends_slowly": (4, child_ends_slowly),
     "child_acts_under_many_names": (4, child_acts_under_many_names),
     "cap_is_reached": (4, cap_is_reached),
     "nobody_is_there_while_it_runs": (4, nobody_is_there_while_it_runs),
